@@ -1,0 +1,73 @@
+"""What can go wrong, as a tree that says what the caller can do.
+
+TxAwareError
+├── BadRequest                  the call itself is wrong: correct it
+│   └── MalformedTransaction    these bytes are no transaction
+├── MisusedTransaction          called out of order: nothing was done, fix the program
+├── ParticipantFailed           a participant could not write: all was rolled back
+├── TransactionRefused          a definite no: nothing was committed
+│   ├── TransactionConflict     run the whole transaction again
+│   ├── TransactionNotInProgress    it ended or timed out: begin a new one
+│   ├── TransactionTooLarge     change fewer keys in one transaction
+│   └── TruncateRefused         an open transaction still needs those ids
+├── TransactionOutcomeUnknown   it may or may not be committed: look, never repeat
+├── Unavailable                 not now: wait, then try again
+├── JournalCorrupted            the journal on disk was damaged: restore it
+└── MissingExtra                an optional part is not installed: install it
+"""
+
+
+class TxAwareError(Exception):
+    """The root of all errors that this project raises on purpose."""
+
+
+class BadRequest(TxAwareError, ValueError):
+    """The call itself is wrong; the same call will never work."""
+
+
+class MalformedTransaction(BadRequest):
+    """These bytes are not a transaction as Tephra's TransactionCodec writes it."""
+
+
+class MisusedTransaction(TxAwareError, RuntimeError):
+    """A call came out of order, and nothing was done; the program needs a fix."""
+
+
+class ParticipantFailed(TxAwareError):
+    """A participant answered that it could not write; all was rolled back."""
+
+
+class TransactionRefused(TxAwareError):
+    """A definite no: nothing of this transaction was or will be committed."""
+
+
+class TransactionConflict(TransactionRefused):
+    """Another transaction committed a change of the same key first; run it again."""
+
+
+class TransactionNotInProgress(TransactionRefused):
+    """The transaction has ended, timed out or was never begun; begin a new one."""
+
+
+class TransactionTooLarge(TransactionRefused):
+    """The change set is over the coordinator's limit; change fewer keys at once."""
+
+
+class TruncateRefused(TransactionRefused):
+    """An open transaction began before that time; nothing was truncated."""
+
+
+class TransactionOutcomeUnknown(TxAwareError):
+    """Committed or not, nobody could be asked; nothing was undone or repeated."""
+
+
+class Unavailable(TxAwareError):
+    """The other side is not there now; what was asked may still have happened."""
+
+
+class JournalCorrupted(TxAwareError):
+    """The journal on disk was damaged before its end; it has to be restored."""
+
+
+class MissingExtra(TxAwareError, ImportError):
+    """An optional part of this project is not installed."""

@@ -1,0 +1,117 @@
+"""Sorted write pointers: shared between snapshots, tested by bisection."""
+
+import sys
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Self, cast, overload
+
+POINTER_BYTES = 8
+_SWAP = sys.byteorder == "little"
+
+
+class Pointers(Sequence[int]):
+    """Ascending write pointers that never change, in eight bytes each.
+
+    An update answers a new object, so one that did not change is shared by all the
+    snapshots that hold it, and its encoded form is made once.
+    """
+
+    __slots__ = ("_encoded", "_sorted")
+
+    def __init__(self, pointers: Iterable[int] = ()) -> None:
+        self._sorted = array("q", sorted(pointers))
+        self._encoded: bytes | None = None
+
+    @classmethod
+    def _adopt(cls, ascending: "array[int]", encoded: bytes | None = None) -> Self:
+        pointers = cls.__new__(cls)
+        pointers._sorted = ascending
+        pointers._encoded = encoded
+        return pointers
+
+    @classmethod
+    def from_bytes(cls, encoded: bytes) -> Self:
+        """Reads big-endian pointers, taken to be ascending as Tephra takes them."""
+        ascending = array("q", encoded)
+        if _SWAP:
+            ascending.byteswap()
+        return cls._adopt(ascending, encoded)
+
+    def to_bytes(self) -> bytes:
+        """The pointers big-endian, eight bytes each."""
+        if self._encoded is None:
+            swapped = self._sorted[:]
+            if _SWAP:
+                swapped.byteswap()
+            self._encoded = swapped.tobytes()
+        return self._encoded
+
+    def appended(self, pointer: int) -> Self:
+        """These and one that is greater than all of them."""
+        ascending = self._sorted[:]
+        ascending.append(pointer)
+        return self._adopt(ascending)
+
+    def added(self, pointers: Iterable[int]) -> Self:
+        """These and the given ones, each once."""
+        new = [pointer for pointer in pointers if pointer not in self]
+        return type(self)([*self._sorted, *new]) if new else self
+
+    def removed(self, pointer: int) -> Self:
+        """These without one of them."""
+        ascending = self._sorted
+        place = bisect_left(ascending, pointer)
+        if place == len(ascending) or ascending[place] != pointer:
+            return self
+        ascending = ascending[:]
+        del ascending[place]
+        return self._adopt(ascending)
+
+    def without(self, pointers: Iterable[int]) -> Self:
+        """These without any of the given ones."""
+        gone = {pointer for pointer in pointers if pointer in self}
+        if not gone:
+            return self
+        return self._adopt(array("q", [p for p in self._sorted if p not in gone]))
+
+    def __contains__(self, pointer: object) -> bool:
+        ascending, wanted = self._sorted, cast(int, pointer)
+        place = bisect_left(ascending, wanted)
+        return place < len(ascending) and ascending[place] == wanted
+
+    def __len__(self) -> int:
+        return len(self._sorted)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._sorted)
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
+    def __getitem__(self, index: int | slice) -> int | Self:
+        if isinstance(index, slice):
+            return type(self)(self._sorted[index])
+        return self._sorted[index]
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Pointers):
+            return self._sorted == other._sorted
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.to_bytes())
+
+    def __repr__(self) -> str:
+        if len(self) <= 8:
+            return f"Pointers({list(self)})"
+        return f"Pointers({len(self)} from {self[0]} to {self[-1]})"
+
+
+NO_POINTERS = Pointers()
+
+
+def as_pointers(pointers: Iterable[int]) -> Pointers:
+    """The given pointers as `Pointers`, without a copy where they already are."""
+    return pointers if isinstance(pointers, Pointers) else Pointers(pointers)

@@ -1,0 +1,115 @@
+"""A transaction as its holder sees it: its own pointers, and whose writes it sees."""
+
+import enum
+
+import attrs
+
+from coordinator.pointers import NO_POINTERS, Pointers, as_pointers
+
+POINTERS_PER_MS = 1_000_000
+NO_POINTER = 2**63 - 1
+
+
+class TransactionType(enum.IntEnum):
+    """Short ones are checked for conflicts until they end; long ones may run a day."""
+
+    SHORT = 1
+    LONG = 2
+
+
+class VisibilityLevel(enum.IntEnum):
+    """Which of its own writes a transaction sees."""
+
+    SNAPSHOT = 1
+    SNAPSHOT_EXCLUDE_CURRENT = 2
+    SNAPSHOT_ALL = 3
+
+
+@attrs.frozen
+class Transaction:
+    """A snapshot of who had committed when the transaction began.
+
+    `invalids` and `in_progress` are ascending. `first_short_in_progress` is the lowest
+    of those in progress that is not a long transaction, or `NO_POINTER`.
+    """
+
+    transaction_id: int
+    read_pointer: int
+    write_pointer: int = attrs.field()
+    invalids: Pointers = attrs.field(default=NO_POINTERS, converter=as_pointers)
+    in_progress: Pointers = attrs.field(default=NO_POINTERS, converter=as_pointers)
+    first_short_in_progress: int = NO_POINTER
+    type: TransactionType = TransactionType.SHORT
+    checkpoint_write_pointers: Pointers = attrs.field(
+        default=NO_POINTERS, converter=as_pointers
+    )
+    visibility_level: VisibilityLevel = VisibilityLevel.SNAPSHOT
+
+    @write_pointer.default
+    def _first_pointer(self) -> int:
+        return self.transaction_id
+
+    @property
+    def start_ms(self) -> int:
+        """When it began, in milliseconds since the epoch, by the coordinator."""
+        return self.transaction_id // POINTERS_PER_MS
+
+    @property
+    def pointers(self) -> tuple[int, ...]:
+        """Every pointer it has written with: the first, and one for each checkpoint."""
+        return (self.transaction_id, *self.checkpoint_write_pointers)
+
+    def is_visible(self, pointer: int) -> bool:
+        """Whether this transaction sees what was written with `pointer`."""
+        if (
+            pointer <= self.read_pointer
+            and pointer not in self.in_progress
+            and pointer not in self.invalids
+        ):
+            return True
+        if not self.is_current_write(pointer):
+            return False
+        return (
+            self.visibility_level is not VisibilityLevel.SNAPSHOT_EXCLUDE_CURRENT
+            or pointer != self.write_pointer
+        )
+
+    def is_excluded(self, pointer: int) -> bool:
+        """Whether `pointer` was invalid or in progress when this one began."""
+        return pointer in self.in_progress or pointer in self.invalids
+
+    def is_in_progress(self, pointer: int) -> bool:
+        """Whether `pointer` was in progress when this one began."""
+        return pointer in self.in_progress
+
+    def is_checkpoint(self, pointer: int) -> bool:
+        """Whether `pointer` came from a checkpoint of this transaction."""
+        return pointer in self.checkpoint_write_pointers
+
+    def is_current_write(self, pointer: int) -> bool:
+        """Whether `pointer` is one of this transaction's own."""
+        return (
+            pointer == self.write_pointer
+            or pointer == self.transaction_id
+            or pointer in self.checkpoint_write_pointers
+        )
+
+    @property
+    def first_in_progress(self) -> int:
+        """The lowest pointer in progress when this one began, or `NO_POINTER`."""
+        return self.in_progress[0] if self.in_progress else NO_POINTER
+
+    @property
+    def visibility_upper_bound(self) -> int:
+        """Up to here every pointer that is not invalid is visible."""
+        if self.in_progress:
+            return self.in_progress[0] - 1
+        return min(self.transaction_id - 1, self.read_pointer)
+
+    def with_checkpoint(self, pointer: int) -> "Transaction":
+        """The same snapshot, from now on writing with `pointer`."""
+        return attrs.evolve(
+            self,
+            write_pointer=pointer,
+            checkpoint_write_pointers=self.checkpoint_write_pointers.appended(pointer),
+        )
