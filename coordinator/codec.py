@@ -123,7 +123,9 @@ def _read_pointers(data: bytes, at: int) -> tuple[Pointers, int]:
         raise MalformedTransaction(f"a list of {count} elements of type {kind}")
     if end > len(data):
         _too_early(data)
-    return (Pointers.from_bytes(data[at:end]) if count else NO_POINTERS), end
+    return (
+        Pointers.from_bytes(memoryview(data)[at:end]) if count else NO_POINTERS
+    ), end
 
 
 def _skip(data: bytes, at: int, kind: int, depth: int = 0) -> int:

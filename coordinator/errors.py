@@ -9,7 +9,8 @@ TxAwareError
 │   ├── TransactionConflict     run the whole transaction again
 │   ├── TransactionNotInProgress    it ended or timed out: begin a new one
 │   ├── TransactionTooLarge     change fewer keys in one transaction
-│   └── TruncateRefused         an open transaction still needs those ids
+│   ├── TruncateRefused         an open transaction still needs those ids
+│   └── NotWritten              also Unavailable: the disk refused; try again later
 ├── TransactionOutcomeUnknown   it may or may not be committed: look, never repeat
 ├── Unavailable                 not now: wait, then try again
 ├── JournalCorrupted            the journal on disk was damaged: restore it
@@ -63,6 +64,10 @@ class TransactionOutcomeUnknown(TxAwareError):
 
 class Unavailable(TxAwareError):
     """The other side is not there now; what was asked may still have happened."""
+
+
+class NotWritten(TransactionRefused, Unavailable):
+    """A definite no: it is not on disk and never will be; wait, then try again."""
 
 
 class JournalCorrupted(TxAwareError):

@@ -4,6 +4,7 @@ import sys
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from heapq import merge
 from typing import Self, cast, overload
 
 POINTER_BYTES = 8
@@ -24,19 +25,20 @@ class Pointers(Sequence[int]):
         self._encoded: bytes | None = None
 
     @classmethod
-    def _adopt(cls, ascending: "array[int]", encoded: bytes | None = None) -> Self:
+    def _adopt(cls, ascending: "array[int]") -> Self:
         pointers = cls.__new__(cls)
         pointers._sorted = ascending
-        pointers._encoded = encoded
+        pointers._encoded = None
         return pointers
 
     @classmethod
-    def from_bytes(cls, encoded: bytes) -> Self:
+    def from_bytes(cls, encoded: bytes | memoryview) -> Self:
         """Reads big-endian pointers, taken to be ascending as Tephra takes them."""
-        ascending = array("q", encoded)
+        ascending = array("q")
+        ascending.frombytes(encoded)
         if _SWAP:
             ascending.byteswap()
-        return cls._adopt(ascending, encoded)
+        return cls._adopt(ascending)
 
     def to_bytes(self) -> bytes:
         """The pointers big-endian, eight bytes each."""
@@ -55,8 +57,14 @@ class Pointers(Sequence[int]):
 
     def added(self, pointers: Iterable[int]) -> Self:
         """These and the given ones, each once."""
-        new = [pointer for pointer in pointers if pointer not in self]
-        return type(self)([*self._sorted, *new]) if new else self
+        new = sorted({pointer for pointer in pointers if pointer not in self})
+        if not new:
+            return self
+        ascending = self._sorted[:]
+        if ascending and new[0] < ascending[-1]:
+            return self._adopt(array("q", merge(ascending, new)))
+        ascending.extend(new)
+        return self._adopt(ascending)
 
     def removed(self, pointer: int) -> Self:
         """These without one of them."""

@@ -1,0 +1,281 @@
+"""One transaction from its start to its end, with all who take part in it."""
+
+import enum
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Self
+
+from coordinator.errors import (
+    MisusedTransaction,
+    ParticipantFailed,
+    TransactionNotInProgress,
+    TransactionOutcomeUnknown,
+    TransactionRefused,
+)
+from coordinator.interfaces import Coordinator, TransactionAware
+from coordinator.participants import (
+    Participants,
+    flush,
+    flushes_last,
+    shares_journal,
+)
+from coordinator.settle import settle
+from coordinator.transaction import Transaction
+
+
+class Status(enum.Enum):
+    """How far a transaction has come."""
+
+    NEW = "not begun"
+    ACTIVE = "active"
+    ENDING = "ending"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    INVALIDATED = "invalidated"
+    UNKNOWN = "of unknown outcome"
+
+
+class TransactionContext:
+    """A transaction and its participants, called as `TransactionAware` says.
+
+    Used with `with`, it commits at the end of the block, or undoes everything when the
+    block raises. It serves for one transaction, and for one thread at a time.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        *participants: TransactionAware,
+        timeout_s: float | None = None,
+        long: bool = False,
+        clock_s: Callable[[], float] = time.time,
+    ) -> None:
+        self.coordinator = coordinator
+        self.status = Status.NEW
+        self._participants = Participants()
+        self._waiting = list(participants)
+        self._timeout_s = timeout_s
+        self._long = long
+        self._clock_s = clock_s
+        self._tx: Transaction | None = None
+        self._failure: BaseException | None = None
+
+    @property
+    def transaction(self) -> Transaction:
+        """The snapshot it reads with, and the pointer it writes with now."""
+        if self._tx is None:
+            raise MisusedTransaction("the transaction has not begun")
+        return self._tx
+
+    def start(self) -> Transaction:
+        """Begins the transaction and starts all participants."""
+        if self.status is not Status.NEW:
+            raise MisusedTransaction(
+                f"a context serves for one transaction, and this one is "
+                f"{self.status.value}; make a new one"
+            )
+        self._tx = self._begin()
+        self.status = Status.ACTIVE
+        try:
+            for participant in self._waiting:
+                self.join(participant)
+        except BaseException as error:
+            self._undo(error)
+            raise
+        return self._tx
+
+    def join(self, participant: TransactionAware) -> None:
+        """Adds a participant, and starts it at once where the transaction has begun."""
+        if self.status is Status.NEW:
+            self._waiting.append(participant)
+            return
+        self._require_active("join")
+        if participant not in self._participants:
+            self._participants.start(participant, self.transaction)
+
+    def checkpoint(self) -> Transaction:
+        """Lets participants write what was changed, and goes on with a new pointer."""
+        self._require_active("checkpoint")
+        known = True
+        try:
+            self._flush([p for p in self._in_order() if not flushes_last(p)])
+            known = False
+            self._tx = self.coordinator.checkpoint(self.transaction)
+            known = True
+            self._participants.update(self._tx)
+        except BaseException as error:
+            # An abort names the pointers it ends, so it would miss one whose number
+            # was lost with the answer.
+            self._undo(error, invalidate=not known)
+            raise
+        return self._tx
+
+    def finish(self) -> None:
+        """Commits. Raises when that was refused, and when nobody knows."""
+        self._require_active("finish")
+        self.status = Status.ENDING
+        try:
+            changes = self._participants.changes(self.transaction)
+            asked_s = self._clock_s()
+            self.coordinator.can_commit(self.transaction, changes)
+            self._flush(self._in_order())
+        except BaseException as error:
+            self._undo(error)
+            raise
+        interrupt = self._commit(asked_s)
+        self.status = Status.COMMITTED
+        self._announce(interrupt)
+
+    def abort(self) -> None:
+        """Undoes everything; a block that ends after it commits nothing."""
+        self._require_active("abort")
+        failure = ParticipantFailed(f"{self} could not be undone")
+        self._undo(failure)
+        self._failure = None
+        if hasattr(failure, "__notes__"):
+            raise failure
+
+    def __enter__(self) -> Self:
+        outer = current_transaction(self.coordinator)
+        if outer is not None:
+            raise MisusedTransaction(
+                f"{outer} is already open here; join it with its join(), or begin the "
+                f"other one in a thread or task of its own"
+            )
+        self.start()
+        _open.set((*_open.get(), self))
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        _open.set(tuple(context for context in _open.get() if context is not self))
+        if error is not None:
+            if self.status is Status.ACTIVE:
+                self._undo(error)
+        elif self.status is Status.ACTIVE:
+            self.finish()
+        elif self._failure is not None:
+            raise MisusedTransaction(
+                f"{self} was rolled back, and the block went on"
+            ) from self._failure
+
+    def __str__(self) -> str:
+        return f"transaction {self._tx.transaction_id if self._tx else '(not begun)'}"
+
+    def __repr__(self) -> str:
+        return f"<TransactionContext {self}, {self.status.value}>"
+
+    def _begin(self) -> Transaction:
+        if not self._long:
+            return self.coordinator.start_short(self._timeout_s)
+        if self._timeout_s is not None:
+            raise MisusedTransaction("a long transaction has no time-out of its own")
+        return self.coordinator.start_long()
+
+    def _require_active(self, call: str) -> None:
+        if self.status is not Status.ACTIVE:
+            raise MisusedTransaction(
+                f"{call}() needs an active transaction, and {self} is "
+                f"{self.status.value}"
+            ) from self._failure
+
+    def _in_order(self) -> list[TransactionAware]:
+        return self._participants.in_commit_order()
+
+    def _flush(self, participants: list[TransactionAware]) -> None:
+        if not all(shares_journal(participant) for participant in participants):
+            self.coordinator.persist(self.transaction)
+        flush(participants, self.transaction)
+
+    def _commit(self, asked_s: float) -> BaseException | None:
+        """Returns once it is committed, with the interrupt that came meanwhile."""
+        try:
+            self.coordinator.commit(self.transaction)
+        except TransactionRefused as refusal:
+            self._undo(refusal)
+            raise
+        except BaseException as error:
+            if not self._settle(asked_s, error):
+                self._undo(error, invalidate=True)
+                raise
+            return None if isinstance(error, Exception) else error
+        return None
+
+    def _settle(self, asked_s: float, cause: BaseException) -> bool:
+        try:
+            return settle(
+                self.coordinator,
+                self.transaction.transaction_id,
+                open_for_s=lambda: self._clock_s() - asked_s,
+            )
+        except TransactionOutcomeUnknown as unknown:
+            self.status = Status.UNKNOWN
+            unknown.add_note(f"the commit had failed with {cause!r}")
+            raise
+        except BaseException:
+            self.status = Status.UNKNOWN
+            raise
+
+    def _undo(self, cause: BaseException, *, invalidate: bool = False) -> None:
+        """Rolls all back; aborts what is wholly undone, and invalidates the rest."""
+        self.status, self._failure = Status.ENDING, cause
+        failures = self._participants.roll_back(self.transaction)
+        invalid = isinstance(cause, TransactionNotInProgress)
+        undone = not failures and not invalidate and not invalid
+        try:
+            if undone:
+                self.coordinator.abort(self.transaction)
+            else:
+                self.coordinator.invalidate(self.transaction)
+        except BaseException as error:
+            failures.append(error)
+        self.status = Status.ABORTED if undone else Status.INVALIDATED
+        _note(cause, failures)
+        _raise_interrupt(failures, cause)
+
+    def _announce(self, interrupt: BaseException | None) -> None:
+        failures = self._participants.announce(self.transaction)
+        if interrupt is not None:
+            failures.insert(0, interrupt)
+        if not failures:
+            return
+        first, *others = failures
+        first.add_note(f"{self} stays committed")
+        _note(first, others)
+        _raise_interrupt(others, first)
+        raise first
+
+
+_open: ContextVar[tuple[TransactionContext, ...]] = ContextVar("_open", default=())
+
+
+def current_transaction(coordinator: Coordinator) -> TransactionContext | None:
+    """The `with` block of this thread or task that has a transaction open there."""
+    for context in _open.get():
+        if context.coordinator is coordinator and context.status is Status.ACTIVE:
+            return context
+    return None
+
+
+def transaction(
+    coordinator: Coordinator,
+    *participants: TransactionAware,
+    timeout_s: float | None = None,
+    long: bool = False,
+) -> TransactionContext:
+    """`with transaction(coordinator, table) as tx:` commits at the end of the block."""
+    return TransactionContext(
+        coordinator, *participants, timeout_s=timeout_s, long=long
+    )
+
+
+def _note(first: BaseException, others: list[BaseException]) -> None:
+    """Attaches the other failures to the first one, which is the one raised."""
+    for other in others:
+        first.add_note("; ".join([f"then {other!r}", *getattr(other, "__notes__", [])]))
+
+
+def _raise_interrupt(failures: list[BaseException], cause: BaseException) -> None:
+    for failure in failures:
+        if not isinstance(failure, Exception):
+            raise failure from cause

@@ -1,0 +1,38 @@
+"""Keeps a second process off a directory, by a lock that ends with its holder."""
+
+import fcntl
+import os
+from pathlib import Path
+
+from coordinator.errors import Unavailable
+
+NAME = "LOCK"
+
+
+class DirectoryLock:
+    """Taken when made; also refused to a second holder within one process.
+
+    The operating system gives it back when the process ends, however that happens, so
+    the file stays and needs no care.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._fd: int | None = os.open(directory / NAME, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(self._fd, 32, 0).decode("ascii", "replace").strip()
+            self.release()
+            raise Unavailable(
+                f"{directory} is in use by process {holder or 'unknown'}; a directory "
+                f"has one owner at a time"
+            ) from error
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Gives the directory back; a second call does nothing."""
+        if self._fd is not None:
+            fd, self._fd = self._fd, None
+            os.close(fd)

@@ -1,0 +1,399 @@
+"""A coordinator inside this process: a ledger and a journal, joined by a lock."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Self
+
+import attrs
+
+from coordinator.errors import (
+    BadRequest,
+    NotWritten,
+    TransactionNotInProgress,
+    Unavailable,
+)
+from coordinator.file_journal import FileJournal
+from coordinator.journal import Journal, MemoryJournal
+from coordinator.ledger import Ledger, Limits, OpenTransaction, Stage
+from coordinator.records import (
+    Aborted,
+    Checkpointed,
+    Closed,
+    Committed,
+    Invalidated,
+    Lost,
+    Reached,
+    Record,
+    Reserved,
+    Seen,
+    Started,
+    Truncated,
+)
+from coordinator.transaction import POINTERS_PER_MS, Transaction, TransactionType
+
+DAY_S = 86_400
+LONGEST_TIMEOUT_S = 2**31 - 1
+# Pointers are reserved on disk this far ahead, so that one sync serves many starts.
+RESERVED_AHEAD_MS = 10_000
+
+
+def _clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class EmbeddedCoordinator:
+    """Decides as Tephra's TransactionManager, and more safely where that is unsafe.
+
+    `EmbeddedCoordinator()` lives in memory and ends with its process. `open(directory)`
+    survives crashes: a commit that returned is on disk.
+    """
+
+    def __init__(
+        self,
+        journal: Journal | None = None,
+        *,
+        clock_ms: Callable[[], int] = _clock_ms,
+        timeout_s: float = 30,
+        long_timeout_s: float = DAY_S,
+        settle_grace_s: float = DAY_S,
+        limits: Limits | None = None,
+    ) -> None:
+        self.settle_grace_s = settle_grace_s
+        self._journal = MemoryJournal() if journal is None else journal
+        self._clock_ms = clock_ms
+        self._timeout_s = timeout_s
+        self._long_timeout_s = long_timeout_s
+        self._lock = threading.Lock()  # guards the ledger; never held over the disk
+        self._ended = threading.Condition(self._lock)
+        self._undecided: set[int] = set()
+        self._closed = False
+        self._lost: list[Lost] = []
+        self._reserved = 0
+        self._ledger = self._recovered(limits or Limits())
+
+    @classmethod
+    def open(cls, directory: str | Path, **settings: Any) -> Self:
+        """A durable coordinator, the only one on its directory."""
+        journal = FileJournal.open(Path(directory))
+        try:
+            return cls(journal, **settings)
+        except BaseException:
+            journal.close()
+            raise
+
+    def start_short(
+        self, timeout_s: float | None = None, *, outlives_process: bool = False
+    ) -> Transaction:
+        """Begins a transaction whose changes are checked for conflicts."""
+        return self._start(
+            TransactionType.SHORT,
+            _checked_timeout(self._timeout_s if timeout_s is None else timeout_s),
+            outlives_process=outlives_process,
+        )
+
+    def start_long(self, *, outlives_process: bool = False) -> Transaction:
+        """Begins a transaction that may run for a day."""
+        return self._start(
+            TransactionType.LONG,
+            self._long_timeout_s,
+            outlives_process=outlives_process,
+        )
+
+    def can_commit(self, tx: Transaction, changes: Iterable[bytes]) -> None:
+        """Checks the changed keys, and remembers them for `commit`."""
+        self._decide()
+        with self._lock:
+            self._now_ms()
+            entry = self._require(tx.transaction_id)
+            self._ledger.check_changes(entry, changes)
+
+    def persist(self, tx: Transaction) -> None:
+        """Returns when a crash cannot forget that `tx` and its checkpoints exist."""
+        self._journal.sync(tx.transaction_id)
+
+    def commit(self, tx: Transaction) -> None:
+        """Makes the writes of `tx` visible to all that begin from now on."""
+        self._decide()
+        with self._lock:
+            now_ms = self._now_ms()
+            entry = self._require(tx.transaction_id)
+            self._ledger.begin_commit(entry)
+            reservation = self._reservation(now_ms)
+            # After a restart only those that outlive it can still meet a conflict;
+            # keys that nobody can need are left out (a tenth of the time of a commit).
+            keys = entry.changes if self._ledger.outliving else ()
+        try:
+            self._journal.append(Committed(entry.transaction_id, keys), *reservation)
+        except NotWritten:
+            self._give_back(entry)
+            raise
+        except BaseException:
+            self._leave_undecided(entry)
+            raise
+        with self._lock:
+            self._commit(entry, seen=bool(keys))
+            self._extend(reservation)
+
+    def abort(self, tx: Transaction) -> None:
+        """Ends a transaction whose holder has undone everything it wrote."""
+        self._decide()
+        with self._lock:
+            self._now_ms()
+            entry = self._open(tx.transaction_id)
+            if entry is None:
+                return
+            if entry.type is TransactionType.SHORT:
+                self._ledger.abort(entry)
+                self._journal.note(entry.transaction_id, Aborted(entry.transaction_id))
+                return
+        self.invalidate(tx)
+
+    def invalidate(self, tx: Transaction | int) -> bool:
+        """Ends a transaction so that nobody ever sees what it wrote.
+
+        A pointer that this coordinator never gave out is refused: it cannot tell what
+        became of it.
+        """
+        transaction_id = tx if isinstance(tx, int) else tx.transaction_id
+        self._decide()
+        with self._lock:
+            now_ms = self._now_ms()
+            entry = self._open(transaction_id)
+            if entry is None:
+                return self._was_lost(transaction_id)
+            entry.stage = Stage.ENDING
+        try:
+            self._journal.append(Invalidated(now_ms, entry.pointers))
+        except BaseException:
+            self._give_back(entry)
+            raise
+        with self._lock:
+            self._ledger.invalidate(entry, now_ms)
+            self._ended.notify_all()
+        return True
+
+    def checkpoint(self, tx: Transaction) -> Transaction:
+        """The same transaction with a new write pointer."""
+
+        def checkpoint(pointer: int, _: int) -> Transaction:
+            entry = self._require(tx.transaction_id)
+            self._ledger.checkpoint(entry, pointer)
+            self._journal.note(
+                entry.transaction_id, Checkpointed(entry.transaction_id, pointer)
+            )
+            return attrs.evolve(
+                tx, write_pointer=pointer, checkpoint_write_pointers=entry.checkpoints
+            )
+
+        return self._with_pointer(checkpoint)
+
+    def snapshot(self) -> Transaction:
+        """A read-only transaction: its id is used up, but it never was in progress."""
+        return self._with_pointer(lambda pointer, _: self._ledger.take(pointer))
+
+    def status(self) -> str:
+        """`"OK"`, or a sentence about what is wrong."""
+        return "closed" if self._closed else self._journal.status()
+
+    def truncate_invalid_tx(self, pointers: Iterable[int]) -> bool:
+        """Forgets these invalid pointers, but not within `settle_grace_s` of their end.
+
+        Whoever lost the answer to a commit has that long to find out about it.
+        """
+        with self._lock:
+            settled_ms = self._now_ms() - int(self.settle_grace_s * 1000)
+            forgotten = self._ledger.invalid.ended_by(settled_ms, pointers)
+        if not forgotten:
+            return False
+        self._journal.append(Truncated(forgotten))
+        with self._lock:
+            self._ledger.invalid.forget(forgotten)
+        return True
+
+    def truncate_invalid_tx_before(self, time_ms: int) -> bool:
+        """Forgets the invalid pointers of transactions begun before that time."""
+        with self._lock:
+            self._now_ms()
+            pointers = self._ledger.invalid_before(time_ms * POINTERS_PER_MS)
+        return self.truncate_invalid_tx(pointers)
+
+    def invalid_size(self) -> int:
+        """How many pointers are invalid."""
+        with self._lock:
+            self._now_ms()
+            return len(self._ledger.invalid.pointers)
+
+    def close(self) -> None:
+        """Notes the last pointer and gives the directory back."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        try:
+            self._journal.append(Closed(self._ledger.last))
+        finally:
+            self._journal.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def _recovered(self, limits: Limits) -> Ledger:
+        """Takes over from the last life, and writes down what became of that."""
+        history, clock_ms = self._journal.history, self._clock_ms()
+        new = not history.first
+        last = clock_ms * POINTERS_PER_MS if new else history.reserved
+        ledger = Ledger(limits, last, last if new else history.first)
+        now_ms = ledger.now_ms(clock_ms)
+        records: list[Record] = [ledger.restore(history, now_ms)]
+        if new:
+            records.append(Reached(last, last))
+        elif history.highest < history.reserved:
+            records.append(Lost(history.highest + 1, history.reserved))
+        records += [
+            Seen(transaction_id, ledger.add_unseen(keys))
+            for transaction_id, keys in history.unseen.items()
+        ]
+        self._lost = [
+            *history.lost,
+            *(record for record in records if isinstance(record, Lost)),
+        ]
+        reservation = self._reservation(now_ms)
+        self._journal.append(*records, *reservation)
+        self._extend(reservation)
+        return ledger
+
+    def _now_ms(self) -> int:
+        """The time, for whoever holds the lock.
+
+        Before that time is used, all that are open for too long by then are timed out.
+        """
+        if self._closed:
+            raise Unavailable("the coordinator is closed")
+        ledger = self._ledger
+        now_ms = ledger.now_ms(self._clock_ms())
+        if now_ms > ledger.next_expiry_ms:
+            due = ledger.expired(now_ms)
+            ended = ledger.time_out(due, now_ms)
+            self._journal.note(ended.pointers[0] if due else 0, ended)
+        return now_ms
+
+    def _start(
+        self, kind: TransactionType, timeout_s: float, *, outlives_process: bool
+    ) -> Transaction:
+        def start(pointer: int, now_ms: int) -> Transaction:
+            expires_ms = now_ms + int(timeout_s * 1000)
+            tx = self._ledger.start(
+                pointer, kind, expires_ms, outlives_process=outlives_process
+            )
+            long = kind is TransactionType.LONG
+            started = Started(pointer, expires_ms, long, outlives_process)
+            self._journal.note(pointer, started)
+            if outlives_process:
+                self._note_unseen(pointer)
+            return tx
+
+        return self._with_pointer(start)
+
+    def _with_pointer(self, use: Callable[[int, int], Transaction]) -> Transaction:
+        """Gives out the next pointer, once the disk knows that it may be given out."""
+        while True:
+            with self._lock:
+                now_ms = self._now_ms()
+                pointer = self._ledger.next_pointer(now_ms)
+                if pointer <= self._reserved:
+                    return use(pointer, now_ms)
+                reservation = self._reservation(pointer // POINTERS_PER_MS)
+            self._journal.append(*reservation)
+            with self._lock:
+                self._extend(reservation)
+
+    def _note_unseen(self, pointer: int) -> None:
+        """Notes for one that outlives us the commits it did not see, just under way.
+
+        They were written down without their keys if nobody needed them before.
+        """
+        for keys in self._ledger.being_committed():
+            self._journal.note(pointer, Committed(0, keys))
+            self._journal.note(pointer, Seen(0, pointer + 1))
+
+    def _reservation(self, now_ms: int) -> tuple[Reserved, ...]:
+        """Reserves more pointers where few are left; for the next batch that is due."""
+        if self._reserved >= (now_ms + RESERVED_AHEAD_MS // 2) * POINTERS_PER_MS:
+            return ()
+        return (Reserved((now_ms + RESERVED_AHEAD_MS) * POINTERS_PER_MS),)
+
+    def _extend(self, reservation: tuple[Reserved, ...]) -> None:
+        for reserved in reservation:
+            self._reserved = max(self._reserved, reserved.limit)
+
+    def _require(self, transaction_id: int) -> OpenTransaction:
+        """The open transaction, once nobody else is ending it; refused if it ended."""
+        return self._open(transaction_id) or self._ledger.require(transaction_id)
+
+    def _open(self, transaction_id: int) -> OpenTransaction | None:
+        entries = self._ledger.open
+        entry = entries.get(transaction_id)
+        while entry is not None and entry.stage is Stage.ENDING:
+            self._ended.wait()
+            entry = entries.get(transaction_id)
+        if entry is not None and entry.stage is Stage.UNDECIDED:
+            raise Unavailable(f"{transaction_id}: {entry.stage.value}; ask again")
+        return entry
+
+    def _was_lost(self, transaction_id: int) -> bool:
+        """Whether a crash lost all trace of it, so that it can never have committed."""
+        if not self._ledger.gave_out(transaction_id):
+            raise TransactionNotInProgress(
+                f"transaction {transaction_id} was never begun here: this coordinator "
+                f"gave out {self._ledger.first} to {self._ledger.last}"
+            )
+        return any(lost.first <= transaction_id <= lost.last for lost in self._lost)
+
+    def _commit(self, entry: OpenTransaction, *, seen: bool) -> None:
+        commit_pointer = self._ledger.commit(entry)
+        if seen:
+            self._journal.note(
+                entry.transaction_id, Seen(entry.transaction_id, commit_pointer)
+            )
+        self._ended.notify_all()
+
+    def _give_back(self, entry: OpenTransaction) -> None:
+        with self._lock:
+            self._ledger.give_back(entry)
+            self._ended.notify_all()
+
+    def _leave_undecided(self, entry: OpenTransaction) -> None:
+        with self._lock:
+            entry.stage = Stage.UNDECIDED
+            self._undecided.add(entry.transaction_id)
+            self._ended.notify_all()
+
+    def _decide(self) -> None:
+        """Asks the disk about the commits whose end it left open."""
+        if not self._undecided:
+            return
+        for transaction_id in list(self._undecided):
+            committed = self._journal.holds_commit(transaction_id)
+            with self._lock:
+                entry = self._ledger.open.get(transaction_id)
+                self._undecided.discard(transaction_id)
+                if entry is None or entry.stage is not Stage.UNDECIDED:
+                    continue
+                if committed:
+                    self._commit(entry, seen=True)
+                else:
+                    self._ledger.give_back(entry)
+
+
+def _checked_timeout(timeout_s: float) -> float:
+    if not 0 < timeout_s <= LONGEST_TIMEOUT_S:
+        raise BadRequest(
+            f"a time-out of {timeout_s} s is not above 0 and at most "
+            f"{LONGEST_TIMEOUT_S} s"
+        )
+    return timeout_s

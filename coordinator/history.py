@@ -1,0 +1,151 @@
+"""What the records of a journal add up to: all that a restart needs to know."""
+
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from coordinator.pointers import Pointers
+from coordinator.records import (
+    Aborted,
+    Checkpointed,
+    Closed,
+    Committed,
+    Invalidated,
+    Lost,
+    Reached,
+    Record,
+    Reserved,
+    Seen,
+    Started,
+    Truncated,
+)
+
+
+class History:
+    """Takes records in the order of the journal; `records()` says the same in few.
+
+    `highest` is the highest pointer that has a record. Notes reach the journal in the
+    order of their pointers, so whatever lies between it and `reserved` at a crash has
+    no record at all.
+    """
+
+    def __init__(self) -> None:
+        self.first = 0
+        self.highest = 0
+        self.reserved = 0
+        self.open: dict[int, Started] = {}
+        self.checkpoints: dict[int, tuple[int, ...]] = {}
+        self.invalid: dict[int, int] = {}
+        self.unseen: dict[int, tuple[bytes, ...]] = {}
+        self.changes: list[tuple[int, tuple[bytes, ...]]] = []
+        self.lost: list[Lost] = []
+        self._outliving: set[int] = set()
+        self._apply: dict[type[Any], Callable[[Any], None]] = {
+            Started: self._started,
+            Checkpointed: self._checkpointed,
+            Committed: self._committed,
+            Seen: self._seen,
+            Aborted: self._aborted,
+            Invalidated: self._invalidated,
+            Truncated: self._truncated,
+            Reserved: self._reserved,
+            Reached: self._reached,
+            Lost: self._lost,
+            Closed: self._closed,
+        }
+
+    def apply(self, record: Record) -> None:
+        """Takes the next record."""
+        self._apply[type(record)](record)
+
+    def invalid_by_end(self) -> Iterator[tuple[Pointers, int]]:
+        """The invalid pointers, those together that became it at the same time."""
+        by_end = sorted(self.invalid.items(), key=itemgetter(1))
+        for ended_ms, group in groupby(by_end, key=itemgetter(1)):
+            yield Pointers(pointer for pointer, _ in group), ended_ms
+
+    def records(self) -> Iterator[Record]:
+        """The shortest history that adds up to the same."""
+        yield Reached(self.first, self.highest)
+        yield Reserved(self.reserved)
+        yield from self.lost
+        for pointers, ended_ms in self.invalid_by_end():
+            yield Invalidated(ended_ms, pointers)
+        for transaction_id, started in self.open.items():
+            yield started
+            for pointer in self.checkpoints.get(transaction_id, ()):
+                yield Checkpointed(transaction_id, pointer)
+        for pointer, keys in self.changes:
+            # Whose they were no longer matters, and 0 is nobody's.
+            yield Committed(0, keys)
+            yield Seen(0, pointer)
+        for transaction_id, keys in self.unseen.items():
+            yield Committed(transaction_id, keys)
+
+    def _started(self, record: Started) -> None:
+        self.open[record.transaction_id] = record
+        if record.outlives_process:
+            self._outliving.add(record.transaction_id)
+        self._mention(record.transaction_id)
+
+    def _checkpointed(self, record: Checkpointed) -> None:
+        earlier = self.checkpoints.get(record.transaction_id, ())
+        self.checkpoints[record.transaction_id] = (*earlier, record.pointer)
+        self._mention(record.pointer)
+
+    def _committed(self, record: Committed) -> None:
+        self._end(record.transaction_id)
+        # An invalidation before it failed, or else it could not have committed.
+        self.invalid.pop(record.transaction_id, None)
+        if record.keys:
+            self.unseen[record.transaction_id] = record.keys
+
+    def _seen(self, record: Seen) -> None:
+        keys = self.unseen.pop(record.transaction_id, ())
+        # After a restart only those that outlive it can still meet a conflict.
+        if keys and self._outliving and min(self._outliving) < record.commit_pointer:
+            self.changes.append((record.commit_pointer, keys))
+
+    def _aborted(self, record: Aborted) -> None:
+        self._end(record.transaction_id)
+
+    def _invalidated(self, record: Invalidated) -> None:
+        for pointer in record.pointers:
+            self._end(pointer)
+            self.invalid[pointer] = record.ended_ms
+
+    def _truncated(self, record: Truncated) -> None:
+        for pointer in record.pointers:
+            self.invalid.pop(pointer, None)
+
+    def _reserved(self, record: Reserved) -> None:
+        self.reserved = max(self.reserved, record.limit)
+
+    def _reached(self, record: Reached) -> None:
+        self.first = record.first
+        self._mention(record.highest)
+
+    def _lost(self, record: Lost) -> None:
+        self.lost.append(record)
+        self._mention(record.last)
+
+    def _closed(self, record: Closed) -> None:
+        self.reserved = record.last
+        self._mention(record.last)
+
+    def _mention(self, pointer: int) -> None:
+        self.highest = max(self.highest, pointer)
+
+    def _end(self, transaction_id: int) -> None:
+        self._mention(transaction_id)
+        self.open.pop(transaction_id, None)
+        self.checkpoints.pop(transaction_id, None)
+        if transaction_id in self._outliving:
+            self._outliving.discard(transaction_id)
+            oldest = min(self._outliving, default=None)
+            self.changes = [
+                change
+                for change in self.changes
+                if oldest is not None and oldest < change[0]
+            ]

@@ -1,0 +1,108 @@
+"""All who take part in a transaction, and each call of the protocol to all of them."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from coordinator.errors import ParticipantFailed
+from coordinator.interfaces import TransactionAware
+from coordinator.transaction import Transaction
+
+
+class Participants:
+    """Participants in the order of their joining, each once."""
+
+    def __init__(self) -> None:
+        self._joined: list[TransactionAware] = []
+
+    def __contains__(self, participant: TransactionAware) -> bool:
+        return any(participant is one for one in self._joined)
+
+    def add(self, participant: TransactionAware) -> None:
+        """Lists a participant; it is not called."""
+        self._joined.append(participant)
+
+    def start(self, participant: TransactionAware, tx: Transaction) -> None:
+        """Starts a participant, and lists it where that went well."""
+        with _named(participant, "start_tx", tx):
+            participant.start_tx(tx)
+        self.add(participant)
+
+    def update(self, tx: Transaction) -> None:
+        """Gives all of them the new write pointer."""
+        for participant in self._joined:
+            with _named(participant, "update_tx", tx):
+                participant.update_tx(tx)
+
+    def changes(self, tx: Transaction) -> list[bytes]:
+        """The changed keys of all."""
+        changes: list[bytes] = []
+        for participant in self._joined:
+            with _named(participant, "get_tx_changes", tx):
+                changes.extend(participant.get_tx_changes())
+        return changes
+
+    def in_commit_order(self) -> list[TransactionAware]:
+        """As they joined, but those that flush last after all others."""
+        return sorted(self._joined, key=flushes_last)
+
+    def roll_back(self, tx: Transaction) -> list[BaseException]:
+        """Rolls all back and answers what went wrong: nothing, if all is undone."""
+        failures: list[BaseException] = []
+        for participant in self._joined:
+            try:
+                with _named(participant, "rollback_tx", tx):
+                    answer: object = participant.rollback_tx()
+                if answer is not True:
+                    failures.append(_not_true(participant, "rollback_tx", answer))
+            except BaseException as error:
+                failures.append(error)
+        return failures
+
+    def announce(self, tx: Transaction) -> list[BaseException]:
+        """Tells all that `tx` is committed and answers what they raised."""
+        failures: list[BaseException] = []
+        for participant in self._joined:
+            try:
+                with _named(participant, "post_tx_commit", tx):
+                    participant.post_tx_commit()
+            except BaseException as error:
+                failures.append(error)
+        return failures
+
+
+def flush(participants: Iterable[TransactionAware], tx: Transaction) -> None:
+    """Lets them write, one after the other; raises at the first that cannot."""
+    for participant in participants:
+        with _named(participant, "commit_tx", tx):
+            answer: object = participant.commit_tx()
+        if answer is not True:
+            raise _not_true(participant, "commit_tx", answer)
+
+
+def flushes_last(participant: TransactionAware) -> bool:
+    """Whether it commits after all others and is left alone by a checkpoint."""
+    return bool(getattr(participant, "flushes_last", False))
+
+
+def shares_journal(participant: TransactionAware) -> bool:
+    """Whether its rows are written with the coordinator's own records."""
+    return bool(getattr(participant, "shares_journal", False))
+
+
+def _not_true(
+    participant: TransactionAware, call: str, answer: object
+) -> ParticipantFailed:
+    return ParticipantFailed(
+        f"{call} of {participant.transaction_aware_name} answered {answer!r}, not True"
+    )
+
+
+@contextmanager
+def _named(participant: TransactionAware, call: str, tx: Transaction) -> Iterator[None]:
+    """Adds to whatever is raised inside who raised it."""
+    try:
+        yield
+    except BaseException as error:
+        name = participant.transaction_aware_name
+        error.add_note(f"in {call} of {name}, transaction {tx.transaction_id}")
+        raise

@@ -1,0 +1,220 @@
+"""What the embedded coordinator writes down, and the bytes of it."""
+
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
+from typing import Any
+
+import attrs
+
+from coordinator.errors import JournalCorrupted
+from coordinator.pointers import Pointers, as_pointers
+
+
+def _as_keys(keys: Iterable[bytes]) -> tuple[bytes, ...]:
+    return tuple(keys)
+
+
+@attrs.frozen
+class Started:
+    """A transaction began."""
+
+    transaction_id: int
+    expires_ms: int
+    long: bool = attrs.field(default=False, converter=bool)
+    outlives_process: bool = attrs.field(default=False, converter=bool)
+
+
+@attrs.frozen
+class Checkpointed:
+    """A transaction goes on with another pointer."""
+
+    transaction_id: int
+    pointer: int
+
+
+@attrs.frozen
+class Committed:
+    """A transaction committed, having changed `keys`."""
+
+    transaction_id: int
+    keys: tuple[bytes, ...] = attrs.field(default=(), converter=_as_keys)
+
+
+@attrs.frozen
+class Seen:
+    """A commit became visible to those that begin at `commit_pointer` or later."""
+
+    transaction_id: int
+    commit_pointer: int
+
+
+@attrs.frozen
+class Aborted:
+    """A transaction ended with nothing left of it."""
+
+    transaction_id: int
+
+
+@attrs.frozen
+class Invalidated:
+    """Nobody will ever see what was written with these pointers."""
+
+    ended_ms: int
+    pointers: Pointers = attrs.field(converter=as_pointers)
+
+
+@attrs.frozen
+class Truncated:
+    """These pointers are no longer remembered as invalid."""
+
+    pointers: Pointers = attrs.field(converter=as_pointers)
+
+
+@attrs.frozen
+class Reserved:
+    """No pointer above `limit` was given out yet."""
+
+    limit: int
+
+
+@attrs.frozen
+class Reached:
+    """The first pointer ever given out, and the highest with a record of its own."""
+
+    first: int
+    highest: int
+
+
+@attrs.frozen
+class Lost:
+    """A crash left no record of any pointer from `first` to `last`."""
+
+    first: int
+    last: int
+
+
+@attrs.frozen
+class Closed:
+    """An orderly end: the last pointer given out was `last`."""
+
+    last: int
+
+
+Record = (
+    Started
+    | Checkpointed
+    | Committed
+    | Seen
+    | Aborted
+    | Invalidated
+    | Truncated
+    | Reserved
+    | Reached
+    | Lost
+    | Closed
+)
+
+# One byte of kind, four of length, then the fields in order, big-endian.
+_PREFIX = struct.Struct(">BI")
+_COMMITTED, _INVALIDATED, _TRUNCATED = 3, 6, 7
+_FIXED: dict[int, tuple[type[Any], struct.Struct]] = {
+    1: (Started, struct.Struct(">qq??")),
+    2: (Checkpointed, struct.Struct(">qq")),
+    4: (Seen, struct.Struct(">qq")),
+    5: (Aborted, struct.Struct(">q")),
+    8: (Reserved, struct.Struct(">q")),
+    9: (Reached, struct.Struct(">qq")),
+    10: (Lost, struct.Struct(">qq")),
+    11: (Closed, struct.Struct(">q")),
+}
+_NUMBER = struct.Struct(">q")
+_SIZE = struct.Struct(">I")
+
+
+def _fixed_encoder(
+    number: int, kind: type[Any], layout: struct.Struct
+) -> Callable[[Any], bytes]:
+    pack = struct.Struct(_PREFIX.format + layout.format.lstrip(">")).pack
+    size = layout.size
+    names = [field.name for field in attrs.fields(kind)]
+    if len(names) == 1:
+        (only,) = names
+        return lambda record: pack(number, size, getattr(record, only))
+    values = attrgetter(*names)
+    return lambda record: pack(number, size, *values(record))
+
+
+def _prefixed(number: int, body: bytes) -> bytes:
+    return _PREFIX.pack(number, len(body)) + body
+
+
+def _committed(record: Committed) -> bytes:
+    parts = [_NUMBER.pack(record.transaction_id)]
+    for key in record.keys:
+        parts += (_SIZE.pack(len(key)), key)
+    return _prefixed(_COMMITTED, b"".join(parts))
+
+
+def _invalidated(record: Invalidated) -> bytes:
+    body = _NUMBER.pack(record.ended_ms) + record.pointers.to_bytes()
+    return _prefixed(_INVALIDATED, body)
+
+
+def _truncated(record: Truncated) -> bytes:
+    return _prefixed(_TRUNCATED, record.pointers.to_bytes())
+
+
+_ENCODERS: dict[type[Any], Callable[[Any], bytes]] = {
+    kind: _fixed_encoder(number, kind, layout)
+    for number, (kind, layout) in _FIXED.items()
+}
+_ENCODERS |= {Committed: _committed, Invalidated: _invalidated, Truncated: _truncated}
+
+
+def encode_records(records: Iterable[Record]) -> bytes:
+    """The records one after the other."""
+    return b"".join([_ENCODERS[type(record)](record) for record in records])
+
+
+def decode_records(data: bytes) -> Iterator[Record]:
+    """The records in `data`; raises `JournalCorrupted` where it is anything else."""
+    at = 0
+    try:
+        while at < len(data):
+            number, size = _PREFIX.unpack_from(data, at)
+            at += _PREFIX.size
+            body = data[at : at + size]
+            if len(body) < size:
+                raise JournalCorrupted(f"a record of {size} bytes has {len(body)}")
+            yield _decode(number, body)
+            at += size
+    except (struct.error, ValueError) as error:
+        raise JournalCorrupted(f"no record can be read at byte {at}") from error
+
+
+def _decode(number: int, body: bytes) -> Record:
+    if number in _FIXED:
+        kind, layout = _FIXED[number]
+        record: Record = kind(*layout.unpack(body))
+        return record
+    if number == _COMMITTED:
+        return Committed(_NUMBER.unpack_from(body)[0], tuple(_keys(body)))
+    if number == _INVALIDATED:
+        pointers = Pointers.from_bytes(body[_NUMBER.size :])
+        return Invalidated(_NUMBER.unpack_from(body)[0], pointers)
+    if number == _TRUNCATED:
+        return Truncated(Pointers.from_bytes(body))
+    raise JournalCorrupted(
+        f"a record of kind {number}, which this version does not know"
+    )
+
+
+def _keys(body: bytes) -> Iterator[bytes]:
+    at = _NUMBER.size
+    while at < len(body):
+        (size,) = _SIZE.unpack_from(body, at)
+        at += _SIZE.size + size
+        if at > len(body):
+            raise JournalCorrupted("a change key is longer than its record")
+        yield body[at - size : at]
