@@ -17,6 +17,7 @@ class Batch:
     def __init__(self) -> None:
         self.records: list[Record] = []
         self.led = False
+        self.on_disk = False
         self.error: Unavailable | None = None
         self._waiting: deque[threading.Lock] = deque()
 

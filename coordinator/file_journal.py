@@ -1,7 +1,6 @@
 """A journal in one file, which many threads share one fsync to write."""
 
 import threading
-from collections import deque
 from pathlib import Path
 from typing import Self
 
@@ -47,8 +46,9 @@ class FileJournal:
         self._carried: dict[int, list[Record]] = {}
         self._writing = threading.Lock()  # guards the file and the history
         self.history = History()
-        self._unfolded: deque[Record] = deque()
-        self._problem: str | None = None
+        self._unfolded: list[Record] = []
+        self._write_problem: str | None = None
+        self._growth_problem: str | None = None
         self._broken = False
         self._file, self._size, self._frames = self._recover()
         self._compact_at = max(compact_bytes, 2 * self._size)
@@ -104,7 +104,7 @@ class FileJournal:
 
     def status(self) -> str:
         """`"OK"`, or a sentence about what is wrong."""
-        return self._problem or "OK"
+        return self._write_problem or self._growth_problem or "OK"
 
     def close(self) -> None:
         """Gives back the file and the directory."""
@@ -138,7 +138,6 @@ class FileJournal:
 
     def _lead(self, batch: Batch) -> None:
         """Writes the batch; whatever happens, its other threads are released."""
-        on_disk = False
         try:
             with self._writing:
                 with self._queue:
@@ -146,14 +145,13 @@ class FileJournal:
                     self._carried, self._notes = self._notes, {}
                 try:
                     self._write(batch)
-                    on_disk = True
                     self._fold()
                 finally:
-                    self._discharge(on_disk=on_disk)
+                    self._discharge(on_disk=batch.on_disk)
         except Unavailable as error:
             batch.error = error
         except BaseException as error:
-            if not on_disk:
+            if not batch.on_disk:
                 batch.error = NotWritten(f"{self._path} was not written: {error!r}")
             raise
         finally:
@@ -172,6 +170,10 @@ class FileJournal:
                 self._notes = carried
 
     def _write(self, batch: Batch) -> None:
+        try:
+            self._repair()
+        except OSError as error:
+            raise NotWritten(f"{self._path} is not to be written: {error}") from error
         # Of a transaction that commits here, nothing that came before matters.
         over = {r.transaction_id for r in batch.records if isinstance(r, Committed)}
         records = [
@@ -182,27 +184,28 @@ class FileJournal:
         ]
         records += batch.records
         if records:
-            self._put(encode_records(records))
-            self._unfolded.extend(records)
+            self._put(batch, records)
+        batch.on_disk = True
 
     def _fold(self) -> None:
         """Brings the history up to date, and the file back to a natural size."""
-        while self._unfolded:
-            self.history.apply(self._unfolded[0])
-            del self._unfolded[0]
+        for record in self._unfolded:
+            self.history.apply(record)
+        self._unfolded = []
         if self._size > self._compact_at:
             self._compact()
 
-    def _put(self, payload: bytes) -> None:
+    def _put(self, batch: Batch, records: list[Record]) -> None:
         """Writes one frame; what is not wholly on disk afterwards is cut off again."""
+        data = frame(self._frames, encode_records(records))
+        size, frames = self._size + len(data), self._frames + 1
+        unfolded = [*self._unfolded, *records]
         try:
-            self._repair()
-            data = frame(self._frames, payload)
             self._broken = True
             self._file.write(data)
             self._file.sync()
         except BaseException as error:
-            self._problem = f"{self._path} could not be written: {error!r}"
+            self._write_problem = f"{self._path} could not be written: {error!r}"
             try:
                 self._repair()
             except OSError as later:
@@ -215,12 +218,15 @@ class FileJournal:
                     f"{self._path} could not be written: {error}"
                 ) from error
             raise
-        self._size, self._frames, self._broken, self._problem = (
-            self._size + len(data),
-            self._frames + 1,
+        # One statement without a call, which no interrupt can divide.
+        self._size, self._frames, self._broken, self._unfolded, batch.on_disk = (
+            size,
+            frames,
             False,
-            None,
+            unfolded,
+            True,
         )
+        self._write_problem = None
 
     def _repair(self) -> None:
         """Makes the file end with the last frame that is known to be on disk."""
@@ -235,17 +241,20 @@ class FileJournal:
             file, size = self._written_anew()
             self._disk.replace(NAME, NAME + ".new")
         except OSError as error:
-            self._problem = f"{self._path} grows, it cannot be written anew: {error}"
+            self._growth_problem = (
+                f"{self._path} grows, as it cannot be written anew: {error}"
+            )
             self._compact_at = 2 * self._size
             return
         self._file.close()
         self._file, self._size, self._frames = file, size, 1
+        self._growth_problem = None
         self._compact_at = max(self._compact_bytes, 2 * size)
         try:
             self._disk.sync_names()
         except OSError as error:
             self._broken = True
-            self._problem = f"{self._path} was written anew but not synced: {error}"
+            self._growth_problem = f"{self._path} is new, but not synced: {error}"
 
     def _written_anew(self) -> tuple[AppendFile, int]:
         self._disk.remove(NAME + ".new")
