@@ -72,6 +72,8 @@ class History:
         yield from self.lost
         for pointers, ended_ms in self.invalid_by_end():
             yield Invalidated(ended_ms, pointers)
+        for transaction_id, keys in self.unseen.items():
+            yield Committed(transaction_id, keys)
         for transaction_id, started in self.open.items():
             yield started
             for pointer in self.checkpoints.get(transaction_id, ()):
@@ -80,8 +82,6 @@ class History:
             # Whose they were no longer matters, and 0 is nobody's.
             yield Committed(0, keys)
             yield Seen(0, pointer)
-        for transaction_id, keys in self.unseen.items():
-            yield Committed(transaction_id, keys)
 
     def _started(self, record: Started) -> None:
         self.open[record.transaction_id] = record
