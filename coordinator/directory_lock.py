@@ -31,6 +31,15 @@ class DirectoryLock:
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
 
+    def fileno(self) -> int:
+        """For a child that writes in the directory too: it then holds the lock with us.
+
+        Whoever comes next has it only when the child has ended as well.
+        """
+        if self._fd is None:
+            raise Unavailable("the directory was given back")
+        return self._fd
+
     def release(self) -> None:
         """Gives the directory back; a second call does nothing."""
         if self._fd is not None:

