@@ -1,7 +1,6 @@
 """The file journal: batches, notes, torn ends, full disks, and writing anew."""
 
 import itertools
-import itertools
 import threading
 from pathlib import Path
 from typing import Any
