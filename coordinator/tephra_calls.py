@@ -1,0 +1,48 @@
+"""Tephra's own calls as a port: over py4j, or over its Thrift service."""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import attrs
+
+from coordinator.pointers import NO_POINTERS
+from coordinator.transaction import Transaction
+
+
+class TephraCalls(Protocol):
+    """What Tephra's TransactionManager does, with nothing added.
+
+    Any number of threads may call. Each call is sent once and raises the errors of
+    this package; `Unavailable` leaves open whether it was done. `TephraRules` makes a
+    `Coordinator` of it, and is the only caller.
+    """
+
+    def start_short(self, timeout_s: int | None) -> Transaction:
+        """None stands for Tephra's own default."""
+
+    def start_long(self) -> Transaction: ...
+
+    def can_commit(self, transaction_id: int, keys: frozenset[bytes]) -> None: ...
+
+    def commit(self, transaction_id: int) -> None: ...
+
+    def abort(self, tx: Transaction) -> None:
+        """Only the id, the type and the checkpoints of `tx` count."""
+
+    def invalidate(self, transaction_id: int) -> bool: ...
+
+    def checkpoint(self, tx: Transaction) -> Transaction:
+        """Answers with all checkpoints, and otherwise repeats what it was sent."""
+
+    def truncate_invalid_tx(self, pointers: Iterable[int]) -> bool: ...
+
+    def truncate_invalid_tx_before(self, time_ms: int) -> bool: ...
+
+    def invalid_size(self) -> int: ...
+
+    def status(self) -> str: ...
+
+
+def stripped(tx: Transaction) -> Transaction:
+    """Without the lists that abort and checkpoint do not need (they may be 400 KB)."""
+    return attrs.evolve(tx, invalids=NO_POINTERS, in_progress=NO_POINTERS)

@@ -1,0 +1,177 @@
+"""Tephra's calls as a `Coordinator` that is safe where Tephra is not."""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Self
+
+import attrs
+
+from coordinator.errors import BadRequest, TransactionRefused, Unavailable
+from coordinator.shared_call import SharedCall
+from coordinator.tephra_calls import TephraCalls, stripped
+from coordinator.transaction import Transaction
+from coordinator.unfinished import Unfinished
+
+LONGEST_TIMEOUT_S = 2**31 - 1
+PRUNE_GRACE_S = 86_400.0
+
+
+def _nothing() -> None:
+    """Where a Tephra that runs elsewhere looks after its own log."""
+
+
+class TephraRules:
+    """A `Coordinator` over `TephraCalls`.
+
+    Tephra commits what it refused before, leaves the checkpoints of an aborted
+    transaction in progress when it is not told of them, and answers before the first
+    edit of a log file is flushed. Here a refused transaction cannot commit, abort
+    knows all checkpoints, and `on_disk` is called before a decision is answered.
+    """
+
+    settle_grace_s = PRUNE_GRACE_S
+
+    def __init__(
+        self, calls: TephraCalls, *, on_disk: Callable[[], None] = _nothing
+    ) -> None:
+        self._calls = calls
+        self._on_disk = on_disk
+        self._unfinished = Unfinished()
+        self._shared_snapshot = SharedCall(self._take_snapshot)
+
+    def start_short(
+        self, timeout_s: float | None = None, *, outlives_process: bool = False
+    ) -> Transaction:
+        """Begins a transaction whose changes are checked for conflicts.
+
+        Tephra counts whole seconds, so the time-out is rounded up. It always outlives
+        this process.
+        """
+        tx = self._calls.start_short(
+            None if timeout_s is None else _whole_seconds(timeout_s)
+        )
+        self._unfinished.forget_ended(tx)
+        return tx
+
+    def start_long(self, *, outlives_process: bool = False) -> Transaction:
+        """Begins a transaction that may run for a day."""
+        return self._calls.start_long()
+
+    def can_commit(self, tx: Transaction, changes: Iterable[bytes]) -> None:
+        """Checks the changed keys, and remembers them for `commit`."""
+        keys = _checked_keys(changes)
+        # Refused until there is a yes: a lost answer is a no as well.
+        self._unfinished.refuse(
+            tx.transaction_id, "its changes were refused, and not checked again since"
+        )
+        self._calls.can_commit(tx.transaction_id, keys)
+        self._unfinished.accept(tx.transaction_id)
+
+    def persist(self, tx: Transaction) -> None:
+        """Returns when a crash cannot forget that `tx` and its checkpoints exist."""
+        self._on_disk()
+
+    def commit(self, tx: Transaction) -> None:
+        """Makes the writes of `tx` visible to all that begin from now on.
+
+        Tephra believes whatever write pointer it is told, so it gets the first one,
+        and takes the last checkpoint itself where there is one.
+        """
+        transaction_id = tx.transaction_id
+        self._unfinished.check(transaction_id)
+        try:
+            self._calls.commit(transaction_id)
+            self._on_disk()
+        except TransactionRefused:
+            self._unfinished.refuse(transaction_id, "its commit was refused before")
+            raise
+        except BaseException as error:
+            self._unfinished.lost(transaction_id, error)
+            raise
+        self._unfinished.forget(transaction_id)
+
+    def abort(self, tx: Transaction) -> None:
+        """Ends a transaction whose holder has undone everything it wrote."""
+        checkpoints = self._unfinished.checkpoints(tx)
+        self._calls.abort(
+            attrs.evolve(stripped(tx), checkpoint_write_pointers=checkpoints)
+        )
+        self._unfinished.forget(tx.transaction_id)
+
+    def invalidate(self, tx: Transaction | int) -> bool:
+        """Ends a transaction so that nobody ever sees what it wrote."""
+        transaction_id = tx if isinstance(tx, int) else tx.transaction_id
+        invalidated = self._calls.invalidate(transaction_id)
+        self._on_disk()
+        self._unfinished.forget(transaction_id)
+        return invalidated
+
+    def checkpoint(self, tx: Transaction) -> Transaction:
+        """The same transaction with a new write pointer."""
+        answer = self._calls.checkpoint(stripped(tx))
+        self._unfinished.checkpointed(answer)
+        self._on_disk()
+        return attrs.evolve(
+            tx,
+            write_pointer=answer.write_pointer,
+            checkpoint_write_pointers=answer.checkpoint_write_pointers,
+        )
+
+    def snapshot(self) -> Transaction:
+        """A read-only transaction, shared by all who asked before it was begun."""
+        return self._shared_snapshot()
+
+    def status(self) -> str:
+        """`"OK"`, or a sentence about what is wrong."""
+        try:
+            return self._calls.status()
+        except Unavailable as error:
+            return str(error)
+
+    def truncate_invalid_tx(self, pointers: Iterable[int]) -> bool:
+        """Forgets these invalid pointers; True if any was forgotten."""
+        truncated = self._calls.truncate_invalid_tx(pointers)
+        self._on_disk()
+        return truncated
+
+    def truncate_invalid_tx_before(self, time_ms: int) -> bool:
+        """Forgets the invalid pointers of transactions begun before that time."""
+        truncated = self._calls.truncate_invalid_tx_before(time_ms)
+        self._on_disk()
+        return truncated
+
+    def invalid_size(self) -> int:
+        """How many pointers are invalid."""
+        return self._calls.invalid_size()
+
+    def close(self) -> None:
+        """Gives back what the coordinator holds; a second close does nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def _take_snapshot(self) -> Transaction:
+        tx = self._calls.start_short(None)
+        self._calls.abort(stripped(tx))
+        self._unfinished.forget_ended(tx)
+        return tx
+
+
+def _whole_seconds(timeout_s: float) -> int:
+    if not 0 < timeout_s <= LONGEST_TIMEOUT_S:
+        raise BadRequest(
+            f"a time-out of {timeout_s} s is not above 0 and at most "
+            f"{LONGEST_TIMEOUT_S} s"
+        )
+    return math.ceil(timeout_s)
+
+
+def _checked_keys(changes: Iterable[bytes]) -> frozenset[bytes]:
+    keys = frozenset(changes)
+    for key in keys:
+        if not isinstance(key, bytes):
+            raise BadRequest(f"a change key is bytes, and {key!r} is not")
+    return keys

@@ -1,0 +1,143 @@
+"""A Tephra that runs elsewhere, by its Thrift service; no JVM here."""
+
+import os
+from collections.abc import Iterable
+from typing import Any, Self
+
+from coordinator.tephra_discovery import SERVICE, ZooKeeperDiscovery
+from coordinator.tephra_rules import TephraRules
+from coordinator.thrift_messages import (
+    check_answer,
+    decode_answer,
+    decode_transaction,
+    encode_call,
+    encode_can_commit,
+    encode_commit,
+    encode_start_short,
+    tephra_service,
+)
+from coordinator.thrift_pool import ThriftPool
+from coordinator.transaction import Transaction
+
+_START_SHORT = "startShortClientId"
+_START_SHORT_FOR = "startShortWithClientIdAndTimeOut"
+_START_LONG = "startLongClientId"
+
+
+class ThriftCalls:
+    """`TephraCalls` over a `ThriftPool`, in the variants that declare their errors."""
+
+    def __init__(self, pool: ThriftPool, *, client_id: str | None = None) -> None:
+        self._ask = pool.ask
+        self._client_id = (client_id or f"python-{os.getpid()}").encode()
+
+    def start_short(self, timeout_s: int | None) -> Transaction:
+        message = encode_start_short(self._client_id, timeout_s)
+        name = _START_SHORT if timeout_s is None else _START_SHORT_FOR
+        return decode_transaction(name, self._ask(message))
+
+    def start_long(self) -> Transaction:
+        message = encode_call(_START_LONG, self._client_id)
+        return decode_transaction(_START_LONG, self._ask(message))
+
+    def can_commit(self, transaction_id: int, keys: frozenset[bytes]) -> None:
+        message = encode_can_commit(transaction_id, keys)
+        check_answer("canCommitOrThrow", self._ask(message))
+
+    def commit(self, transaction_id: int) -> None:
+        check_answer("commitOrThrow", self._ask(encode_commit(transaction_id)))
+
+    def abort(self, tx: Transaction) -> None:
+        self._call("abortTx", _write(tx))
+
+    def invalidate(self, transaction_id: int) -> bool:
+        return bool(self._call("invalidateTx", transaction_id))
+
+    def checkpoint(self, tx: Transaction) -> Transaction:
+        answer = self._ask(encode_call("checkpoint", _write(tx)))
+        return decode_transaction("checkpoint", answer)
+
+    def truncate_invalid_tx(self, pointers: Iterable[int]) -> bool:
+        return bool(self._call("truncateInvalidTx", set(pointers)).value)
+
+    def truncate_invalid_tx_before(self, time_ms: int) -> bool:
+        return bool(self._call("truncateInvalidTxBefore", time_ms).value)
+
+    def invalid_size(self) -> int:
+        return int(self._call("invalidTxSize"))
+
+    def status(self) -> str:
+        status = str(self._call("status"))
+        return status if status == "OK" else f"Tephra says {status}"
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        return decode_answer(name, self._ask(encode_call(name, *arguments)))
+
+
+class ThriftCoordinator(TephraRules):
+    """Tephra's Thrift service at an address, with nothing but a socket here.
+
+    Where its state lies, and that it is flushed, is the business of whoever runs it.
+    The service knows no authentication.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str | None = None,
+        connect_timeout_s: float = 2,
+        answer_timeout_s: float = 30,
+    ) -> None:
+        pool = ThriftPool(
+            lambda: (host, port),
+            connect_timeout_s=connect_timeout_s,
+            answer_timeout_s=answer_timeout_s,
+        )
+        self._serve_with(pool, client_id)
+
+    @classmethod
+    def discover(
+        cls,
+        hosts: str,
+        *,
+        service: str = SERVICE,
+        client_id: str | None = None,
+        connect_timeout_s: float = 2,
+        answer_timeout_s: float = 30,
+    ) -> Self:
+        """Whichever Tephra has announced itself in this ZooKeeper.
+
+        It is looked for on the first call, and again after each failure.
+        """
+        found = cls.__new__(cls)
+        pool = ThriftPool(
+            ZooKeeperDiscovery(hosts, service=service, timeout_s=connect_timeout_s),
+            connect_timeout_s=connect_timeout_s,
+            answer_timeout_s=answer_timeout_s,
+        )
+        found._serve_with(pool, client_id)
+        return found
+
+    def _serve_with(self, pool: ThriftPool, client_id: str | None) -> None:
+        self._pool = pool
+        TephraRules.__init__(self, ThriftCalls(pool, client_id=client_id))
+
+    def close(self) -> None:
+        """Closes the connections; a second close does nothing."""
+        self._pool.close()
+
+
+def _write(tx: Transaction) -> Any:
+    return tephra_service().Snapshot(
+        transactionId=tx.transaction_id,
+        readPointer=tx.read_pointer,
+        invalids=list(tx.invalids),
+        inProgress=list(tx.in_progress),
+        firstShort=tx.first_short_in_progress,
+        type=int(tx.type),
+        writePointer=tx.write_pointer,
+        checkpointWritePointers=list(tx.checkpoint_write_pointers),
+        visibilityLevel=int(tx.visibility_level),
+    )
