@@ -1,4 +1,4 @@
-"""Fetches the jars we need, each pinned by its sum, and keeps them for all of a user."""
+"""Fetches the jars we need, each pinned by its sum, and keeps them for later."""
 
 import hashlib
 import os

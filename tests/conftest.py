@@ -1,3 +1,3 @@
-"""Fixtures that every test may ask for."""
+"""Fixtures for all tests."""
 
-pytest_plugins = ["tests.coordinators"]
+pytest_plugins = ["tests.tephra_fixtures"]
