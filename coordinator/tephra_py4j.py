@@ -4,13 +4,16 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from coordinator import codec
+from coordinator.errors import TransactionTooLarge
 from coordinator.local_tephra import LocalTephra
 from coordinator.tephra_errors import TEPHRA_KINDS
-from coordinator.thrift_messages import encode_changes
+from coordinator.thrift_messages import encode_changes, encode_pointers
 from coordinator.transaction import Transaction
 
 # A list costs a round trip an element, so above this many keys go as one value.
 KEYS_ONE_BY_ONE = 4
+# The handler for many keys says this of a change set that is too large, and only then.
+_KINDS = TEPHRA_KINDS | {"TGenericException": TransactionTooLarge}
 
 
 class Py4JCalls:
@@ -33,8 +36,6 @@ class Py4JCalls:
         self._read_struct = java.org.apache.thrift.TDeserializer
         self._singleton = java.java.util.Collections.singleton
         self._no_keys = java.java.util.Collections.emptySet()
-        self._new_set = java.java.util.HashSet
-        self._parse_long = java.java.lang.Long.valueOf
 
     def start_short(self, timeout_s: int | None) -> Transaction:
         start = self._manager.startShort
@@ -47,7 +48,9 @@ class Py4JCalls:
 
     def can_commit(self, transaction_id: int, keys: frozenset[bytes]) -> None:
         if len(keys) > KEYS_ONE_BY_ONE:
-            changes = self._ask(self._as_one_value, keys)
+            arguments = self._ask(self._thrift.canCommitOrThrow_args)
+            self._fill(arguments, encode_changes(keys))
+            changes = self._ask(arguments.getChanges)
             self._ask(self._handler.canCommitOrThrow, transaction_id, changes)
             return
         if len(keys) == 1:
@@ -69,10 +72,10 @@ class Py4JCalls:
         return self._read(self._ask(self._manager.checkpoint, self._write(tx)))
 
     def truncate_invalid_tx(self, pointers: Iterable[int]) -> bool:
-        listed = self._ask(self._new_set)
-        for pointer in pointers:
-            # As text: py4j sends a small int as an Integer, which equals no Long.
-            self._ask(listed.add, self._ask(self._parse_long, str(pointer)))
+        # Not as a Python set: py4j sends a small int as an Integer, which is no Long.
+        arguments = self._ask(self._thrift.truncateInvalidTx_args)
+        self._fill(arguments, encode_pointers(pointers))
+        listed = self._ask(arguments.getTxns)
         return bool(self._ask(self._manager.truncateInvalidTx, listed))
 
     def truncate_invalid_tx_before(self, time_ms: int) -> bool:
@@ -87,7 +90,7 @@ class Py4JCalls:
         return f"Tephra is {self._ask(self._manager.state).toString().lower()}"
 
     def _ask(self, method: Callable[..., Any], *arguments: Any) -> Any:
-        return self._jvm.call(method, *arguments, kinds=TEPHRA_KINDS)
+        return self._jvm.call(method, *arguments, kinds=_KINDS)
 
     def _read(self, java_tx: Any) -> Transaction:
         return codec.decode(self._jvm.read_bytes(self._codec, "encode", java_tx))
@@ -95,8 +98,6 @@ class Py4JCalls:
     def _write(self, tx: Transaction) -> Any:
         return self._ask(self._codec.decode, codec.encode(tx))
 
-    def _as_one_value(self, keys: frozenset[bytes]) -> Any:
-        """A Java set of the keys, through the struct that Thrift has for them."""
-        arguments = self._thrift.canCommitOrThrow_args()
-        self._read_struct().deserialize(arguments, encode_changes(keys))
-        return arguments.getChanges()
+    def _fill(self, arguments: Any, encoded: bytes) -> None:
+        """Makes a Java struct of Thrift's hold what was encoded, in few round trips."""
+        self._ask(self._ask(self._read_struct).deserialize, arguments, encoded)

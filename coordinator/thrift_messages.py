@@ -6,12 +6,14 @@ py4j, like this over 3, and 50,000 invalid pointers need no list of 50,000 objec
 """
 
 import struct
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from coordinator import codec
 from coordinator.errors import MissingExtra, TxAwareError, Unavailable
+from coordinator.pointers import Pointers
 from coordinator.tephra_errors import kind_of
 from coordinator.transaction import Transaction
 
@@ -106,6 +108,12 @@ def encode_changes(keys: frozenset[bytes]) -> bytes:
         parts += (_SIZE.pack(len(key)), key)
     parts.append(_STOP)
     return b"".join(parts)
+
+
+def encode_pointers(pointers: Iterable[int]) -> bytes:
+    """The arguments of truncateInvalidTx."""
+    listed = Pointers(set(pointers))
+    return _SET_HEAD.pack(_SET, 1, _I64, len(listed)) + listed.to_bytes() + _STOP
 
 
 def encode_commit(transaction_id: int) -> bytes:
