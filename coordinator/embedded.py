@@ -8,35 +8,27 @@ from typing import Any, Self
 
 import attrs
 
-from coordinator.errors import (
-    BadRequest,
-    NotWritten,
-    TransactionNotInProgress,
-    Unavailable,
-)
+from coordinator.errors import BadRequest, NotWritten, Unavailable
 from coordinator.file_journal import FileJournal
 from coordinator.journal import Journal, MemoryJournal
-from coordinator.ledger import Ledger, Limits, OpenTransaction, Stage
+from coordinator.ledger import Limits
+from coordinator.open import OpenTransaction, Stage
 from coordinator.records import (
     Aborted,
     Checkpointed,
     Closed,
     Committed,
     Invalidated,
-    Lost,
-    Reached,
-    Record,
-    Reserved,
     Seen,
     Started,
     Truncated,
 )
+from coordinator.recovery import recover
+from coordinator.reserve import Reserve
 from coordinator.transaction import POINTERS_PER_MS, Transaction, TransactionType
 
 DAY_S = 86_400
 LONGEST_TIMEOUT_S = 2**31 - 1
-# Pointers are reserved on disk this far ahead, so that one sync serves many starts.
-RESERVED_AHEAD_MS = 10_000
 
 
 def _clock_ms() -> int:
@@ -67,11 +59,13 @@ class EmbeddedCoordinator:
         self._long_timeout_s = long_timeout_s
         self._lock = threading.Lock()  # guards the ledger; never held over the disk
         self._ended = threading.Condition(self._lock)
+        self._waiting = 0
         self._undecided: set[int] = set()
         self._closed = False
-        self._lost: list[Lost] = []
-        self._reserved = 0
-        self._ledger = self._recovered(limits or Limits())
+        self._reserve = Reserve()
+        self._ledger = recover(
+            self._journal, self._reserve, limits or Limits(), clock_ms()
+        )
 
     @classmethod
     def open(cls, directory: str | Path, **settings: Any) -> Self:
@@ -120,12 +114,12 @@ class EmbeddedCoordinator:
             now_ms = self._now_ms()
             entry = self._require(tx.transaction_id)
             self._ledger.begin_commit(entry)
-            reservation = self._reservation(now_ms)
+            reserved = self._reserve.due(now_ms)
             # After a restart only those that outlive it can still meet a conflict;
             # keys that nobody can need are left out (a tenth of the time of a commit).
-            keys = entry.changes if self._ledger.outliving else ()
+            keys = entry.changes if self._ledger.open.outliving else ()
         try:
-            self._journal.append(Committed(entry.transaction_id, keys), *reservation)
+            self._journal.append(Committed(entry.transaction_id, keys), *reserved)
         except NotWritten:
             self._give_back(entry)
             raise
@@ -134,7 +128,7 @@ class EmbeddedCoordinator:
             raise
         with self._lock:
             self._commit(entry, seen=bool(keys))
-            self._extend(reservation)
+            self._reserve.extend(reserved)
 
     def abort(self, tx: Transaction) -> None:
         """Ends a transaction whose holder has undone everything it wrote."""
@@ -162,7 +156,7 @@ class EmbeddedCoordinator:
             now_ms = self._now_ms()
             entry = self._open(transaction_id)
             if entry is None:
-                return self._was_lost(transaction_id)
+                return self._ledger.was_lost(transaction_id)
             entry.stage = Stage.ENDING
         try:
             self._journal.append(Invalidated(now_ms, entry.pointers))
@@ -171,7 +165,7 @@ class EmbeddedCoordinator:
             raise
         with self._lock:
             self._ledger.invalidate(entry, now_ms)
-            self._ended.notify_all()
+            self._tell_ended()
         return True
 
     def checkpoint(self, tx: Transaction) -> Transaction:
@@ -242,31 +236,6 @@ class EmbeddedCoordinator:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    def _recovered(self, limits: Limits) -> Ledger:
-        """Takes over from the last life, and writes down what became of that."""
-        history, clock_ms = self._journal.history, self._clock_ms()
-        new = not history.first
-        last = clock_ms * POINTERS_PER_MS if new else history.reserved
-        ledger = Ledger(limits, last, last if new else history.first)
-        now_ms = ledger.now_ms(clock_ms)
-        records: list[Record] = [ledger.restore(history, now_ms)]
-        if new:
-            records.append(Reached(last, last))
-        elif history.highest < history.reserved:
-            records.append(Lost(history.highest + 1, history.reserved))
-        records += [
-            Seen(transaction_id, ledger.add_unseen(keys))
-            for transaction_id, keys in history.unseen.items()
-        ]
-        self._lost = [
-            *history.lost,
-            *(record for record in records if isinstance(record, Lost)),
-        ]
-        reservation = self._reservation(now_ms)
-        self._journal.append(*records, *reservation)
-        self._extend(reservation)
-        return ledger
-
     def _now_ms(self) -> int:
         """The time, for whoever holds the lock.
 
@@ -276,10 +245,11 @@ class EmbeddedCoordinator:
             raise Unavailable("the coordinator is closed")
         ledger = self._ledger
         now_ms = ledger.now_ms(self._clock_ms())
-        if now_ms > ledger.next_expiry_ms:
-            due = ledger.expired(now_ms)
-            ended = ledger.time_out(due, now_ms)
-            self._journal.note(ended.pointers[0] if due else 0, ended)
+        if now_ms > ledger.open.next_expiry_ms:
+            due = ledger.open.expired(now_ms)
+            if due:
+                ended = ledger.time_out(due, now_ms)
+                self._journal.note(due[0].transaction_id, ended)
         return now_ms
 
     def _start(
@@ -287,9 +257,8 @@ class EmbeddedCoordinator:
     ) -> Transaction:
         def start(pointer: int, now_ms: int) -> Transaction:
             expires_ms = now_ms + int(timeout_s * 1000)
-            tx = self._ledger.start(
-                pointer, kind, expires_ms, outlives_process=outlives_process
-            )
+            entry = OpenTransaction(pointer, kind, expires_ms, outlives_process)
+            tx = self._ledger.start(entry)
             long = kind is TransactionType.LONG
             started = Started(pointer, expires_ms, long, outlives_process)
             self._journal.note(pointer, started)
@@ -305,12 +274,12 @@ class EmbeddedCoordinator:
             with self._lock:
                 now_ms = self._now_ms()
                 pointer = self._ledger.next_pointer(now_ms)
-                if pointer <= self._reserved:
+                if self._reserve.covers(pointer):
                     return use(pointer, now_ms)
-                reservation = self._reservation(pointer // POINTERS_PER_MS)
-            self._journal.append(*reservation)
+                reserved = self._reserve.due(pointer // POINTERS_PER_MS)
+            self._journal.append(*reserved)
             with self._lock:
-                self._extend(reservation)
+                self._reserve.extend(reserved)
 
     def _note_unseen(self, pointer: int) -> None:
         """Notes for one that outlives us the commits it did not see, just under way.
@@ -321,38 +290,21 @@ class EmbeddedCoordinator:
             self._journal.note(pointer, Committed(0, keys))
             self._journal.note(pointer, Seen(0, pointer + 1))
 
-    def _reservation(self, now_ms: int) -> tuple[Reserved, ...]:
-        """Reserves more pointers where few are left; for the next batch that is due."""
-        if self._reserved >= (now_ms + RESERVED_AHEAD_MS // 2) * POINTERS_PER_MS:
-            return ()
-        return (Reserved((now_ms + RESERVED_AHEAD_MS) * POINTERS_PER_MS),)
-
-    def _extend(self, reservation: tuple[Reserved, ...]) -> None:
-        for reserved in reservation:
-            self._reserved = max(self._reserved, reserved.limit)
-
     def _require(self, transaction_id: int) -> OpenTransaction:
         """The open transaction, once nobody else is ending it; refused if it ended."""
         return self._open(transaction_id) or self._ledger.require(transaction_id)
 
     def _open(self, transaction_id: int) -> OpenTransaction | None:
-        entries = self._ledger.open
+        entries = self._ledger.open.by_id
         entry = entries.get(transaction_id)
         while entry is not None and entry.stage is Stage.ENDING:
+            self._waiting += 1
             self._ended.wait()
+            self._waiting -= 1
             entry = entries.get(transaction_id)
         if entry is not None and entry.stage is Stage.UNDECIDED:
             raise Unavailable(f"{transaction_id}: {entry.stage.value}; ask again")
         return entry
-
-    def _was_lost(self, transaction_id: int) -> bool:
-        """Whether a crash lost all trace of it, so that it can never have committed."""
-        if not self._ledger.gave_out(transaction_id):
-            raise TransactionNotInProgress(
-                f"transaction {transaction_id} was never begun here: this coordinator "
-                f"gave out {self._ledger.first} to {self._ledger.last}"
-            )
-        return any(lost.first <= transaction_id <= lost.last for lost in self._lost)
 
     def _commit(self, entry: OpenTransaction, *, seen: bool) -> None:
         commit_pointer = self._ledger.commit(entry)
@@ -360,18 +312,23 @@ class EmbeddedCoordinator:
             self._journal.note(
                 entry.transaction_id, Seen(entry.transaction_id, commit_pointer)
             )
-        self._ended.notify_all()
+        self._tell_ended()
+
+    def _tell_ended(self) -> None:
+        # Told to nobody, this is a fiftieth of a commit.
+        if self._waiting:
+            self._ended.notify_all()
 
     def _give_back(self, entry: OpenTransaction) -> None:
         with self._lock:
             self._ledger.give_back(entry)
-            self._ended.notify_all()
+            self._tell_ended()
 
     def _leave_undecided(self, entry: OpenTransaction) -> None:
         with self._lock:
             entry.stage = Stage.UNDECIDED
             self._undecided.add(entry.transaction_id)
-            self._ended.notify_all()
+            self._tell_ended()
 
     def _decide(self) -> None:
         """Asks the disk about the commits whose end it left open."""
@@ -380,7 +337,7 @@ class EmbeddedCoordinator:
         for transaction_id in list(self._undecided):
             committed = self._journal.holds_commit(transaction_id)
             with self._lock:
-                entry = self._ledger.open.get(transaction_id)
+                entry = self._ledger.open.by_id.get(transaction_id)
                 self._undecided.discard(transaction_id)
                 if entry is None or entry.stage is not Stage.UNDECIDED:
                     continue

@@ -202,8 +202,7 @@ class FileJournal:
         unfolded = [*self._unfolded, *records]
         try:
             self._broken = True
-            self._file.write(data)
-            self._file.sync()
+            self._file.append(data)
         except BaseException as error:
             self._write_problem = f"{self._path} could not be written: {error!r}"
             try:
@@ -261,8 +260,7 @@ class FileJournal:
         data = HEADER + frame(0, encode_records(self.history.records()))
         file = self._disk.open(NAME + ".new")
         try:
-            file.write(data)
-            file.sync()
+            file.append(data)
         except BaseException:
             file.close()
             raise

@@ -21,8 +21,8 @@ class Started:
 
     transaction_id: int
     expires_ms: int
-    long: bool = attrs.field(default=False, converter=bool)
-    outlives_process: bool = attrs.field(default=False, converter=bool)
+    long: bool = False
+    outlives_process: bool = False
 
 
 @attrs.frozen

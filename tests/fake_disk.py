@@ -28,10 +28,8 @@ class FakeFile:
     def read(self) -> bytes:
         return bytes(self._content.data)
 
-    def write(self, data: bytes) -> None:
+    def append(self, data: bytes) -> None:
         self._disk.step("write", lambda part: self._content.data.extend(part), data)
-
-    def sync(self) -> None:
         self._disk.step("sync", lambda _: self._mark_synced())
 
     def truncate(self, size: int) -> None:

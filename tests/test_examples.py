@@ -1,0 +1,29 @@
+"""Every example runs as its own process, and prints what its docstring promises."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+@pytest.mark.parametrize(
+    "path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: str(path.stem)
+)
+def test_an_example_prints_what_its_docstring_promises(path: Path) -> None:
+    docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+    _, found, promised = docstring.partition("Prints:\n")
+    assert found, f"the docstring of {path.name} says nothing after 'Prints:'"
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", str(path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.stdout.strip() == promised.strip(), ran.stderr
+    assert ran.returncode == 0, ran.stderr
+    assert not ran.stderr
