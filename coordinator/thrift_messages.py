@@ -12,7 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from coordinator import codec
-from coordinator.errors import MissingExtra, TxAwareError, Unavailable
+from coordinator.errors import (
+    MalformedTransaction,
+    MissingExtra,
+    TxAwareError,
+    Unavailable,
+)
 from coordinator.pointers import Pointers
 from coordinator.tephra_errors import kind_of
 from coordinator.transaction import Transaction
@@ -129,7 +134,10 @@ def decode_transaction(name: str, message: bytes) -> Transaction:
     if body is None or not body.startswith(_SNAPSHOT):
         decode_answer(name, message)
         raise Unavailable(f"Tephra answered {name} with no transaction")
-    return codec.decode(body[len(_SNAPSHOT) : -len(_STOP)])
+    try:
+        return codec.decode(body[len(_SNAPSHOT) : -len(_STOP)])
+    except MalformedTransaction as error:
+        raise Unavailable(f"the answer to {name} cannot be read: {error}") from error
 
 
 def check_answer(name: str, message: bytes) -> None:
@@ -145,10 +153,9 @@ def _head(name: str) -> bytes:
 
 def _body(name: str, message: bytes) -> bytes | None:
     """What follows the head of an answer; None where the service failed."""
-    kind, size = _MESSAGE.unpack_from(message)
-    if kind != _REPLY or size != len(name):
+    if not message.startswith(_MESSAGE.pack(_REPLY, len(name))):
         return None
-    return message[_MESSAGE.size + size + _SEQUENCE.size :]
+    return message[_MESSAGE.size + len(name) + _SEQUENCE.size :]
 
 
 def _mapped(error: Any) -> TxAwareError:
