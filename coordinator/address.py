@@ -1,12 +1,41 @@
 """Opens the coordinator that an address names."""
 
+import re
+
 from coordinator.embedded import EmbeddedCoordinator
 from coordinator.errors import BadRequest
 from coordinator.interfaces import Coordinator
+from coordinator.tephra import TephraCoordinator
+from coordinator.tephra_thrift import ThriftCoordinator
+
+_HOST_AND_PORT = re.compile(r"(?P<host>[^/:]+|\[[^\]/]+\]):(?P<port>[0-9]{1,5})")
 
 
 def open_coordinator(address: str) -> Coordinator:
-    """`embedded` lives in memory."""
+    """The coordinator at an address; whoever opens it closes it.
+
+    `embedded` lives in memory, `tephra:DIR` is a Tephra in a JVM of its own,
+    `tephra://HOST:PORT` one that runs elsewhere, by its Thrift service, and
+    `tephra+zk://HOSTS` one that ZooKeeper knows of.
+    """
+    scheme, _, rest = address.partition(":")
     if address == "embedded":
         return EmbeddedCoordinator()
-    raise BadRequest(f"{address!r} names no coordinator")
+    if scheme == "tephra" and rest.startswith("//"):
+        host, port = _host_and_port(address, rest[2:])
+        return ThriftCoordinator(host, port)
+    if scheme == "tephra+zk" and rest.startswith("//") and rest != "//":
+        return ThriftCoordinator.discover(rest[2:])
+    if scheme == "tephra" and rest:
+        return TephraCoordinator(rest)
+    raise BadRequest(
+        f"{address!r} names no coordinator; embedded, tephra:DIR, tephra://HOST:PORT "
+        f"and tephra+zk://HOSTS do"
+    )
+
+
+def _host_and_port(address: str, text: str) -> tuple[str, int]:
+    found = _HOST_AND_PORT.fullmatch(text.removesuffix("/"))
+    if found is None:
+        raise BadRequest(f"{address!r} is not tephra://HOST:PORT")
+    return found["host"].strip("[]"), int(found["port"])
