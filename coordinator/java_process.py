@@ -2,14 +2,17 @@
 
 import importlib
 import os
+import select
 import shutil
 import subprocess
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from coordinator.errors import MissingExtra, Unavailable
 
-LAST_WORDS_BYTES = 2000
+START_TIMEOUT_S = 30
+LONGEST_GREETING_BYTES = 2000
 
 
 def find_java() -> str:
@@ -106,12 +109,18 @@ class JavaProcess:
         """Its port and its token, the first two lines it writes."""
         stdout = self._process.stdout
         assert stdout is not None
+        said, give_up = b"", time.monotonic() + START_TIMEOUT_S
         # Closed after that: whatever else it prints goes nowhere.
         with stdout:
-            port, token = stdout.readline().strip(), stdout.readline().strip()
-            if not (port.isdigit() and token):
-                words = (port + stdout.read(LAST_WORDS_BYTES)).decode(errors="replace")
-                raise Unavailable(
-                    f"the JVM did not start: {words or 'it said nothing'}"
-                )
-        return int(port), token.decode()
+            while said.count(b"\n") < 2 and len(said) < LONGEST_GREETING_BYTES:
+                left_s = max(0.0, give_up - time.monotonic())
+                if not select.select([stdout], (), (), left_s)[0]:
+                    raise Unavailable(f"the JVM did not start in {START_TIMEOUT_S} s")
+                words = os.read(stdout.fileno(), LONGEST_GREETING_BYTES)
+                if not words:
+                    break
+                said += words
+        port, _, token = said.decode(errors="replace").strip().partition("\n")
+        if not (port.isdigit() and token):
+            raise Unavailable(f"the JVM did not start: it said {said!r}")
+        return int(port), token.strip()

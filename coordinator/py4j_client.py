@@ -5,6 +5,7 @@ import socket
 import threading
 from binascii import a2b_base64
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from coordinator.errors import BadRequest, Unavailable
@@ -15,6 +16,7 @@ _CALL, _DELETE, _END = "c\n", "m\nd\n", "e\n"
 _BYTES_ANSWER = "yj"
 _SERVER = "GATEWAY_SERVER"
 _TRIES_TO_FIND_A_SOCKET = 5
+_FORGOTTEN_AT_ONCE = 100
 
 
 class _Connection:
@@ -29,9 +31,18 @@ class _Connection:
         self.local_port: int = self._socket.getsockname()[1]
         self.ask(f"A\n{token}\n")
 
-    def ask(self, command: str) -> str:
-        """Sends a command once; a connection that raises is of no use any more."""
-        self._socket.sendall(command.encode())
+    def ask(self, command: str, forget: Sequence[str] = ()) -> str:
+        """Sends a command once; a connection that raises is of no use any more.
+
+        Objects that Java may forget go along and cost no round trip of their own.
+        """
+        deletes = "".join(f"{_DELETE}{target}\n{_END}" for target in forget)
+        self._socket.sendall((deletes + command).encode())
+        for _ in forget:
+            self._answer()
+        return self._answer()
+
+    def _answer(self) -> str:
         line = self._answers.readline()
         if not line.endswith(b"\n") or not line.strip():
             raise ConnectionResetError("the connection ended before the answer")
@@ -74,6 +85,7 @@ class Py4JClient:
         self._answer_timeout_s = answer_timeout_s
         self._owner = os.getpid()
         self._idle: deque[_Connection] = deque()
+        self._garbage: deque[str] = deque()
         self._opening = threading.Lock()
         self._server_connections: str | None = None
 
@@ -85,7 +97,7 @@ class Py4JClient:
             raise BadRequest("streams from Java are not supported")
         connection = self._take()
         try:
-            answer = connection.ask(command)
+            answer = connection.ask(command, self._some_garbage())
         except OSError as error:
             connection.close()
             raise self._unavailable(error) from error
@@ -106,9 +118,13 @@ class Py4JClient:
         return a2b_base64(answer[len(_BYTES_ANSWER) :])
 
     def garbage_collect_object(self, target_id: str) -> None:
-        """Java may forget the object."""
-        if self.is_connected and target_id not in ("t", _SERVER):
-            self.send_command(f"{_DELETE}{target_id}\n{_END}")
+        """Java may forget the object, and is told with the next command.
+
+        Python collects garbage in the middle of anything, also of opening a connection
+        with its lock held, so nothing is sent from here.
+        """
+        if target_id not in ("t", _SERVER):
+            self._garbage.append(target_id)
 
     def close(self) -> None:
         """Closes all connections; calls from now on are refused."""
@@ -117,6 +133,15 @@ class Py4JClient:
             self._idle.pop().close()
 
     shutdown_gateway = close
+
+    def _some_garbage(self) -> list[str]:
+        garbage: list[str] = []
+        try:
+            while len(garbage) < _FORGOTTEN_AT_ONCE:
+                garbage.append(self._garbage.popleft())
+        except IndexError:
+            pass
+        return garbage
 
     def _take(self) -> _Connection:
         if not self.is_connected:

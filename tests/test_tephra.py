@@ -1,5 +1,6 @@
 """The real Tephra in a JVM of our own: its life, its errors, its silence."""
 
+import gc
 import os
 import signal
 import socket
@@ -8,9 +9,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from coordinator import py4j_client
+from coordinator import tephra as tephra_module
 from coordinator.errors import (
     BadRequest,
     MissingExtra,
@@ -143,6 +147,64 @@ def test_a_killed_process_takes_its_jvm_along_and_the_state_is_kept(
             assert left_open in now.in_progress
 
 
+def test_the_jvm_of_a_killed_process_keeps_the_directory_until_it_has_ended(
+    tmp_path: Path, java: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with python(OPEN_AND_COMMIT, str(tmp_path), "py4j") as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline().split()[0])
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+            with monkeypatch.context() as patch:
+                patch.setattr(tephra_module, "ORPHAN_ENDS_WITHIN_S", 0.2)
+                with pytest.raises(Unavailable, match="in use by process"):
+                    TephraCoordinator(tmp_path)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        with TephraCoordinator(tmp_path) as next_owner:
+            assert next_owner.status() == "OK"
+
+
+def test_garbage_that_is_collected_while_a_connection_opens_does_not_block(
+    own: TephraCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = py4j_client._Connection.call
+
+    def collecting(connection: Any, target: str, *rest: str) -> str:
+        own.jvm.gateway._gateway_client.garbage_collect_object("o999999999")
+        return call(connection, target, *rest)
+
+    monkeypatch.setattr(py4j_client._Connection, "call", collecting)
+    idle = own.jvm.gateway._gateway_client._idle
+    while idle:
+        idle.pop().close()
+    done = threading.Event()
+
+    def run() -> None:
+        own.jvm.view.java.lang.System.nanoTime()
+        done.set()
+
+    threading.Thread(target=run, daemon=True).start()
+    assert done.wait(10)
+
+
+def test_java_objects_are_forgotten_with_the_next_commands(
+    own: TephraCoordinator,
+) -> None:
+    java = own.jvm.view.java
+    bindings = own.jvm.gateway.java_gateway_server.getGateway().getBindings()
+    before = bindings.size()
+    for _ in range(300):
+        java.util.ArrayList()
+    gc.collect()
+    for _ in range(5):
+        java.lang.System.nanoTime()
+    kept: int = bindings.size() - before
+    assert kept < 50
+
+
 def test_a_second_process_on_the_directory_is_refused_by_pid(
     own: TephraCoordinator, tmp_path: Path
 ) -> None:
@@ -178,16 +240,17 @@ def test_a_forked_child_is_told_to_open_its_own(own: TephraCoordinator) -> None:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
+        signal.alarm(10)
         try:
             own.start_short()
         except Unavailable as error:
             os.write(writing, str(error).encode())
         finally:
             os._exit(0)
-    os.waitpid(child, 0)
-    assert b"forked" in os.read(reading, 1000)
-    os.close(reading)
     os.close(writing)
+    with open(reading) as told:
+        assert "forked" in told.read()
+    os.waitpid(child, 0)
     assert own.status() == "OK"
 
 

@@ -1,6 +1,7 @@
 """A Tephra that runs elsewhere: by address and by ZooKeeper, without a JVM here."""
 
 import os
+import signal
 import socket
 import sys
 import threading
@@ -262,6 +263,7 @@ def test_a_forked_child_is_told_to_open_its_own(served: TephraCoordinator) -> No
         far.start_short()
         child = os.fork()
         if child == 0:
+            signal.alarm(10)
             try:
                 far.start_short()
             except Unavailable as error:
