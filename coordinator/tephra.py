@@ -90,6 +90,7 @@ class TephraCoordinator(TephraRules):
         if self._pool is not None:
             self._pool.close()
         self._tephra.jvm.kill()
+        self._tephra.jvm.close()
         self._tephra = self._start()
         self._calls = self._connect()
 
