@@ -66,7 +66,10 @@ class Jvm:
         except TxAwareError:
             raise
         except Exception as error:
-            raise _mapped(error, kinds, otherwise) from error
+            mapped = _mapped(error, kinds, otherwise)
+            if mapped is None:
+                raise
+            raise mapped from error
 
     def read_bytes(self, target: Any, method: str, argument: Any) -> bytes:
         """What `target.method(argument)` answers, faster than through py4j."""
@@ -107,9 +110,12 @@ class Jvm:
 
 def _mapped(
     error: Exception, kinds: Kinds, otherwise: type[TxAwareError]
-) -> TxAwareError:
-    from py4j.protocol import Py4JJavaError
+) -> TxAwareError | None:
+    """None for what neither py4j nor Java raised: a mistake in the call itself."""
+    from py4j.protocol import Py4JError, Py4JJavaError
 
+    if not isinstance(error, Py4JError):
+        return None
     if not isinstance(error, Py4JJavaError):
         return otherwise(f"Java could not be called: {error}")
     thrown = error.java_exception

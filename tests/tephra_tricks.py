@@ -40,8 +40,8 @@ def lose_answers(monkeypatch: pytest.MonkeyPatch, call: str) -> list[str]:
     sent: list[str] = []
 
     def losing(ask: Callable[..., Any]) -> Callable[..., Any]:
-        def lost(connection: Any, message: str | bytes) -> str | bytes:
-            answer: str | bytes = ask(connection, message)
+        def lost(connection: Any, message: str | bytes, *rest: Any) -> str | bytes:
+            answer: str | bytes = ask(connection, message, *rest)
             text = message if isinstance(message, str) else message.decode("latin-1")
             if call in text:
                 sent.append(call)
