@@ -1,6 +1,8 @@
 """One transaction from its start to its end, with all who take part in it."""
 
 import enum
+import sys
+import threading
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -59,6 +61,7 @@ class TransactionContext:
         self._long = long
         self._clock_s = clock_s
         self._tx: Transaction | None = None
+        self._place: object = None
         self._failure: BaseException | None = None
 
     @property
@@ -144,6 +147,7 @@ class TransactionContext:
                 f"other one in a thread or task of its own"
             )
         self.start()
+        self._place = _here()
         _open.set((*_open.get(), self))
         return self
 
@@ -251,8 +255,13 @@ _open: ContextVar[tuple[TransactionContext, ...]] = ContextVar("_open", default=
 
 def current_transaction(coordinator: Coordinator) -> TransactionContext | None:
     """The `with` block of this thread or task that has a transaction open there."""
+    place = _here()
     for context in _open.get():
-        if context.coordinator is coordinator and context.status is Status.ACTIVE:
+        if (
+            context.coordinator is coordinator
+            and context.status is Status.ACTIVE
+            and context._place == place
+        ):
             return context
     return None
 
@@ -267,6 +276,17 @@ def transaction(
     return TransactionContext(
         coordinator, *participants, timeout_s=timeout_s, long=long
     )
+
+
+def _here() -> tuple[int, object]:
+    """This thread and this task: a new one of either inherits the variables of its
+    creator, and still is somebody else."""
+    asyncio = sys.modules.get("asyncio")
+    try:
+        task = asyncio.current_task() if asyncio else None
+    except RuntimeError:  # no loop runs in this thread
+        task = None
+    return threading.get_ident(), task
 
 
 def _note(first: BaseException, others: list[BaseException]) -> None:

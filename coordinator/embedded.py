@@ -3,12 +3,20 @@
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import attrs
 
-from coordinator.errors import BadRequest, NotWritten, Unavailable
+from coordinator.batch import End, Then
+from coordinator.errors import (
+    BadRequest,
+    NotWritten,
+    TransactionNotInProgress,
+    Unavailable,
+)
 from coordinator.file_journal import FileJournal
 from coordinator.journal import Journal, MemoryJournal
 from coordinator.ledger import Limits
@@ -19,6 +27,8 @@ from coordinator.records import (
     Closed,
     Committed,
     Invalidated,
+    Record,
+    Reserved,
     Seen,
     Started,
     Truncated,
@@ -57,9 +67,7 @@ class EmbeddedCoordinator:
         self._clock_ms = clock_ms
         self._timeout_s = timeout_s
         self._long_timeout_s = long_timeout_s
-        self._lock = threading.Lock()  # guards the ledger; never held over the disk
-        self._ended = threading.Condition(self._lock)
-        self._waiting = 0
+        self._lock = threading.RLock()  # guards the ledger; never held over the disk
         self._undecided: set[int] = set()
         self._closed = False
         self._reserve = Reserve()
@@ -97,9 +105,8 @@ class EmbeddedCoordinator:
 
     def can_commit(self, tx: Transaction, changes: Iterable[bytes]) -> None:
         """Checks the changed keys, and remembers them for `commit`."""
-        self._decide()
+        self._tidy_if_due()
         with self._lock:
-            self._now_ms()
             entry = self._require(tx.transaction_id)
             self._ledger.check_changes(entry, changes)
 
@@ -109,33 +116,29 @@ class EmbeddedCoordinator:
 
     def commit(self, tx: Transaction) -> None:
         """Makes the writes of `tx` visible to all that begin from now on."""
-        self._decide()
+        self._tidy_if_due()
         with self._lock:
-            now_ms = self._now_ms()
             entry = self._require(tx.transaction_id)
-            self._ledger.begin_commit(entry)
-            reserved = self._reserve.due(now_ms)
+            self._ledger.check_commit(entry)
             # After a restart only those that outlive it can still meet a conflict;
             # keys that nobody can need are left out (a tenth of the time of a commit).
-            keys = entry.changes if self._ledger.open.outliving else ()
-        try:
-            self._journal.append(Committed(entry.transaction_id, keys), *reserved)
-        except NotWritten:
-            self._give_back(entry)
-            raise
-        except BaseException:
-            self._leave_undecided(entry)
-            raise
-        with self._lock:
-            self._commit(entry, seen=bool(keys))
-            self._reserve.extend(reserved)
+            keys = entry.changes if self._ledger.open.outliving else frozenset()
+            reserved = self._reserve.due(self._now_ms())
+            wait = self._submit(
+                entry,
+                partial(self._commit_written, entry, bool(keys), reserved),
+                Committed(entry.transaction_id, keys),
+                *reserved,
+                reserve=entry.changes,
+            )
+        wait()
 
     def abort(self, tx: Transaction) -> None:
         """Ends a transaction whose holder has undone everything it wrote."""
-        self._decide()
+        self._tidy_if_due()
         with self._lock:
-            self._now_ms()
             entry = self._open(tx.transaction_id)
+            self._now_ms()
             if entry is None:
                 return
             if entry.type is TransactionType.SHORT:
@@ -151,28 +154,20 @@ class EmbeddedCoordinator:
         became of it.
         """
         transaction_id = tx if isinstance(tx, int) else tx.transaction_id
-        self._decide()
+        self._tidy_if_due()
         with self._lock:
-            now_ms = self._now_ms()
-            entry = self._open(transaction_id)
+            entry, now_ms = self._open(transaction_id), self._now_ms()
             if entry is None:
                 return self._ledger.was_lost(transaction_id)
-            entry.stage = Stage.ENDING
-        try:
-            self._journal.append(Invalidated(now_ms, entry.pointers))
-        except BaseException:
-            self._give_back(entry)
-            raise
-        with self._lock:
-            self._ledger.invalidate(entry, now_ms)
-            self._tell_ended()
+            wait = self._invalidate(entry, now_ms)
+        wait()
         return True
 
     def checkpoint(self, tx: Transaction) -> Transaction:
         """The same transaction with a new write pointer."""
 
         def checkpoint(pointer: int, _: int) -> Transaction:
-            entry = self._require(tx.transaction_id)
+            entry = self._ledger.require(tx.transaction_id)
             self._ledger.checkpoint(entry, pointer)
             self._journal.note(
                 entry.transaction_id, Checkpointed(entry.transaction_id, pointer)
@@ -181,7 +176,7 @@ class EmbeddedCoordinator:
                 tx, write_pointer=pointer, checkpoint_write_pointers=entry.checkpoints
             )
 
-        return self._with_pointer(checkpoint)
+        return self._with_pointer(checkpoint, of=tx.transaction_id)
 
     def snapshot(self) -> Transaction:
         """A read-only transaction: its id is used up, but it never was in progress."""
@@ -225,8 +220,9 @@ class EmbeddedCoordinator:
             if self._closed:
                 return
             self._closed = True
+            wait = self._journal.submit(Closed(self._ledger.last))
         try:
-            self._journal.append(Closed(self._ledger.last))
+            wait()
         finally:
             self._journal.close()
 
@@ -237,20 +233,39 @@ class EmbeddedCoordinator:
         self.close()
 
     def _now_ms(self) -> int:
-        """The time, for whoever holds the lock.
-
-        Before that time is used, all that are open for too long by then are timed out.
-        """
         if self._closed:
             raise Unavailable("the coordinator is closed")
-        ledger = self._ledger
-        now_ms = ledger.now_ms(self._clock_ms())
-        if now_ms > ledger.open.next_expiry_ms:
-            due = ledger.open.expired(now_ms)
-            if due:
-                ended = ledger.time_out(due, now_ms)
-                self._journal.note(due[0].transaction_id, ended)
-        return now_ms
+        return self._ledger.now_ms(self._clock_ms())
+
+    def _tidy_if_due(self) -> None:
+        """Looks first, without the lock: nearly always there is nothing to do."""
+        if self._undecided or self._clock_ms() > self._ledger.open.next_expiry_ms:
+            with suppress(Unavailable):  # status() says so, and it is tried again
+                self._decide()
+            self._time_out()
+
+    def _time_out(self) -> None:
+        """Times out whoever is open for too long.
+
+        One that outlives the process is taken for timed out only when that is on disk:
+        after a restart it would be open again, and readers have passed its rows.
+        """
+        with self._lock:
+            now_ms = self._now_ms()
+            due = self._ledger.open.expired(now_ms)
+            local = [entry for entry in due if not entry.outlives_process]
+            for entry in local:
+                ended = self._ledger.time_out([entry], now_ms)
+                self._journal.note(entry.transaction_id, ended)
+            waits = [
+                self._invalidate(entry, now_ms, timed_out=True)
+                for entry in due
+                if entry.outlives_process
+            ]
+        for wait in waits:
+            # Where the disk fails it stays in progress, and is tried again later.
+            with suppress(Unavailable):
+                wait()
 
     def _start(
         self, kind: TransactionType, timeout_s: float, *, outlives_process: bool
@@ -262,16 +277,21 @@ class EmbeddedCoordinator:
             long = kind is TransactionType.LONG
             started = Started(pointer, expires_ms, long, outlives_process)
             self._journal.note(pointer, started)
-            if outlives_process:
+            if entry.transaction_id in self._ledger.open.outliving:
                 self._note_unseen(pointer)
             return tx
 
         return self._with_pointer(start)
 
-    def _with_pointer(self, use: Callable[[int, int], Transaction]) -> Transaction:
+    def _with_pointer(
+        self, use: Callable[[int, int], Transaction], *, of: int | None = None
+    ) -> Transaction:
         """Gives out the next pointer, once the disk knows that it may be given out."""
         while True:
+            self._tidy_if_due()
             with self._lock:
+                if of is not None:
+                    self._require(of)
                 now_ms = self._now_ms()
                 pointer = self._ledger.next_pointer(now_ms)
                 if self._reserve.covers(pointer):
@@ -292,19 +312,61 @@ class EmbeddedCoordinator:
 
     def _require(self, transaction_id: int) -> OpenTransaction:
         """The open transaction, once nobody else is ending it; refused if it ended."""
-        return self._open(transaction_id) or self._ledger.require(transaction_id)
+        entry = self._open(transaction_id) or self._ledger.require(transaction_id)
+        if self._now_ms() > entry.expires_ms:
+            raise TransactionNotInProgress(
+                f"transaction {transaction_id} is not in progress: it timed out"
+            )
+        return entry
 
     def _open(self, transaction_id: int) -> OpenTransaction | None:
+        """The open transaction, once nobody else is ending it. Under the lock."""
         entries = self._ledger.open.by_id
-        entry = entries.get(transaction_id)
-        while entry is not None and entry.stage is Stage.ENDING:
-            self._waiting += 1
-            self._ended.wait()
-            self._waiting -= 1
-            entry = entries.get(transaction_id)
+        while (entry := entries.get(transaction_id)) and entry.stage is Stage.ENDING:
+            # Its end is in this batch or an earlier one; perhaps nobody waits for it.
+            self._lock.release()
+            try:
+                with suppress(Unavailable):
+                    self._journal.append()
+            finally:
+                self._lock.acquire()
         if entry is not None and entry.stage is Stage.UNDECIDED:
             raise Unavailable(f"{transaction_id}: {entry.stage.value}; ask again")
         return entry
+
+    def _submit(
+        self,
+        entry: OpenTransaction,
+        then: Then,
+        *records: Record,
+        reserve: frozenset[bytes] = frozenset(),
+    ) -> Callable[[], None]:
+        """Marks an end as under way and hands it to the journal: both or neither."""
+        end = End(then)
+        try:
+            self._ledger.begin_end(entry, reserve=reserve)
+            return self._journal.submit(*records, end=end)
+        except BaseException:
+            if not end.submitted:
+                self._ledger.give_back(entry)
+            raise
+
+    def _commit_written(
+        self,
+        entry: OpenTransaction,
+        seen: bool,
+        reserved: tuple[Reserved, ...],
+        error: Unavailable | None,
+    ) -> None:
+        with self._lock:
+            if error is None:
+                self._commit(entry, seen=seen)
+                self._reserve.extend(reserved)
+            elif isinstance(error, NotWritten):
+                self._ledger.give_back(entry)
+            else:
+                entry.stage = Stage.UNDECIDED
+                self._undecided.add(entry.transaction_id)
 
     def _commit(self, entry: OpenTransaction, *, seen: bool) -> None:
         commit_pointer = self._ledger.commit(entry)
@@ -312,35 +374,40 @@ class EmbeddedCoordinator:
             self._journal.note(
                 entry.transaction_id, Seen(entry.transaction_id, commit_pointer)
             )
-        self._tell_ended()
 
-    def _tell_ended(self) -> None:
-        # Told to nobody, this is a fiftieth of a commit.
-        if self._waiting:
-            self._ended.notify_all()
+    def _invalidate(
+        self, entry: OpenTransaction, now_ms: int, *, timed_out: bool = False
+    ) -> Callable[[], None]:
+        return self._submit(
+            entry,
+            partial(self._invalidation_written, entry, now_ms, timed_out),
+            Invalidated(now_ms, entry.pointers),
+        )
 
-    def _give_back(self, entry: OpenTransaction) -> None:
+    def _invalidation_written(
+        self,
+        entry: OpenTransaction,
+        now_ms: int,
+        timed_out: bool,
+        error: Unavailable | None,
+    ) -> None:
         with self._lock:
-            self._ledger.give_back(entry)
-            self._tell_ended()
-
-    def _leave_undecided(self, entry: OpenTransaction) -> None:
-        with self._lock:
-            entry.stage = Stage.UNDECIDED
-            self._undecided.add(entry.transaction_id)
-            self._tell_ended()
+            if error is not None:
+                self._ledger.give_back(entry)
+            elif timed_out:
+                self._ledger.time_out([entry], now_ms)
+            else:
+                self._ledger.invalidate(entry, now_ms)
 
     def _decide(self) -> None:
         """Asks the disk about the commits whose end it left open."""
-        if not self._undecided:
-            return
         for transaction_id in list(self._undecided):
             committed = self._journal.holds_commit(transaction_id)
             with self._lock:
                 entry = self._ledger.open.by_id.get(transaction_id)
-                self._undecided.discard(transaction_id)
-                if entry is None or entry.stage is not Stage.UNDECIDED:
+                if entry is None or transaction_id not in self._undecided:
                     continue
+                self._undecided.discard(transaction_id)
                 if committed:
                     self._commit(entry, seen=True)
                 else:

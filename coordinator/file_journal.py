@@ -1,10 +1,13 @@
-"""A journal in one file, which many threads share one fsync to write."""
+"""A journal in one file, which many threads share one sync to write."""
 
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Self
 
-from coordinator.batch import Batch
+from coordinator.batch import Batch, End
 from coordinator.directory_lock import DirectoryLock
 from coordinator.disk import AppendFile, Disk
 from coordinator.errors import NotWritten, Unavailable
@@ -20,14 +23,18 @@ from coordinator.records import (
 )
 
 NAME = "journal"
+NEW_NAME = NAME + ".new"
 COMPACT_BYTES = 4 << 20
+
+Notes = dict[int, list[Record]]
 
 
 class FileJournal:
     """Appends checked frames to a file, and writes it anew when it has grown.
 
-    The first thread that adds to a batch leads it: it waits for the batch before, and
-    then writes all that has come together meanwhile.
+    The first thread that waits for a batch leads it: it waits for the batch before, and
+    then writes all that has come together meanwhile. An interrupt (Ctrl-C) reaches the
+    main thread only, so that never leads; a thread of ours does it instead.
     """
 
     def __init__(
@@ -42,16 +49,21 @@ class FileJournal:
         self._compact_bytes = compact_bytes
         self._queue = threading.Lock()  # guards the forming batch and the notes
         self._forming = Batch()
-        self._notes: dict[int, list[Record]] = {}
-        self._carried: dict[int, list[Record]] = {}
+        self._notes: Notes = {}
+        self._carried: Notes = {}
         self._writing = threading.Lock()  # guards the file and the history
         self.history = History()
-        self._unfolded: list[Record] = []
         self._write_problem: str | None = None
         self._growth_problem: str | None = None
         self._broken = False
         self._file, self._size, self._frames = self._recover()
-        self._compact_at = max(compact_bytes, 2 * self._size)
+        self._compact_at = max(compact_bytes, 2 * len(self._shortest()))
+        self._main_thread = threading.main_thread().ident
+        self._to_lead: SimpleQueue[Batch | None] = SimpleQueue()
+        self._leader = threading.Thread(
+            target=self._lead_for_main, name="txaware-journal", daemon=True
+        )
+        self._leader.start()
 
     @classmethod
     def open(cls, directory: Path, *, compact_bytes: int = COMPACT_BYTES) -> Self:
@@ -64,18 +76,24 @@ class FileJournal:
             lock.release()
             raise
 
-    def append(self, *records: Record) -> None:
-        """Returns when the records, and every note made before, are on disk."""
+    def submit(self, *records: Record, end: End | None = None) -> Callable[[], None]:
+        """Puts records into the next batch, and answers how to wait for it."""
+        if threading.get_ident() == self._main_thread:
+            with self._queue:
+                batch = self._forming
+                batch.submit(records, end)
+            return partial(self._wait_alone, batch)
         with self._queue:
             batch = self._forming
-            batch.records.extend(records)
-            leads, batch.led = not batch.led, True
-            turn = None if leads else batch.expect()
-        if turn is None:
-            self._lead(batch)
-        else:
-            batch.wait(turn)
-        batch.check()
+            batch.submit(records, end)
+            if batch.led:
+                return partial(batch.wait, batch.expect())
+            batch.led = True
+        return partial(self._lead_own, batch)
+
+    def append(self, *records: Record) -> None:
+        """Returns when the records, and every note made before, are on disk."""
+        self.submit(*records)()
 
     def note(self, transaction_id: int, record: Record) -> None:
         """Keeps a record for the next batch."""
@@ -95,7 +113,10 @@ class FileJournal:
 
     def holds_commit(self, transaction_id: int) -> bool:
         """Whether that commit is on disk, once all that was waiting is there."""
-        self.append()
+        try:
+            self.append()
+        except NotWritten as error:
+            raise Unavailable(str(error)) from error
         with self._writing:
             history = self.history
             return not (
@@ -108,6 +129,8 @@ class FileJournal:
 
     def close(self) -> None:
         """Gives back the file and the directory."""
+        self._to_lead.put(None)
+        self._leader.join()
         with self._writing:
             self._file.close()
             if self._directory_lock is not None:
@@ -118,16 +141,17 @@ class FileJournal:
         return self._disk.path(NAME)
 
     def _recover(self) -> tuple[AppendFile, int, int]:
-        self._disk.remove(NAME + ".new")
+        self._disk.remove(NEW_NAME)
         if not self._disk.exists(NAME):
             file, size = self._written_anew()
-            self._disk.replace(NAME, NAME + ".new")
             self._disk.sync_names()
             return file, size, 1
         file = self._disk.open(NAME)
         try:
             frames = read_frames(file.read(), str(self._path))
             file.truncate(frames.end)
+            # Whoever put the file there may have been killed before it synced the name.
+            self._disk.sync_names()
             for payload in frames.payloads:
                 for record in decode_records(payload):
                     self.history.apply(record)
@@ -136,29 +160,47 @@ class FileJournal:
             raise
         return file, frames.end, len(frames.payloads)
 
-    def _lead(self, batch: Batch) -> None:
-        """Writes the batch; whatever happens, its other threads are released."""
-        try:
-            with self._writing:
-                with self._queue:
-                    self._forming = Batch()
-                    self._carried, self._notes = self._notes, {}
-                try:
-                    self._write(batch)
-                    self._fold()
-                finally:
-                    self._discharge(on_disk=batch.on_disk)
-        except Unavailable as error:
-            batch.error = error
-        except BaseException as error:
-            if not batch.on_disk:
-                batch.error = NotWritten(f"{self._path} was not written: {error!r}")
-            raise
-        finally:
+    def _wait_alone(self, batch: Batch) -> None:
+        """The main thread's wait, in no chain, for a batch that another one leads."""
+        with self._queue:
+            turn = batch.expect_alone()
+        if turn is not None:
+            self._to_lead.put(batch)
+            turn.acquire()
+        batch.check()
+
+    def _lead_own(self, batch: Batch) -> None:
+        self._lead(batch)
+        batch.check()
+
+    def _lead_for_main(self) -> None:
+        """Leads the batches that the main thread waits for, until `close`."""
+        while (batch := self._to_lead.get()) is not None:
             with self._queue:
-                if self._forming is batch:
-                    self._forming = Batch()
-            batch.wake_next()
+                leads, batch.led = not batch.led, True
+            if leads:
+                self._lead(batch)
+
+    def _lead(self, batch: Batch) -> None:
+        """Writes the batch, tells what follows from it, and wakes its threads."""
+        with self._writing:
+            with self._queue:
+                self._forming = Batch()
+                self._carried, self._notes = self._notes, {}
+            try:
+                self._write(batch)
+            except Unavailable as error:
+                batch.error = error
+            except BaseException as error:
+                kind = Unavailable if self._broken else NotWritten
+                batch.error = kind(f"{self._path} was not written: {error!r}")
+            self._discharge(on_disk=batch.on_disk)
+        batch.tell_ends()
+        with self._queue:
+            alone = batch.end()
+        for turn in alone:
+            turn.release()
+        batch.wake_next()
 
     def _discharge(self, *, on_disk: bool) -> None:
         """Forgets the notes that the last batch carried, or takes them back."""
@@ -174,37 +216,34 @@ class FileJournal:
             self._repair()
         except OSError as error:
             raise NotWritten(f"{self._path} is not to be written: {error}") from error
-        # Of a transaction that commits here, nothing that came before matters.
-        over = {r.transaction_id for r in batch.records if isinstance(r, Committed)}
+        new = batch.records
+        # That a transaction began does not matter where its commit is written too.
+        over = {
+            record.transaction_id for record in new if isinstance(record, Committed)
+        }
         records = [
             note
             for transaction_id, notes in self._carried.items()
-            if transaction_id not in over
             for note in notes
+            if not (transaction_id in over and isinstance(note, Started))
         ]
-        records += batch.records
+        records += new
         if records:
-            self._put(batch, records)
+            self._put(records)
         batch.on_disk = True
-
-    def _fold(self) -> None:
-        """Brings the history up to date, and the file back to a natural size."""
-        for record in self._unfolded:
+        for record in records:
             self.history.apply(record)
-        self._unfolded = []
         if self._size > self._compact_at:
             self._compact()
 
-    def _put(self, batch: Batch, records: list[Record]) -> None:
+    def _put(self, records: list[Record]) -> None:
         """Writes one frame; what is not wholly on disk afterwards is cut off again."""
         data = frame(self._frames, encode_records(records))
-        size, frames = self._size + len(data), self._frames + 1
-        unfolded = [*self._unfolded, *records]
+        self._broken = True
         try:
-            self._broken = True
             self._file.append(data)
-        except BaseException as error:
-            self._write_problem = f"{self._path} could not be written: {error!r}"
+        except OSError as error:
+            self._write_problem = f"{self._path} could not be written: {error}"
             try:
                 self._repair()
             except OSError as later:
@@ -212,20 +251,10 @@ class FileJournal:
                     f"{self._path} could not be written ({error}), nor what was "
                     f"written be cut off ({later})"
                 ) from error
-            if isinstance(error, OSError):
-                raise NotWritten(
-                    f"{self._path} could not be written: {error}"
-                ) from error
-            raise
-        # One statement without a call, which no interrupt can divide.
-        self._size, self._frames, self._broken, self._unfolded, batch.on_disk = (
-            size,
-            frames,
-            False,
-            unfolded,
-            True,
-        )
-        self._write_problem = None
+            raise NotWritten(self._write_problem) from error
+        self._size += len(data)
+        self._frames += 1
+        self._broken, self._write_problem = False, None
 
     def _repair(self) -> None:
         """Makes the file end with the last frame that is known to be on disk."""
@@ -238,7 +267,6 @@ class FileJournal:
         """Writes the history to a new file; the old one serves on where that fails."""
         try:
             file, size = self._written_anew()
-            self._disk.replace(NAME, NAME + ".new")
         except OSError as error:
             self._growth_problem = (
                 f"{self._path} grows, as it cannot be written anew: {error}"
@@ -256,12 +284,18 @@ class FileJournal:
             self._growth_problem = f"{self._path} is new, but not synced: {error}"
 
     def _written_anew(self) -> tuple[AppendFile, int]:
-        self._disk.remove(NAME + ".new")
-        data = HEADER + frame(0, encode_records(self.history.records()))
-        file = self._disk.open(NAME + ".new")
+        """A new file in the place of the old one; its name is not synced yet."""
+        self._disk.remove(NEW_NAME)
+        data = HEADER + frame(0, self._shortest())
+        file = self._disk.open(NEW_NAME)
         try:
             file.append(data)
+            self._disk.replace(NAME, NEW_NAME)
         except BaseException:
             file.close()
+            self._disk.remove(NEW_NAME)
             raise
         return file, len(data)
+
+    def _shortest(self) -> bytes:
+        return encode_records(self.history.records())

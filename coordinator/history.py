@@ -1,5 +1,6 @@
 """What the records of a journal add up to: all that a restart needs to know."""
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from operator import itemgetter
@@ -20,6 +21,7 @@ from coordinator.records import (
     Started,
     Truncated,
 )
+from coordinator.transaction import NO_POINTER
 
 
 class History:
@@ -38,9 +40,9 @@ class History:
         self.checkpoints: dict[int, tuple[int, ...]] = {}
         self.invalid: dict[int, int] = {}
         self.unseen: dict[int, tuple[bytes, ...]] = {}
-        self.changes: list[tuple[int, tuple[bytes, ...]]] = []
+        self.changes: deque[tuple[int, tuple[bytes, ...]]] = deque()
         self.lost: list[Lost] = []
-        self._outliving: set[int] = set()
+        self._outliving: dict[int, None] = {}  # in the order of their ids
         self._apply: dict[type[Any], Callable[[Any], None]] = {
             Started: self._started,
             Checkpointed: self._checkpointed,
@@ -70,10 +72,10 @@ class History:
         yield Reached(self.first, self.highest)
         yield Reserved(self.reserved)
         yield from self.lost
-        for pointers, ended_ms in self.invalid_by_end():
-            yield Invalidated(ended_ms, pointers)
         for transaction_id, keys in self.unseen.items():
             yield Committed(transaction_id, keys)
+        for pointers, ended_ms in self.invalid_by_end():
+            yield Invalidated(ended_ms, pointers)
         for transaction_id, started in self.open.items():
             yield started
             for pointer in self.checkpoints.get(transaction_id, ()):
@@ -84,9 +86,11 @@ class History:
             yield Seen(0, pointer)
 
     def _started(self, record: Started) -> None:
+        self._outliving.pop(record.transaction_id, None)
         self.open[record.transaction_id] = record
-        if record.outlives_process:
-            self._outliving.add(record.transaction_id)
+        # Conflicts of long ones are not kept, as little as they are while running.
+        if record.outlives_process and not record.long:
+            self._outliving[record.transaction_id] = None
         self._mention(record.transaction_id)
 
     def _checkpointed(self, record: Checkpointed) -> None:
@@ -104,7 +108,7 @@ class History:
     def _seen(self, record: Seen) -> None:
         keys = self.unseen.pop(record.transaction_id, ())
         # After a restart only those that outlive it can still meet a conflict.
-        if keys and self._outliving and min(self._outliving) < record.commit_pointer:
+        if keys and self._oldest() < record.commit_pointer:
             self.changes.append((record.commit_pointer, keys))
 
     def _aborted(self, record: Aborted) -> None:
@@ -142,10 +146,10 @@ class History:
         self.open.pop(transaction_id, None)
         self.checkpoints.pop(transaction_id, None)
         if transaction_id in self._outliving:
-            self._outliving.discard(transaction_id)
-            oldest = min(self._outliving, default=None)
-            self.changes = [
-                change
-                for change in self.changes
-                if oldest is not None and oldest < change[0]
-            ]
+            del self._outliving[transaction_id]
+            oldest = self._oldest()
+            while self.changes and self.changes[0][0] <= oldest:
+                self.changes.popleft()
+
+    def _oldest(self) -> int:
+        return next(iter(self._outliving), NO_POINTER)

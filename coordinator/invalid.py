@@ -1,8 +1,8 @@
 """The invalid pointers, and since when they are."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from coordinator.pointers import NO_POINTERS, Pointers
+from coordinator.pointers import Pointers
 from coordinator.transaction import NO_POINTER
 
 
@@ -12,9 +12,9 @@ class InvalidPointers:
     `pointers` is shared by all snapshots taken until it changes.
     """
 
-    def __init__(self) -> None:
-        self.pointers = NO_POINTERS
-        self._ended_ms: dict[int, int] = {}
+    def __init__(self, ended_ms: Mapping[int, int] | None = None) -> None:
+        self._ended_ms = dict(ended_ms or {})
+        self.pointers = Pointers(self._ended_ms)
 
     def add(self, pointers: Iterable[int], ended_ms: int) -> None:
         """Adds pointers whose transactions ended at that time."""

@@ -1,7 +1,9 @@
 """Where the embedded coordinator keeps its records: a port, and one that forgets."""
 
+from collections.abc import Callable
 from typing import Protocol
 
+from coordinator.batch import End
 from coordinator.history import History
 from coordinator.records import Record
 
@@ -9,13 +11,20 @@ from coordinator.records import Record
 class Journal(Protocol):
     """Keeps the coordinator's records, for a restart to read.
 
-    Any number of threads may call; the coordinator calls `note` under its lock, so
-    notes come in the order of their pointers, and everything else outside it.
+    Any number of threads may call. The coordinator calls `note` and `submit` under its
+    lock, so notes come in the order of their pointers, and everything else outside it.
     """
 
     @property
     def history(self) -> History:
         """What the records on disk add up to; read once, before anything is written."""
+
+    def submit(self, *records: Record, end: End | None = None) -> Callable[[], None]:
+        """Puts records into the next batch; what it answers waits for that as `append`.
+
+        When it is known how that ended, `end` is told by one thread or another, before
+        anybody returns from waiting, and also when the one who waits was interrupted.
+        """
 
     def append(self, *records: Record) -> None:
         """Returns when the records, and every note made before, are on disk.
@@ -38,7 +47,7 @@ class Journal(Protocol):
     def holds_commit(self, transaction_id: int) -> bool:
         """Whether the commit of a transaction is on disk, after an error left it open.
 
-        Raises `Unavailable` as long as that cannot be told.
+        Raises `Unavailable`, and not `NotWritten`, as long as that cannot be told.
         """
 
     def status(self) -> str:
@@ -53,6 +62,13 @@ class MemoryJournal:
 
     def __init__(self) -> None:
         self.history = History()
+
+    def submit(self, *records: Record, end: End | None = None) -> Callable[[], None]:
+        """There is no disk to wait for."""
+        if end is not None:
+            end.then(None)
+            end.submitted = True
+        return _nothing
 
     def append(self, *records: Record) -> None:
         """There is no disk to wait for."""
@@ -73,3 +89,7 @@ class MemoryJournal:
 
     def close(self) -> None:
         """There is nothing to give back."""
+
+
+def _nothing() -> None:
+    """Waits for nothing."""

@@ -6,6 +6,7 @@ import attrs
 
 from coordinator.conflicts import CommittedChanges
 from coordinator.errors import (
+    BadRequest,
     TransactionConflict,
     TransactionNotInProgress,
     TransactionRefused,
@@ -17,6 +18,9 @@ from coordinator.open import OpenTransaction, OpenTransactions, Stage
 from coordinator.pointers import Pointers
 from coordinator.records import Invalidated, Lost
 from coordinator.transaction import POINTERS_PER_MS, Transaction, TransactionType
+
+# How soon another try is made to time one out whose end could not be written down.
+LOOK_AGAIN_MS = 1000
 
 
 @attrs.frozen
@@ -43,10 +47,13 @@ class Ledger:
         self.committed = CommittedChanges()
         self.lost: list[Lost] = []
         self._limits = limits
+        self._latest_ms = 0
 
     def now_ms(self, clock_ms: int) -> int:
-        """The time, which never goes back behind a pointer that was given out."""
-        return max(clock_ms, self.last // POINTERS_PER_MS)
+        """The time, which never goes back."""
+        if clock_ms > self._latest_ms:
+            self._latest_ms = clock_ms
+        return self._latest_ms
 
     def next_pointer(self, now_ms: int) -> int:
         """The pointer that would be given out next."""
@@ -71,7 +78,7 @@ class Ledger:
             pointer,
             self.invalid.pointers,
             self.open.in_progress,
-            self.open.first_short(),
+            self.open.first_short,
             kind,
         )
 
@@ -107,15 +114,18 @@ class Ledger:
     def check_changes(self, entry: OpenTransaction, changes: Iterable[bytes]) -> None:
         """Remembers the changes for the commit, or why it must not take place."""
         listed = list(changes)
-        keys = frozenset(listed)
         entry.changes = frozenset()
         entry.refusal = "its changes were refused, and not checked again since"
         self._check_size(entry, listed)
+        keys = frozenset(listed)
         self._check_conflict(entry, keys)
         entry.changes, entry.refusal = keys, None
 
     def _check_size(self, entry: OpenTransaction, changes: list[bytes]) -> None:
-        limits, size = self._limits, sum(map(len, changes))
+        try:
+            limits, size = self._limits, len(b"".join(changes))
+        except TypeError as error:
+            raise BadRequest(f"a change key is bytes: {error}") from error
         if len(changes) > limits.change_count or size > limits.change_bytes:
             raise TransactionTooLarge(
                 f"transaction {entry.transaction_id} changes {len(changes)} keys of "
@@ -132,29 +142,34 @@ class Ledger:
                 f"began changed the same key {key!r}"
             )
 
-    def begin_commit(self, entry: OpenTransaction) -> None:
-        """Decides; from a yes until `commit` or `give_back` its keys are reserved."""
+    def check_commit(self, entry: OpenTransaction) -> None:
+        """Raises when it must not commit."""
         if entry.refusal is not None:
             raise TransactionRefused(
                 f"transaction {entry.transaction_id} cannot commit: {entry.refusal}"
             )
         self._check_conflict(entry, entry.changes)
-        self.committed.reserve(entry.changes)
-        entry.stage = Stage.ENDING
+
+    def begin_end(self, entry: OpenTransaction, *, reserve: frozenset[bytes]) -> None:
+        """Its end is under way; until then nobody else commits a change of those."""
+        entry.stage, entry.reserved = Stage.ENDING, reserve
+        self.committed.reserve(reserve)
 
     def being_committed(self) -> list[frozenset[bytes]]:
         """The changes of those whose commit is on its way to the disk."""
-        return [
-            entry.changes
-            for entry in self.open.by_id.values()
-            if entry.stage is not Stage.OPEN and entry.changes
-        ]
+        entries = self.open.by_id.values()
+        return [entry.reserved for entry in entries if entry.reserved]
 
     def give_back(self, entry: OpenTransaction) -> None:
         """It did not end after all, and is open as before."""
-        self.committed.release(entry.changes)
+        self._release(entry)
         entry.stage = Stage.OPEN
-        self.open.expect_expiry(entry)
+        look_again_ms = max(entry.expires_ms, self._latest_ms + LOOK_AGAIN_MS)
+        self.open.expect_expiry(entry.transaction_id, look_again_ms)
+
+    def _release(self, entry: OpenTransaction) -> None:
+        self.committed.release(entry.reserved)
+        entry.reserved = frozenset()
 
     def commit(self, entry: OpenTransaction) -> int:
         """Makes it visible to all that begin from now on; answers its commit pointer.
@@ -164,11 +179,11 @@ class Ledger:
         commit_pointer = self.last + 1
         checkpoints, keys = entry.checkpoints, entry.changes
         self.open.remove(entry)
-        self.committed.release(keys)
+        self._release(entry)
         self.committed.add(commit_pointer, keys)
         written_with = checkpoints[-1] if checkpoints else entry.transaction_id
         self.read_pointer = max(self.read_pointer, written_with)
-        self.committed.forget_below(self.open.first_short())
+        self.committed.forget_below(self.open.first_short)
         return commit_pointer
 
     def abort(self, entry: OpenTransaction) -> None:
@@ -191,7 +206,7 @@ class Ledger:
     def checkpoint(self, entry: OpenTransaction, pointer: int) -> None:
         """It goes on with the next pointer."""
         self.last = pointer
-        self.open.add_checkpoints(entry, [pointer])
+        self.open.add_checkpoint(entry, pointer)
 
     def invalid_before(self, bound: int) -> Pointers:
         """The invalid pointers below `bound`; refused while one is still open there."""

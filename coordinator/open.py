@@ -2,11 +2,15 @@
 
 import enum
 from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
 
 import attrs
 
 from coordinator.pointers import NO_POINTERS, Pointers
 from coordinator.transaction import NO_POINTER, TransactionType
+
+# The heap of expiries keeps ended transactions until it is that much too large.
+_STALE = 1000
 
 
 class Stage(enum.Enum):
@@ -19,7 +23,11 @@ class Stage(enum.Enum):
 
 @attrs.define(eq=False)
 class OpenTransaction:
-    """What the coordinator keeps of a transaction until its end."""
+    """What the coordinator keeps of a transaction until its end.
+
+    `reserved` are the keys that nobody else may commit while its own commit is on the
+    way to the disk.
+    """
 
     transaction_id: int
     type: TransactionType
@@ -29,6 +37,7 @@ class OpenTransaction:
     changes: frozenset[bytes] = frozenset()
     refusal: str | None = None
     stage: Stage = Stage.OPEN
+    reserved: frozenset[bytes] = frozenset()
 
     @property
     def pointers(self) -> tuple[int, ...]:
@@ -39,38 +48,44 @@ class OpenTransaction:
 class OpenTransactions:
     """Open transactions by id. `in_progress` is shared by snapshots until it changes.
 
-    None of them expires before `next_expiry_ms`.
+    `outliving` are the short ones that a restart does not end. None expires before
+    `next_expiry_ms`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, entries: Iterable[OpenTransaction] = ()) -> None:
         self.by_id: dict[int, OpenTransaction] = {}
-        self.in_progress = NO_POINTERS
         self.outliving: set[int] = set()
-        self.next_expiry_ms = NO_POINTER
         self._long: set[int] = set()
+        self._expiries: list[tuple[int, int]] = []
+        self._too_many = _STALE
+        self.next_expiry_ms = NO_POINTER
+        for entry in entries:
+            self._note(entry)
+        pointers = Pointers(p for entry in self.by_id.values() for p in entry.pointers)
+        self.in_progress = pointers
+        self.first_short = self._first_short_from(0)
 
     def add(self, entry: OpenTransaction) -> None:
         """Adds one whose id is the greatest so far."""
-        transaction_id = entry.transaction_id
-        self.by_id[transaction_id] = entry
-        self.in_progress = self.in_progress.appended(transaction_id)
-        if entry.type is TransactionType.LONG:
-            self._long.add(transaction_id)
-        if entry.outlives_process:
-            self.outliving.add(transaction_id)
-        self.expect_expiry(entry)
+        self._note(entry)
+        self._append(entry.transaction_id)
 
-    def add_checkpoints(self, entry: OpenTransaction, pointers: Iterable[int]) -> None:
-        """Adds pointers that end with the transaction."""
-        entry.checkpoints = entry.checkpoints.added(pointers)
-        self.in_progress = self.in_progress.added(entry.checkpoints)
+    def add_checkpoint(self, entry: OpenTransaction, pointer: int) -> None:
+        """Adds a pointer, the greatest so far, that ends with the transaction."""
+        entry.checkpoints = entry.checkpoints.appended(pointer)
+        self._append(pointer)
 
     def remove(self, entry: OpenTransaction) -> None:
         """Removes one, and its checkpoints."""
         self._forget(entry)
-        self.in_progress = self.in_progress.removed(entry.transaction_id)
+        before, self.in_progress = (
+            self.in_progress,
+            self.in_progress.removed(entry.transaction_id),
+        )
         if entry.checkpoints:
             self.in_progress = self.in_progress.without(entry.checkpoints)
+        if self.first_short not in self.in_progress:
+            self.first_short = self._first_short_from(before.place(self.first_short))
 
     def remove_all(self, entries: Iterable[OpenTransaction]) -> Pointers:
         """Removes many at once, and answers their pointers."""
@@ -79,30 +94,62 @@ class OpenTransactions:
             self._forget(entry)
             gone.extend(entry.pointers)
         self.in_progress = self.in_progress.without(gone)
+        if self.first_short not in self.in_progress:
+            self.first_short = self._first_short_from(0)
         return Pointers(gone)
 
-    def first_short(self) -> int:
-        """The lowest pointer in progress that is not a long transaction's first."""
-        if not self.in_progress:
-            return NO_POINTER
-        if not self._long:
-            return self.in_progress[0]
-        return next((p for p in self.in_progress if p not in self._long), NO_POINTER)
-
-    def expect_expiry(self, entry: OpenTransaction) -> None:
-        """This one may be the next to expire."""
-        self.next_expiry_ms = min(self.next_expiry_ms, entry.expires_ms)
+    def expect_expiry(self, transaction_id: int, time_ms: int) -> None:
+        """Looks at it when it is later than that."""
+        heappush(self._expiries, (time_ms, transaction_id))
+        if time_ms < self.next_expiry_ms:
+            self.next_expiry_ms = time_ms
+        if len(self._expiries) > self._too_many:
+            kept = [expiry for expiry in self._expiries if expiry[1] in self.by_id]
+            heapify(kept)
+            self._expiries, self._too_many = kept, 2 * len(kept) + _STALE
 
     def expired(self, now_ms: int) -> list[OpenTransaction]:
-        """Those that are open longer than they may be, and not ending just now."""
-        entries = self.by_id.values()
-        self.next_expiry_ms = min(
-            (e.expires_ms for e in entries if now_ms <= e.expires_ms),
-            default=NO_POINTER,
-        )
-        return [e for e in entries if now_ms > e.expires_ms and e.stage is Stage.OPEN]
+        """Those that are open longer than they may be; each is answered once.
+
+        One that is ending just now is looked at again when that has failed.
+        """
+        due: list[OpenTransaction] = []
+        while self._expiries and self._expiries[0][0] < now_ms:
+            entry = self.by_id.get(heappop(self._expiries)[1])
+            if entry is not None and entry.stage is Stage.OPEN:
+                due.append(entry)
+        self.next_expiry_ms = self._expiries[0][0] if self._expiries else NO_POINTER
+        return due
+
+    def _note(self, entry: OpenTransaction) -> None:
+        transaction_id = entry.transaction_id
+        self.by_id[transaction_id] = entry
+        if entry.type is TransactionType.LONG:
+            self._long.add(transaction_id)
+        elif entry.outlives_process:
+            self.outliving.add(transaction_id)
+        self.expect_expiry(transaction_id, entry.expires_ms)
+
+    def _append(self, pointer: int) -> None:
+        self.in_progress = self.in_progress.appended(pointer)
+        if self.first_short == NO_POINTER and pointer not in self._long:
+            self.first_short = pointer
 
     def _forget(self, entry: OpenTransaction) -> None:
         del self.by_id[entry.transaction_id]
         self._long.discard(entry.transaction_id)
         self.outliving.discard(entry.transaction_id)
+
+    def _first_short_from(self, place: int) -> int:
+        """The first at or after that place that is not a long one's first pointer."""
+        in_progress, long = self.in_progress, self._long
+        if not long:
+            return in_progress[place] if place < len(in_progress) else NO_POINTER
+        return next(
+            (
+                in_progress[at]
+                for at in range(place, len(in_progress))
+                if in_progress[at] not in long
+            ),
+            NO_POINTER,
+        )

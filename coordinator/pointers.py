@@ -2,13 +2,14 @@
 
 import sys
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from typing import Self, cast, overload
 
 POINTER_BYTES = 8
 _SWAP = sys.byteorder == "little"
+FEW = 16
 
 
 class Pointers(Sequence[int]):
@@ -61,9 +62,10 @@ class Pointers(Sequence[int]):
         if not new:
             return self
         ascending = self._sorted[:]
-        if ascending and new[0] < ascending[-1]:
+        if len(new) > FEW and ascending and new[0] < ascending[-1]:
             return self._adopt(array("q", merge(ascending, new)))
-        ascending.extend(new)
+        for pointer in new:
+            insort(ascending, pointer)
         return self._adopt(ascending)
 
     def removed(self, pointer: int) -> Self:
@@ -79,9 +81,16 @@ class Pointers(Sequence[int]):
     def without(self, pointers: Iterable[int]) -> Self:
         """These without any of the given ones."""
         gone = {pointer for pointer in pointers if pointer in self}
-        if not gone:
-            return self
-        return self._adopt(array("q", [p for p in self._sorted if p not in gone]))
+        if len(gone) > FEW:
+            return self._adopt(array("q", [p for p in self._sorted if p not in gone]))
+        remaining = self
+        for pointer in gone:
+            remaining = remaining.removed(pointer)
+        return remaining
+
+    def place(self, pointer: int) -> int:
+        """How many of these are below `pointer`."""
+        return bisect_left(self._sorted, pointer)
 
     def __contains__(self, pointer: object) -> bool:
         ascending, wanted = self._sorted, cast(int, pointer)

@@ -1,9 +1,11 @@
 """Takes over from the last life of a durable coordinator."""
 
 from coordinator.history import History
+from coordinator.invalid import InvalidPointers
 from coordinator.journal import Journal
 from coordinator.ledger import Ledger, Limits
-from coordinator.open import OpenTransaction
+from coordinator.open import OpenTransaction, OpenTransactions
+from coordinator.pointers import Pointers
 from coordinator.records import Lost, Reached, Record, Seen, Started
 from coordinator.reserve import Reserve
 from coordinator.transaction import POINTERS_PER_MS, TransactionType
@@ -27,15 +29,18 @@ def recover(
     now_ms = ledger.now_ms(clock_ms)
     records: list[Record] = [Reached(last, last)] if new else _lost(history)
     ledger.lost = [*history.lost, *(r for r in records if isinstance(r, Lost))]
-    for pointers, ended_ms in history.invalid_by_end():
-        ledger.invalid.add(pointers, ended_ms)
-    records += _open_again(ledger, history, now_ms)
+    ledger.invalid = InvalidPointers(history.invalid)
+    ledger.open = OpenTransactions(
+        _entry(started, history) for started in history.open.values()
+    )
+    records += _end_what_is_over(ledger, now_ms)
     for commit_pointer, keys in history.changes:
         ledger.committed.add(commit_pointer, frozenset(keys))
     for transaction_id, keys in history.unseen.items():
         ledger.committed.add(last + 1, frozenset(keys))
         records.append(Seen(transaction_id, last + 1))
-    reserved = reserve.due(now_ms)
+    # Pointers go on above the last one, and that may be ahead of the clock.
+    reserved = reserve.due(max(now_ms, last // POINTERS_PER_MS))
     journal.append(*records, *reserved)
     reserve.extend(reserved)
     return ledger
@@ -47,26 +52,21 @@ def _lost(history: History) -> list[Record]:
     return []
 
 
-def _open_again(ledger: Ledger, history: History, now_ms: int) -> list[Record]:
-    """Opens what was open, and ends at once what is not to go on."""
-    for started in history.open.values():
-        entry = _entry(started)
-        ledger.open.add(entry)
-        checkpoints = history.checkpoints.get(started.transaction_id, ())
-        ledger.open.add_checkpoints(entry, checkpoints)
+def _entry(started: Started, history: History) -> OpenTransaction:
+    return OpenTransaction(
+        started.transaction_id,
+        TransactionType.LONG if started.long else TransactionType.SHORT,
+        started.expires_ms,
+        started.outlives_process,
+        Pointers(history.checkpoints.get(started.transaction_id, ())),
+        refusal=UNCHECKED,
+    )
+
+
+def _end_what_is_over(ledger: Ledger, now_ms: int) -> list[Record]:
     over = [
         entry
         for entry in ledger.open.by_id.values()
         if not entry.outlives_process or now_ms > entry.expires_ms
     ]
     return [ledger.time_out(over, now_ms)] if over else []
-
-
-def _entry(started: Started) -> OpenTransaction:
-    return OpenTransaction(
-        started.transaction_id,
-        TransactionType.LONG if started.long else TransactionType.SHORT,
-        started.expires_ms,
-        started.outlives_process,
-        refusal=UNCHECKED,
-    )

@@ -7,7 +7,7 @@ from pathlib import Path
 import attrs
 
 
-class Crash(BaseException):
+class Crash(OSError):
     """The machine stops here."""
 
 

@@ -454,6 +454,27 @@ def test_threads_and_tasks_have_transactions_of_their_own(here: Setting) -> None
     assert found == [None]
 
 
+def test_what_is_begun_inside_a_transaction_may_have_one_of_its_own(
+    here: Setting,
+) -> None:
+    async def outer() -> None:
+        with transaction(here.coordinator) as mine:
+            await asyncio.create_task(inner())
+            await asyncio.to_thread(in_a_thread)
+            assert current_transaction(here.coordinator) is mine
+
+    async def inner() -> None:
+        assert current_transaction(here.coordinator) is None
+        in_a_thread()
+
+    def in_a_thread() -> None:
+        with transaction(here.coordinator) as its_own:
+            assert current_transaction(here.coordinator) is its_own
+
+    asyncio.run(outer())
+    assert here.log.count("commit") == 3
+
+
 def test_a_context_serves_once_and_says_so(here: Setting) -> None:
     context = here.context()
     with pytest.raises(MisusedTransaction, match="has not begun"):

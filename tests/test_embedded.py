@@ -1,7 +1,9 @@
 """The embedded coordinator beyond the contract: time, restarts, and a failing disk."""
 
+import threading
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from coordinator.codec import encode
 from coordinator.embedded import EmbeddedCoordinator
 from coordinator.errors import (
+    BadRequest,
     NotWritten,
     TransactionConflict,
     TransactionNotInProgress,
@@ -40,6 +43,7 @@ class Lives:
 
     def crash(self) -> EmbeddedCoordinator:
         """Only what was synced survives."""
+        cast(Any, self.now)._journal.close()
         self.disk = next(self.disk.after_a_crash())
         self.now = self.begin()
         return self.now
@@ -380,32 +384,211 @@ def test_a_commit_of_unknown_fate_is_decided_by_what_the_disk_holds(
     assert tx.transaction_id in lives.now.snapshot().in_progress
     lives.mend()
     assert lives.now.invalidate(lives.now.start_short()) is True
+    lives.clock.advance_s(2)
     assert tx.transaction_id in lives.now.snapshot().invalids
     assert lives.now.invalidate(tx) is False
 
 
-def test_an_interrupted_commit_is_decided_by_what_the_disk_holds(lives: Lives) -> None:
-    arrived, cut = lives.now.start_short(), lives.now.start_short()
-    journal: Any = lives.now._journal
-    append = journal.append
+@pytest.mark.parametrize("waited", [True, False])
+def test_an_interrupted_commit_takes_place_and_is_settled_as_a_yes(
+    lives: Lives, waited: bool
+) -> None:
+    tx, journal = lives.now.start_short(), cast(Any, lives.now)._journal
+    submit = journal.submit
 
-    def interrupt(*records: Any) -> None:
-        append(*records)
+    def interrupted(*records: Any, **options: Any) -> Callable[[], None]:
+        wait = submit(*records, **options)
+
+        def interrupt() -> None:
+            if waited:
+                wait()
+            raise KeyboardInterrupt
+
+        return interrupt
+
+    journal.submit = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        lives.now.commit(tx)
+    journal.submit = submit
+    assert lives.now.invalidate(tx) is False
+    assert lives.now.snapshot().is_visible(tx.transaction_id)
+    assert lives.crash().snapshot().is_visible(tx.transaction_id)
+
+
+def test_a_commit_interrupted_before_it_was_submitted_is_open_as_before(
+    lives: Lives,
+) -> None:
+    tx, journal = lives.now.start_short(), cast(Any, lives.now)._journal
+    submit = journal.submit
+
+    def interrupted(*records: Any, **options: Any) -> Callable[[], None]:
         raise KeyboardInterrupt
 
-    journal.append = interrupt
+    lives.now.can_commit(tx, [b"k"])
+    journal.submit = interrupted
     with pytest.raises(KeyboardInterrupt):
-        lives.now.commit(arrived)
-    journal.append = append
-    lives.disk.before = lambda number, name: (_ for _ in ()).throw(KeyboardInterrupt)
-    with pytest.raises(KeyboardInterrupt):
-        lives.now.commit(cut)
+        lives.now.commit(tx)
+    journal.submit = submit
+    commit(lives.now, lives.now.start_short(), b"k")
+    with pytest.raises(TransactionConflict):
+        lives.now.commit(tx)
+    assert lives.now.invalidate(tx) is True
+
+
+def test_checkpoints_of_several_that_outlive_the_process_stay_in_order(
+    lives: Lives, restart: Callable[..., EmbeddedCoordinator]
+) -> None:
+    begun = [lives.now.start_short(outlives_process=True) for _ in range(2)]
+    begun = [lives.now.checkpoint(tx) for tx in begun]
+    lives.now.persist(begun[1])
+    seen = restart().snapshot()
+    pointers = sorted(pointer for tx in begun for pointer in tx.pointers)
+    assert list(seen.in_progress) == pointers
+    assert not any(seen.is_visible(pointer) for pointer in pointers)
+
+
+def test_a_checkpoint_that_waited_for_a_failed_end_takes_a_new_pointer(
+    lives: Lives,
+) -> None:
+    tx = lives.now.start_short()
+    ids: list[int] = []
+    checkpointed: list[Transaction] = []
+
+    def checkpoint() -> None:
+        checkpointed.append(lives.now.checkpoint(tx))
+
+    waiting = threading.Thread(target=checkpoint)
+
+    def before(_: int, name: str) -> None:
+        if name == "write":
+            lives.mend()
+            waiting.start()
+            ids.extend(lives.now.start_short().transaction_id for _ in range(3))
+            raise full_disk()
+
+    lives.disk.before = before
+    with pytest.raises(NotWritten):
+        lives.now.commit(tx)
+    waiting.join(10)
+    ids.append(checkpointed[0].write_pointer)
+    ids.append(lives.now.snapshot().transaction_id)
+    assert ids == sorted(set(ids))
+
+
+def test_a_failed_invalidation_gives_up_nothing_that_a_commit_reserved(
+    lives: Lives,
+) -> None:
+    one, two, three = (lives.now.start_short() for _ in range(3))
+    for tx in (one, two, three):
+        lives.now.can_commit(tx, [b"k"])
+    lives.fail("write")
+    with pytest.raises(NotWritten):
+        lives.now.invalidate(two)
     lives.mend()
-    assert lives.now.invalidate(arrived) is False
-    assert lives.now.invalidate(cut) is True
-    seen = lives.now.snapshot()
-    assert seen.is_visible(arrived.transaction_id)
-    assert cut.transaction_id in seen.invalids
+    refused: list[Exception] = []
+
+    def commit_another() -> None:
+        try:
+            lives.now.commit(three)
+        except TransactionConflict as error:
+            refused.append(error)
+
+    other = threading.Thread(target=commit_another)
+
+    def before(_: int, name: str) -> None:
+        if name == "sync":
+            lives.mend()
+            other.start()
+            other.join(10)
+
+    lives.disk.before = before
+    lives.now.commit(one)
+    assert len(refused) == 1
+
+
+def test_a_restart_times_nobody_out_before_the_time(lives: Lives) -> None:
+    tx = lives.now.start_short(timeout_s=8, outlives_process=True)
+    lives.now.persist(tx)
+    lives.clock.advance_s(0.2)
+    after = lives.crash()
+    after.can_commit(tx, [])
+    after.commit(tx)
+
+
+def test_those_that_time_out_together_are_over_after_a_restart_too(
+    lives: Lives, restart: Callable[..., EmbeddedCoordinator]
+) -> None:
+    timed_out = [lives.now.start_short(outlives_process=True) for _ in range(3)]
+    timed_out += [lives.now.checkpoint(lives.now.start_short()) for _ in range(3)]
+    lives.clock.advance_s(31)
+    commit(lives.now, lives.now.start_short())
+    after = restart()
+    assert not after.snapshot().in_progress
+    pointers = {pointer for tx in timed_out for pointer in tx.pointers}
+    assert pointers == set(after.snapshot().invalids)
+
+
+def test_a_file_put_in_place_by_a_killed_process_gets_its_name_synced(
+    lives: Lives,
+) -> None:
+    lives.now.close()
+    lives.disk.synced_names = {}
+    lives.now = lives.begin()
+    tx = lives.now.start_short()
+    lives.now.commit(tx)
+    assert lives.crash().snapshot().is_visible(tx.transaction_id)
+
+
+def test_many_short_lives_do_not_make_the_journal_grow(lives: Lives) -> None:
+    sizes: list[int] = []
+    for _ in range(40):
+        stand_in: Any = lives.disk
+        journal = FileJournal(stand_in, compact_bytes=2000)
+        with EmbeddedCoordinator(journal, clock_ms=lives.clock) as coordinator:
+            for _ in range(10):
+                commit(coordinator, coordinator.start_short(), b"k")
+        sizes.append(len(lives.disk.names["journal"].data))
+    assert max(sizes) < 5000
+
+
+def test_changes_are_kept_for_short_ones_that_outlive_only_while_they_are_open(
+    lives: Lives,
+) -> None:
+    history = cast(Any, lives.now)._journal.history
+    long = lives.now.start_long(outlives_process=True)
+    lives.now.persist(long)
+    commit(lives.now, lives.now.start_short(), b"1")
+    short = lives.now.start_short(outlives_process=True)
+    lives.now.persist(short)
+    for number in range(5):
+        commit(lives.now, lives.now.start_short(), b"%d" % number)
+    lives.now.persist(lives.now.start_short())
+    assert len(history.changes) == 5
+    commit(lives.now, short)
+    lives.now.persist(lives.now.start_short())
+    assert not history.changes
+    assert not history.unseen
+
+
+def test_fifty_thousand_open_ones_cost_next_to_nothing() -> None:
+    clock = Clock()
+    coordinator = EmbeddedCoordinator(clock_ms=clock)
+    for _ in range(25_000):
+        coordinator.start_long()
+        clock.advance_s(0.001)
+        coordinator.start_short(timeout_s=3600)
+    began_s = time.process_time()
+    for _ in range(100):
+        clock.advance_s(0.001)
+        coordinator.commit(coordinator.checkpoint(coordinator.start_short()))
+    assert time.process_time() - began_s < 0.5, "5 ms for each of them"
+
+
+def test_a_key_that_is_not_bytes_is_a_bad_request() -> None:
+    coordinator = EmbeddedCoordinator()
+    keys: Any = ["k"]
+    with pytest.raises(BadRequest, match="a change key is bytes"):
+        coordinator.can_commit(coordinator.start_short(), keys)
 
 
 def test_a_closed_coordinator_says_so(lives: Lives) -> None:
