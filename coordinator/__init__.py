@@ -1,5 +1,6 @@
 """Gives out transaction snapshots, decides commits, and takes participants through."""
 
+from coordinator.address import open_coordinator
 from coordinator.context import (
     Status,
     TransactionContext,
@@ -8,19 +9,26 @@ from coordinator.context import (
 )
 from coordinator.embedded import EmbeddedCoordinator
 from coordinator.interfaces import Coordinator, TransactionAware
+from coordinator.java_participant import JavaParticipant
 from coordinator.retry import retry_on_conflict
+from coordinator.tephra import TephraCoordinator
+from coordinator.tephra_thrift import ThriftCoordinator
 from coordinator.transaction import Transaction, TransactionType, VisibilityLevel
 
 __all__ = [
     "Coordinator",
     "EmbeddedCoordinator",
+    "JavaParticipant",
     "Status",
+    "TephraCoordinator",
+    "ThriftCoordinator",
     "Transaction",
     "TransactionAware",
     "TransactionContext",
     "TransactionType",
     "VisibilityLevel",
     "current_transaction",
+    "open_coordinator",
     "retry_on_conflict",
     "transaction",
 ]

@@ -4,16 +4,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import attrs
 
-from coordinator.batch import End, Then
+from coordinator.ends import Ends
 from coordinator.errors import (
     BadRequest,
-    NotWritten,
     TransactionNotInProgress,
     Unavailable,
 )
@@ -26,9 +24,6 @@ from coordinator.records import (
     Checkpointed,
     Closed,
     Committed,
-    Invalidated,
-    Record,
-    Reserved,
     Seen,
     Started,
     Truncated,
@@ -68,12 +63,12 @@ class EmbeddedCoordinator:
         self._timeout_s = timeout_s
         self._long_timeout_s = long_timeout_s
         self._lock = threading.RLock()  # guards the ledger; never held over the disk
-        self._undecided: set[int] = set()
         self._closed = False
         self._reserve = Reserve()
         self._ledger = recover(
             self._journal, self._reserve, limits or Limits(), clock_ms()
         )
+        self._ends = Ends(self._ledger, self._journal, self._reserve, self._lock)
 
     @classmethod
     def open(cls, directory: str | Path, **settings: Any) -> Self:
@@ -120,17 +115,7 @@ class EmbeddedCoordinator:
         with self._lock:
             entry = self._require(tx.transaction_id)
             self._ledger.check_commit(entry)
-            # After a restart only those that outlive it can still meet a conflict;
-            # keys that nobody can need are left out (a tenth of the time of a commit).
-            keys = entry.changes if self._ledger.open.outliving else frozenset()
-            reserved = self._reserve.due(self._now_ms())
-            wait = self._submit(
-                entry,
-                partial(self._commit_written, entry, bool(keys), reserved),
-                Committed(entry.transaction_id, keys),
-                *reserved,
-                reserve=entry.changes,
-            )
+            wait = self._ends.commit(entry, self._now_ms())
         wait()
 
     def abort(self, tx: Transaction) -> None:
@@ -159,7 +144,7 @@ class EmbeddedCoordinator:
             entry, now_ms = self._open(transaction_id), self._now_ms()
             if entry is None:
                 return self._ledger.was_lost(transaction_id)
-            wait = self._invalidate(entry, now_ms)
+            wait = self._ends.invalidate(entry, now_ms)
         wait()
         return True
 
@@ -239,9 +224,9 @@ class EmbeddedCoordinator:
 
     def _tidy_if_due(self) -> None:
         """Looks first, without the lock: nearly always there is nothing to do."""
-        if self._undecided or self._clock_ms() > self._ledger.open.next_expiry_ms:
+        if self._ends.undecided or self._clock_ms() > self._ledger.open.next_expiry_ms:
             with suppress(Unavailable):  # status() says so, and it is tried again
-                self._decide()
+                self._ends.decide()
             self._time_out()
 
     def _time_out(self) -> None:
@@ -258,7 +243,7 @@ class EmbeddedCoordinator:
                 ended = self._ledger.time_out([entry], now_ms)
                 self._journal.note(entry.transaction_id, ended)
             waits = [
-                self._invalidate(entry, now_ms, timed_out=True)
+                self._ends.invalidate(entry, now_ms, timed_out=True)
                 for entry in due
                 if entry.outlives_process
             ]
@@ -333,85 +318,6 @@ class EmbeddedCoordinator:
         if entry is not None and entry.stage is Stage.UNDECIDED:
             raise Unavailable(f"{transaction_id}: {entry.stage.value}; ask again")
         return entry
-
-    def _submit(
-        self,
-        entry: OpenTransaction,
-        then: Then,
-        *records: Record,
-        reserve: frozenset[bytes] = frozenset(),
-    ) -> Callable[[], None]:
-        """Marks an end as under way and hands it to the journal: both or neither."""
-        end = End(then)
-        try:
-            self._ledger.begin_end(entry, reserve=reserve)
-            return self._journal.submit(*records, end=end)
-        except BaseException:
-            if not end.submitted:
-                self._ledger.give_back(entry)
-            raise
-
-    def _commit_written(
-        self,
-        entry: OpenTransaction,
-        seen: bool,
-        reserved: tuple[Reserved, ...],
-        error: Unavailable | None,
-    ) -> None:
-        with self._lock:
-            if error is None:
-                self._commit(entry, seen=seen)
-                self._reserve.extend(reserved)
-            elif isinstance(error, NotWritten):
-                self._ledger.give_back(entry)
-            else:
-                entry.stage = Stage.UNDECIDED
-                self._undecided.add(entry.transaction_id)
-
-    def _commit(self, entry: OpenTransaction, *, seen: bool) -> None:
-        commit_pointer = self._ledger.commit(entry)
-        if seen:
-            self._journal.note(
-                entry.transaction_id, Seen(entry.transaction_id, commit_pointer)
-            )
-
-    def _invalidate(
-        self, entry: OpenTransaction, now_ms: int, *, timed_out: bool = False
-    ) -> Callable[[], None]:
-        return self._submit(
-            entry,
-            partial(self._invalidation_written, entry, now_ms, timed_out),
-            Invalidated(now_ms, entry.pointers),
-        )
-
-    def _invalidation_written(
-        self,
-        entry: OpenTransaction,
-        now_ms: int,
-        timed_out: bool,
-        error: Unavailable | None,
-    ) -> None:
-        with self._lock:
-            if error is not None:
-                self._ledger.give_back(entry)
-            elif timed_out:
-                self._ledger.time_out([entry], now_ms)
-            else:
-                self._ledger.invalidate(entry, now_ms)
-
-    def _decide(self) -> None:
-        """Asks the disk about the commits whose end it left open."""
-        for transaction_id in list(self._undecided):
-            committed = self._journal.holds_commit(transaction_id)
-            with self._lock:
-                entry = self._ledger.open.by_id.get(transaction_id)
-                if entry is None or transaction_id not in self._undecided:
-                    continue
-                self._undecided.discard(transaction_id)
-                if committed:
-                    self._commit(entry, seen=True)
-                else:
-                    self._ledger.give_back(entry)
 
 
 def _checked_timeout(timeout_s: float) -> float:

@@ -1,0 +1,130 @@
+"""Ends of transactions: written down first, and applied when they are on disk."""
+
+import threading
+from collections.abc import Callable
+from functools import partial
+
+from coordinator.batch import End, Then
+from coordinator.errors import NotWritten, Unavailable
+from coordinator.journal import Journal
+from coordinator.ledger import Ledger
+from coordinator.open import OpenTransaction, Stage
+from coordinator.records import Committed, Invalidated, Record, Reserved, Seen
+from coordinator.reserve import Reserve
+
+Wait = Callable[[], None]
+
+
+class Ends:
+    """Commits and invalidations on their way to the disk.
+
+    `commit` and `invalidate` are called under the lock, and answer a function that
+    waits, to be called outside it. They are applied to the ledger by whichever thread
+    wrote them, so it does no harm when the one who waits is interrupted.
+    """
+
+    def __init__(
+        self, ledger: Ledger, journal: Journal, reserve: Reserve, lock: threading.RLock
+    ) -> None:
+        self.undecided: set[int] = set()
+        self._ledger = ledger
+        self._journal = journal
+        self._reserve = reserve
+        self._lock = lock
+
+    def commit(self, entry: OpenTransaction, now_ms: int) -> Wait:
+        """Commits what was checked just now."""
+        # After a restart only those that outlive it can still meet a conflict; keys
+        # that nobody can need are left out (a tenth of the time of a commit).
+        keys = entry.changes if self._ledger.open.outliving else frozenset()
+        reserved = self._reserve.due(now_ms)
+        return self._submit(
+            entry,
+            partial(self._commit_written, entry, bool(keys), reserved),
+            Committed(entry.transaction_id, keys),
+            *reserved,
+            reserve=entry.changes,
+        )
+
+    def invalidate(
+        self, entry: OpenTransaction, now_ms: int, *, timed_out: bool = False
+    ) -> Wait:
+        """Sees to it that nobody ever sees what it wrote."""
+        return self._submit(
+            entry,
+            partial(self._invalidation_written, entry, now_ms, timed_out),
+            Invalidated(now_ms, entry.pointers),
+        )
+
+    def decide(self) -> None:
+        """Asks the disk about the commits whose fate a failure left open.
+
+        Raises `Unavailable` as long as that cannot be told.
+        """
+        for transaction_id in list(self.undecided):
+            committed = self._journal.holds_commit(transaction_id)
+            with self._lock:
+                entry = self._ledger.open.by_id.get(transaction_id)
+                if entry is None or transaction_id not in self.undecided:
+                    continue
+                self.undecided.discard(transaction_id)
+                if committed:
+                    self._apply_commit(entry, seen=True)
+                else:
+                    self._ledger.give_back(entry)
+
+    def _submit(
+        self,
+        entry: OpenTransaction,
+        then: Then,
+        *records: Record,
+        reserve: frozenset[bytes] = frozenset(),
+    ) -> Wait:
+        """Marks an end as under way and hands it to the journal: both or neither."""
+        end = End(then)
+        try:
+            self._ledger.begin_end(entry, reserve=reserve)
+            return self._journal.submit(*records, end=end)
+        except BaseException:
+            if not end.submitted:
+                self._ledger.give_back(entry)
+            raise
+
+    def _commit_written(
+        self,
+        entry: OpenTransaction,
+        seen: bool,
+        reserved: tuple[Reserved, ...],
+        error: Unavailable | None,
+    ) -> None:
+        with self._lock:
+            if error is None:
+                self._apply_commit(entry, seen=seen)
+                self._reserve.extend(reserved)
+            elif isinstance(error, NotWritten):
+                self._ledger.give_back(entry)
+            else:
+                entry.stage = Stage.UNDECIDED
+                self.undecided.add(entry.transaction_id)
+
+    def _apply_commit(self, entry: OpenTransaction, *, seen: bool) -> None:
+        commit_pointer = self._ledger.commit(entry)
+        if seen:
+            self._journal.note(
+                entry.transaction_id, Seen(entry.transaction_id, commit_pointer)
+            )
+
+    def _invalidation_written(
+        self,
+        entry: OpenTransaction,
+        now_ms: int,
+        timed_out: bool,
+        error: Unavailable | None,
+    ) -> None:
+        with self._lock:
+            if error is not None:
+                self._ledger.give_back(entry)
+            elif timed_out:
+                self._ledger.time_out([entry], now_ms)
+            else:
+                self._ledger.invalidate(entry, now_ms)
