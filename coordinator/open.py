@@ -78,14 +78,10 @@ class OpenTransactions:
     def remove(self, entry: OpenTransaction) -> None:
         """Removes one, and its checkpoints."""
         self._forget(entry)
-        before, self.in_progress = (
-            self.in_progress,
-            self.in_progress.removed(entry.transaction_id),
-        )
+        self.in_progress = self.in_progress.removed(entry.transaction_id)
         if entry.checkpoints:
             self.in_progress = self.in_progress.without(entry.checkpoints)
-        if self.first_short not in self.in_progress:
-            self.first_short = self._first_short_from(before.place(self.first_short))
+        self._update_first_short()
 
     def remove_all(self, entries: Iterable[OpenTransaction]) -> Pointers:
         """Removes many at once, and answers their pointers."""
@@ -94,8 +90,7 @@ class OpenTransactions:
             self._forget(entry)
             gone.extend(entry.pointers)
         self.in_progress = self.in_progress.without(gone)
-        if self.first_short not in self.in_progress:
-            self.first_short = self._first_short_from(0)
+        self._update_first_short()
         return Pointers(gone)
 
     def expect_expiry(self, transaction_id: int, time_ms: int) -> None:
@@ -139,6 +134,11 @@ class OpenTransactions:
         del self.by_id[entry.transaction_id]
         self._long.discard(entry.transaction_id)
         self.outliving.discard(entry.transaction_id)
+
+    def _update_first_short(self) -> None:
+        if self.first_short not in self.in_progress:
+            place = self.in_progress.place(self.first_short)
+            self.first_short = self._first_short_from(place)
 
     def _first_short_from(self, place: int) -> int:
         """The first at or after that place that is not a long one's first pointer."""
