@@ -11,8 +11,7 @@ from coordinator.embedded import EmbeddedCoordinator
 from coordinator.interfaces import Coordinator, TransactionAware
 from coordinator.java_participant import JavaParticipant
 from coordinator.retry import retry_on_conflict
-from coordinator.tephra import TephraCoordinator
-from coordinator.tephra_thrift import ThriftCoordinator
+from coordinator.tephra import TephraCoordinator, ThriftCoordinator
 from coordinator.transaction import Transaction, TransactionType, VisibilityLevel
 
 __all__ = [

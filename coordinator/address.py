@@ -5,8 +5,7 @@ import re
 from coordinator.embedded import EmbeddedCoordinator
 from coordinator.errors import BadRequest
 from coordinator.interfaces import Coordinator
-from coordinator.tephra import TephraCoordinator
-from coordinator.tephra_thrift import ThriftCoordinator
+from coordinator.tephra import TephraCoordinator, ThriftCoordinator
 
 _HOST_AND_PORT = re.compile(r"(?P<host>[^/:]+|\[[^\]/]+\]):(?P<port>[0-9]{1,5})")
 

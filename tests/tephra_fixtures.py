@@ -11,9 +11,8 @@ import pytest
 from coordinator.errors import MissingExtra, Unavailable
 from coordinator.jars import cached_jars
 from coordinator.java_process import find_java, py4j_jar
-from coordinator.tephra import TephraCoordinator
-from coordinator.tephra_jars import TEPHRA_JARS
-from coordinator.tephra_thrift import ThriftCoordinator
+from coordinator.tephra import TephraCoordinator, ThriftCoordinator
+from coordinator.tephra.jars import TEPHRA_JARS
 
 
 def missing(reason: str) -> NoReturn:

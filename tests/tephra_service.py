@@ -7,7 +7,7 @@ from typing import Any
 
 from coordinator.jars import Jar, cached_jars
 from coordinator.jvm import Jvm
-from coordinator.tephra_jars import TEPHRA_JARS
+from coordinator.tephra.jars import TEPHRA_JARS
 
 SERVICE_JARS = (
     Jar(

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from coordinator import py4j_client, thrift_pool
-from coordinator.tephra import TephraCoordinator
+from coordinator import py4j_client
+from coordinator.tephra import TephraCoordinator, pool
 
 PATIENCE_S = 20.0
 
@@ -50,7 +50,7 @@ def lose_answers(monkeypatch: pytest.MonkeyPatch, call: str) -> list[str]:
 
         return lost
 
-    for kind in (py4j_client._Connection, thrift_pool._Connection):
+    for kind in (py4j_client._Connection, pool._Connection):
         monkeypatch.setattr(kind, "ask", losing(kind.ask))
     return sent
 

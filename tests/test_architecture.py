@@ -25,13 +25,15 @@ LINES = [
     ["coordinator.participants", "coordinator.settle", "coordinator.retry"],
     ["coordinator.context", "coordinator.embedded", "coordinator.remote"],
     ["coordinator.jars", "coordinator.java_process", "coordinator.py4j_client"],
-    ["coordinator.jvm", "coordinator.tephra_jars", "coordinator.tephra_errors"],
-    ["coordinator.tephra_calls", "coordinator.shared_call", "coordinator.unfinished"],
-    ["coordinator.first_edits", "coordinator.tephra_discovery"],
-    ["coordinator.thrift_pool", "coordinator.thrift_messages"],
-    ["coordinator.local_tephra", "coordinator.java_participant"],
-    ["coordinator.tephra_rules"],
-    ["coordinator.tephra_py4j", "coordinator.tephra_thrift"],
+    ["coordinator.jvm", "coordinator.shared_call"],
+    ["coordinator.tephra.errors", "coordinator.tephra.jars"],
+    ["coordinator.tephra.calls", "coordinator.tephra.unfinished"],
+    ["coordinator.tephra.first_edits", "coordinator.tephra.discovery"],
+    ["coordinator.tephra.pool", "coordinator.tephra.messages"],
+    ["coordinator.tephra.local", "coordinator.java_participant"],
+    ["coordinator.tephra.rules"],
+    ["coordinator.tephra.py4j_calls", "coordinator.tephra.thrift_calls"],
+    ["coordinator.tephra.coordinator"],
     ["coordinator.tephra"],
     ["coordinator.address"],
     ["coordinator"],
@@ -101,7 +103,7 @@ def test_heavy_drivers_are_imported_only_where_they_are_opened(driver: str) -> N
                 assert not any(name.split(".")[0] == driver for name in named), path
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("package", [*PACKAGES, "coordinator.tephra"])
 def test_public_names_are_sorted_complete_and_explained(package: str) -> None:
     module = importlib.import_module(package)
     names: list[str] = module.__all__

@@ -6,8 +6,7 @@ import pytest
 
 import txaware
 from coordinator import EmbeddedCoordinator
-from coordinator.tephra import TephraCoordinator
-from coordinator.tephra_thrift import ThriftCoordinator
+from coordinator.tephra import TephraCoordinator, ThriftCoordinator
 from tests.doubles import Recorder
 
 

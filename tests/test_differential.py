@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from coordinator.embedded import EmbeddedCoordinator
 from coordinator.errors import TransactionRefused
 from coordinator.tephra import TephraCoordinator
-from coordinator.tephra_calls import TephraCalls
-from coordinator.tephra_thrift import ThriftCalls
-from coordinator.thrift_pool import ThriftPool
+from coordinator.tephra.calls import TephraCalls
+from coordinator.tephra.pool import ThriftPool
+from coordinator.tephra.thrift_calls import ThriftCalls
 from coordinator.transaction import NO_POINTER, Transaction
 from tests.differences import WANTED, Difference
 from tests.doubles import Clock
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.tephra
 
 HISTORY_STEPS = 40
 CI_OPERATIONS = 10_000
-SOAK_OPERATIONS = 300_000
+SOAK_OPERATIONS = 100_000
 FUTURE = 10**12
 
 CALLS = (

@@ -11,7 +11,7 @@ from coordinator.errors import ParticipantFailed, TransactionConflict
 from coordinator.jars import cached_jars
 from coordinator.java_participant import JavaParticipant
 from coordinator.tephra import TephraCoordinator
-from coordinator.tephra_jars import TEPHRA_JARS
+from coordinator.tephra.jars import TEPHRA_JARS
 from tests.doubles import Recorder
 
 pytestmark = pytest.mark.tephra

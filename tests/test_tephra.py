@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from coordinator import py4j_client
-from coordinator import tephra as tephra_module
 from coordinator.errors import (
     BadRequest,
     MissingExtra,
@@ -27,7 +26,8 @@ from coordinator.errors import (
 from coordinator.interfaces import Coordinator
 from coordinator.java_process import JavaProcess, find_java
 from coordinator.tephra import TephraCoordinator
-from coordinator.tephra_rules import TephraRules
+from coordinator.tephra import coordinator as tephra_module
+from coordinator.tephra.rules import TephraRules
 from tests.tephra_tricks import crash, is_running, python, wait_until
 
 pytestmark = pytest.mark.tephra

@@ -20,8 +20,7 @@ from coordinator.errors import (
     Unavailable,
 )
 from coordinator.interfaces import Coordinator
-from coordinator.tephra import TephraCoordinator
-from coordinator.tephra_thrift import ThriftCoordinator
+from coordinator.tephra import TephraCoordinator, ThriftCoordinator
 from tests.tephra_service import distributed_tephra
 from tests.tephra_tricks import PATIENCE_S, python, wait_until
 
@@ -33,7 +32,7 @@ MANY = 50_000
 NO_JVM = """
 import sys
 sys.modules["py4j"] = None
-from coordinator.tephra_thrift import ThriftCoordinator
+from coordinator.tephra import ThriftCoordinator
 with ThriftCoordinator("127.0.0.1", int(sys.argv[1])) as coordinator:
     tx = coordinator.start_short()
     coordinator.can_commit(tx, [b"key"])

@@ -15,7 +15,7 @@ from coordinator.errors import (
     Unavailable,
 )
 from coordinator.tephra import TephraCoordinator
-from coordinator.tephra_rules import TephraRules
+from coordinator.tephra.rules import TephraRules
 from coordinator.transaction import Transaction
 from tests.tephra_tricks import PATIENCE_S, crash, lose_answers, roll_log
 

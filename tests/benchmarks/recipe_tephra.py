@@ -16,7 +16,7 @@ from typing import Any
 
 from coordinator.jars import cached_jars
 from coordinator.java_process import JavaProcess
-from coordinator.tephra_jars import TEPHRA_JARS
+from coordinator.tephra.jars import TEPHRA_JARS
 
 _HEAD = struct.Struct(">BHqBHqBHBi")
 _LIST_HEAD = struct.Struct(">BHBi")

@@ -8,8 +8,8 @@ from typing import Any
 from coordinator.errors import TxAwareError
 from coordinator.jars import cached_jars
 from coordinator.jvm import Jvm
-from coordinator.tephra_errors import TEPHRA_KINDS
-from coordinator.tephra_jars import TEPHRA_JARS
+from coordinator.tephra.errors import TEPHRA_KINDS
+from coordinator.tephra.jars import TEPHRA_JARS
 
 _WORKER_THREADS = 20
 _IO_THREADS = 2

@@ -5,9 +5,9 @@ from typing import Any
 
 from coordinator import codec
 from coordinator.errors import TransactionTooLarge
-from coordinator.local_tephra import LocalTephra
-from coordinator.tephra_errors import TEPHRA_KINDS
-from coordinator.thrift_messages import encode_changes, encode_pointers
+from coordinator.tephra.errors import TEPHRA_KINDS
+from coordinator.tephra.local import LocalTephra
+from coordinator.tephra.messages import encode_changes, encode_pointers
 from coordinator.transaction import Transaction
 
 # A list costs a round trip an element, so above this many keys go as one value.

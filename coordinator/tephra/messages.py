@@ -1,6 +1,6 @@
 """Tephra's Thrift messages: calls to bytes, and answers back.
 
-thriftpy2 writes and reads them after `tephra.thrift`. The three calls of every
+thriftpy2 writes and reads them after `service.thrift`. The three calls of every
 transaction are packed by hand: with thriftpy2 eight threads did 2.8 times the cycles of
 py4j, like this over 3, and 50,000 invalid pointers need no list of 50,000 objects.
 """
@@ -19,7 +19,7 @@ from coordinator.errors import (
     Unavailable,
 )
 from coordinator.pointers import Pointers
-from coordinator.tephra_errors import kind_of
+from coordinator.tephra.errors import kind_of
 from coordinator.transaction import Transaction
 
 _I32, _I64, _STRING, _STRUCT, _SET, _STOP = 8, 10, 11, 12, 14, b"\0"
@@ -37,7 +37,7 @@ _SNAPSHOT = _FIELD.pack(_STRUCT, 0)  # where an answer holds a transaction
 
 @cache
 def tephra_service() -> Any:
-    """The structs and calls of `tephra.thrift`."""
+    """The structs and calls of `service.thrift`."""
     try:
         import thriftpy2
     except ImportError as error:
@@ -45,7 +45,7 @@ def tephra_service() -> Any:
             "Tephra's service is called with the package thriftpy2: "
             "pip install 'txaware[tephra]'"
         ) from error
-    idl = Path(__file__).with_name("tephra.thrift")
+    idl = Path(__file__).with_name("service.thrift")
     return thriftpy2.load(str(idl), module_name="coordinator_tephra_thrift")
 
 

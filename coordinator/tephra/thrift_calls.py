@@ -4,9 +4,8 @@ import os
 from collections.abc import Iterable
 from typing import Any, Self
 
-from coordinator.tephra_discovery import SERVICE, ZooKeeperDiscovery
-from coordinator.tephra_rules import TephraRules
-from coordinator.thrift_messages import (
+from coordinator.tephra.discovery import SERVICE, ZooKeeperDiscovery
+from coordinator.tephra.messages import (
     check_answer,
     decode_answer,
     decode_transaction,
@@ -16,7 +15,8 @@ from coordinator.thrift_messages import (
     encode_start_short,
     tephra_service,
 )
-from coordinator.thrift_pool import ThriftPool
+from coordinator.tephra.pool import ThriftPool
+from coordinator.tephra.rules import TephraRules
 from coordinator.transaction import Transaction
 
 _START_SHORT = "startShortClientId"

@@ -8,9 +8,9 @@ import attrs
 
 from coordinator.errors import BadRequest, TransactionRefused, Unavailable
 from coordinator.shared_call import SharedCall
-from coordinator.tephra_calls import TephraCalls, stripped
+from coordinator.tephra.calls import TephraCalls, stripped
+from coordinator.tephra.unfinished import Unfinished
 from coordinator.transaction import Transaction
-from coordinator.unfinished import Unfinished
 
 LONGEST_TIMEOUT_S = 2**31 - 1
 PRUNE_GRACE_S = 86_400.0

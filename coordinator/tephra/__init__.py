@@ -1,0 +1,6 @@
+"""Apache Tephra itself: in a JVM of ours, or elsewhere by its Thrift service."""
+
+from coordinator.tephra.coordinator import TephraCoordinator
+from coordinator.tephra.thrift_calls import ThriftCoordinator
+
+__all__ = ["TephraCoordinator", "ThriftCoordinator"]
