@@ -304,6 +304,17 @@ def test_a_coordinator_that_forgot_everything_is_no_yes(here: Setting) -> None:
         pass
 
 
+def test_a_coordinator_that_knows_no_end_of_it_is_no_yes(here: Setting) -> None:
+    before = here.embedded.snapshot()
+    here.watched.instead["commit"] = lost(Unavailable("cut"))
+    here.watched.instead["snapshot"] = lambda _: before
+    with (
+        pytest.raises(TransactionOutcomeUnknown, match="knows no end of it"),
+        here.context(here.recorder("a")),
+    ):
+        pass
+
+
 def test_an_interrupt_during_the_commit_is_settled_and_still_raised(
     here: Setting,
 ) -> None:

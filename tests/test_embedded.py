@@ -114,6 +114,26 @@ def test_a_timed_out_transaction_cannot_commit_even_if_nobody_saw_it_expire() ->
     assert tx.transaction_id in coordinator.snapshot().invalids
 
 
+def test_a_time_out_between_the_look_at_the_clock_and_the_commit_counts() -> None:
+    clock = Clock()
+    coordinator = EmbeddedCoordinator(clock_ms=clock)
+    tx = coordinator.start_short(timeout_s=5)
+    tidy = coordinator._time_out
+    clock.advance_s(5)
+
+    def late() -> int:
+        clock.advance_s(0.0005)
+        return clock()
+
+    coordinator._clock_ms = late
+    coordinator._time_out = lambda: None  # type: ignore[method-assign]
+    with pytest.raises(TransactionNotInProgress, match="it timed out"):
+        for _ in range(5):
+            coordinator.can_commit(tx, [])
+    coordinator._time_out = tidy  # type: ignore[method-assign]
+    assert tx.transaction_id in coordinator.snapshot().invalids
+
+
 def test_time_outs_take_checkpoints_along_and_spare_the_others() -> None:
     clock = Clock()
     coordinator = EmbeddedCoordinator(clock_ms=clock)
@@ -188,6 +208,7 @@ def test_snapshots_share_what_did_not_change() -> None:
 
 def test_the_commit_pointer_is_not_used_up_and_equal_is_no_conflict() -> None:
     coordinator = EmbeddedCoordinator(clock_ms=Clock())
+    coordinator.start_short()  # while it is open no commit is forgotten
     one = coordinator.start_short()
     commit(coordinator, one, b"k")
     two = coordinator.start_short()
