@@ -11,14 +11,13 @@ import attrs
 
 from coordinator.ends import Ends
 from coordinator.errors import (
-    BadRequest,
     TransactionNotInProgress,
     Unavailable,
 )
 from coordinator.file_journal import FileJournal
 from coordinator.journal import Journal, MemoryJournal
 from coordinator.ledger import Limits
-from coordinator.open import OpenTransaction, Stage
+from coordinator.open import OpenTransaction
 from coordinator.records import (
     Aborted,
     Checkpointed,
@@ -30,10 +29,10 @@ from coordinator.records import (
 )
 from coordinator.recovery import recover
 from coordinator.reserve import Reserve
+from coordinator.timeout import checked_timeout_s
 from coordinator.transaction import POINTERS_PER_MS, Transaction, TransactionType
 
 DAY_S = 86_400
-LONGEST_TIMEOUT_S = 2**31 - 1
 
 
 def _clock_ms() -> int:
@@ -86,7 +85,7 @@ class EmbeddedCoordinator:
         """Begins a transaction whose changes are checked for conflicts."""
         return self._start(
             TransactionType.SHORT,
-            _checked_timeout(self._timeout_s if timeout_s is None else timeout_s),
+            checked_timeout_s(self._timeout_s if timeout_s is None else timeout_s),
             outlives_process=outlives_process,
         )
 
@@ -122,7 +121,7 @@ class EmbeddedCoordinator:
         """Ends a transaction whose holder has undone everything it wrote."""
         self._tidy_if_due()
         with self._lock:
-            entry = self._open(tx.transaction_id)
+            entry = self._ends.settled(tx.transaction_id)
             self._now_ms()
             if entry is None:
                 return
@@ -141,7 +140,7 @@ class EmbeddedCoordinator:
         transaction_id = tx if isinstance(tx, int) else tx.transaction_id
         self._tidy_if_due()
         with self._lock:
-            entry, now_ms = self._open(transaction_id), self._now_ms()
+            entry, now_ms = self._ends.settled(transaction_id), self._now_ms()
             if entry is None:
                 return self._ledger.was_lost(transaction_id)
             wait = self._ends.invalidate(entry, now_ms)
@@ -227,30 +226,11 @@ class EmbeddedCoordinator:
         if self._ends.undecided or self._clock_ms() > self._ledger.open.next_expiry_ms:
             with suppress(Unavailable):  # status() says so, and it is tried again
                 self._ends.decide()
-            self._time_out()
-
-    def _time_out(self) -> None:
-        """Times out whoever is open for too long.
-
-        One that outlives the process is taken for timed out only when that is on disk:
-        after a restart it would be open again, and readers have passed its rows.
-        """
-        with self._lock:
-            now_ms = self._now_ms()
-            due = self._ledger.open.expired(now_ms)
-            local = [entry for entry in due if not entry.outlives_process]
-            for entry in local:
-                ended = self._ledger.time_out([entry], now_ms)
-                self._journal.note(entry.transaction_id, ended)
-            waits = [
-                self._ends.invalidate(entry, now_ms, timed_out=True)
-                for entry in due
-                if entry.outlives_process
-            ]
-        for wait in waits:
-            # Where the disk fails it stays in progress, and is tried again later.
-            with suppress(Unavailable):
-                wait()
+            with self._lock:
+                waits = self._ends.time_out(self._now_ms())
+            for wait in waits:
+                with suppress(Unavailable):
+                    wait()
 
     def _start(
         self, kind: TransactionType, timeout_s: float, *, outlives_process: bool
@@ -297,33 +277,11 @@ class EmbeddedCoordinator:
 
     def _require(self, transaction_id: int) -> OpenTransaction:
         """The open transaction, once nobody else is ending it; refused if it ended."""
-        entry = self._open(transaction_id) or self._ledger.require(transaction_id)
+        entry = self._ends.settled(transaction_id) or self._ledger.require(
+            transaction_id
+        )
         if self._now_ms() > entry.expires_ms:
             raise TransactionNotInProgress(
                 f"transaction {transaction_id} is not in progress: it timed out"
             )
         return entry
-
-    def _open(self, transaction_id: int) -> OpenTransaction | None:
-        """The open transaction, once nobody else is ending it. Under the lock."""
-        entries = self._ledger.open.by_id
-        while (entry := entries.get(transaction_id)) and entry.stage is Stage.ENDING:
-            # Its end is in this batch or an earlier one; perhaps nobody waits for it.
-            self._lock.release()
-            try:
-                with suppress(Unavailable):
-                    self._journal.append()
-            finally:
-                self._lock.acquire()
-        if entry is not None and entry.stage is Stage.UNDECIDED:
-            raise Unavailable(f"{transaction_id}: {entry.stage.value}; ask again")
-        return entry
-
-
-def _checked_timeout(timeout_s: float) -> float:
-    if not 0 < timeout_s <= LONGEST_TIMEOUT_S:
-        raise BadRequest(
-            f"a time-out of {timeout_s} s is not above 0 and at most "
-            f"{LONGEST_TIMEOUT_S} s"
-        )
-    return timeout_s

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from coordinator.batch import End, Then
@@ -18,9 +19,9 @@ Wait = Callable[[], None]
 class Ends:
     """Commits and invalidations on their way to the disk.
 
-    `commit` and `invalidate` are called under the lock, and answer a function that
-    waits, to be called outside it. They are applied to the ledger by whichever thread
-    wrote them, so it does no harm when the one who waits is interrupted.
+    All but `decide` is called under the lock. What an end answers is a function that
+    waits for it, to be called outside the lock. The thread that wrote it applies it to
+    the ledger, so it does no harm when the one who waits is interrupted.
     """
 
     def __init__(
@@ -55,6 +56,42 @@ class Ends:
             partial(self._invalidation_written, entry, now_ms, timed_out),
             Invalidated(now_ms, entry.pointers),
         )
+
+    def time_out(self, now_ms: int) -> list[Wait]:
+        """Times out whoever is open for too long; answers what to wait for.
+
+        One that outlives the process is taken for timed out only when that is on disk:
+        after a restart it would be open again, and readers have passed its rows. Where
+        the disk fails it stays in progress, and is tried again later.
+        """
+        due = self._ledger.open.expired(now_ms)
+        local = [entry for entry in due if not entry.outlives_process]
+        for entry in local:
+            ended = self._ledger.time_out([entry], now_ms)
+            self._journal.note(entry.transaction_id, ended)
+        return [
+            self.invalidate(entry, now_ms, timed_out=True)
+            for entry in due
+            if entry.outlives_process
+        ]
+
+    def settled(self, transaction_id: int) -> OpenTransaction | None:
+        """The open transaction, once nobody is ending it; lets go of the lock for that.
+
+        None where it has ended.
+        """
+        entries = self._ledger.open.by_id
+        while (entry := entries.get(transaction_id)) and entry.stage is Stage.ENDING:
+            # Its end is in this batch or an earlier one; perhaps nobody waits for it.
+            self._lock.release()
+            try:
+                with suppress(Unavailable):
+                    self._journal.append()
+            finally:
+                self._lock.acquire()
+        if entry is not None and entry.stage is Stage.UNDECIDED:
+            raise Unavailable(f"{transaction_id}: {entry.stage.value}; ask again")
+        return entry
 
     def decide(self) -> None:
         """Asks the disk about the commits whose fate a failure left open.

@@ -9,21 +9,17 @@ from typing import Self
 
 from coordinator.batch import Batch, End
 from coordinator.directory_lock import DirectoryLock
-from coordinator.disk import AppendFile, Disk
+from coordinator.disk import Disk
 from coordinator.errors import NotWritten, Unavailable
-from coordinator.frames import HEADER, frame, read_frames
 from coordinator.history import History
+from coordinator.journal_file import JournalFile
 from coordinator.records import (
     Aborted,
     Committed,
     Record,
     Started,
-    decode_records,
-    encode_records,
 )
 
-NAME = "journal"
-NEW_NAME = NAME + ".new"
 COMPACT_BYTES = 4 << 20
 
 Notes = dict[int, list[Record]]
@@ -44,20 +40,13 @@ class FileJournal:
         compact_bytes: int = COMPACT_BYTES,
         lock: DirectoryLock | None = None,
     ) -> None:
-        self._disk = disk
+        self._file = JournalFile(disk, compact_bytes=compact_bytes)
         self._directory_lock = lock
-        self._compact_bytes = compact_bytes
         self._queue = threading.Lock()  # guards the forming batch and the notes
         self._forming = Batch()
         self._notes: Notes = {}
         self._carried: Notes = {}
-        self._writing = threading.Lock()  # guards the file and the history
-        self.history = History()
-        self._write_problem: str | None = None
-        self._growth_problem: str | None = None
-        self._broken = False
-        self._file, self._size, self._frames = self._recover()
-        self._compact_at = max(compact_bytes, 2 * len(self._shortest()))
+        self._writing = threading.Lock()  # guards the file
         self._main_thread = threading.main_thread().ident
         self._to_lead: SimpleQueue[Batch | None] = SimpleQueue()
         self._leader = threading.Thread(
@@ -75,6 +64,11 @@ class FileJournal:
         except BaseException:
             lock.release()
             raise
+
+    @property
+    def history(self) -> History:
+        """What the records on disk add up to."""
+        return self._file.history
 
     def submit(self, *records: Record, end: End | None = None) -> Callable[[], None]:
         """Puts records into the next batch, and answers how to wait for it."""
@@ -125,7 +119,7 @@ class FileJournal:
 
     def status(self) -> str:
         """`"OK"`, or a sentence about what is wrong."""
-        return self._write_problem or self._growth_problem or "OK"
+        return self._file.status()
 
     def close(self) -> None:
         """Gives back the file and the directory."""
@@ -135,30 +129,6 @@ class FileJournal:
             self._file.close()
             if self._directory_lock is not None:
                 self._directory_lock.release()
-
-    @property
-    def _path(self) -> Path:
-        return self._disk.path(NAME)
-
-    def _recover(self) -> tuple[AppendFile, int, int]:
-        self._disk.remove(NEW_NAME)
-        if not self._disk.exists(NAME):
-            file, size = self._written_anew()
-            self._disk.sync_names()
-            return file, size, 1
-        file = self._disk.open(NAME)
-        try:
-            frames = read_frames(file.read(), str(self._path))
-            file.truncate(frames.end)
-            # Whoever put the file there may have been killed before it synced the name.
-            self._disk.sync_names()
-            for payload in frames.payloads:
-                for record in decode_records(payload):
-                    self.history.apply(record)
-        except BaseException:
-            file.close()
-            raise
-        return file, frames.end, len(frames.payloads)
 
     def _wait_alone(self, batch: Batch) -> None:
         """The main thread's wait, in no chain, for a batch that another one leads."""
@@ -183,24 +153,29 @@ class FileJournal:
 
     def _lead(self, batch: Batch) -> None:
         """Writes the batch, tells what follows from it, and wakes its threads."""
-        with self._writing:
+        try:
+            with self._writing:
+                with self._queue:
+                    self._forming = Batch()
+                    self._carried, self._notes = self._notes, {}
+                try:
+                    self._write(batch)
+                except Unavailable as error:
+                    batch.error = error
+                finally:
+                    self._discharge(on_disk=batch.on_disk)
+        except BaseException as error:
+            if not batch.on_disk:
+                kind = Unavailable if self._file.broken else NotWritten
+                batch.error = kind(f"{self._file.path} was not written: {error!r}")
+            raise
+        finally:
+            batch.tell_ends()
             with self._queue:
-                self._forming = Batch()
-                self._carried, self._notes = self._notes, {}
-            try:
-                self._write(batch)
-            except Unavailable as error:
-                batch.error = error
-            except BaseException as error:
-                kind = Unavailable if self._broken else NotWritten
-                batch.error = kind(f"{self._path} was not written: {error!r}")
-            self._discharge(on_disk=batch.on_disk)
-        batch.tell_ends()
-        with self._queue:
-            alone = batch.end()
-        for turn in alone:
-            turn.release()
-        batch.wake_next()
+                alone = batch.end()
+            for turn in alone:
+                turn.release()
+            batch.wake_next()
 
     def _discharge(self, *, on_disk: bool) -> None:
         """Forgets the notes that the last batch carried, or takes them back."""
@@ -213,9 +188,10 @@ class FileJournal:
 
     def _write(self, batch: Batch) -> None:
         try:
-            self._repair()
+            self._file.repair()
         except OSError as error:
-            raise NotWritten(f"{self._path} is not to be written: {error}") from error
+            path = self._file.path
+            raise NotWritten(f"{path} is not to be written: {error}") from error
         new = batch.records
         # That a transaction began does not matter where its commit is written too.
         over = {
@@ -229,73 +205,6 @@ class FileJournal:
         ]
         records += new
         if records:
-            self._put(records)
+            self._file.write(records)
         batch.on_disk = True
-        for record in records:
-            self.history.apply(record)
-        if self._size > self._compact_at:
-            self._compact()
-
-    def _put(self, records: list[Record]) -> None:
-        """Writes one frame; what is not wholly on disk afterwards is cut off again."""
-        data = frame(self._frames, encode_records(records))
-        self._broken = True
-        try:
-            self._file.append(data)
-        except OSError as error:
-            self._write_problem = f"{self._path} could not be written: {error}"
-            try:
-                self._repair()
-            except OSError as later:
-                raise Unavailable(
-                    f"{self._path} could not be written ({error}), nor what was "
-                    f"written be cut off ({later})"
-                ) from error
-            raise NotWritten(self._write_problem) from error
-        self._size += len(data)
-        self._frames += 1
-        self._broken, self._write_problem = False, None
-
-    def _repair(self) -> None:
-        """Makes the file end with the last frame that is known to be on disk."""
-        if self._broken:
-            self._file.truncate(self._size)
-            self._disk.sync_names()
-            self._broken = False
-
-    def _compact(self) -> None:
-        """Writes the history to a new file; the old one serves on where that fails."""
-        try:
-            file, size = self._written_anew()
-        except OSError as error:
-            self._growth_problem = (
-                f"{self._path} grows, as it cannot be written anew: {error}"
-            )
-            self._compact_at = 2 * self._size
-            return
-        self._file.close()
-        self._file, self._size, self._frames = file, size, 1
-        self._growth_problem = None
-        self._compact_at = max(self._compact_bytes, 2 * size)
-        try:
-            self._disk.sync_names()
-        except OSError as error:
-            self._broken = True
-            self._growth_problem = f"{self._path} is new, but not synced: {error}"
-
-    def _written_anew(self) -> tuple[AppendFile, int]:
-        """A new file in the place of the old one; its name is not synced yet."""
-        self._disk.remove(NEW_NAME)
-        data = HEADER + frame(0, self._shortest())
-        file = self._disk.open(NEW_NAME)
-        try:
-            file.append(data)
-            self._disk.replace(NAME, NEW_NAME)
-        except BaseException:
-            file.close()
-            self._disk.remove(NEW_NAME)
-            raise
-        return file, len(data)
-
-    def _shortest(self) -> bytes:
-        return encode_records(self.history.records())
+        self._file.fold(records)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from coordinator.errors import JournalCorrupted, NotWritten, Unavailable
-from coordinator.file_journal import NAME, FileJournal
+from coordinator.file_journal import FileJournal
+from coordinator.journal_file import NAME
 from coordinator.records import (
     Aborted,
     Checkpointed,

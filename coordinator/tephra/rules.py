@@ -10,9 +10,9 @@ from coordinator.errors import BadRequest, TransactionRefused, Unavailable
 from coordinator.shared_call import SharedCall
 from coordinator.tephra.calls import TephraCalls, stripped
 from coordinator.tephra.unfinished import Unfinished
+from coordinator.timeout import checked_timeout_s
 from coordinator.transaction import Transaction
 
-LONGEST_TIMEOUT_S = 2**31 - 1
 PRUNE_GRACE_S = 86_400.0
 
 
@@ -48,7 +48,7 @@ class TephraRules:
         this process.
         """
         tx = self._calls.start_short(
-            None if timeout_s is None else _whole_seconds(timeout_s)
+            None if timeout_s is None else math.ceil(checked_timeout_s(timeout_s))
         )
         self._unfinished.forget_ended(tx)
         return tx
@@ -158,15 +158,6 @@ class TephraRules:
         self._calls.abort(stripped(tx))
         self._unfinished.forget_ended(tx)
         return tx
-
-
-def _whole_seconds(timeout_s: float) -> int:
-    if not 0 < timeout_s <= LONGEST_TIMEOUT_S:
-        raise BadRequest(
-            f"a time-out of {timeout_s} s is not above 0 and at most "
-            f"{LONGEST_TIMEOUT_S} s"
-        )
-    return math.ceil(timeout_s)
 
 
 def _checked_keys(changes: Iterable[bytes]) -> frozenset[bytes]:

@@ -1,0 +1,90 @@
+"""Ctrl-C at any moment of a commit: nobody hangs, and its outcome can be told."""
+
+import random
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from coordinator.embedded import EmbeddedCoordinator
+from coordinator.errors import TransactionRefused
+from coordinator.settle import settle
+
+ROUNDS = 400
+LATEST_S = 0.0012
+
+
+class Interrupted(BaseException):
+    """What a signal's handler raises in the main thread."""
+
+
+def interrupted_after(seconds: float, call: Callable[[], object]) -> None:
+    """Makes a call, and interrupts it once, wherever it is by then."""
+    try:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        call()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except Interrupted:
+        pass
+
+
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    def handler(signal_number: int, frame: object) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, handler)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("interrupts")
+@pytest.mark.parametrize("call", ["commit", "invalidate", "persist"])
+def test_interrupts_hang_nobody_and_leave_no_doubt(tmp_path: Path, call: str) -> None:
+    chance, over, done = random.Random(7), threading.Event(), [0] * 4
+    yes: set[int] = set()
+    no: set[int] = set()
+
+    def work(place: int) -> None:
+        while not over.is_set():
+            tx = coordinator.start_short()
+            coordinator.can_commit(tx, [b"%d" % place])
+            coordinator.commit(tx)
+            done[place] += 1
+
+    with EmbeddedCoordinator.open(tmp_path) as coordinator:
+        others = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+        for thread in others:
+            thread.start()
+        for number in range(ROUNDS):
+            tx = coordinator.start_short()
+            coordinator.can_commit(tx, [b"main %d" % number])
+            method = partial(getattr(coordinator, call), tx)
+            interrupted_after(chance.uniform(1e-5, LATEST_S), method)
+            if settle(coordinator, tx.transaction_id, open_for_s=lambda: 0):
+                yes.add(tx.transaction_id)
+            else:
+                no.add(tx.transaction_id)
+        before = list(done)
+        with suppress(TransactionRefused):
+            coordinator.commit(coordinator.start_short())
+        while not all(now > then for now, then in zip(done, before, strict=True)):
+            assert any(thread.is_alive() for thread in others)
+        over.set()
+        for thread in others:
+            thread.join(20)
+            assert not thread.is_alive(), "a thread hangs"
+        seen = coordinator.snapshot()
+        assert not seen.in_progress
+    with EmbeddedCoordinator.open(tmp_path) as coordinator:
+        after = coordinator.snapshot()
+    for snapshot in (seen, after):
+        assert all(snapshot.is_visible(pointer) for pointer in yes)
+        assert no <= set(snapshot.invalids)
+    assert no
+    assert yes or call != "commit"
