@@ -175,6 +175,7 @@ class EmbeddedCoordinator:
 
         Whoever lost the answer to a commit has that long to find out about it.
         """
+        self._tidy_if_due()
         with self._lock:
             settled_ms = self._now_ms() - int(self.settle_grace_s * 1000)
             forgotten = self._ledger.invalid.ended_by(settled_ms, pointers)
@@ -187,6 +188,7 @@ class EmbeddedCoordinator:
 
     def truncate_invalid_tx_before(self, time_ms: int) -> bool:
         """Forgets the invalid pointers of transactions begun before that time."""
+        self._tidy_if_due()
         with self._lock:
             self._now_ms()
             pointers = self._ledger.invalid_before(time_ms * POINTERS_PER_MS)
@@ -194,6 +196,7 @@ class EmbeddedCoordinator:
 
     def invalid_size(self) -> int:
         """How many pointers are invalid."""
+        self._tidy_if_due()
         with self._lock:
             self._now_ms()
             return len(self._ledger.invalid.pointers)

@@ -139,6 +139,7 @@ def test_time_outs_take_checkpoints_along_and_spare_the_others() -> None:
     other = coordinator.start_short(timeout_s=50)
     long = coordinator.start_long()
     clock.advance_s(6)
+    assert coordinator.invalid_size() == 2
     seen = coordinator.snapshot()
     assert list(seen.invalids) == list(short.pointers)
     assert list(seen.in_progress) == [other.transaction_id, long.transaction_id]
