@@ -1,5 +1,6 @@
 """A journal in one file, which many threads share one sync to write."""
 
+import os
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -47,6 +48,7 @@ class FileJournal:
         self._notes: Notes = {}
         self._carried: Notes = {}
         self._writing = threading.Lock()  # guards the file
+        self._owner = os.getpid()
         self._main_thread = threading.main_thread().ident
         self._to_lead: SimpleQueue[Batch | None] = SimpleQueue()
         self._leader = threading.Thread(
@@ -72,6 +74,11 @@ class FileJournal:
 
     def submit(self, *records: Record, end: End | None = None) -> Callable[[], None]:
         """Puts records into the next batch, and answers how to wait for it."""
+        if os.getpid() != self._owner:
+            raise Unavailable(
+                f"this journal belongs to process {self._owner}, which forked; a "
+                f"directory has one owner at a time"
+            )
         if threading.get_ident() == self._main_thread:
             with self._queue:
                 batch = self._forming

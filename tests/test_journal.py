@@ -1,7 +1,9 @@
 """The file journal: batches, notes, torn ends, full disks, and writing anew."""
 
 import itertools
+import os
 import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,27 @@ def test_a_directory_is_open_once(tmp_path: Path) -> None:
         FileJournal.open(tmp_path)
     journal.close()
     FileJournal.open(tmp_path).close()
+
+
+def test_a_child_that_was_forked_cannot_write_into_its_parents_journal(
+    tmp_path: Path,
+) -> None:
+    journal = FileJournal.open(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks with threads
+        child = os.fork()
+    if not child:
+        try:
+            journal.append(Invalidated(1, [7]))
+        except Unavailable as error:
+            os._exit(0 if "which forked" in str(error) else 2)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    journal.append(Invalidated(1, [8]))
+    journal.close()
+    again = FileJournal.open(tmp_path)
+    assert list(again.history.invalid) == [8]
+    again.close()
 
 
 def test_notes_go_into_the_next_batch_and_not_before() -> None:
