@@ -45,9 +45,6 @@ class Batch:
             end.submitted = True
         self._submitted.append((records, end))
 
-    def __len__(self) -> int:
-        return len(self._submitted)
-
     @property
     def records(self) -> list[Record]:
         """All that was submitted."""

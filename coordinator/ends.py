@@ -66,8 +66,9 @@ class Ends:
         """
         due = self._ledger.open.expired(now_ms)
         local = [entry for entry in due if not entry.outlives_process]
+        self._ledger.time_out(local, now_ms)
         for entry in local:
-            ended = self._ledger.time_out([entry], now_ms)
+            ended = Invalidated(now_ms, entry.pointers)
             self._journal.note(entry.transaction_id, ended)
         return [
             self.invalidate(entry, now_ms, timed_out=True)

@@ -14,12 +14,7 @@ from coordinator.disk import Disk
 from coordinator.errors import NotWritten, Unavailable
 from coordinator.history import History
 from coordinator.journal_file import JournalFile
-from coordinator.records import (
-    Aborted,
-    Committed,
-    Record,
-    Started,
-)
+from coordinator.records import Aborted, Committed, Record, Started
 
 COMPACT_BYTES = 4 << 20
 

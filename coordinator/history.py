@@ -61,7 +61,7 @@ class History:
         """Takes the next record."""
         self._apply[type(record)](record)
 
-    def invalid_by_end(self) -> Iterator[tuple[Pointers, int]]:
+    def _invalid_by_end(self) -> Iterator[tuple[Pointers, int]]:
         """The invalid pointers, those together that became it at the same time."""
         by_end = sorted(self.invalid.items(), key=itemgetter(1))
         for ended_ms, group in groupby(by_end, key=itemgetter(1)):
@@ -74,7 +74,7 @@ class History:
         yield from self.lost
         for transaction_id, keys in self.unseen.items():
             yield Committed(transaction_id, keys)
-        for pointers, ended_ms in self.invalid_by_end():
+        for pointers, ended_ms in self._invalid_by_end():
             yield Invalidated(ended_ms, pointers)
         for transaction_id, started in self.open.items():
             yield started

@@ -95,16 +95,17 @@ class Ledger:
     def _why_not(self, transaction_id: int) -> str:
         if transaction_id in self.invalid.pointers:
             return "timed out or was invalidated"
-        if self.first <= transaction_id <= self.last:
-            return "has ended"
-        return "was never begun here"
+        return "has ended" if self._gave_out(transaction_id) else "was never begun here"
+
+    def _gave_out(self, pointer: int) -> bool:
+        return self.first <= pointer <= self.last
 
     def was_lost(self, transaction_id: int) -> bool:
         """Whether a crash lost all trace of it, so that it can never have committed.
 
         A pointer that was never given out is refused: nobody here can tell its fate.
         """
-        if not self.first <= transaction_id <= self.last:
+        if not self._gave_out(transaction_id):
             raise TransactionNotInProgress(
                 f"transaction {transaction_id} was never begun here: this coordinator "
                 f"gave out {self.first} to {self.last}"

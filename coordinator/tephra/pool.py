@@ -24,11 +24,13 @@ class _Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.settimeout(answer_timeout_s)
         self._answers = self._socket.makefile("rb")
+        self._speaks = select.poll()  # takes any descriptor, where select stops at 1023
+        self._speaks.register(self._socket, select.POLLIN)
 
     @property
     def usable(self) -> bool:
         """Whether the other end is still there; it never speaks first."""
-        return not select.select([self._socket], (), (), 0)[0]
+        return not self._speaks.poll(0)
 
     def ask(self, message: bytes) -> bytes:
         """Sends a message once; a connection that raises is of no use any more."""

@@ -6,10 +6,7 @@ Tephra's codec, canCommit of one key, commit. It guards against nothing.
 
 import struct
 import sys
-import threading
-import time
 from array import array
-from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -86,22 +83,3 @@ class RecipeTephra:
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
-
-
-def cycles_per_s(cycle: Callable[[], object], *, seconds: float, threads: int) -> float:
-    """How many cycles the threads do together in a second."""
-    done = [0] * threads
-    end = time.perf_counter() + seconds
-
-    def run(place: int) -> None:
-        while time.perf_counter() < end:
-            cycle()
-            done[place] += 1
-
-    running = [threading.Thread(target=run, args=(i,)) for i in range(threads)]
-    began = time.perf_counter()
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
-    return sum(done) / (time.perf_counter() - began)
