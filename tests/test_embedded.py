@@ -548,6 +548,18 @@ def test_those_that_time_out_together_are_over_after_a_restart_too(
     assert pointers == set(after.snapshot().invalids)
 
 
+def test_a_time_out_that_was_truncated_stays_forgotten_after_a_restart(
+    lives: Lives, restart: Callable[..., EmbeddedCoordinator]
+) -> None:
+    lives.settings = {"settle_grace_s": 0}
+    lives.close()
+    tx = lives.now.checkpoint(lives.now.start_short())
+    lives.now.persist(tx)
+    lives.clock.advance_s(31)
+    assert lives.now.truncate_invalid_tx(tx.pointers) is True
+    assert not restart().snapshot().invalids
+
+
 def test_a_file_put_in_place_by_a_killed_process_gets_its_name_synced(
     lives: Lives,
 ) -> None:
