@@ -2,8 +2,9 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
+from typing import Any
 
 from coordinator.errors import Unavailable
 from coordinator.records import Record
@@ -35,20 +36,27 @@ class Batch:
         self.on_disk = False
         self.error: Unavailable | None = None
         self._ended = False
-        self._submitted: list[tuple[tuple[Record, ...], End | None]] = []
+        self._submitted: list[tuple[tuple[Record, ...], End | None, Sequence[Any]]] = []
         self._chain: deque[threading.Lock] = deque()
         self._alone: list[threading.Lock] = []
 
-    def submit(self, records: tuple[Record, ...], end: End | None) -> None:
-        """Adds records; no interrupt comes between the two statements."""
+    def submit(
+        self, records: tuple[Record, ...], end: End | None, rows: Sequence[Any] = ()
+    ) -> None:
+        """Adds what to write; no interrupt comes between the two statements."""
         if end is not None:
             end.submitted = True
-        self._submitted.append((records, end))
+        self._submitted.append((records, end, rows))
 
     @property
     def records(self) -> list[Record]:
-        """All that was submitted."""
-        return list(chain.from_iterable(records for records, _ in self._submitted))
+        """All records that were submitted."""
+        return list(chain.from_iterable(records for records, _, _ in self._submitted))
+
+    @property
+    def rows(self) -> list[Any]:
+        """All rows that were submitted."""
+        return list(chain.from_iterable(rows for _, _, rows in self._submitted))
 
     def expect(self) -> threading.Lock:
         """A link in the chain of those that wait, for `wait`."""
@@ -72,7 +80,7 @@ class Batch:
 
     def tell_ends(self) -> None:
         """Tells all that was submitted how it ended, in the order of submission."""
-        for _, end in self._submitted:
+        for _, end, _ in self._submitted:
             if end is not None:
                 end.then(self.error)
 

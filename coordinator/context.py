@@ -4,9 +4,9 @@ import enum
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextvars import ContextVar
-from typing import Self
+from typing import Self, TypeVar, cast
 
 from coordinator.errors import (
     MisusedTransaction,
@@ -24,6 +24,9 @@ from coordinator.participants import (
 )
 from coordinator.settle import settle
 from coordinator.transaction import Transaction
+
+
+P = TypeVar("P", bound=TransactionAware)
 
 
 class Status(enum.Enum):
@@ -56,6 +59,7 @@ class TransactionContext:
         self.coordinator = coordinator
         self.status = Status.NEW
         self._participants = Participants()
+        self._known: dict[Hashable, TransactionAware] = {}
         self._waiting = list(participants)
         self._timeout_s = timeout_s
         self._long = long
@@ -96,6 +100,15 @@ class TransactionContext:
         self._require_active("join")
         if participant not in self._participants:
             self._participants.start(participant, self.transaction)
+
+    def joined(self, key: Hashable, make: Callable[[], P]) -> P:
+        """The participant known by this key; made, and joined, when there is none."""
+        found = self._known.get(key)
+        if found is None:
+            found = make()
+            self.join(found)
+            self._known[key] = found
+        return cast(P, found)
 
     def checkpoint(self) -> Transaction:
         """Lets participants write what was changed, and goes on with a new pointer."""

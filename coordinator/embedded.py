@@ -15,6 +15,7 @@ from coordinator.errors import (
     Unavailable,
 )
 from coordinator.file_journal import FileJournal
+from coordinator.gate import Gate
 from coordinator.journal import Journal, MemoryJournal
 from coordinator.ledger import Limits
 from coordinator.open import OpenTransaction
@@ -43,7 +44,8 @@ class EmbeddedCoordinator:
     """Decides as Tephra's TransactionManager, and more safely where that is unsafe.
 
     `EmbeddedCoordinator()` lives in memory and ends with its process. `open(directory)`
-    survives crashes: a commit that returned is on disk.
+    survives crashes: a commit that returned is on disk. `gate` is for a store that
+    keeps its rows in the same journal.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class EmbeddedCoordinator:
             self._journal, self._reserve, limits or Limits(), clock_ms()
         )
         self._ends = Ends(self._ledger, self._journal, self._reserve, self._lock)
+        self.gate = Gate(self._ledger, self._lock, clock_ms)
 
     @classmethod
     def open(cls, directory: str | Path, **settings: Any) -> Self:
@@ -113,6 +116,7 @@ class EmbeddedCoordinator:
         self._tidy_if_due()
         with self._lock:
             entry = self._require(tx.transaction_id)
+            self.gate.drain(entry)
             self._ledger.check_commit(entry)
             wait = self._ends.commit(entry, self._now_ms())
         wait()
@@ -125,6 +129,7 @@ class EmbeddedCoordinator:
             self._now_ms()
             if entry is None:
                 return
+            self.gate.drain(entry)
             if entry.type is TransactionType.SHORT:
                 self._ledger.abort(entry)
                 self._journal.note(entry.transaction_id, Aborted(entry.transaction_id))
@@ -200,6 +205,18 @@ class EmbeddedCoordinator:
         with self._lock:
             self._now_ms()
             return len(self._ledger.invalid.pointers)
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        """Those in progress now, as they stand, in the order of their beginning."""
+        self._tidy_if_due()
+        with self._lock:
+            self._now_ms()
+            entries = self._ledger.open.by_id.values()
+            return [attrs.evolve(entry) for entry in entries]
+
+    def on_end(self, tell: Callable[[Iterable[int]], object]) -> None:
+        """Has `tell` called with the pointers of whoever has ended, under the lock."""
+        self._ledger.ended = tell
 
     def close(self) -> None:
         """Notes the last pointer and gives the directory back."""

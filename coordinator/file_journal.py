@@ -1,33 +1,18 @@
-"""A journal in one file, which many threads share one sync to write."""
+"""A journal in one file of a directory."""
 
-import os
-import threading
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Self
 
-from coordinator.batch import Batch, End
 from coordinator.directory_lock import DirectoryLock
 from coordinator.disk import Disk
-from coordinator.errors import NotWritten, Unavailable
-from coordinator.history import History
+from coordinator.group_commit import GroupCommit
 from coordinator.journal_file import JournalFile
-from coordinator.records import Aborted, Committed, Record, Started
 
 COMPACT_BYTES = 4 << 20
 
-Notes = dict[int, list[Record]]
 
-
-class FileJournal:
-    """Appends checked frames to a file, and writes it anew when it has grown.
-
-    The first thread that waits for a batch leads it: it waits for the batch before, and
-    then writes all that has come together meanwhile. An interrupt (Ctrl-C) reaches the
-    main thread only, so that never leads; a thread of ours does it instead.
-    """
+class FileJournal(GroupCommit):
+    """Appends checked frames to a file, and writes it anew when it has grown."""
 
     def __init__(
         self,
@@ -36,20 +21,8 @@ class FileJournal:
         compact_bytes: int = COMPACT_BYTES,
         lock: DirectoryLock | None = None,
     ) -> None:
-        self._file = JournalFile(disk, compact_bytes=compact_bytes)
         self._directory_lock = lock
-        self._queue = threading.Lock()  # guards the forming batch and the notes
-        self._forming = Batch()
-        self._notes: Notes = {}
-        self._carried: Notes = {}
-        self._writing = threading.Lock()  # guards the file
-        self._owner = os.getpid()
-        self._main_thread = threading.main_thread().ident
-        self._to_lead: SimpleQueue[Batch | None] = SimpleQueue()
-        self._leader = threading.Thread(
-            target=self._lead_for_main, name="txaware-journal", daemon=True
-        )
-        self._leader.start()
+        super().__init__(JournalFile(disk, compact_bytes=compact_bytes))
 
     @classmethod
     def open(cls, directory: Path, *, compact_bytes: int = COMPACT_BYTES) -> Self:
@@ -62,151 +35,8 @@ class FileJournal:
             lock.release()
             raise
 
-    @property
-    def history(self) -> History:
-        """What the records on disk add up to."""
-        return self._file.history
-
-    def submit(self, *records: Record, end: End | None = None) -> Callable[[], None]:
-        """Puts records into the next batch, and answers how to wait for it."""
-        if os.getpid() != self._owner:
-            raise Unavailable(
-                f"this journal belongs to process {self._owner}, which forked; a "
-                f"directory has one owner at a time"
-            )
-        if threading.get_ident() == self._main_thread:
-            with self._queue:
-                batch = self._forming
-                batch.submit(records, end)
-            return partial(self._wait_alone, batch)
-        with self._queue:
-            batch = self._forming
-            batch.submit(records, end)
-            if batch.led:
-                return partial(batch.wait, batch.expect())
-            batch.led = True
-        return partial(self._lead_own, batch)
-
-    def append(self, *records: Record) -> None:
-        """Returns when the records, and every note made before, are on disk."""
-        self.submit(*records)()
-
-    def note(self, transaction_id: int, record: Record) -> None:
-        """Keeps a record for the next batch."""
-        with self._queue:
-            notes = self._notes.setdefault(transaction_id, [])
-            if isinstance(record, Aborted) and notes and isinstance(notes[0], Started):
-                del self._notes[transaction_id]
-            else:
-                notes.append(record)
-
-    def sync(self, transaction_id: int) -> None:
-        """Returns when every note of that transaction is on disk."""
-        with self._queue:
-            waiting = transaction_id in self._notes or transaction_id in self._carried
-        if waiting:
-            self.append()
-
-    def holds_commit(self, transaction_id: int) -> bool:
-        """Whether that commit is on disk, once all that was waiting is there."""
-        try:
-            self.append()
-        except NotWritten as error:
-            raise Unavailable(str(error)) from error
-        with self._writing:
-            history = self.history
-            return not (
-                transaction_id in history.open or transaction_id in history.invalid
-            )
-
-    def status(self) -> str:
-        """`"OK"`, or a sentence about what is wrong."""
-        return self._file.status()
-
     def close(self) -> None:
         """Gives back the file and the directory."""
-        self._to_lead.put(None)
-        self._leader.join()
-        with self._writing:
-            self._file.close()
-            if self._directory_lock is not None:
-                self._directory_lock.release()
-
-    def _wait_alone(self, batch: Batch) -> None:
-        """The main thread's wait, in no chain, for a batch that another one leads."""
-        with self._queue:
-            turn = batch.expect_alone()
-        if turn is not None:
-            self._to_lead.put(batch)
-            turn.acquire()
-        batch.check()
-
-    def _lead_own(self, batch: Batch) -> None:
-        self._lead(batch)
-        batch.check()
-
-    def _lead_for_main(self) -> None:
-        """Leads the batches that the main thread waits for, until `close`."""
-        while (batch := self._to_lead.get()) is not None:
-            with self._queue:
-                leads, batch.led = not batch.led, True
-            if leads:
-                self._lead(batch)
-
-    def _lead(self, batch: Batch) -> None:
-        """Writes the batch, tells what follows from it, and wakes its threads."""
-        try:
-            with self._writing:
-                with self._queue:
-                    self._forming = Batch()
-                    self._carried, self._notes = self._notes, {}
-                try:
-                    self._write(batch)
-                except Unavailable as error:
-                    batch.error = error
-                finally:
-                    self._discharge(on_disk=batch.on_disk)
-        except BaseException as error:
-            if not batch.on_disk:
-                kind = Unavailable if self._file.broken else NotWritten
-                batch.error = kind(f"{self._file.path} was not written: {error!r}")
-            raise
-        finally:
-            batch.tell_ends()
-            with self._queue:
-                alone = batch.end()
-            for turn in alone:
-                turn.release()
-            batch.wake_next()
-
-    def _discharge(self, *, on_disk: bool) -> None:
-        """Forgets the notes that the last batch carried, or takes them back."""
-        with self._queue:
-            carried, self._carried = self._carried, {}
-            if not on_disk:
-                for transaction_id, notes in self._notes.items():
-                    carried.setdefault(transaction_id, []).extend(notes)
-                self._notes = carried
-
-    def _write(self, batch: Batch) -> None:
-        try:
-            self._file.repair()
-        except OSError as error:
-            path = self._file.path
-            raise NotWritten(f"{path} is not to be written: {error}") from error
-        new = batch.records
-        # That a transaction began does not matter where its commit is written too.
-        over = {
-            record.transaction_id for record in new if isinstance(record, Committed)
-        }
-        records = [
-            note
-            for transaction_id, notes in self._carried.items()
-            for note in notes
-            if not (transaction_id in over and isinstance(note, Started))
-        ]
-        records += new
-        if records:
-            self._file.write(records)
-        batch.on_disk = True
-        self._file.fold(records)
+        super().close()
+        if self._directory_lock is not None:
+            self._directory_lock.release()

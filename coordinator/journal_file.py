@@ -1,6 +1,7 @@
 """The file of a journal, and the history that it holds: frames in, frames out."""
 
 from pathlib import Path
+from typing import Any
 
 from coordinator.disk import AppendFile, Disk
 from coordinator.errors import NotWritten, Unavailable
@@ -21,6 +22,7 @@ class JournalFile:
 
     def __init__(self, disk: Disk, *, compact_bytes: int) -> None:
         self.path: Path = disk.path(NAME)
+        self.name = str(self.path)
         self.history = History()
         self.broken = False
         self._disk = disk
@@ -30,8 +32,8 @@ class JournalFile:
         self._file, self._size, self._frames = self._recover()
         self._compact_at = max(compact_bytes, 2 * len(self._shortest()))
 
-    def write(self, records: list[Record]) -> None:
-        """Returns when the records are on disk; `fold` them then.
+    def write(self, records: list[Record], _: list[Any]) -> None:
+        """Returns when the records are on disk; `fold` them then. It has no rows.
 
         Raises `NotWritten` when they are not and never will be, and `Unavailable` when
         that has to be left open until `repair`.

@@ -1,6 +1,6 @@
 """The embedded coordinator's decisions: pure bookkeeping, without locks or disk."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import attrs
 
@@ -35,7 +35,8 @@ class Ledger:
     """Who is open, who is invalid, what was committed: and what follows from that.
 
     Nothing here is undone. Whoever has to write something down asks first, writes, and
-    then comes back to have it applied. `last` is the last pointer given out.
+    then comes back to have it applied. `last` is the last pointer given out. `ended` is
+    told the pointers of whoever has ended, when that can be seen.
     """
 
     def __init__(self, limits: Limits, first: int, last: int) -> None:
@@ -46,6 +47,7 @@ class Ledger:
         self.invalid = InvalidPointers()
         self.committed = CommittedChanges()
         self.lost: list[Lost] = []
+        self.ended: Callable[[Iterable[int]], object] = _tell_nobody
         self._limits = limits
         self._latest_ms = 0
 
@@ -185,12 +187,14 @@ class Ledger:
         written_with = checkpoints[-1] if checkpoints else entry.transaction_id
         self.read_pointer = max(self.read_pointer, written_with)
         self.committed.forget_below(self.open.first_short)
+        self.ended((entry.transaction_id,))
         return commit_pointer
 
     def abort(self, entry: OpenTransaction) -> None:
         """Ends it; what it wrote is taken to be undone."""
         self.open.remove(entry)
         self.read_pointer = max(self.read_pointer, entry.transaction_id)
+        self.ended((entry.transaction_id,))
 
     def invalidate(self, entry: OpenTransaction, now_ms: int) -> None:
         """Ends it; nobody will see what it wrote."""
@@ -202,6 +206,7 @@ class Ledger:
         """As `invalidate`, for those that nobody ended."""
         pointers = self.open.remove_all(entries)
         self.invalid.add(pointers, now_ms)
+        self.ended(pointers)
         return Invalidated(now_ms, pointers)
 
     def checkpoint(self, entry: OpenTransaction, pointer: int) -> None:
@@ -218,3 +223,7 @@ class Ledger:
                 f"before {bound}"
             )
         return Pointers(pointer for pointer in self.invalid.pointers if pointer < bound)
+
+
+def _tell_nobody(_: Iterable[int]) -> None:
+    """Who has ended is of no interest."""

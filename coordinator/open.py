@@ -26,7 +26,8 @@ class OpenTransaction:
     """What the coordinator keeps of a transaction until its end.
 
     `reserved` are the keys that nobody else may commit while its own commit is on the
-    way to the disk.
+    way to the disk. `writes` are under way in a store beside the coordinator, and take
+    no company once `end_asked`.
     """
 
     transaction_id: int
@@ -38,6 +39,8 @@ class OpenTransaction:
     refusal: str | None = None
     stage: Stage = Stage.OPEN
     reserved: frozenset[bytes] = frozenset()
+    writes: int = 0
+    end_asked: bool = False
 
     @property
     def pointers(self) -> tuple[int, ...]:

@@ -1,6 +1,15 @@
-"""The errors of this project, those of the coordinator among them.
+"""The errors of this project: those of the coordinator, and what messages add.
 
-`TxAwareError` is the root; the tree is drawn in `coordinator/errors.py`.
+`TxAwareError` is the root; the coordinator's tree is drawn in `coordinator/errors.py`.
+Of messages:
+
+TxAwareError
+├── TopicNotFound       create the topic first
+├── TopicExists         use it as it is, or update it
+├── RequestTooLarge     also BadRequest: send less at once
+├── PublisherClosed     also MisusedTransaction: nothing was taken, fix the program
+├── QueueFull           the asynchronous publisher has too much waiting: slow down
+└── StoreCorrupted      what is on disk is not what was written: run check, restore
 """
 
 from coordinator.errors import (
@@ -21,6 +30,31 @@ from coordinator.errors import (
     Unavailable,
 )
 
+
+class TopicNotFound(TxAwareError):
+    """There is no topic of that name; create it first."""
+
+
+class TopicExists(TxAwareError):
+    """A topic of that name exists already, and is unchanged."""
+
+
+class RequestTooLarge(BadRequest):
+    """One message, or all of a request, is above a limit; nothing was stored."""
+
+
+class PublisherClosed(MisusedTransaction):
+    """The publisher was closed, and took nothing; the program needs a fix."""
+
+
+class QueueFull(TxAwareError):
+    """Too many messages wait for an asynchronous publisher; this one was not taken."""
+
+
+class StoreCorrupted(TxAwareError):
+    """What is on disk is not what was written; `txaware check` says what is wrong."""
+
+
 __all__ = [
     "BadRequest",
     "JournalCorrupted",
@@ -29,6 +63,12 @@ __all__ = [
     "MisusedTransaction",
     "NotWritten",
     "ParticipantFailed",
+    "PublisherClosed",
+    "QueueFull",
+    "RequestTooLarge",
+    "StoreCorrupted",
+    "TopicExists",
+    "TopicNotFound",
     "TransactionConflict",
     "TransactionNotInProgress",
     "TransactionOutcomeUnknown",

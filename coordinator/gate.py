@@ -1,0 +1,82 @@
+"""Lets the writes of a transaction in, and has its end wait for those under way."""
+
+import threading
+from collections.abc import Callable
+
+from coordinator.errors import TransactionNotInProgress
+from coordinator.ledger import Ledger
+from coordinator.open import OpenTransaction, Stage
+from coordinator.transaction import POINTERS_PER_MS
+
+# A pointer above the last one, but not further, is taken for one of ours that was
+# never given out; from there on it must come from somewhere else.
+AHEAD_MS = 86_400_000
+
+
+class Gate:
+    """For a store that keeps rows of transactions beside their coordinator.
+
+    Once a commit or an abort is asked for, `enter` refuses, and the end waits until
+    everybody inside has left. Time-outs and invalidations do not wait.
+    """
+
+    def __init__(
+        self, ledger: Ledger, lock: threading.RLock, now_ms: Callable[[], int]
+    ) -> None:
+        self._ledger = ledger
+        self._now_ms = now_ms
+        self._lock = lock
+        self._left = threading.Condition(lock)
+
+    def owns(self, pointer: int) -> bool:
+        """Whether only this coordinator can have given that pointer out."""
+        ledger = self._ledger
+        return (
+            ledger.first
+            <= pointer
+            <= max(ledger.last, (self._now_ms() + AHEAD_MS) * POINTERS_PER_MS)
+        )
+
+    def gave_out(self, pointer: int) -> bool:
+        """Whether the pointer lies between the first and the last one given out."""
+        return self._ledger.first <= pointer <= self._ledger.last
+
+    def enter(self, transaction_id: int) -> OpenTransaction:
+        """Begins a write; refused unless the transaction is open and goes on."""
+        with self._lock:
+            entry = self._ledger.require(transaction_id)
+            if entry.stage is not Stage.OPEN or entry.end_asked:
+                raise TransactionNotInProgress(
+                    f"transaction {transaction_id} takes no more writes: it is ending"
+                )
+            if self._now_ms() > entry.expires_ms:
+                raise TransactionNotInProgress(
+                    f"transaction {transaction_id} takes no more writes: it timed out"
+                )
+            entry.writes += 1
+            return entry
+
+    def leave(self, entry: OpenTransaction) -> None:
+        """Ends a write, however it went."""
+        with self._lock:
+            entry.writes -= 1
+            if entry.end_asked and not entry.writes:
+                self._left.notify_all()
+
+    def drain(self, entry: OpenTransaction) -> None:
+        """Returns when nobody writes; called under the lock, which it lets go of."""
+        if not entry.writes:
+            return
+        entry.end_asked = True
+        try:
+            while entry.writes:
+                left_ms = entry.expires_ms - self._now_ms()
+                if left_ms < 0 or entry.stage is not Stage.OPEN:
+                    raise TransactionNotInProgress(
+                        f"transaction {entry.transaction_id} ended while it was "
+                        f"waiting for {entry.writes} writes under way"
+                    )
+                self._left.wait(left_ms / 1000 + 0.001)
+        finally:
+            entry.end_asked = False
+        self._ledger.require(entry.transaction_id)

@@ -1,0 +1,51 @@
+"""The time of a store: never goes back, whatever clocks and crashes do."""
+
+import threading
+import time
+from collections.abc import Callable
+
+ClockMs = Callable[[], int]
+
+# How far ahead of its use time is saved. After a crash publish times may be that much
+# ahead of the clock.
+AHEAD_MS = 2_000
+
+
+def system_clock_ms() -> int:
+    """The system's clock, in ms since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+class StoreClock:
+    """Gives out times that nobody goes below, not after a restart either.
+
+    `saved_ms` is on disk: no time at or above it was given out. Whoever needs a later
+    one has `due` saved first, or with what he writes.
+    """
+
+    def __init__(self, clock_ms: ClockMs, saved_ms: int) -> None:
+        self.first_ms = saved_ms
+        self.saved_ms = saved_ms
+        self._clock_ms = clock_ms
+        self._lock = threading.Lock()
+        self._latest_ms = saved_ms
+
+    def now_ms(self) -> int:
+        """The time, at least what it was before."""
+        now_ms = self._clock_ms()
+        with self._lock:
+            if now_ms > self._latest_ms:
+                self._latest_ms = now_ms
+            return self._latest_ms
+
+    def due(self) -> int | None:
+        """What to save with the next batch, where little is left."""
+        now_ms = self.now_ms()
+        if self.saved_ms - now_ms > AHEAD_MS // 2:
+            return None
+        return now_ms + AHEAD_MS
+
+    def saved(self, time_ms: int) -> None:
+        """That time is on disk."""
+        with self._lock:
+            self.saved_ms = max(self.saved_ms, time_ms)

@@ -1,0 +1,129 @@
+"""All settings in one frozen object, read from a file, the environment and flags."""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import attrs
+
+from txaware.errors import BadRequest
+from txaware.topics import DEFAULT_TTL_S
+
+PREFIX = "TXAWARE_"
+MIB = 1 << 20
+
+
+def _at_least(least: int) -> Any:
+    def check(_: object, field: "attrs.Attribute[Any]", value: Any) -> None:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise BadRequest(f"{field.name} is a number, not {value!r}")
+        if value < least:
+            raise BadRequest(f"{field.name} is at least {least}, not {value!r}")
+
+    return check
+
+
+def _setting(default: float, *, least: int = 1) -> Any:
+    return attrs.field(default=default, validator=_at_least(least))
+
+
+@attrs.frozen(kw_only=True)
+class Settings:
+    """Every name ends with its unit. `load` reads them; flags go above all."""
+
+    topics: str = ""
+    """Topics that exist from the start: `audit, metrics:10` for one and ten more."""
+    default_ttl_s: int = _setting(DEFAULT_TTL_S)
+    """The time to live of topics that name none."""
+    poll_limit_messages: int = _setting(10_000)
+    """No page is longer, whatever limit is asked for."""
+    poll_limit_bytes: int = _setting(8 * MIB)
+    """No page is larger, unless by its first message."""
+    buffer_limit_bytes: int = _setting(8 * MIB)
+    """A publisher stores what it holds above this, ahead of the commit."""
+    message_limit_bytes: int = _setting(64 * MIB)
+    """A single message above this is refused when it is published."""
+    sync_limit_bytes: int = _setting(MIB)
+    """What a transaction writes above this goes to disk at once, not at its commit."""
+    cache_bytes: int = _setting(64 * MIB, least=0)
+    """Decoded rows of recent polls that are kept in memory, all topics together."""
+    prune_grace_s: float = _setting(86_400, least=0)
+    """How soon others may forget an invalid transaction: a poll in a transaction uses
+    cached rows of half that age at most."""
+    max_transaction_lifetime_s: float | None = None
+    """Refuses a publish for pointers older than this; off by default."""
+    orphan_grace_s: float = _setting(90_000, least=0)
+    """How much longer than the TTL stored payloads of foreign transactions stay."""
+    janitor_interval_s: float = _setting(3600, least=0)
+    """How often old rows are removed in the background; 0 for never."""
+    transaction_timeout_s: float = _setting(30)
+    """How long a transaction may take that names no time-out."""
+    block_bytes: int = _setting(4096)
+    """LevelDB: how much one block of a table file holds."""
+    block_cache_bytes: int = _setting(8 * MIB)
+    """LevelDB: uncompressed blocks that are kept in memory."""
+    write_buffer_bytes: int = _setting(8 * MIB)
+    """LevelDB: what is collected in memory before a table file is written."""
+    bloom_filter_bits: int = _setting(0, least=0)
+    """LevelDB: bits for each key of a bloom filter; 0 for none."""
+    compression: str = attrs.field(
+        default="snappy", validator=attrs.validators.in_(("snappy", "none"))
+    )
+    """LevelDB: `snappy` or `none`."""
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path | None = None,
+        *,
+        environment: Mapping[str, str] | None = None,
+        **flags: Any,
+    ) -> Self:
+        """From a TOML file, then `TXAWARE_...` variables, then flags that are given.
+
+        A setting that does not exist, or is not what it has to be, is a `BadRequest`.
+        """
+        found: dict[str, Any] = {}
+        if path is not None:
+            found |= _read(Path(path))
+        found |= _from_environment(os.environ if environment is None else environment)
+        found |= {name: value for name, value in flags.items() if value is not None}
+        unknown = found.keys() - NAMES
+        if unknown:
+            raise BadRequest(f"no such setting: {', '.join(sorted(unknown))}")
+        try:
+            return cls(**found)
+        except (TypeError, ValueError) as error:
+            if isinstance(error, BadRequest):
+                raise
+            raise BadRequest(f"a setting is wrong: {error}") from error
+
+
+NAMES = frozenset(field.name for field in attrs.fields(Settings))
+_TEXTS = ("topics", "compression")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise BadRequest(f"{path} cannot be read: {error}") from error
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in NAMES:
+        text = environment.get(PREFIX + name.upper())
+        if text is not None:
+            found[name] = text if name in _TEXTS else _number(name, text)
+    return found
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return int(text) if text.lstrip("-").isdigit() else float(text)
+    except ValueError as error:
+        raise BadRequest(f"{PREFIX}{name.upper()} is no number: {text!r}") from error

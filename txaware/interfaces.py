@@ -1,0 +1,211 @@
+"""The ports: the service that every program talks to, and the table under it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from coordinator.batch import Then
+from coordinator.ends import Wait
+from coordinator.transaction import Transaction
+from txaware.messages import (
+    Bounds,
+    Message,
+    MessageId,
+    Outgoing,
+    Page,
+    PublishResponse,
+    Receipt,
+)
+from txaware.topics import Topic
+
+Payload = bytes | Outgoing
+Pointer = Transaction | int
+Start = MessageId | int | None
+
+# A row to write: its key, and its value or None for a deletion.
+Write = tuple[bytes, bytes | None]
+Row = tuple[bytes, bytes]
+
+UNCOMMITTED, COMMITTED = "uncommitted", "committed"
+
+
+class MessagingService(Protocol):
+    """Topics, and what is published to them and read from them.
+
+    The same calls embedded, over HTTP and on HBase. Any number of threads may call. A
+    topic is `name` or `namespace:name`. A call that raises `BadRequest`,
+    `TopicNotFound` or `TransactionRefused` changed nothing.
+    """
+
+    def create_topic(
+        self,
+        topic: str,
+        *,
+        ttl_s: int | str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> Topic:
+        """Creates a topic, or the next generation of one that was deleted."""
+
+    def update_topic(
+        self,
+        topic: str,
+        *,
+        ttl_s: int | str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> Topic:
+        """Replaces all properties; a ttl that is not named falls to the default."""
+
+    def topic(self, topic: str) -> Topic:
+        """The topic as it stands."""
+
+    def topics(self, namespace: str = "default") -> list[str]:
+        """The names of a namespace's topics, in the order of their keys."""
+
+    def delete_topic(self, topic: str) -> None:
+        """Deletes a topic; its messages are gone at once."""
+
+    def publish(
+        self,
+        topic: str,
+        messages: Iterable[Payload],
+        *,
+        transaction: Pointer | None = None,
+        receipts: Iterable[Receipt] | None = None,
+    ) -> PublishResponse | None:
+        """Publishes in one piece; in a transaction answers what `rollback` takes.
+
+        An empty list in a transaction publishes the reference to what was stored: what
+        `receipts` name, or else all that this service answered and no reference named.
+        """
+
+    def store(
+        self,
+        topic: str,
+        messages: Iterable[Payload],
+        *,
+        transaction: Pointer,
+        attempt: bytes | None = None,
+    ) -> Receipt:
+        """Stores payloads ahead of the commit; a reference publishes them later."""
+
+    def rollback(self, topic: str, response: PublishResponse) -> None:
+        """Hides what a publish wrote from all who poll in a transaction."""
+
+    def poll(
+        self,
+        topic: str,
+        *,
+        start: Start = None,
+        inclusive: bool = True,
+        limit: int = 100,
+        transaction: Transaction | None = None,
+        isolation: str = UNCOMMITTED,
+        wait_s: float = 0,
+    ) -> Page:
+        """Messages from `start` on: an id, a time in ms, or None for the beginning.
+
+        With a transaction it stops at the first row that its snapshot cannot decide;
+        `isolation="committed"` does the same with a fresh snapshot. `wait_s` waits for
+        the first message, without a transaction only.
+        """
+
+    def position(
+        self, group: str, topic: str, *, transaction: Transaction | None = None
+    ) -> MessageId | None:
+        """How far a group has come, as the transaction or a fresh snapshot sees it."""
+
+    def save_position(
+        self,
+        group: str,
+        topic: str,
+        position: MessageId | None,
+        *,
+        transaction: Pointer,
+    ) -> None:
+        """Moves a group with the commit; None takes back what this one had saved."""
+
+    def bounds(self, topic: str) -> Bounds:
+        """The first and the last id, committed or not, and where the next goes."""
+
+    def wait(
+        self,
+        topic: str,
+        *,
+        start: Start,
+        inclusive: bool = True,
+        isolation: str = COMMITTED,
+        timeout_s: float,
+    ) -> bool:
+        """Waits until something is there to poll; False after the time-out."""
+
+
+class OrderedTable(Protocol):
+    """One ordered map from keys to values, which outlives the process or does not.
+
+    Any number of threads may call. What `submit` took is readable, all of it or
+    nothing, from some moment before its wait returns.
+    """
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key."""
+
+    def scan(
+        self,
+        prefix: bytes,
+        *,
+        start: bytes = b"",
+        stop: bytes | None = None,
+        limit: int = 1000,
+        max_bytes: int = 1 << 20,
+        reverse: bool = False,
+    ) -> list[Row]:
+        """Rows whose key begins with `prefix`, which is left off, in order.
+
+        From `start` and before `stop`, at most `limit`, and no more once they hold
+        `max_bytes`; backwards from `stop` when asked. One consistent view.
+        """
+
+    def submit(self, writes: Sequence[Write], then: Then | None = None) -> Wait:
+        """Takes writes for the next batch; what it answers returns once they are kept.
+
+        Batches keep the order of their submission. `then` is told how it ended, before
+        anybody returns from waiting.
+        """
+
+    def hold(self, pointer: int, writes: Sequence[Write]) -> None:
+        """Writes rows of an open transaction: readable at once, kept with its commit.
+
+        Once it has ended otherwise, they are kept with some later batch.
+        """
+
+    def replace_held(self, key: bytes, value: bytes) -> bool:
+        """Changes a row that is held; False where it is not held (any more)."""
+
+    def compare_and_set(self, key: bytes, old: bytes | None, new: bytes) -> bool:
+        """Sets a value that is still `old`, and returns once that is kept."""
+
+    def delete_range(self, prefix: bytes, start: bytes, stop: bytes) -> int:
+        """Deletes rows in bounded batches; answers how many there were."""
+
+    def compact(self, start: bytes, stop: bytes) -> None:
+        """Gives the space of deleted rows back to the disk."""
+
+    def status(self) -> str:
+        """`"OK"`, or a sentence about what is wrong."""
+
+    def close(self) -> None:
+        """Keeps what has to be kept and gives everything back."""
+
+
+__all__ = [
+    "COMMITTED",
+    "UNCOMMITTED",
+    "Message",
+    "MessagingService",
+    "OrderedTable",
+    "Payload",
+    "Pointer",
+    "Row",
+    "Start",
+    "Wait",
+    "Write",
+]

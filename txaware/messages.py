@@ -1,0 +1,188 @@
+"""Messages and what goes with them: ids, pages, receipts, answers to a publish."""
+
+from collections.abc import Iterable
+from typing import NamedTuple, Self
+
+import attrs
+
+from txaware.errors import BadRequest
+
+ID_BYTES = 20
+ROW_KEY_BYTES = 10
+_AFTER_PAYLOADS = b"\xff" * 10
+
+
+class MessageId(bytes):
+    """Where a message stands in its topic: 20 bytes, whose order is the delivery order.
+
+    `str` gives the 40 hex digits that `parse` reads.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def of(
+        cls,
+        publish_time_ms: int,
+        sequence: int = 0,
+        write_time_ms: int = 0,
+        payload_sequence: int = 0,
+    ) -> Self:
+        """The id of these four numbers; the last two are 0 without a payload row."""
+        try:
+            return cls(
+                publish_time_ms.to_bytes(8, "big")
+                + sequence.to_bytes(2, "big")
+                + write_time_ms.to_bytes(8, "big")
+                + payload_sequence.to_bytes(2, "big")
+            )
+        except OverflowError as error:
+            raise BadRequest(f"no id has such a number: {error}") from error
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Reads 40 hex digits."""
+        try:
+            data = bytes.fromhex(text) if len(text) == 2 * ID_BYTES else b""
+        except (ValueError, TypeError):
+            data = b""
+        if len(data) != ID_BYTES:
+            raise BadRequest(f"{text!r} is no message id; 40 hex digits are")
+        return cls(data)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Reads 20 bytes; what follows them is ignored, as the original does."""
+        if len(data) < ID_BYTES:
+            raise BadRequest(f"an id has {ID_BYTES} bytes, not {len(data)}")
+        return cls(data[:ID_BYTES])
+
+    @classmethod
+    def after_payloads(cls, row_key: bytes) -> Self:
+        """Behind everything that one row can hold."""
+        return cls(row_key + _AFTER_PAYLOADS)
+
+    @property
+    def row_key(self) -> bytes:
+        """Publish time and sequence: its row in the message table."""
+        return bytes(self[:10])
+
+    @property
+    def payload_key(self) -> bytes:
+        """Write time and payload sequence; zeros without a payload row."""
+        return bytes(self[10:])
+
+    @property
+    def publish_time_ms(self) -> int:
+        """When it was published, in ms since the epoch."""
+        return int.from_bytes(self[:8], "big")
+
+    @property
+    def sequence(self) -> int:
+        """Its number within that millisecond."""
+        return int.from_bytes(self[8:10], "big")
+
+    @property
+    def write_time_ms(self) -> int:
+        """When its payload was stored; 0 without a payload row."""
+        return int.from_bytes(self[10:18], "big")
+
+    @property
+    def payload_sequence(self) -> int:
+        """Its number within that millisecond; 0 without a payload row."""
+        return int.from_bytes(self[18:], "big")
+
+    def before(self) -> "MessageId":
+        """The greatest id below this one; the least id has none and is answered."""
+        return _from_number(max(int.from_bytes(self, "big") - 1, 0))
+
+    def __str__(self) -> str:
+        return self.hex()
+
+    def __repr__(self) -> str:
+        return f"MessageId({self.hex()})"
+
+
+def _from_number(number: int) -> MessageId:
+    return MessageId(number.to_bytes(ID_BYTES, "big"))
+
+
+class Message(NamedTuple):
+    """A message as it was delivered. (A tuple, since a poll makes millions of them.)"""
+
+    id: MessageId
+    payload: bytes
+
+
+@attrs.frozen
+class Outgoing:
+    """A message to publish that lives shorter than its topic's time to live."""
+
+    payload: bytes
+    expire_after_s: float | None = None
+
+
+@attrs.frozen
+class BlockedBy:
+    """The write pointer at which a poll stopped, and the publish time of that row."""
+
+    pointer: int
+    since_ms: int
+
+
+class Page(list[Message]):
+    """The messages of one poll, in order.
+
+    `next` is where the next poll goes on, exclusively. `blocked_by` is what stopped
+    this one before the end, and `skipped_before` the time up to which the time to live
+    cut off what was asked for.
+    """
+
+    __slots__ = ("blocked_by", "next", "skipped_before")
+
+    def __init__(
+        self,
+        messages: Iterable[Message],
+        *,
+        next_id: MessageId,
+        blocked_by: BlockedBy | None = None,
+        skipped_before: int | None = None,
+    ) -> None:
+        super().__init__(messages)
+        self.next = next_id
+        self.blocked_by = blocked_by
+        self.skipped_before = skipped_before
+
+
+@attrs.frozen
+class PublishResponse:
+    """What a transactional publish wrote, for `rollback` to take back: both ends."""
+
+    transaction_write_pointer: int
+    start_timestamp: int
+    start_sequence_id: int
+    end_timestamp: int
+    end_sequence_id: int
+
+
+@attrs.frozen
+class Receipt:
+    """What one `store` of one attempt put ahead of its commit."""
+
+    pointer: int
+    topic: str
+    attempt: bytes
+    count: int
+
+
+@attrs.frozen
+class Bounds:
+    """Where a topic begins and ends: ids for `poll`, inclusively.
+
+    `first` and `last` are None while it is empty. Everything published from now on is
+    at `next` or after it.
+    """
+
+    first: MessageId | None
+    last: MessageId | None
+    next: MessageId

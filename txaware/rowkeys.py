@@ -1,0 +1,46 @@
+"""The keys of all rows: which table, which topic, and then the order of delivery."""
+
+from txaware.topics import TopicName
+
+# One byte in front says which table a row belongs to; `s` is left for producers.
+TOPIC, MESSAGE, PAYLOAD, POSITION, MARK = b"t", b"m", b"p", b"o", b"k"
+JOURNAL, STATE = b"j", b"w"
+
+MAX_SEQUENCE = 0xFFFF
+POINTER_BYTES = 8
+
+
+def topic_key(topic: TopicName) -> bytes:
+    """The row of a topic's metadata."""
+    return TOPIC + topic.key
+
+
+def row_key(time_ms: int, sequence: int = 0) -> bytes:
+    """The end of a message's row key, and of a payload's: time and sequence."""
+    return time_ms.to_bytes(8, "big") + sequence.to_bytes(2, "big")
+
+
+def pointer_key(pointer: int) -> bytes:
+    """A write pointer as part of a key."""
+    return pointer.to_bytes(POINTER_BYTES, "big")
+
+
+def payload_prefix(data_prefix: bytes, pointer: int) -> bytes:
+    """What the payload rows of one transaction in one topic begin with."""
+    return PAYLOAD + data_prefix + pointer_key(pointer)
+
+
+def mark_key(data_prefix: bytes, pointer: int) -> bytes:
+    """What is remembered of a transaction's references in one topic."""
+    return MARK + data_prefix + pointer_key(pointer)
+
+
+def position_prefix(group: str, topic: TopicName) -> bytes:
+    """What the positions of a group in a topic begin with, before the pointer."""
+    return POSITION + group.encode("ascii") + b":" + topic.key
+
+
+def after(prefix: bytes) -> bytes:
+    """The least key above all that begin with this."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes([stripped[-1] + 1])
