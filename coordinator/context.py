@@ -25,7 +25,6 @@ from coordinator.participants import (
 from coordinator.settle import settle
 from coordinator.transaction import Transaction
 
-
 P = TypeVar("P", bound=TransactionAware)
 
 

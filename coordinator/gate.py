@@ -41,6 +41,11 @@ class Gate:
         """Whether the pointer lies between the first and the last one given out."""
         return self._ledger.first <= pointer <= self._ledger.last
 
+    def is_invalid(self, pointer: int) -> bool:
+        """Whether nobody will ever see what was written with it."""
+        with self._lock:
+            return pointer in self._ledger.invalid.pointers
+
     def enter(self, transaction_id: int) -> OpenTransaction:
         """Begins a write; refused unless the transaction is open and goes on."""
         with self._lock:

@@ -1,7 +1,6 @@
 """All who take part in a transaction, and each call of the protocol to all of them."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
 from coordinator.errors import ParticipantFailed
 from coordinator.interfaces import TransactionAware
@@ -23,22 +22,31 @@ class Participants:
 
     def start(self, participant: TransactionAware, tx: Transaction) -> None:
         """Starts a participant, and lists it where that went well."""
-        with _named(participant, "start_tx", tx):
+        try:
             participant.start_tx(tx)
+        except BaseException as error:
+            _name(error, participant, "start_tx", tx)
+            raise
         self.add(participant)
 
     def update(self, tx: Transaction) -> None:
         """Gives all of them the new write pointer."""
         for participant in self._joined:
-            with _named(participant, "update_tx", tx):
+            try:
                 participant.update_tx(tx)
+            except BaseException as error:
+                _name(error, participant, "update_tx", tx)
+                raise
 
     def changes(self, tx: Transaction) -> list[bytes]:
         """The changed keys of all."""
         changes: list[bytes] = []
         for participant in self._joined:
-            with _named(participant, "get_tx_changes", tx):
+            try:
                 changes.extend(participant.get_tx_changes())
+            except BaseException as error:
+                _name(error, participant, "get_tx_changes", tx)
+                raise
         return changes
 
     def in_commit_order(self) -> list[TransactionAware]:
@@ -50,11 +58,11 @@ class Participants:
         failures: list[BaseException] = []
         for participant in self._joined:
             try:
-                with _named(participant, "rollback_tx", tx):
-                    answer: object = participant.rollback_tx()
+                answer: object = participant.rollback_tx()
                 if answer is not True:
                     failures.append(_not_true(participant, "rollback_tx", answer))
             except BaseException as error:
+                _name(error, participant, "rollback_tx", tx)
                 failures.append(error)
         return failures
 
@@ -63,9 +71,9 @@ class Participants:
         failures: list[BaseException] = []
         for participant in self._joined:
             try:
-                with _named(participant, "post_tx_commit", tx):
-                    participant.post_tx_commit()
+                participant.post_tx_commit()
             except BaseException as error:
+                _name(error, participant, "post_tx_commit", tx)
                 failures.append(error)
         return failures
 
@@ -73,8 +81,11 @@ class Participants:
 def flush(participants: Iterable[TransactionAware], tx: Transaction) -> None:
     """Lets them write, one after the other; raises at the first that cannot."""
     for participant in participants:
-        with _named(participant, "commit_tx", tx):
+        try:
             answer: object = participant.commit_tx()
+        except BaseException as error:
+            _name(error, participant, "commit_tx", tx)
+            raise
         if answer is not True:
             raise _not_true(participant, "commit_tx", answer)
 
@@ -97,12 +108,9 @@ def _not_true(
     )
 
 
-@contextmanager
-def _named(participant: TransactionAware, call: str, tx: Transaction) -> Iterator[None]:
-    """Adds to whatever is raised inside who raised it."""
-    try:
-        yield
-    except BaseException as error:
-        name = participant.transaction_aware_name
-        error.add_note(f"in {call} of {name}, transaction {tx.transaction_id}")
-        raise
+def _name(
+    error: BaseException, participant: TransactionAware, call: str, tx: Transaction
+) -> None:
+    """Adds to an error who raised it, and where."""
+    name = participant.transaction_aware_name
+    error.add_note(f"in {call} of {name}, transaction {tx.transaction_id}")

@@ -19,8 +19,8 @@ def system_clock_ms() -> int:
 class StoreClock:
     """Gives out times that nobody goes below, not after a restart either.
 
-    `saved_ms` is on disk: no time at or above it was given out. Whoever needs a later
-    one has `due` saved first, or with what he writes.
+    `saved_ms` is on disk: a restart begins there. What is given out above it is saved
+    before anybody reads it, in the batch that writes it at the latest.
     """
 
     def __init__(self, clock_ms: ClockMs, saved_ms: int) -> None:
@@ -38,12 +38,23 @@ class StoreClock:
                 self._latest_ms = now_ms
             return self._latest_ms
 
+    def given(self, time_ms: int) -> None:
+        """That time was given out, perhaps ahead of the clock."""
+        if time_ms > self._latest_ms:
+            with self._lock:
+                self._latest_ms = max(self._latest_ms, time_ms)
+
     def due(self) -> int | None:
         """What to save with the next batch, where little is left."""
         now_ms = self.now_ms()
         if self.saved_ms - now_ms > AHEAD_MS // 2:
             return None
         return now_ms + AHEAD_MS
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether no time given out so far can come again after a crash."""
+        return self._latest_ms < self.saved_ms
 
     def saved(self, time_ms: int) -> None:
         """That time is on disk."""

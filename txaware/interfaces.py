@@ -6,20 +6,17 @@ from typing import Protocol
 from coordinator.batch import Then
 from coordinator.ends import Wait
 from coordinator.transaction import Transaction
+from txaware.clock import StoreClock
 from txaware.messages import (
     Bounds,
     Message,
     MessageId,
-    Outgoing,
     Page,
     PublishResponse,
     Receipt,
 )
+from txaware.requests import Payload, Pointer, Start
 from txaware.topics import Topic
-
-Payload = bytes | Outgoing
-Pointer = Transaction | int
-Start = MessageId | int | None
 
 # A row to write: its key, and its value or None for a deletion.
 Write = tuple[bytes, bytes | None]
@@ -171,10 +168,18 @@ class OrderedTable(Protocol):
         anybody returns from waiting.
         """
 
-    def hold(self, pointer: int, writes: Sequence[Write]) -> None:
-        """Writes rows of an open transaction: readable at once, kept with its commit.
+    @property
+    def clock(self) -> StoreClock:
+        """The time of this table, for keys that rise."""
 
-        Once it has ended otherwise, they are kept with some later batch.
+    def reserve_time(self) -> None:
+        """Returns when no restart gives out a time again that was given out so far."""
+
+    def hold(self, pointer: int, writes: Sequence[Write]) -> bool:
+        """Takes rows of an open transaction: readable at once, kept with its commit.
+
+        Once it has ended otherwise, they are kept with some later batch. False, and
+        none taken, where they are too many for that: submit them.
         """
 
     def replace_held(self, key: bytes, value: bytes) -> bool:
@@ -182,9 +187,6 @@ class OrderedTable(Protocol):
 
     def compare_and_set(self, key: bytes, old: bytes | None, new: bytes) -> bool:
         """Sets a value that is still `old`, and returns once that is kept."""
-
-    def delete_range(self, prefix: bytes, start: bytes, stop: bytes) -> int:
-        """Deletes rows in bounded batches; answers how many there were."""
 
     def compact(self, start: bytes, stop: bytes) -> None:
         """Gives the space of deleted rows back to the disk."""

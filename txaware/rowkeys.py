@@ -8,6 +8,8 @@ JOURNAL, STATE = b"j", b"w"
 
 MAX_SEQUENCE = 0xFFFF
 POINTER_BYTES = 8
+ROW_KEY_BYTES = 10
+_TIMED = (MESSAGE, PAYLOAD)
 
 
 def topic_key(topic: TopicName) -> bytes:
@@ -38,6 +40,11 @@ def mark_key(data_prefix: bytes, pointer: int) -> bytes:
 def position_prefix(group: str, topic: TopicName) -> bytes:
     """What the positions of a group in a topic begin with, before the pointer."""
     return POSITION + group.encode("ascii") + b":" + topic.key
+
+
+def row_prefix(key: bytes) -> bytes:
+    """What a key begins with before time and sequence, or before its pointer."""
+    return key[:-ROW_KEY_BYTES] if key[:1] in _TIMED else key[:-POINTER_BYTES]
 
 
 def after(prefix: bytes) -> bytes:

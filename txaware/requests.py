@@ -1,0 +1,119 @@
+"""What callers ask for, checked: payloads, pointers, attempts, starts."""
+
+from collections.abc import Iterable
+
+import attrs
+
+from coordinator.transaction import Transaction
+from txaware.errors import BadRequest, RequestTooLarge
+from txaware.messages import MessageId, Outgoing
+
+Payload = bytes | Outgoing
+Pointer = Transaction | int
+Start = MessageId | int | None
+
+MAX_POINTER = 2**63 - 1
+MAX_TIME_MS = 2**63 - 1
+MAX_ATTEMPT_BYTES = 16
+
+
+@attrs.frozen
+class Payloads:
+    """The payloads of one request; `expire_after_s` only where any of them expires."""
+
+    payloads: list[bytes]
+    expire_after_s: list[float | None] | None = None
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all payloads together."""
+        return sum(map(len, self.payloads))
+
+
+def checked_payloads(messages: Iterable[Payload], *, limit_bytes: int) -> Payloads:
+    """Bytes and `Outgoing` as they come; anything else is a `BadRequest`."""
+    if isinstance(messages, bytes | str):
+        raise BadRequest("messages are a list of bytes, not one of them alone")
+    listed = list(messages)
+    payloads: list[bytes] = listed  # type: ignore[assignment]
+    expiries: list[float | None] | None = None
+    if not {*map(type, listed)} <= {bytes}:
+        payloads = [_payload(message) for message in listed]
+        expiries = [_expire_after_s(message) for message in listed]
+        if expiries.count(None) == len(expiries):
+            expiries = None
+    if payloads and (largest := max(map(len, payloads))) > limit_bytes:
+        raise RequestTooLarge(
+            f"a message of {largest} bytes is above the limit of {limit_bytes} bytes"
+        )
+    return Payloads(payloads, expiries)
+
+
+def _payload(message: object) -> bytes:
+    payload = message.payload if isinstance(message, Outgoing) else message
+    if not isinstance(payload, bytes):
+        raise BadRequest(f"a message is bytes or Outgoing(bytes), not {payload!r}")
+    return bytes(payload)
+
+
+def _expire_after_s(message: object) -> float | None:
+    seconds = message.expire_after_s if isinstance(message, Outgoing) else None
+    if seconds is None:
+        return None
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise BadRequest(f"expire_after_s is a number of seconds, not {seconds!r}")
+    if not 0 < seconds <= MAX_TIME_MS / 2000:
+        raise BadRequest(f"expire_after_s is above 0, not {seconds!r}")
+    return float(seconds)
+
+
+def checked_pointer(transaction: object) -> int:
+    """The first write pointer of a transaction, from a `Transaction` or a number."""
+    if isinstance(transaction, Transaction):
+        pointer: object = transaction.transaction_id
+    else:
+        pointer = transaction
+    if isinstance(pointer, bool) or not isinstance(pointer, int):
+        raise BadRequest(
+            f"transaction is a Transaction or its write pointer, not {pointer!r}"
+        )
+    if not 0 < pointer <= MAX_POINTER:
+        raise BadRequest(f"a write pointer is from 1 to {MAX_POINTER}, not {pointer}")
+    return pointer
+
+
+def checked_attempt(attempt: object) -> bytes:
+    """The name of an attempt; none is the empty one."""
+    if attempt is None:
+        return b""
+    if not isinstance(attempt, bytes) or len(attempt) > MAX_ATTEMPT_BYTES:
+        raise BadRequest(
+            f"an attempt is named by up to {MAX_ATTEMPT_BYTES} bytes, not {attempt!r}"
+        )
+    return attempt
+
+
+def checked_start(start: object) -> Start:
+    """A message id, a time in ms, or None."""
+    if start is None or isinstance(start, MessageId):
+        return start
+    if isinstance(start, bytes):
+        return MessageId.from_bytes(start)
+    if isinstance(start, bool) or not isinstance(start, int):
+        raise BadRequest(
+            f"start is a MessageId, a time in ms or None, not {start!r}; "
+            f"MessageId.parse reads text"
+        )
+    if not 0 <= start <= MAX_TIME_MS:
+        raise BadRequest(f"a time is from 0 to {MAX_TIME_MS} ms, not {start}")
+    return start
+
+
+def checked_limit(limit: object) -> int:
+    """How many messages are asked for, at least one."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise BadRequest(f"limit is a whole number above 0, not {limit!r}")
+    return limit

@@ -1,0 +1,1 @@
+"""The messaging service inside this process: every step of every call."""

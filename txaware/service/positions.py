@@ -1,0 +1,47 @@
+"""Positions of groups: judged by a snapshot, like messages."""
+
+from txaware.interfaces import OrderedTable
+from txaware.messages import MessageId
+from txaware.service.judge import DELIVER, Judge
+from txaware.tables.columns import negated
+from txaware.tables.position_table import PositionTable, position_write
+from txaware.topics import TopicName
+
+
+class Positions:
+    """The greatest visible pointer counts, whatever was saved before or beside it."""
+
+    def __init__(self, table: OrderedTable) -> None:
+        self._table = table
+        self._positions = PositionTable(table)
+
+    def position(self, group: str, topic: TopicName, judge: Judge) -> MessageId | None:
+        """How far the group has come, as that reader may see it."""
+        for row in self._positions.newest_first(group, topic):
+            if judge.verdict(row.pointer) == DELIVER:
+                return row.position
+        return None
+
+    def save(
+        self,
+        group: str,
+        topic: TopicName,
+        pointer: int,
+        position: MessageId,
+        *,
+        held: bool,
+    ) -> None:
+        """Returns when it is on disk, or held for the commit."""
+        write = position_write(group, topic, pointer, position)
+        if not (held and self._table.hold(pointer, [write])):
+            self._table.submit([write])()
+
+    def take_back(self, group: str, topic: TopicName, pointer: int) -> None:
+        """Negates what that transaction had saved, if anything."""
+        key, _ = position_write(group, topic, pointer, MessageId(bytes(20)))
+        value = self._table.get(key)
+        if value is None:
+            return
+        value = negated(value)
+        if not self._table.replace_held(key, value):
+            self._table.submit([(key, value)])()

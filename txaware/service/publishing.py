@@ -1,0 +1,272 @@
+"""Publish, store and roll back: the write side of the service."""
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import attrs
+
+from coordinator.gate import Gate
+from coordinator.open import OpenTransaction
+from coordinator.transaction import POINTERS_PER_MS
+from txaware.clock import ClockMs
+from txaware.config import Settings
+from txaware.errors import BadRequest, TransactionNotInProgress, TransactionRefused
+from txaware.interfaces import OrderedTable, Write
+from txaware.messages import PublishResponse, Receipt
+from txaware.metrics import TopicCounters
+from txaware.requests import Payloads
+from txaware.rowkeys import MESSAGE, payload_prefix, row_key
+from txaware.service.references import References
+from txaware.service.scan_cache import ScanCache
+from txaware.service.signals import Endings
+from txaware.service.topic_writer import Rows, TopicWriter
+from txaware.tables.columns import (
+    ATTEMPT,
+    EXPIRY,
+    RECEIPTS,
+    encode_expiry,
+    value_head,
+)
+from txaware.tables.message_table import MessageTable
+from txaware.topics import Topic
+
+
+@attrs.frozen
+class Place:
+    """A topic as it stands, the one who writes to it, and who counts that."""
+
+    topic: Topic
+    writer: TopicWriter
+    counters: TopicCounters
+
+
+class Publishing:
+    """Writes rows; those of a transaction of this process wait for its commit.
+
+    `gate` is that of an embedded coordinator which keeps its journal in the same table.
+    Without one, pointers are taken as they come.
+    """
+
+    def __init__(
+        self,
+        table: OrderedTable,
+        references: References,
+        cache: ScanCache,
+        endings: Endings,
+        gate: Gate | None,
+        settings: Settings,
+        clock_ms: ClockMs,
+    ) -> None:
+        self._table = table
+        self._messages = MessageTable(table)
+        self._references = references
+        self._cache = cache
+        self._endings = endings
+        self._gate = gate
+        self._settings = settings
+        self._clock_ms = clock_ms
+
+    def plain(self, place: Place, payloads: Payloads) -> None:
+        """Publishes without a transaction; on disk when it returns."""
+        if place.topic.publishing == "transactional":
+            raise BadRequest(
+                f"topic {place.topic.topic} accepts messages in transactions only"
+            )
+        began_s = time.perf_counter()
+        rows = partial(_rows, MESSAGE + place.topic.prefix, payloads, None, {})
+        place.writer.publish(len(payloads), rows)
+        place.counters.published(
+            len(payloads), payloads.size_bytes, time.perf_counter() - began_s
+        )
+
+    def transactional(
+        self, place: Place, payloads: Payloads, pointer: int
+    ) -> PublishResponse:
+        """Publishes in a transaction, visible with its commit."""
+        self._check_transactional(place.topic, pointer)
+        began_s = time.perf_counter()
+        prefix = MESSAGE + place.topic.prefix
+        rows = partial(_rows, prefix, payloads, pointer, {})
+        entry = self.enter(pointer)
+        try:
+            response = self._publish(
+                place, len(payloads), rows, pointer, held=waits_for_commit(entry)
+            )
+        finally:
+            self.leave(entry)
+        place.counters.published(
+            len(payloads), payloads.size_bytes, time.perf_counter() - began_s
+        )
+        return response
+
+    def reference(
+        self, place: Place, pointer: int, receipts: Iterable[Receipt] | None
+    ) -> PublishResponse:
+        """Publishes what was stored, as one row."""
+        self._check_transactional(place.topic, pointer)
+        responses: list[PublishResponse] = []
+        prefix = MESSAGE + place.topic.prefix
+        entry = self.enter(pointer)
+        held = waits_for_commit(entry)
+
+        def publish(column_r: bytes, marks: list[Write]) -> None:
+            head = value_head(pointer, reference=True, more={RECEIPTS: column_r})
+
+            def rows(keys: list[bytes]) -> list[Write]:
+                return [(prefix + keys[0], head), *marks]
+
+            responses.append(self._publish(place, 1, rows, pointer, held=held))
+
+        try:
+            self._references.name(
+                place.topic, pointer, receipts, own=held, publish=publish
+            )
+        finally:
+            self.leave(entry)
+        return responses[0]
+
+    def store(
+        self, place: Place, payloads: Payloads, pointer: int, attempt: bytes
+    ) -> Receipt:
+        """Stores payloads ahead of the commit."""
+        self._check_transactional(place.topic, pointer)
+        topic, count = place.topic, len(payloads)
+        more = {ATTEMPT: attempt} if attempt else {}
+        prefix = payload_prefix(topic.prefix, pointer)
+        rows = partial(_rows, prefix, payloads, None, more)
+        entry = self.enter(pointer)
+        held = waits_for_commit(entry)
+        try:
+            with self._references.storing(topic, pointer, attempt, count, own=held):
+                wait = place.writer.store(
+                    count, rows, hold_for=pointer if held else None
+                )
+                if wait is not None:
+                    wait()
+        finally:
+            self.leave(entry)
+        place.counters.stored(count)
+        return Receipt(pointer, str(topic.topic), attempt, count)
+
+    def roll_back(self, place: Place, response: PublishResponse) -> None:
+        """Negates the rows of that response which carry its pointer."""
+        pointer, prefix = response.transaction_write_pointer, place.topic.prefix
+        start, stop = _range(response)
+        rows = self._messages.to_negate(prefix, pointer, start=start, stop=stop)
+        if not rows:
+            return
+        with self.undoing(pointer):
+            writes = self._messages.negate(prefix, rows)
+            if writes:
+                self._table.submit(writes)()
+            self._cache.negate(prefix, [key for key, _ in rows])
+        place.counters.rolled_back()
+        place.writer.signal.tell()
+
+    def enter(self, pointer: int) -> OpenTransaction | None:
+        """Keeps the end of a transaction of ours waiting until `leave`."""
+        gate = self._gate
+        if gate is None or not gate.owns(pointer):
+            return None
+        return gate.enter(pointer)
+
+    def leave(self, entry: OpenTransaction | None) -> None:
+        """The write is done, however it went."""
+        if entry is not None and self._gate is not None:
+            self._gate.leave(entry)
+
+    @contextmanager
+    def undoing(self, pointer: int) -> Iterator[None]:
+        """The same for a rollback, which also what is invalid may still have."""
+        gate = self._gate
+        if gate is None or not gate.owns(pointer) or gate.is_invalid(pointer):
+            yield
+            return
+        try:
+            entry = gate.enter(pointer)
+        except TransactionNotInProgress as error:
+            if gate.is_invalid(pointer):
+                yield
+                return
+            raise TransactionNotInProgress(
+                f"what transaction {pointer} wrote stays: it has ended, and not by "
+                f"being invalid"
+            ) from error
+        try:
+            yield
+        finally:
+            gate.leave(entry)
+
+    def _publish(
+        self, place: Place, count: int, rows: Rows, pointer: int, *, held: bool
+    ) -> PublishResponse:
+        signal = place.writer.signal
+        self._endings.expect(pointer, signal)
+        first, last = place.writer.publish(
+            count, rows, hold_for=pointer if held else None
+        )
+        return PublishResponse(pointer, *_numbers(first), *_numbers(last))
+
+    def _check_transactional(self, topic: Topic, pointer: int) -> None:
+        if topic.publishing == "plain":
+            raise BadRequest(f"topic {topic.topic} accepts no messages in transactions")
+        lifetime_s = self._settings.max_transaction_lifetime_s
+        if lifetime_s is None:
+            return
+        if pointer // POINTERS_PER_MS + lifetime_s * 1000 <= self._clock_ms():
+            raise TransactionRefused(
+                f"transaction {pointer} began more than {lifetime_s:g} s ago"
+            )
+
+
+def waits_for_commit(entry: OpenTransaction | None) -> bool:
+    """Whether its rows may wait for its commit: it ends with this process."""
+    return entry is not None and not entry.outlives_process
+
+
+def _rows(
+    prefix: bytes,
+    payloads: Payloads,
+    pointer: int | None,
+    more: dict[bytes, bytes],
+    keys: list[bytes],
+) -> list[Write]:
+    """The rows of a request; those that expire have a head each."""
+    if payloads.expire_after_s is None:
+        head = value_head(pointer, more=more)
+        return [
+            (prefix + key, head + payload)
+            for key, payload in zip(keys, payloads.payloads, strict=True)
+        ]
+    return [
+        (
+            prefix + key,
+            value_head(pointer, more=more | _expiry(key, after_s)) + data,
+        )
+        for key, data, after_s in zip(
+            keys, payloads.payloads, payloads.expire_after_s, strict=True
+        )
+    ]
+
+
+def _expiry(key: bytes, after_s: float | None) -> dict[bytes, bytes]:
+    if after_s is None:
+        return {}
+    time_ms = int.from_bytes(key[:8], "big")
+    return {EXPIRY: encode_expiry(time_ms + int(after_s * 1000))}
+
+
+def _numbers(key: bytes) -> tuple[int, int]:
+    return int.from_bytes(key[:8], "big"), int.from_bytes(key[8:], "big")
+
+
+def _range(response: PublishResponse) -> tuple[bytes, bytes]:
+    """From the first row of a response to behind its last one."""
+    try:
+        start = row_key(response.start_timestamp, response.start_sequence_id)
+        end = row_key(response.end_timestamp, response.end_sequence_id)
+    except OverflowError as error:
+        raise BadRequest(f"{response} names no rows") from error
+    return start, end + b"\0"

@@ -1,0 +1,184 @@
+"""Poll and wait: the read side of the service."""
+
+import time
+from collections.abc import Callable
+
+import attrs
+
+from coordinator.gate import Gate
+from coordinator.interfaces import Coordinator
+from coordinator.transaction import Transaction
+from txaware.clock import ClockMs
+from txaware.config import Settings
+from txaware.errors import BadRequest, Unavailable
+from txaware.interfaces import COMMITTED, UNCOMMITTED, OrderedTable
+from txaware.messages import Bounds, MessageId, Page
+from txaware.requests import Start
+from txaware.rowkeys import row_key
+from txaware.service.judge import Judge, NoJudge
+from txaware.service.polling import Polling, Query
+from txaware.service.publishing import Place
+from txaware.service.scan_cache import ScanCache
+from txaware.tables.message_table import MessageTable
+from txaware.tables.payload_table import PayloadTable
+
+# Whoever is not woken looks again after this: a time-out wakes nobody, for example.
+LOOK_AGAIN_S = 1.0
+# A coordinator elsewhere wakes nobody: looks are that close at first, then less so.
+FIRST_PAUSE_S, SLOWER = 0.005, 1.5
+
+_NO_JUDGE = NoJudge()
+
+
+@attrs.frozen
+class Ask:
+    """What a poll asks for, checked."""
+
+    start: Start
+    inclusive: bool
+    limit: int
+    transaction: Transaction | None = None
+    isolation: str = UNCOMMITTED
+
+
+class Reading:
+    """Makes pages, and waits for something to be in them.
+
+    `gate` is that of an embedded coordinator whose commits wake who waits here.
+    """
+
+    def __init__(
+        self,
+        table: OrderedTable,
+        cache: ScanCache,
+        coordinator: Coordinator,
+        gate: Gate | None,
+        settings: Settings,
+        clock_ms: ClockMs,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._messages = MessageTable(table)
+        self._polling = Polling(self._messages, PayloadTable(table), cache)
+        self._coordinator = coordinator
+        self._gate = gate
+        self._settings = settings
+        self._clock_ms = clock_ms
+        self._clock_s = clock_s
+        self._closed = False
+
+    def poll(self, place: Callable[[], Place], ask: Ask, wait_s: float) -> Page:
+        """A page; waits for its first message up to `wait_s`.
+
+        `place` is asked at every look: the topic may change meanwhile.
+        """
+        began_s = time.perf_counter()
+        until_s, pause_s = self._clock_s() + wait_s, FIRST_PAUSE_S
+        while True:
+            here = place()
+            seen = here.writer.signal.count
+            page = self._look(here, ask)
+            left_s = until_s - self._clock_s() if wait_s and not page else 0
+            if left_s <= 0:
+                break
+            if self._gate is not None or ask.isolation == UNCOMMITTED:
+                pause_s = LOOK_AGAIN_S
+            here.writer.signal.wait(seen, min(left_s, pause_s))
+            pause_s = min(pause_s * SLOWER, LOOK_AGAIN_S)
+            if self._closed:
+                raise Unavailable("the messaging service is closed")
+        here.counters.polled(
+            len(page),
+            sum([len(message.payload) for message in page]),
+            time.perf_counter() - began_s,
+        )
+        return page
+
+    def bounds(self, place: Place) -> Bounds:
+        """The first and last row within the time to live, and the next one's place."""
+        mark, prefix = place.writer.mark(), place.topic.prefix
+        start = row_key(self._bound_ms(place))
+        first = self._messages.first(prefix, start=start, stop=mark)
+        last = first and self._messages.last(prefix, start=start, stop=mark)
+        return Bounds(
+            MessageId(first[0] + bytes(10)) if first else None,
+            MessageId(last[0] + bytes(10)) if last else None,
+            MessageId(mark + bytes(10)),
+        )
+
+    def judge(self, transaction: Transaction | None) -> Judge:
+        """By that snapshot, or by a fresh one."""
+        if transaction is not None:
+            return Judge(transaction)
+        known = None if self._gate is None else self._gate.gave_out
+        return Judge(self._coordinator.snapshot(), known)
+
+    def close(self) -> None:
+        """Nobody waits here any more."""
+        self._closed = True
+
+    def _bound_ms(self, place: Place) -> int:
+        return max(0, self._clock_ms() - place.topic.ttl_ms)
+
+    def _look(self, place: Place, ask: Ask) -> Page:
+        query, skipped_before = self._query(place, ask, stop=place.writer.mark())
+        if ask.transaction is not None:
+            judge = self.judge(ask.transaction)
+        elif ask.isolation == UNCOMMITTED:
+            judge = _NO_JUDGE
+        elif self._polling.is_empty(query):
+            return Page([], next_id=_before(query), skipped_before=skipped_before)
+        else:
+            # First the snapshot, then the rows: one that was rolled back between
+            # the two would be delivered.
+            judge = self.judge(None)
+            query = attrs.evolve(query, stop=place.writer.mark())
+        return self._polling.page(query, judge, skipped_before=skipped_before)
+
+    def _query(
+        self, place: Place, ask: Ask, *, stop: bytes
+    ) -> tuple[Query, int | None]:
+        """What to read, and where the time to live cut off what was asked for."""
+        settings, bound_ms = self._settings, self._bound_ms(place)
+        start, inclusive, skipped_before = ask.start, ask.inclusive, None
+        if start is None:
+            start = 0
+        if not isinstance(start, MessageId):
+            start, inclusive = MessageId.of(start), True
+        bound = MessageId.of(bound_ms)
+        if start < bound:
+            skipped_before = None if ask.start is None else bound_ms
+            start, inclusive = bound, True
+        now_ms = self._clock_ms()
+        judged = ask.transaction is not None or ask.isolation == COMMITTED
+        grace_ms = int(settings.prune_grace_s * 500)
+        return (
+            Query(
+                place.topic.prefix,
+                start,
+                inclusive,
+                stop,
+                min(ask.limit, settings.poll_limit_messages),
+                settings.poll_limit_bytes,
+                now_ms,
+                row_key(max(0, now_ms - grace_ms)) if judged else b"",
+            ),
+            skipped_before,
+        )
+
+
+def _before(query: Query) -> MessageId:
+    return query.start.before() if query.inclusive else query.start
+
+
+def checked_isolation(isolation: object, transaction: Transaction | None) -> str:
+    """`committed` or `uncommitted`; a transaction has its own snapshot."""
+    if isolation not in (COMMITTED, UNCOMMITTED):
+        raise BadRequest(
+            f"isolation is {COMMITTED!r} or {UNCOMMITTED!r}, not {isolation!r}"
+        )
+    if transaction is not None and not isinstance(transaction, Transaction):
+        raise BadRequest(
+            f"poll takes a Transaction, whose snapshot it judges by, not "
+            f"{transaction!r}"
+        )
+    return str(isolation)

@@ -1,0 +1,213 @@
+"""Keeps the rows of recent polls in memory: decoded, and the newest of each topic."""
+
+import logging
+import threading
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Collection
+from itertools import pairwise
+
+import attrs
+
+from txaware.tables.blocks import Block
+
+log = logging.getLogger(__name__)
+
+# What a decoded row takes beside its payload (measured), and how many share a block.
+ROW_BYTES = 300
+BLOCK_ROWS = 512
+
+# Shares of the limit: above the second, the oldest rows go until the first is reached.
+KEEP, TRIM = 0.5, 0.7
+
+
+def weight_bytes(block: Block) -> int:
+    """About how much memory a block takes."""
+    return block.size_bytes + ROW_BYTES * len(block)
+
+
+class Span:
+    """Rows of one topic without a gap, in blocks."""
+
+    def __init__(self, start: bytes) -> None:
+        self.start = start
+        self.end = start
+        self.blocks: list[Block] = []
+        self.firsts: list[bytes] = []
+        self.version = 0
+
+    def append(self, block: Block) -> None:
+        """Adds rows that follow."""
+        if self.blocks and len(self.blocks[-1]) + len(block) <= BLOCK_ROWS:
+            self.blocks[-1] = joined(self.blocks[-1], block)
+        else:
+            self.blocks.append(block)
+            self.firsts.append(block.keys[0])
+        self.end = block.keys[-1] + b"\0"
+
+    def drop_first(self) -> Block:
+        """Forgets the oldest block."""
+        block = self.blocks.pop(0)
+        self.firsts.pop(0)
+        self.start = block.keys[-1] + b"\0"
+        return block
+
+
+class ScanCache:
+    """Bounded in bytes for all topics together; the least recently read go first.
+
+    Only rows that are settled come in. A row changes in one way, by being rolled back:
+    `negate` says so here too.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._lock = threading.Lock()
+        self._spans: OrderedDict[bytes, Span] = OrderedDict()
+        self._versions: dict[bytes, int] = {}
+        self.size_bytes = 0
+        self.hits = 0
+        self.misses = 0
+
+    def read(
+        self, prefix: bytes, start: bytes, stop: bytes, limit: int
+    ) -> Block | None:
+        """Rows from `start` on, as far as a block has them; None where it has none."""
+        with self._lock:
+            span = self._spans.get(prefix)
+            if span is None or not span.start <= start < span.end:
+                self.misses += 1
+                return None
+            self._spans.move_to_end(prefix)
+            self.hits += 1
+            at = max(bisect_right(span.firsts, start) - 1, 0)
+            block = span.blocks[at]
+            if start > block.keys[-1]:
+                block = span.blocks[at + 1]
+        first = bisect_left(block.keys, start)
+        last = min(bisect_left(block.keys, stop), first + limit)
+        return block if last - first == len(block) else part(block, first, last)
+
+    def start_of(self, prefix: bytes) -> bytes | None:
+        """Where the rows of a topic begin that are kept."""
+        span = self._spans.get(prefix)
+        return span.start if span is not None else None
+
+    def version(self, prefix: bytes) -> int:
+        """Take it before reading rows from the table, and give it to `add`."""
+        return self._versions.get(prefix, 0)
+
+    def add(self, prefix: bytes, start: bytes, block: Block, version: int) -> None:
+        """Keeps rows that were read from `start` on, where they continue what is kept.
+
+        Those before it are left out, so that reading old rows again does not cost the
+        others theirs; those behind a gap take its place.
+        """
+        if not len(block) or weight_bytes(block) > self._limit_bytes:
+            return
+        if any(first >= second for first, second in pairwise(block.keys)):
+            log.error("rows do not rise; the cache of a topic is dropped")
+            self.drop(prefix)
+            return
+        with self._lock:
+            if self._versions.get(prefix, 0) != version:
+                return
+            span = self._spans.get(prefix)
+            if span is not None and start != span.end:
+                if start < span.end:
+                    return
+                self._forget(prefix)
+                span = None
+            if span is None:
+                span = self._spans[prefix] = Span(start)
+            span.append(block)
+            self._spans.move_to_end(prefix)
+            self.size_bytes += weight_bytes(block)
+            self._trim()
+
+    def negate(self, prefix: bytes, keys: Collection[bytes]) -> None:
+        """These rows are rolled back."""
+        with self._lock:
+            self._versions[prefix] = self._versions.get(prefix, 0) + 1
+            span = self._spans.get(prefix)
+            if span is None:
+                return
+            wanted = set(keys)
+            for at, block in enumerate(span.blocks):
+                if wanted.intersection(block.keys):
+                    span.blocks[at] = _negated(block, wanted)
+
+    def drop(self, prefix: bytes) -> None:
+        """Forgets a topic: it was deleted, or rows of it were removed."""
+        with self._lock:
+            self._versions[prefix] = self._versions.get(prefix, 0) + 1
+            self._forget(prefix)
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        for prefix in list(self._spans):
+            self.drop(prefix)
+
+    def _forget(self, prefix: bytes) -> None:
+        span = self._spans.pop(prefix, None)
+        if span is not None:
+            self.size_bytes -= sum(map(weight_bytes, span.blocks))
+
+    def _trim(self) -> None:
+        if self.size_bytes <= self._limit_bytes * TRIM:
+            return
+        while self.size_bytes > self._limit_bytes * KEEP:
+            prefix, span = next(iter(self._spans.items()))
+            lightest = weight_bytes(span.blocks[0])
+            if self.size_bytes - lightest < self._limit_bytes * KEEP and (
+                self.size_bytes <= self._limit_bytes
+            ):
+                return
+            self.size_bytes -= weight_bytes(span.drop_first())
+            if not span.blocks:
+                del self._spans[prefix]
+
+
+def part(block: Block, first: int, last: int) -> Block:
+    """Some rows of a block."""
+    more = {
+        index - first: columns
+        for index, columns in block.more.items()
+        if first <= index < last
+    }
+    pointers = block.pointers
+    messages = block.messages[first:last]
+    return Block(
+        block.keys[first:last],
+        messages,
+        None if pointers is None else pointers[first:last],
+        more,
+        sum([len(message.payload) for message in messages if message is not None]),
+    )
+
+
+def joined(one: Block, other: Block) -> Block:
+    """Two blocks that follow each other, as one."""
+    pointers: list[int | None] | None = None
+    if one.pointers is not None or other.pointers is not None:
+        pointers = [
+            *(one.pointers or [None] * len(one)),
+            *(other.pointers or [None] * len(other)),
+        ]
+    return Block(
+        [*one.keys, *other.keys],
+        [*one.messages, *other.messages],
+        pointers,
+        {**one.more, **{len(one) + at: more for at, more in other.more.items()}},
+        one.size_bytes + other.size_bytes,
+    )
+
+
+def _negated(block: Block, keys: set[bytes]) -> Block:
+    pointers = [
+        -abs(pointer) if pointer is not None and key in keys else pointer
+        for key, pointer in zip(
+            block.keys, block.pointers or [None] * len(block), strict=True
+        )
+    ]
+    return attrs.evolve(block, pointers=pointers)

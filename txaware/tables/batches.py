@@ -1,0 +1,212 @@
+"""Writes batches to LevelDB: rows, the coordinator's records and the time, in one."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from coordinator.errors import JournalCorrupted, NotWritten, Unavailable
+from coordinator.history import History
+from coordinator.records import (
+    Committed,
+    Invalidated,
+    Record,
+    decode_records,
+    encode_records,
+)
+from txaware.clock import StoreClock
+from txaware.errors import StoreCorrupted
+from txaware.interfaces import Write
+from txaware.rowkeys import JOURNAL, STATE
+from txaware.tables.database import Database
+from txaware.tables.held import HeldRows, Taken
+
+JOURNAL_BYTES = 1 << 20
+READ_ROWS = 10_000
+TIME, BATCH = STATE + b"time", STATE + b"batch"
+
+
+class Batches:
+    """The `Destination` of a group commit. Each batch is synced and relies on no other.
+
+    A failed write is unknown to LevelDB. The database is then opened again, and whether
+    it holds the number of that batch says what became of it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        database: Database,
+        held: HeldRows,
+        *,
+        journal_bytes: int = JOURNAL_BYTES,
+    ) -> None:
+        self.name = name
+        self.broken = False
+        self.clock: StoreClock | None = None
+        self.history = History()
+        self._database = database
+        self._held = held
+        self._journal_bytes = journal_bytes
+        self._problem: str | None = None
+        self._number = 0
+        self._folded = False
+        self._in_doubt: Taken = {}
+        self._read()
+
+    @property
+    def saved_ms(self) -> int | None:
+        """The time that was saved last; None in a new database."""
+        data = self._database.get(TIME)
+        return None if data is None else int.from_bytes(data, "big")
+
+    def write(self, records: list[Record], rows: list[Write]) -> None:
+        """Returns when rows, records and the rows they commit are on disk."""
+        taken = self._held.take(_committed(records, self._held))
+        number, due_ms = self._number + 1, self.clock.due() if self.clock else None
+        batch = self._database.batch()
+        for held in taken.values():
+            for key, value in held:
+                batch.put(key, value)
+        _fill(batch, rows)
+        if records:
+            data = encode_records(records)
+            batch.put(_journal_key(number), data)
+            self._size += len(data)
+        if due_ms is not None:
+            batch.put(TIME, due_ms.to_bytes(8, "big"))
+        batch.put(BATCH, number.to_bytes(8, "big"))
+        self._write(batch, number, taken)
+        self._held.carried(taken)
+        if self.clock is not None and due_ms is not None:
+            self.clock.saved(due_ms)
+
+    def _write(self, batch: Any, number: int, taken: Taken) -> None:
+        try:
+            batch.write()
+        except Exception as error:
+            self._problem = f"{self.name} could not be written: {error}"
+            self.broken, self._in_doubt = True, taken
+            try:
+                self.repair()
+            except OSError as later:
+                raise Unavailable(
+                    f"{self._problem}; nor be opened again: {later}"
+                ) from error
+            if self._number != number:
+                raise NotWritten(self._problem) from error
+            self._folded = True
+        self._number, self._problem = number, None
+
+    def repair(self) -> None:
+        """Opens the database again and reads what it holds; raises `OSError`."""
+        if not self.broken:
+            return
+        number = self._number
+        try:
+            self._database.reopen()
+            self._read()
+        except Exception as error:
+            raise OSError(str(error)) from error
+        if self._number != number:
+            self._held.carried(self._in_doubt)
+        self.broken, self._in_doubt = False, {}
+
+    def fold(self, records: list[Record]) -> None:
+        """Adds what was written to the history; shortens a journal that has grown."""
+        if self._folded:  # it was read together with all others, after a failure
+            self._folded = False
+            return
+        for record in records:
+            self.history.apply(record)
+        if self._size > self._compact_at:
+            self._compact()
+
+    def status(self) -> str:
+        """`"OK"`, or a sentence about what is wrong."""
+        return self._problem or "OK"
+
+    def close(self) -> None:
+        """Gives the database back."""
+        self._database.close()
+
+    def _read(self) -> None:
+        """Reads the journal, from which the coordinator then recovers."""
+        history, self._size, self._number = History(), 0, 0
+        for number, data in journal_entries(self._database):
+            try:
+                for record in decode_records(data):
+                    history.apply(record)
+            except JournalCorrupted as error:
+                raise JournalCorrupted(
+                    f"{self.name}, entry {number}: {error}"
+                ) from error
+            self._size += len(data)
+        number_bytes = self._database.get(BATCH)
+        if number_bytes is not None:
+            self._number = int.from_bytes(number_bytes, "big")
+        self.history = history
+        self._set_limit()
+
+    def _set_limit(self) -> None:
+        shortest = len(encode_records(self.history.records()))
+        self._compact_at = max(self._journal_bytes, 2 * shortest)
+
+    def _compact(self) -> None:
+        """Writes the history anew in place of all entries, in one batch."""
+        number = self._number + 1
+        batch = self._database.batch()
+        for earlier, _ in journal_entries(self._database):
+            batch.delete(_journal_key(earlier))
+        data = encode_records(self.history.records())
+        batch.put(_journal_key(number), data)
+        batch.put(BATCH, number.to_bytes(8, "big"))
+        try:
+            self._write(batch, number, {})
+        except (NotWritten, Unavailable):
+            return  # the entries stay, and status() says so
+        self._size = len(data)
+        self._set_limit()
+
+
+def journal_entries(database: Database) -> Iterable[tuple[int, bytes]]:
+    """All entries of the journal, in order."""
+    start = b""
+    while True:
+        rows = database.scan(
+            JOURNAL,
+            start=start,
+            stop=None,
+            limit=READ_ROWS,
+            max_bytes=64 << 20,
+            reverse=False,
+        )
+        for key, data in rows:
+            if len(key) != 8:
+                raise StoreCorrupted(f"the journal has a key {key.hex()}")
+            yield int.from_bytes(key, "big"), data
+        if not rows:
+            return
+        start = rows[-1][0] + b"\0"
+
+
+def _committed(records: list[Record], held: HeldRows) -> list[int]:
+    """Whose rows have to go along; those of others that ended are released."""
+    committed = []
+    for record in records:
+        if isinstance(record, Committed):
+            committed.append(record.transaction_id)
+        elif isinstance(record, Invalidated):
+            held.release(record.pointers)
+    return committed
+
+
+def _fill(batch: Any, rows: list[Write]) -> None:
+    put = batch.put
+    for key, value in rows:
+        if value is None:
+            batch.delete(key)
+        else:
+            put(key, value)
+
+
+def _journal_key(number: int) -> bytes:
+    return JOURNAL + number.to_bytes(8, "big")

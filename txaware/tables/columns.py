@@ -1,0 +1,119 @@
+"""The columns of a row as one value: a tag byte tells which of them there are."""
+
+import struct
+from collections.abc import Mapping
+
+import attrs
+
+from txaware.errors import StoreCorrupted
+
+# As the original's LevelDB tables: 0 payload, 1 pointer and payload, 2 pointer only.
+PLAIN, POINTED, REFERENCE = 0, 1, 2
+# Ours: more columns stand before the payload, each with a name byte and a size.
+MORE = 4
+
+EXPIRY, ATTEMPT, RECEIPTS = b"e", b"a", b"r"
+
+_POINTER = struct.Struct(">q")
+_MORE = struct.Struct(">cI")
+PAYLOAD_AT = {PLAIN: 1, POINTED: 9, REFERENCE: 9}
+
+
+@attrs.frozen
+class Columns:
+    """What a row holds: `pointer` is column t, `payload` is p, `more` all others."""
+
+    pointer: int | None = None
+    payload: bytes | None = None
+    more: Mapping[bytes, bytes] = attrs.field(factory=dict)
+
+
+def value_head(
+    pointer: int | None, *, reference: bool = False, more: Mapping[bytes, bytes] = {}
+) -> bytes:
+    """All of a value but its payload, the same for all messages of a request."""
+    tag = REFERENCE if reference else PLAIN if pointer is None else POINTED
+    parts = [bytes([tag | MORE if more else tag])]
+    if pointer is not None:
+        parts.append(_POINTER.pack(pointer))
+    if more:
+        parts.append(bytes([len(more)]))
+        for name, value in more.items():
+            parts += (_MORE.pack(name, len(value)), value)
+    return b"".join(parts)
+
+
+def decode(value: bytes) -> Columns:
+    """The columns of any value."""
+    try:
+        kind, at, pointer = value[0] & 3, 1, None
+        if kind != PLAIN:
+            (pointer,) = _POINTER.unpack_from(value, 1)
+            at = 9
+        more: dict[bytes, bytes] = {}
+        if value[0] & MORE:
+            at, more = _decode_more(value, at)
+        if value[0] > (REFERENCE | MORE) or kind == PLAIN | POINTED | REFERENCE:
+            raise StoreCorrupted(f"a row has an unknown tag: {value[:1].hex()}")
+        return Columns(pointer, None if kind == REFERENCE else value[at:], more)
+    except (IndexError, struct.error) as error:
+        raise StoreCorrupted(f"a row of {len(value)} bytes is cut off") from error
+
+
+def _decode_more(value: bytes, at: int) -> tuple[int, dict[bytes, bytes]]:
+    more = {}
+    count, at = value[at], at + 1
+    for _ in range(count):
+        name, size = _MORE.unpack_from(value, at)
+        at += _MORE.size + size
+        if at > len(value):
+            raise StoreCorrupted("a column is longer than its row")
+        more[name] = value[at - size : at]
+    return at, more
+
+
+def pointer_of(value: bytes) -> int | None:
+    """Column t alone."""
+    if value[0] & 3 == PLAIN:
+        return None
+    pointer: int = _POINTER.unpack_from(value, 1)[0]
+    return pointer
+
+
+def negated(value: bytes) -> bytes:
+    """The same row, rolled back."""
+    (pointer,) = _POINTER.unpack_from(value, 1)
+    return value[:1] + _POINTER.pack(-abs(pointer)) + value[9:]
+
+
+_EXPIRY = struct.Struct(">q")
+_RECEIPT = struct.Struct(">BI")
+
+
+def encode_expiry(time_ms: int) -> bytes:
+    """Column e."""
+    return _EXPIRY.pack(time_ms)
+
+
+def decode_expiry(data: bytes) -> int:
+    """Reads column e."""
+    time_ms: int = _EXPIRY.unpack(data)[0]
+    return time_ms
+
+
+def encode_receipts(counts: Mapping[bytes, int]) -> bytes:
+    """Column r: attempts, and how many rows of each."""
+    return b"".join(
+        _RECEIPT.pack(len(attempt), count) + attempt
+        for attempt, count in counts.items()
+    )
+
+
+def decode_receipts(data: bytes) -> dict[bytes, int]:
+    """Reads column r."""
+    counts, at = {}, 0
+    while at < len(data):
+        size, count = _RECEIPT.unpack_from(data, at)
+        at += _RECEIPT.size + size
+        counts[data[at - size : at]] = count
+    return counts

@@ -1,0 +1,142 @@
+"""A LevelDB database that can be closed and opened again under its readers."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from txaware.config import Settings
+from txaware.errors import Unavailable
+from txaware.interfaces import Row
+
+FIRST_ROWS, MOST_ROWS = 16, 512
+
+Open = Callable[[], Any]
+
+
+def leveldb_at(directory: Path, settings: Settings) -> Open:
+    """How to open the database of a directory."""
+
+    def open_database() -> Any:
+        import plyvel
+
+        bits = settings.bloom_filter_bits
+        return plyvel.DB(
+            str(directory),
+            create_if_missing=True,
+            paranoid_checks=True,
+            block_size=settings.block_bytes,
+            lru_cache_size=settings.block_cache_bytes,
+            write_buffer_size=settings.write_buffer_bytes,
+            bloom_filter_bits=bits,
+            compression=None if settings.compression == "none" else "snappy",
+        )
+
+    return open_database
+
+
+class Database:
+    """All of LevelDB that the table needs, with its errors mapped to ours.
+
+    LevelDB must not be closed while somebody reads, so a close waits for readers, and
+    keeps new ones out.
+    """
+
+    def __init__(self, name: str, open_database: Open) -> None:
+        self._name = name
+        self._open = open_database
+        self._state = threading.Condition()
+        self._readers = 0
+        self._db: Any = None
+        self.reopen()
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key."""
+        with self._reading() as db:
+            value: bytes | None = db.get(key)
+            return value
+
+    def scan(
+        self,
+        prefix: bytes,
+        *,
+        start: bytes,
+        stop: bytes | None,
+        limit: int,
+        max_bytes: int,
+        reverse: bool,
+    ) -> list[Row]:
+        """Rows of one consistent view; see `OrderedTable.scan`."""
+        with self._reading() as db:
+            rows = db.prefixed_db(prefix).iterator(
+                start=start or None, stop=stop, reverse=reverse
+            )
+            return _bounded(rows, limit, max_bytes)
+
+    def batch(self) -> Any:
+        """A batch to fill; its `write()` returns when it is on disk."""
+        if self._db is None:
+            raise Unavailable(f"{self._name} is closed")
+        return self._db.write_batch(sync=True)
+
+    def compact(self, start: bytes, stop: bytes) -> None:
+        """Rewrites a range without what was deleted there."""
+        with self._reading() as db:
+            db.compact_range(start=start, stop=stop)
+
+    def approximate_bytes(self, start: bytes, stop: bytes) -> int:
+        """About how much of the disk a range takes, without what is still in memory."""
+        with self._reading() as db:
+            size: int = db.approximate_size(start, stop)
+            return size
+
+    def reopen(self) -> None:
+        """Closes the database and opens it again; raises what LevelDB raises."""
+        self.close()
+        db = self._open()
+        with self._state:
+            self._db = db
+
+    def close(self) -> None:
+        """Gives it back, once the last reader has left."""
+        with self._state:
+            db, self._db = self._db, None
+            while self._readers:
+                self._state.wait()
+        if db is not None:
+            db.close()
+
+    @contextmanager
+    def _reading(self) -> Iterator[Any]:
+        with self._state:
+            if self._db is None:
+                raise Unavailable(f"{self._name} is closed")
+            self._readers += 1
+            db = self._db
+        try:
+            yield db
+        except Exception as error:
+            if type(error).__module__.startswith("plyvel"):
+                raise Unavailable(f"{self._name} cannot be read: {error}") from error
+            raise
+        finally:
+            with self._state:
+                self._readers -= 1
+                if not self._readers:
+                    self._state.notify_all()
+
+
+def _bounded(rows: Any, limit: int, max_bytes: int) -> list[Row]:
+    """Takes rows in growing pieces, so that large ones come a few at a time."""
+    taken: list[Row] = []
+    size, piece = 0, FIRST_ROWS
+    while len(taken) < limit and size < max_bytes:
+        more = list(islice(rows, min(piece, limit - len(taken))))
+        taken += more
+        if len(more) < piece:
+            break
+        size += sum([len(value) for _, value in more])
+        piece = min(2 * piece, MOST_ROWS)
+    return taken

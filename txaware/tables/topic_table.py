@@ -1,0 +1,97 @@
+"""The topic table: what is known of every topic, deleted ones included."""
+
+from collections.abc import Callable, Iterator
+
+import attrs
+
+from txaware.errors import TopicExists, TopicNotFound
+from txaware.interfaces import OrderedTable
+from txaware.rowkeys import TOPIC, topic_key
+from txaware.topics import Topic, TopicName
+
+Change = Callable[[Topic | None], Topic]
+
+
+class TopicTable:
+    """A row survives its topic, so that a new one gets the next generation.
+
+    What was read is remembered: the one process that owns the table also changes it.
+    """
+
+    def __init__(self, table: OrderedTable) -> None:
+        self._table = table
+        self._known: dict[TopicName, Topic] = {}
+
+    def get(self, name: TopicName) -> Topic:
+        """The topic; `TopicNotFound` where there is none now."""
+        topic = self._known.get(name) or self._read(name)
+        if topic is None or topic.generation < 0:
+            raise TopicNotFound(f"topic {name} does not exist")
+        return topic
+
+    def create(self, topic: Topic) -> Topic:
+        """Makes the next generation of it."""
+
+        def created(found: Topic | None) -> Topic:
+            if found is not None and found.generation > 0:
+                raise TopicExists(f"topic {topic.topic} exists already")
+            generation = abs(found.generation) + 1 if found is not None else 1
+            return attrs.evolve(topic, generation=generation)
+
+        return self._change(topic.topic, created)
+
+    def update(self, topic: Topic) -> Topic:
+        """Replaces its properties; the generation stays."""
+
+        def updated(found: Topic | None) -> Topic:
+            generation = _existing(topic.topic, found).generation
+            return attrs.evolve(topic, generation=generation)
+
+        return self._change(topic.topic, updated)
+
+    def delete(self, name: TopicName) -> Topic:
+        """Turns the generation negative; answers the topic as it was left."""
+
+        def deleted(found: Topic | None) -> Topic:
+            topic = _existing(name, found)
+            return attrs.evolve(topic, generation=-topic.generation)
+
+        return self._change(name, deleted)
+
+    def names(self, namespace: str) -> list[str]:
+        """The existing topics of a namespace, in the order of their keys."""
+        return [
+            topic.name
+            for topic in self.all(f"{namespace}:".encode("ascii"))
+            if topic.generation > 0
+        ]
+
+    def all(self, prefix: bytes = b"") -> Iterator[Topic]:
+        """All topics whose key begins so, deleted ones included."""
+        start = b""
+        while rows := self._table.scan(TOPIC + prefix, start=start):
+            for key, value in rows:
+                namespace, name, _ = (prefix + key).decode("ascii").split(":")
+                yield Topic.from_bytes(TopicName(name, namespace), value)
+            start = rows[-1][0] + b"\0"
+
+    def _read(self, name: TopicName) -> Topic | None:
+        value = self._table.get(topic_key(name))
+        if value is None:
+            return None
+        return self._known.setdefault(name, Topic.from_bytes(name, value))
+
+    def _change(self, name: TopicName, change: Change) -> Topic:
+        while True:
+            old = self._table.get(topic_key(name))
+            found = None if old is None else Topic.from_bytes(name, old)
+            topic = change(found)
+            if self._table.compare_and_set(topic_key(name), old, topic.to_bytes()):
+                self._known[name] = topic
+                return topic
+
+
+def _existing(name: TopicName, topic: Topic | None) -> Topic:
+    if topic is None or topic.generation < 0:
+        raise TopicNotFound(f"topic {name} does not exist")
+    return topic
