@@ -214,10 +214,6 @@ class EmbeddedCoordinator:
             entries = self._ledger.open.by_id.values()
             return [attrs.evolve(entry) for entry in entries]
 
-    def on_end(self, tell: Callable[[Iterable[int]], object]) -> None:
-        """Has `tell` called with the pointers of whoever has ended, under the lock."""
-        self._ledger.ended = tell
-
     def close(self) -> None:
         """Notes the last pointer and gives the directory back."""
         with self._lock:

@@ -1,7 +1,7 @@
 """Lets the writes of a transaction in, and has its end wait for those under way."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from coordinator.errors import TransactionNotInProgress
 from coordinator.ledger import Ledger
@@ -27,6 +27,7 @@ class Gate:
         self._now_ms = now_ms
         self._lock = lock
         self._left = threading.Condition(lock)
+        self._inside: dict[int, OpenTransaction] = {}
 
     def owns(self, pointer: int) -> bool:
         """Whether only this coordinator can have given that pointer out."""
@@ -40,6 +41,10 @@ class Gate:
     def gave_out(self, pointer: int) -> bool:
         """Whether the pointer lies between the first and the last one given out."""
         return self._ledger.first <= pointer <= self._ledger.last
+
+    def on_end(self, tell: Callable[[Iterable[int]], object]) -> None:
+        """Has `tell` called with the pointers of whoever has ended, under the lock."""
+        self._ledger.ended = tell
 
     def is_invalid(self, pointer: int) -> bool:
         """Whether nobody will ever see what was written with it."""
@@ -59,14 +64,21 @@ class Gate:
                     f"transaction {transaction_id} takes no more writes: it timed out"
                 )
             entry.writes += 1
+            self._inside[transaction_id] = entry
             return entry
 
     def leave(self, entry: OpenTransaction) -> None:
         """Ends a write, however it went."""
         with self._lock:
             entry.writes -= 1
-            if entry.end_asked and not entry.writes:
-                self._left.notify_all()
+            if not entry.writes:
+                del self._inside[entry.transaction_id]
+                if entry.end_asked:
+                    self._left.notify_all()
+
+    def is_writing(self, transaction_id: int) -> bool:
+        """Whether a write is under way, also of one that was invalidated meanwhile."""
+        return transaction_id in self._inside
 
     def drain(self, entry: OpenTransaction) -> None:
         """Returns when nobody writes; called under the lock, which it lets go of."""

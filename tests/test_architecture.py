@@ -11,6 +11,12 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
+
+def _package(name: str, *lines: str) -> list[list[str]]:
+    """The lines of a package, and then the package itself."""
+    return [[f"{name}.{part}" for part in line.split()] for line in lines] + [[name]]
+
+
 # Lowest first. The coordinator is one line of DESIGN.md and has an order of its own.
 LINES = [
     ["coordinator.errors"],
@@ -45,24 +51,44 @@ LINES = [
     ["txaware.config"],
     ["txaware.requests", "txaware.rowkeys"],
     ["txaware.interfaces"],
-    ["txaware.tables.columns", "txaware.tables.database", "txaware.tables.held"],
-    ["txaware.tables.blocks", "txaware.tables.batches", "txaware.tables.memory"],
-    ["txaware.tables.leveldb", "txaware.tables.topic_table"],
-    ["txaware.tables.message_table", "txaware.tables.payload_table"],
-    ["txaware.tables.position_table"],
-    ["txaware.tables"],
-    ["txaware.service.judge", "txaware.service.signals", "txaware.service.scan_cache"],
-    ["txaware.service.topic_writer", "txaware.service.references"],
-    ["txaware.service.polling", "txaware.service.positions"],
-    ["txaware.service.publishing"],
-    ["txaware.service.reading"],
-    ["txaware.service.local"],
-    ["txaware.service"],
+    *_package(
+        "txaware.tables",
+        "columns database held memory topic_table",
+        "batches blocks payload_table position_table",
+        "leveldb message_table",
+    ),
+    *_package(
+        "txaware.service",
+        "deleting judge references scan_cache signals",
+        "marking payload_retention polling position_retention positions topic_writer",
+        "publishing retention",
+        "inspection janitor reading",
+        "local",
+        "administration",
+    ),
+    *_package(
+        "txaware.publish",
+        "buffer payloads",
+        "backlog spill",
+        "background transactional",
+        "asynchronous at_most_once publisher",
+    ),
+    *_package(
+        "txaware.consume",
+        "counters delivery ended places suspects writes",
+        "dead_letters expired groups own step",
+        "group_cursor",
+        "consumer",
+        "batches",
+        "subscriber",
+    ),
+    ["txaware.verbs"],
     ["txaware.messaging"],
     ["txaware"],
 ]
 LINE_OF = {module: number for number, line in enumerate(LINES) for module in line}
 PACKAGES = ("coordinator", "txaware")
+SIDE_BY_SIDE = ("txaware.service", "txaware.publish", "txaware.consume")
 
 
 def modules() -> dict[str, Path]:
@@ -102,6 +128,16 @@ def test_a_module_imports_only_from_lines_before_its_own(module: str) -> None:
         assert LINE_OF[imported] < LINE_OF[module], f"{module} imports {imported}"
 
 
+@pytest.mark.parametrize("one", SIDE_BY_SIDE)
+@pytest.mark.parametrize("other", SIDE_BY_SIDE)
+def test_parts_that_stand_side_by_side_know_nothing_of_each_other(
+    one: str, other: str
+) -> None:
+    for module, path in modules().items():
+        if module.startswith(one) and one != other:
+            assert not any(name.startswith(other) for name in ours(path)), module
+
+
 def test_no_imports_go_in_a_circle() -> None:
     graph = {module: ours(path) for module, path in modules().items()}
     list(TopologicalSorter(graph).static_order())
@@ -125,7 +161,9 @@ def test_heavy_drivers_are_imported_only_where_they_are_opened(driver: str) -> N
                 assert not any(name.split(".")[0] == driver for name in named), path
 
 
-@pytest.mark.parametrize("package", [*PACKAGES, "coordinator.tephra"])
+@pytest.mark.parametrize(
+    "package", [*PACKAGES, "coordinator.tephra", "txaware.publish", "txaware.consume"]
+)
 def test_public_names_are_sorted_complete_and_explained(package: str) -> None:
     module = importlib.import_module(package)
     names: list[str] = module.__all__

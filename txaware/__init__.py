@@ -1,9 +1,14 @@
 """Change your data and tell others about it in one transaction: both or neither."""
 
+from txaware.config import Settings
 from txaware.errors import (
     BadRequest,
     MisusedTransaction,
     ParticipantFailed,
+    QueueFull,
+    RequestTooLarge,
+    TopicExists,
+    TopicNotFound,
     TransactionConflict,
     TransactionNotInProgress,
     TransactionOutcomeUnknown,
@@ -11,13 +16,23 @@ from txaware.errors import (
     TxAwareError,
     Unavailable,
 )
+from txaware.messages import Message, MessageId, Outgoing, Page
 from txaware.messaging import Messaging, connect
 
 __all__ = [
     "BadRequest",
+    "Message",
+    "MessageId",
     "Messaging",
     "MisusedTransaction",
+    "Outgoing",
+    "Page",
     "ParticipantFailed",
+    "QueueFull",
+    "RequestTooLarge",
+    "Settings",
+    "TopicExists",
+    "TopicNotFound",
     "TransactionConflict",
     "TransactionNotInProgress",
     "TransactionOutcomeUnknown",

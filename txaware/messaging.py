@@ -1,8 +1,10 @@
 """The one place that puts the parts together: `connect` and what it answers."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
+
+import attrs
 
 from coordinator import (
     Coordinator,
@@ -11,46 +13,64 @@ from coordinator import (
     TransactionContext,
 )
 from coordinator.address import open_coordinator
-from coordinator.transaction import Transaction
+from coordinator.gate import Gate
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.config import Settings
+from txaware.consume import Consumer, Subscriber, subscribe
+from txaware.consume.places import StartAt
 from txaware.errors import BadRequest
-from txaware.interfaces import UNCOMMITTED, OrderedTable
-from txaware.messages import Bounds, MessageId, Page, PublishResponse, Receipt
-from txaware.requests import Payload, Pointer, Start
+from txaware.interfaces import COMMITTED, OrderedTable
+from txaware.metrics import Metrics
+from txaware.publish import (
+    AsyncPublisher,
+    AtMostOncePublisher,
+    DirectPublisher,
+    KnownTopics,
+    Publisher,
+)
+from txaware.requests import Start
 from txaware.rowkeys import STATE
+from txaware.service.administration import Administration
+from txaware.service.inspection import Peeked, TopicReport
+from txaware.service.janitor import Janitor
 from txaware.service.local import LocalService
+from txaware.service.retention import CleanUp, OnProgress, Pruned, Retention
 from txaware.tables.leveldb import LevelDbTable
 from txaware.tables.memory import MemoryTable
-from txaware.topics import Topic
+from txaware.verbs import Verbs
 
 COORDINATOR = STATE + b"coordinator"
 
 
-class Messaging:
-    """What a program holds: topics, transactions, and all that takes part in them."""
+@attrs.frozen
+class Parts:
+    """What a `Messaging` is put together from, and has to give back."""
 
-    def __init__(
-        self,
-        service: LocalService,
-        coordinator: Coordinator,
-        *,
-        table: OrderedTable,
-        settings: Settings,
-        shares_journal: bool,
-        owns_coordinator: bool,
-    ) -> None:
-        self._service = service
-        self._coordinator = coordinator
-        self._table = table
-        self._settings = settings
-        self._shares_journal = shares_journal
-        self._owns_coordinator = owns_coordinator
+    service: LocalService
+    coordinator: Coordinator
+    administration: Administration
+    settings: Settings
+    clock_ms: ClockMs
+    shares_journal: bool
+    close: Callable[[], None]
+
+
+class Messaging(Verbs):
+    """What a program holds: topics, transactions, and all that takes part in them.
+
+    A context manager. Any number of threads may share it.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts.service)
+        self._parts = parts
+        self._administration = parts.administration
+        self._known_topics = KnownTopics(parts.service)
 
     @property
     def coordinator(self) -> Coordinator:
         """Who decides what commits."""
-        return self._coordinator
+        return self._parts.coordinator
 
     def transaction(
         self,
@@ -64,130 +84,118 @@ class Messaging:
         transaction may run for a day, and has no time-out of its own.
         """
         return TransactionContext(
-            self._coordinator, *participants, timeout_s=timeout_s, long=long
+            self._parts.coordinator, *participants, timeout_s=timeout_s, long=long
         )
 
-    def create_topic(
-        self,
-        topic: str,
-        *,
-        ttl_s: int | str | None = None,
-        properties: Mapping[str, str] | None = None,
-    ) -> Topic:
-        """Creates a topic, or the next generation of one that was deleted."""
-        return self._service.create_topic(topic, ttl_s=ttl_s, properties=properties)
+    def publisher(
+        self, topic: str, *, buffer_limit_bytes: int | None = None
+    ) -> Publisher:
+        """Publishes in the open transaction of this thread or task, or at once.
 
-    def update_topic(
-        self,
-        topic: str,
-        *,
-        ttl_s: int | str | None = None,
-        properties: Mapping[str, str] | None = None,
-    ) -> Topic:
-        """Replaces all properties; a ttl that is not named falls to the default."""
-        return self._service.update_topic(topic, ttl_s=ttl_s, properties=properties)
-
-    def topic(self, topic: str) -> Topic:
-        """The topic as it stands."""
-        return self._service.topic(topic)
-
-    def topics(self, namespace: str = "default") -> list[str]:
-        """The names of a namespace's topics, in the order of their keys."""
-        return self._service.topics(namespace)
-
-    def delete_topic(self, topic: str) -> None:
-        """Deletes a topic; its messages are gone at once."""
-        self._service.delete_topic(topic)
-
-    def publish(
-        self,
-        topic: str,
-        messages: Iterable[Payload],
-        *,
-        transaction: Pointer | None = None,
-        receipts: Iterable[Receipt] | None = None,
-    ) -> PublishResponse | None:
-        """Publishes in one piece; in a transaction answers what `rollback` takes.
-
-        This is the call itself, which joins no transaction: `publisher` does.
+        Above `buffer_limit_bytes` (8 MiB) it stores ahead of the commit.
         """
-        return self._service.publish(
-            topic, messages, transaction=transaction, receipts=receipts
-        )
-
-    def store(
-        self,
-        topic: str,
-        messages: Iterable[Payload],
-        *,
-        transaction: Pointer,
-        attempt: bytes | None = None,
-    ) -> Receipt:
-        """Stores payloads ahead of the commit; a reference publishes them later."""
-        return self._service.store(
-            topic, messages, transaction=transaction, attempt=attempt
-        )
-
-    def rollback(self, topic: str, response: PublishResponse) -> None:
-        """Hides what a publish wrote from all who poll in a transaction."""
-        self._service.rollback(topic, response)
-
-    def poll(
-        self,
-        topic: str,
-        *,
-        start: Start = None,
-        inclusive: bool = True,
-        limit: int = 100,
-        transaction: Transaction | None = None,
-        isolation: str = UNCOMMITTED,
-        wait_s: float = 0,
-    ) -> Page:
-        """Messages from `start` on: an id, a time in ms, or None for the beginning.
-
-        With a transaction it stops at the first row that its snapshot cannot decide;
-        `isolation="committed"` does the same with a fresh snapshot. `wait_s` waits for
-        the first message, without a transaction only.
-        """
-        return self._service.poll(
+        settings = self._parts.settings
+        return Publisher(
+            self._service,
+            self._parts.coordinator,
             topic,
+            buffer_limit_bytes=buffer_limit_bytes or settings.buffer_limit_bytes,
+            message_limit_bytes=settings.message_limit_bytes,
+            shares_journal=self._parts.shares_journal,
+            known_topics=self._known_topics,
+        )
+
+    def direct_publisher(self, topic: str) -> DirectPublisher:
+        """Publishes at once, whatever transaction is open; on disk when it returns."""
+        limit_bytes = self._parts.settings.message_limit_bytes
+        return DirectPublisher(self._service, topic, message_limit_bytes=limit_bytes)
+
+    def async_publisher(self, topic: str, **options: Any) -> AsyncPublisher:
+        """Publishes in the background and answers futures; see `AsyncPublisher`."""
+        limit_bytes = self._parts.settings.message_limit_bytes
+        return AsyncPublisher(
+            self._service, topic, message_limit_bytes=limit_bytes, **options
+        )
+
+    def at_most_once_publisher(self, topic: str, **options: Any) -> AtMostOncePublisher:
+        """Publishes in the background and drops what fails, where speed is worth it."""
+        limit_bytes = self._parts.settings.message_limit_bytes
+        return AtMostOncePublisher(
+            self._service, topic, message_limit_bytes=limit_bytes, **options
+        )
+
+    def consumer(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        start: StartAt = None,
+        inclusive: bool = True,
+        isolation: str = COMMITTED,
+    ) -> Consumer:
+        """Reads a topic in order; a `group` has one position, kept with the commit.
+
+        `start` counts where the group has no position yet, and always without a group:
+        an id, a time in ms, `"first"`, `"last"`, `"next"`, or None for the beginning.
+        """
+        return Consumer(
+            self._service,
+            self._parts.coordinator,
+            topic,
+            group=group,
             start=start,
             inclusive=inclusive,
-            limit=limit,
-            transaction=transaction,
             isolation=isolation,
-            wait_s=wait_s,
+            shares_journal=self._parts.shares_journal,
+            clock_ms=self._parts.clock_ms,
         )
 
-    def position(
-        self, group: str, topic: str, *, transaction: Transaction | None = None
-    ) -> MessageId | None:
-        """How far a group has come, as the transaction or a fresh snapshot sees it."""
-        return self._service.position(group, topic, transaction=transaction)
+    def subscribe(
+        self, topic: str, handler: Callable[..., object], **options: Any
+    ) -> Subscriber:
+        """A loop that calls `handler(message)` in transactions; see `subscribe`."""
+        return subscribe(
+            self._service,
+            self._parts.coordinator,
+            topic,
+            handler,
+            shares_journal=self._parts.shares_journal,
+            clock_ms=self._parts.clock_ms,
+            **options,
+        )
 
-    def save_position(
-        self,
-        group: str,
-        topic: str,
-        position: MessageId | None,
-        *,
-        transaction: Pointer,
-    ) -> None:
-        """Moves a group with the commit; None takes back what this one had saved."""
-        self._service.save_position(group, topic, position, transaction=transaction)
+    def peek(
+        self, topic: str, *, start: Start = None, limit: int = 100
+    ) -> list[Peeked]:
+        """Rows of a topic as they stand, whatever became of their transactions."""
+        return self._administration.peek(topic, start=start, limit=limit)
 
-    def bounds(self, topic: str) -> Bounds:
-        """The first and the last id, committed or not, and where the next goes."""
-        return self._service.bounds(topic)
+    def inspect(self, topic: str) -> TopicReport:
+        """Counts, sizes, times and who blocks a topic; reads all of it."""
+        return self._administration.inspect(topic)
+
+    def lag_ms(self, group: str, topic: str) -> int:
+        """How far a group is behind the newest message of a topic."""
+        return self._administration.lag_ms(group, topic)
+
+    def clean_up(self, on_progress: OnProgress | None = None) -> CleanUp:
+        """Removes what has expired, and marks what invalid transactions wrote."""
+        return self._administration.clean_up(on_progress)
+
+    def prune(self, *, exclusive: bool = False) -> Pruned:
+        """Has the coordinator forget invalid transactions that nothing here needs.
+
+        One that others share is asked only when you say that it is `exclusive`.
+        """
+        return self._administration.prune(exclusive=exclusive)
+
+    def metrics(self) -> Metrics:
+        """What was counted in this process, and how things stand."""
+        return self._administration.metrics()
 
     def close(self) -> None:
         """Closes what `connect` opened; a coordinator of the caller's stays open."""
-        self._service.close()
-        try:
-            if self._owns_coordinator:
-                self._coordinator.close()
-        finally:
-            self._table.close()
+        self._parts.close()
 
     def __enter__(self) -> Self:
         return self
@@ -207,11 +215,14 @@ def connect(
 
     `coordinator` is `embedded` (durable beside the data), the address of a Tephra
     (`tephra:DIR` in a JVM of its own, `tephra://HOST:PORT`, `tephra+zk://HOSTS`), or a
-    `Coordinator` of the caller's.
+    `Coordinator` of the caller's. `settings` are read from the environment by default.
     """
     settings = Settings.load() if settings is None else settings
     table = _open_table(url, settings, clock_ms)
     try:
+        _check_coordinator(
+            table, b"embedded" if coordinator == "embedded" else b"other"
+        )
         return _put_together(table, coordinator, settings, clock_ms)
     except BaseException:
         table.close()
@@ -227,55 +238,88 @@ def _open_table(url: str, settings: Settings, clock_ms: ClockMs) -> OrderedTable
     raise BadRequest(f"{url!r} cannot be connected to; memory: and leveldb:PATH can")
 
 
+def _check_coordinator(table: OrderedTable, kind: bytes) -> None:
+    """The pointers of two coordinators in one table would be taken for each other's."""
+    if table.compare_and_set(COORDINATOR, None, kind):
+        return
+    found = table.get(COORDINATOR) or b""
+    if found != kind:
+        raise BadRequest(
+            f"this data was written with the coordinator {found.decode()!r}; another "
+            f"one would confuse its transactions with those"
+        )
+
+
 def _put_together(
     table: OrderedTable,
     coordinator: str | Coordinator,
     settings: Settings,
     clock_ms: ClockMs,
 ) -> Messaging:
-    gate, owned = None, isinstance(coordinator, str)
-    _check_coordinator(table, b"embedded" if coordinator == "embedded" else b"other")
+    chosen, gate = _coordinator(table, coordinator, settings, clock_ms)
+
+    def close_all() -> None:
+        try:
+            if isinstance(coordinator, str):
+                chosen.close()
+        finally:
+            table.close()
+
+    try:
+        service = LocalService(
+            table, chosen, gate=gate, settings=settings, clock_ms=clock_ms
+        )
+        if gate is not None:
+            gate.on_end(service.ended)
+        retention = Retention(
+            table,
+            chosen,
+            gate,
+            service.references,
+            service.cache,
+            settings,
+            clock_ms,
+        )
+        administration = Administration(service, table, chosen, retention)
+    except BaseException:
+        close_all()
+        raise
+    interval_s = settings.janitor_interval_s
+    janitor = Janitor(retention, interval_s=interval_s) if interval_s else None
+
+    def close() -> None:
+        service.close()
+        if janitor is not None:
+            janitor.close()
+        close_all()
+
+    return Messaging(
+        Parts(
+            service,
+            chosen,
+            administration,
+            settings,
+            clock_ms,
+            gate is not None,
+            close,
+        )
+    )
+
+
+def _coordinator(
+    table: OrderedTable,
+    coordinator: str | Coordinator,
+    settings: Settings,
+    clock_ms: ClockMs,
+) -> tuple[Coordinator, Gate | None]:
+    """The coordinator, and its gate where it keeps its journal in the same table."""
     if coordinator == "embedded":
         embedded = EmbeddedCoordinator(
             table.journal if isinstance(table, LevelDbTable) else None,
             clock_ms=clock_ms,
             timeout_s=settings.transaction_timeout_s,
         )
-        chosen: Coordinator = embedded
-        gate = embedded.gate
-    else:
-        chosen = (
-            open_coordinator(coordinator)
-            if isinstance(coordinator, str)
-            else coordinator
-        )
-    try:
-        service = LocalService(
-            table, chosen, gate=gate, settings=settings, clock_ms=clock_ms
-        )
-        if gate is not None:
-            embedded.on_end(service.ended)
-    except BaseException:
-        if owned:
-            chosen.close()
-        raise
-    return Messaging(
-        service,
-        chosen,
-        table=table,
-        settings=settings,
-        shares_journal=gate is not None,
-        owns_coordinator=owned,
-    )
-
-
-def _check_coordinator(table: OrderedTable, kind: bytes) -> None:
-    """The pointers of two coordinators in one table would be taken for each other's."""
-    if table.compare_and_set(COORDINATOR, None, kind):
-        return
-    found = table.get(COORDINATOR)
-    if found != kind:
-        raise BadRequest(
-            f"this data was written with the coordinator {found!r}; it cannot be read "
-            f"with another one, whose transactions it would confuse with those"
-        )
+        return embedded, embedded.gate
+    if isinstance(coordinator, str):
+        return open_coordinator(coordinator), None
+    return coordinator, None

@@ -96,14 +96,11 @@ def _timing(times: list[float]) -> Timing:
 
 @attrs.frozen
 class Metrics:
-    """What `messaging.metrics()` answers: counts, and how things stand now.
-
-    `lag` is, for each group and topic, how many ms of messages it has yet to read.
-    """
+    """What `messaging.metrics()` answers: counts, and how things stand now."""
 
     topics: Mapping[str, TopicMetrics]
     cache_bytes: int
     cache_hits: int
     cache_misses: int
     open_transactions: int | None
-    invalid_transactions: int | None
+    invalid_transactions: int

@@ -117,12 +117,22 @@ class References:
                 stored.named, stored.closed = before
                 raise
 
-    def delete(self, prefix: bytes, pointer: int) -> Write:
-        """The mark that its payload rows are removed; write it with their removal."""
+    @contextmanager
+    def removing(self, prefix: bytes, pointer: int) -> Iterator[Callable[[], Write]]:
+        """Around the removal of payloads: nobody stores or names any meanwhile.
+
+        What it yields answers the mark to write with the removal, and then nobody ever
+        does again.
+        """
         stored = self._known(prefix, pointer, own=False)
         with stored.changed:
-            stored.deleted = True
-            return mark_key(prefix, pointer), stored.mark()
+            stored.changed.wait_for(lambda: not stored.writing)
+
+            def mark() -> Write:
+                stored.deleted = True
+                return mark_key(prefix, pointer), stored.mark()
+
+            yield mark
 
     def ended(self, pointers: Iterable[int]) -> None:
         """Forgets transactions of this process, which nobody can add to any more."""

@@ -1,0 +1,16 @@
+"""Consumers, the positions of their groups, and the loop that feeds a handler."""
+
+from txaware.consume.consumer import Consumer
+from txaware.consume.counters import SubscriberMetrics
+from txaware.consume.delivery import Delivery
+from txaware.consume.step import Decoded
+from txaware.consume.subscriber import Subscriber, subscribe
+
+__all__ = [
+    "Consumer",
+    "Decoded",
+    "Delivery",
+    "Subscriber",
+    "SubscriberMetrics",
+    "subscribe",
+]

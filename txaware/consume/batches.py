@@ -1,0 +1,183 @@
+"""Takes the messages of a topic through a handler, one transaction a batch."""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import attrs
+
+from coordinator.context import Status, TransactionContext
+from coordinator.interfaces import Coordinator, TransactionAware
+from txaware.clock import ClockMs
+from txaware.consume.consumer import Consumer
+from txaware.consume.counters import SubscriberMetrics
+from txaware.consume.dead_letters import DeadLetters
+from txaware.consume.delivery import SHARE_OF_TIMEOUT, Delivery
+from txaware.consume.step import Item, Step
+from txaware.consume.suspects import Suspects
+from txaware.errors import (
+    MisusedTransaction,
+    TransactionConflict,
+    TransactionOutcomeUnknown,
+    Unavailable,
+)
+from txaware.interfaces import MessagingService
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[Any], object]
+
+
+class Batches:
+    """Each polls, handles and moves on in a transaction of its own."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        handler: Handler,
+        delivery: Delivery,
+        *,
+        service: MessagingService,
+        coordinator: Coordinator,
+        participants: Iterable[TransactionAware],
+        shares_journal: bool,
+        clock_s: Callable[[], float],
+        clock_ms: ClockMs,
+    ) -> None:
+        self.metrics = SubscriberMetrics()
+        self._consumer = consumer
+        self._handler = handler
+        self._delivery = delivery
+        self._service = service
+        self._coordinator = coordinator
+        self._participants = tuple(participants)
+        self._shares_journal = shares_journal
+        self._clock_s = clock_s
+        self._clock_ms = clock_ms
+        self._suspects = Suspects(delivery.tries)
+
+    def one(self) -> int:
+        """One transaction; answers how many messages it went past."""
+        step = Step()
+        context = TransactionContext(
+            self._coordinator, *self._participants, timeout_s=self._delivery.timeout_s
+        )
+        late_s = self._clock_s() + SHARE_OF_TIMEOUT * self._delivery.timeout_s
+        try:
+            with context:
+                self._work(step, context, late_s)
+        except Exception as error:
+            if context.status is Status.COMMITTED:  # somebody's post_tx_commit failed
+                self._passed(step)
+            else:
+                self._failed(step, error)
+            raise
+        self._passed(step)
+        return len(step.done)
+
+    def _work(self, step: Step, context: TransactionContext, late_s: float) -> None:
+        page = self._consumer.poll(self._delivery.messages_per_transaction)
+        self._count(fetched=len(page))
+        group = step.choose(page, self._delivery, self._suspects)
+        began_s = self._clock_s()
+        try:
+            if self._delivery.together:
+                self._handle_together(step, group, context)
+            else:
+                self._handle_each(step, group, context, late_s)
+        finally:
+            self._count(processing_s=self._clock_s() - began_s)
+        if context.status is not Status.ACTIVE:
+            raise MisusedTransaction(
+                f"the handler ended {context}, which its subscriber ends; raise instead"
+            )
+        if len(step.done) < len(page):
+            self._consumer.seek(step.done[-1].message.id, inclusive=False)
+
+    def _handle_each(
+        self, step: Step, group: list[Item], context: TransactionContext, late_s: float
+    ) -> None:
+        for item in group:
+            if step.done and self._clock_s() >= late_s:
+                break
+            step.trying = item
+            if not self._gave_up(step, item, context):
+                self._handler(item.value)
+                step.handled.append(item.value)
+            step.done.append(item)
+        step.trying = None
+
+    def _handle_together(
+        self, step: Step, group: list[Item], context: TransactionContext
+    ) -> None:
+        step.done = group
+        step.handled = [
+            item.value for item in group if not self._gave_up(step, item, context)
+        ]
+        if step.handled:
+            self._handler(step.handled)
+
+    def _gave_up(self, step: Step, item: Item, context: TransactionContext) -> bool:
+        """Sends what cannot be handled to the other topic, where there is one."""
+        message = item.message
+        if item.unreadable is None and not self._suspects.is_poison(message.id):
+            return False
+        step.given_up.append(item)
+        topic = self._delivery.dead_letter_topic
+        if topic is not None:
+            self._dead_letters(context, topic).add(message.payload)
+        return True
+
+    def _dead_letters(self, context: TransactionContext, topic: str) -> DeadLetters:
+        return context.joined(
+            (DeadLetters, id(self)),
+            lambda: DeadLetters(
+                self._service, topic, shares_journal=self._shares_journal
+            ),
+        )
+
+    def _failed(self, step: Step, error: Exception) -> None:
+        if isinstance(error, TransactionConflict):
+            self._count(conflicts=1)
+            return
+        self._count(failures=1)
+        # These are no message's fault.
+        if not isinstance(error, Unavailable | TransactionOutcomeUnknown):
+            step.blame(self._suspects)
+
+    def _passed(self, step: Step) -> None:
+        if not step.done:
+            return
+        last = step.done[-1].message.id
+        self._suspects.passed(last)
+        self._count(batches=1, processed=len(step.handled))
+        for item in step.given_up:
+            self._tell_given_up(item)
+        delay_s = (self._clock_ms() - last.publish_time_ms) / 1000
+        self.metrics = attrs.evolve(self.metrics, delay_s=delay_s)
+        if self._delivery.after_commit is not None and step.handled:
+            self._announce(self._delivery.after_commit, step.handled)
+
+    def _tell_given_up(self, item: Item) -> None:
+        topic = self._delivery.dead_letter_topic
+        self._count(**{"dead_lettered" if topic else "skipped": 1})
+        logger.warning(
+            "%r: message %s %s: %s",
+            self._consumer,
+            item.message.id,
+            f"went to {topic}" if topic else "was skipped",
+            item.unreadable or f"it failed {self._delivery.tries} times",
+        )
+
+    def _announce(
+        self, after_commit: Callable[[list[Any]], object], handled: list[Any]
+    ) -> None:
+        try:
+            after_commit(handled)
+        except Exception:
+            logger.exception(
+                "%r: after_commit failed; it stays committed", self._consumer
+            )
+
+    def _count(self, **numbers: float) -> None:
+        self.metrics = self.metrics.plus(**numbers)

@@ -1,0 +1,181 @@
+"""Polls a topic in order, in transactions and outside, and knows where to go on."""
+
+import threading
+import time
+from collections.abc import Callable
+
+from coordinator.context import current_transaction
+from coordinator.interfaces import Coordinator
+from coordinator.transaction import Transaction
+from txaware.clock import ClockMs, system_clock_ms
+from txaware.consume.expired import ExpiredUnseen
+from txaware.consume.group_cursor import GroupCursor
+from txaware.consume.groups import Group
+from txaware.consume.own import OwnCursor
+from txaware.consume.places import BEGINNING, Place, StartAt, place_of
+from txaware.errors import MisusedTransaction
+from txaware.interfaces import COMMITTED, UNCOMMITTED, MessagingService
+from txaware.messages import BlockedBy, MessageId, Page
+from txaware.topics import TopicName, checked_group
+
+
+class Consumer:
+    """Reads a topic from where it stands, each message once.
+
+    In a transaction of this thread or task, `poll` sees its snapshot, and the position
+    moves with its commit or goes back with its rollback. Outside, it sees what is
+    committed, or everything with `isolation="uncommitted"`.
+
+    Without a group it begins at `start`, remembers its position in memory, and serves
+    one transaction at a time. With a group the position is kept by the service, and
+    shared: read anew in every transaction, and outside saved by `commit()`. A group
+    without a position begins at `start`.
+
+    Any number of threads may call. It stops at the first message whose transaction is
+    open, `blocked_by` says which, and nothing is passed over.
+    """
+
+    def __init__(
+        self,
+        service: MessagingService,
+        coordinator: Coordinator,
+        topic: str,
+        *,
+        group: str | None = None,
+        start: StartAt = None,
+        inclusive: bool = True,
+        isolation: str = COMMITTED,
+        shares_journal: bool = False,
+        clock_ms: ClockMs = system_clock_ms,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        parsed = TopicName.parse(topic)
+        self._service = service
+        self._coordinator = coordinator
+        self._topic = str(parsed)
+        self._isolation = isolation
+        self._name = f"the consumer of {parsed}"
+        self._blocked_by: BlockedBy | None = None
+        self._lock = threading.Lock()
+        self._expired = ExpiredUnseen(self._name, clock_ms)
+        begin = place_of(service, self._topic, start, inclusive=inclusive)
+        self._cursor: OwnCursor | GroupCursor
+        if group is None:
+            self._cursor = OwnCursor(begin, name=self._name, clock_s=clock_s)
+        else:
+            self._name += f" in group {checked_group(group)}"
+            shared = Group(service, group, parsed, begin, shares_journal)
+            self._cursor = GroupCursor(shared, coordinator, clock_s=clock_s)
+
+    @property
+    def position(self) -> MessageId | None:
+        """After which message the next poll goes on; None is the beginning.
+
+        Given to another consumer as `start`, it needs `inclusive=False`.
+        """
+        with self._lock:
+            return self._place().position
+
+    @property
+    def blocked_by(self) -> BlockedBy | None:
+        """What stopped the last poll before the end of the topic, if anything did."""
+        return self._blocked_by
+
+    def poll(self, limit: int = 100) -> Page:
+        """The next messages, at most `limit`; empty where there are none for now.
+
+        Several polls in one transaction go on from each other.
+        """
+        context = current_transaction(self._coordinator)
+        if context is None:
+            with self._lock:
+                return self._poll(self._cursor.outside(), limit, None)
+        with self._lock:
+            place: Place = self._cursor.within(context)
+        return self._poll(place, limit, context.transaction)
+
+    def seek(self, start: StartAt, *, inclusive: bool = True) -> None:
+        """Goes on from another place; in a transaction, if that commits."""
+        position = place_of(self._service, self._topic, start, inclusive=inclusive)
+        with self._lock:
+            self._place().move(BEGINNING if position is None else position)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Waits until there is something to poll; False after the time-out.
+
+        It comes before the transaction, whose snapshot cannot see what commits after
+        its beginning. While the topic is blocked, it sleeps.
+        """
+        self._require_none_open("wait")
+        with self._lock:
+            position = self._cursor.outside().position
+        return self._service.wait(
+            self._topic,
+            start=position,
+            inclusive=position is None,
+            isolation=self._isolation,
+            timeout_s=timeout_s,
+        )
+
+    def commit(self) -> None:
+        """Saves the group's position after polls outside transactions.
+
+        It is a short transaction of its own. Raises `TransactionConflict` when another
+        member moved the group since it was polled here: nothing is saved, what was
+        polled may have been polled there as well, and the next poll goes on from the
+        saved position. After any other error, polls go on and it may be called again.
+        """
+        self._require_none_open("commit")
+        with self._lock:
+            self._cursor.commit()
+
+    def rollback(self) -> None:
+        """Forgets polls outside transactions that were not committed."""
+        self._require_none_open("rollback")
+        with self._lock:
+            self._cursor.forget()
+
+    def __repr__(self) -> str:
+        return f"<Consumer: {self._name}>"
+
+    def _place(self) -> Place:
+        context = current_transaction(self._coordinator)
+        if context is None:
+            return self._cursor.outside()
+        return self._cursor.within(context)
+
+    def _poll(self, place: Place, limit: int, tx: Transaction | None) -> Page:
+        position = place.position
+        page = self._service.poll(
+            self._topic,
+            start=position,
+            inclusive=position is None,
+            limit=limit,
+            transaction=tx,
+            isolation=self._isolation if tx is None else UNCOMMITTED,
+        )
+        self._blocked_by = page.blocked_by
+        self._expired.look(position, page)
+        if _is_ahead(page, position):
+            place.move(page.next)
+        return page
+
+    def _require_none_open(self, call: str) -> None:
+        context = current_transaction(self._coordinator)
+        if context is not None:
+            raise MisusedTransaction(
+                f"{call}() of {self._name} comes outside transactions, and {context} "
+                f"is open here"
+            )
+
+
+def _is_ahead(page: Page, position: MessageId | None) -> bool:
+    """Whether anything was judged: a position that moves disturbs other members.
+
+    A page that found nothing may still end ahead, where the time to live begins.
+    """
+    if page or position is None:
+        return bool(page)
+    if page.skipped_before is not None:
+        position = max(position, MessageId.of(page.skipped_before).before())
+    return page.next > position

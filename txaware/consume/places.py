@@ -1,0 +1,53 @@
+"""Where a consumer stands in its topic, and where it may be told to start."""
+
+from typing import Literal, Protocol
+
+from txaware.errors import BadRequest
+from txaware.interfaces import MessagingService
+from txaware.messages import ID_BYTES, MessageId
+
+# An id, a time in ms, None for the beginning, or what the topic says at that moment:
+# its first message, its last one, or whatever is published from then on.
+StartAt = MessageId | int | Literal["first", "last", "next"] | None
+
+# The id after which everything comes.
+BEGINNING = MessageId(ID_BYTES)
+
+
+class Place(Protocol):
+    """Something that stands at a position, and can be moved.
+
+    A position is always exclusive: everything up to it is done. None is the beginning,
+    where nobody has moved it yet.
+    """
+
+    @property
+    def position(self) -> MessageId | None:
+        """After which message to go on."""
+
+    def move(self, position: MessageId) -> None:
+        """Goes on from there."""
+
+
+def place_of(
+    service: MessagingService, topic: str, start: StartAt, *, inclusive: bool = True
+) -> MessageId | None:
+    """The position of a consumer that begins at `start`.
+
+    `inclusive` matters for ids only, as in `poll`.
+    """
+    if isinstance(start, MessageId):
+        return start.before() if inclusive else start
+    if start is None or start == "first":
+        return None
+    if start == "last":
+        bounds = service.bounds(topic)
+        return (bounds.last or bounds.next).before()
+    if start == "next":
+        return service.bounds(topic).next.before()
+    if isinstance(start, bool) or not isinstance(start, int):
+        raise BadRequest(
+            f"{start!r} is no start; a MessageId, a time in ms, None, "
+            f"'first', 'last' or 'next' is"
+        )
+    return MessageId.of(start).before() if start else None

@@ -1,0 +1,180 @@
+"""The loop that hands the messages of a topic to a handler, each in one transaction."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import tenacity
+
+from coordinator.context import current_transaction
+from coordinator.interfaces import Coordinator, TransactionAware
+from coordinator.retry import retry_on_conflict
+from txaware.clock import ClockMs, system_clock_ms
+from txaware.consume.batches import Batches, Handler
+from txaware.consume.consumer import Consumer
+from txaware.consume.counters import SubscriberMetrics
+from txaware.consume.delivery import Delivery
+from txaware.consume.places import StartAt
+from txaware.errors import BadRequest, MisusedTransaction
+from txaware.interfaces import MessagingService
+from txaware.topics import TopicName
+
+logger = logging.getLogger(__name__)
+
+
+class Subscriber:
+    """Polls, handles and moves on, one transaction a batch; made by `subscribe`.
+
+    What the handler does in the transaction (through `participants`, or anything else
+    that joined) commits with the position, or not at all. When it fails, the batch
+    comes again, the message that failed in a transaction of its own.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        batches: Batches,
+        delivery: Delivery,
+        *,
+        coordinator: Coordinator,
+        sleep: Callable[[float], object] | None = None,
+    ) -> None:
+        self.consumer = consumer
+        self._batches = batches
+        self._delivery = delivery
+        self._coordinator = coordinator
+        self._sleep = sleep
+        self._closed = threading.Event()
+        self._stops: set[threading.Event] = set()
+        self._turn = threading.RLock()
+
+    def run(self, stop: threading.Event | None = None) -> None:
+        """Goes on until `stop` is set or `close` is called.
+
+        With nothing to do it waits for messages; after a failure it pauses, longer
+        each time, and tries again. It raises only what is no `Exception`.
+        """
+        self._require_none_open()
+        stop = threading.Event() if stop is None else stop
+        self._stops.add(stop)
+        again = tenacity.Retrying(
+            wait=tenacity.wait_exponential(
+                multiplier=self._delivery.first_pause_s,
+                max=self._delivery.longest_pause_s,
+            ),
+            stop=tenacity.stop_any(
+                tenacity.stop_when_event_set(stop),
+                tenacity.stop_when_event_set(self._closed),
+            ),
+            sleep=lambda pause_s: self._pause(pause_s, stop),
+            before_sleep=self._warn,
+            retry_error_callback=lambda _: None,
+        )
+        try:
+            idle = False  # then waiting is enough: no transaction begins in vain
+            while not (stop.is_set() or self._closed.is_set()):
+                idle = not again(self._wait if idle else self.run_once)
+        finally:
+            self._stops.discard(stop)
+
+    def run_once(self) -> int:
+        """One transaction; how many messages it went past, 0 where nothing was there.
+
+        Begun again after a conflict, for example with another member of the group,
+        from the newer position. Raises what failed, and knows it at the next call.
+        """
+        with self._turn:
+            if self._closed.is_set():
+                raise MisusedTransaction("the subscriber is closed")
+            once = retry_on_conflict(sleep=self._sleep or self._closed.wait)
+            return once(self._batches.one)()
+
+    def metrics(self) -> SubscriberMetrics:
+        """What it has done so far."""
+        return self._batches.metrics
+
+    def close(self) -> None:
+        """Ends every `run`; when it returns, no handler is at work."""
+        self._closed.set()
+        for stop in tuple(self._stops):
+            stop.set()
+        with self._turn:
+            pass
+
+    def _wait(self) -> bool:
+        return self.consumer.wait(self._delivery.idle_wait_s)
+
+    def _pause(self, pause_s: float, stop: threading.Event) -> None:
+        (self._sleep or stop.wait)(pause_s)
+
+    def _warn(self, state: tenacity.RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome else None
+        logger.warning(
+            "%r: try %d in a row failed; again in %.1f s",
+            self.consumer,
+            state.attempt_number,
+            state.next_action.sleep if state.next_action else 0,
+            exc_info=error,
+        )
+
+    def _require_none_open(self) -> None:
+        context = current_transaction(self._coordinator)
+        if context is not None:
+            raise MisusedTransaction(
+                f"a subscriber begins transactions of its own, and {context} is open "
+                f"here"
+            )
+
+
+def subscribe(
+    service: MessagingService,
+    coordinator: Coordinator,
+    topic: str,
+    handler: Handler,
+    *,
+    group: str | None = None,
+    start: StartAt = None,
+    inclusive: bool = True,
+    participants: Iterable[TransactionAware] = (),
+    shares_journal: bool = False,
+    clock_s: Callable[[], float] = time.monotonic,
+    clock_ms: ClockMs = system_clock_ms,
+    sleep: Callable[[float], object] | None = None,
+    **options: Any,
+) -> Subscriber:
+    """A subscriber that calls `handler(message)` for every message of a topic.
+
+    Each call comes in a transaction, which also moves the position; what joins it
+    commits with it. `message` has an `id` and a `payload`. `options` are those of
+    `Delivery`; without a `group` the position ends with the process.
+    """
+    delivery = Delivery(**options)
+    if delivery.dead_letter_topic is not None:
+        service.topic(delivery.dead_letter_topic)  # it is refused now or never
+        if TopicName.parse(delivery.dead_letter_topic) == TopicName.parse(topic):
+            raise BadRequest(f"dead letters of {topic} would come back to it for ever")
+    consumer = Consumer(
+        service,
+        coordinator,
+        topic,
+        group=group,
+        start=start,
+        inclusive=inclusive,
+        shares_journal=shares_journal,
+        clock_ms=clock_ms,
+        clock_s=clock_s,
+    )
+    batches = Batches(
+        consumer,
+        handler,
+        delivery,
+        service=service,
+        coordinator=coordinator,
+        participants=participants,
+        shares_journal=shares_journal,
+        clock_s=clock_s,
+        clock_ms=clock_ms,
+    )
+    return Subscriber(consumer, batches, delivery, coordinator=coordinator, sleep=sleep)

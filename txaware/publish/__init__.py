@@ -1,0 +1,15 @@
+"""Everything that publishes: with a transaction, at once, and in the background."""
+
+from txaware.publish.asynchronous import AsyncPublisher
+from txaware.publish.at_most_once import AtMostOncePublisher
+from txaware.publish.publisher import DirectPublisher, KnownTopics, Publisher
+from txaware.publish.transactional import TransactionPublisher
+
+__all__ = [
+    "AsyncPublisher",
+    "AtMostOncePublisher",
+    "DirectPublisher",
+    "KnownTopics",
+    "Publisher",
+    "TransactionPublisher",
+]

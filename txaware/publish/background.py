@@ -1,0 +1,185 @@
+"""The thread that publishes a backlog, one batch at a time, and how it ends.
+
+It is a daemon: a thread that has to end would hang the exit of a program that forgot
+to close its publisher, for as long as an outage lasts. The exit waits up to
+`EXIT_WAIT_S` instead, while the thread goes on; what is left then is lost, and logged.
+A publisher that is forgotten earlier, and collected as garbage, is closed by that, and
+its thread still publishes what was taken.
+"""
+
+import atexit
+import functools
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+
+import tenacity
+
+from txaware.errors import MisusedTransaction, PublisherClosed
+from txaware.interfaces import MessagingService, Payload
+from txaware.publish.backlog import Backlog, Limits, Waiting
+
+EXIT_WAIT_S = 5.0
+
+# What repeats the publish of one batch, given when its last message was taken.
+Retrying = Callable[[float], tenacity.Retrying]
+
+logger = logging.getLogger(__name__)
+
+
+class Background:
+    """A backlog with its thread, for as long as its publisher lives."""
+
+    def __init__(
+        self,
+        service: MessagingService,
+        topic: str,
+        *,
+        limits: Limits,
+        retrying: Retrying,
+        clock_s: Callable[[], float],
+    ) -> None:
+        self._backlog = Backlog(limits, clock_s)
+        self._process_id = os.getpid()
+        # Neither of the two holds on to the publisher, which could otherwise never be
+        # forgotten.
+        at_exit = functools.partial(
+            _finish_at_exit, topic, self._backlog, self._process_id
+        )
+        self._thread = threading.Thread(
+            target=_publish_all,
+            args=(service, topic, self._backlog, retrying, at_exit),
+            name=f"publisher of {topic}",
+            daemon=True,
+        )
+        self._thread.start()
+        atexit.register(at_exit)
+        forgotten = weakref.finalize(self, _close, self._backlog, self._process_id)
+        forgotten.atexit = False
+
+    def __len__(self) -> int:
+        return len(self._backlog)
+
+    @property
+    def dropped_messages(self) -> int:
+        """How many found no room, or were taken and given up."""
+        return self._backlog.refused_messages + self._backlog.lost_messages
+
+    def put(
+        self,
+        message: Payload,
+        size_bytes: int,
+        *,
+        future: Future[None] | None = None,
+        waits: bool,
+    ) -> bool:
+        """Takes a message; False where there is no room for it, unless it `waits`.
+
+        Its own thread, in a callback of a future, never waits: nobody else makes room.
+        """
+        self._require_same_process()
+        waits = waits and threading.current_thread() is not self._thread
+        return self._backlog.put(message, size_bytes, future=future, waits=waits)
+
+    def flush(self, timeout_s: float | None = None) -> bool:
+        """Waits until all that was taken before is over; False after the time-out."""
+        self._require_same_process()
+        self._require_another_thread("flush")
+        return self._backlog.flush(timeout_s)
+
+    def close(self) -> None:
+        """Takes nothing more, and waits until all that was taken is over."""
+        self._require_another_thread("close")
+        _close(self._backlog, self._process_id)
+        self._thread.join()
+
+    def _require_same_process(self) -> None:
+        if os.getpid() != self._process_id:
+            raise PublisherClosed(
+                "the thread of this publisher stayed behind in the parent process; "
+                "make a publisher after the fork"
+            )
+
+    def _require_another_thread(self, call: str) -> None:
+        if threading.current_thread() is self._thread:
+            raise MisusedTransaction(
+                f"{call}() in a callback of a future would wait for itself"
+            )
+
+
+def _publish_all(
+    service: MessagingService,
+    topic: str,
+    backlog: Backlog,
+    retrying: Retrying,
+    at_exit: Callable[[], None],
+) -> None:
+    losing = False
+    while batch := backlog.take():
+        wanted = [waiting for waiting in batch if _is_wanted(waiting)]
+        error = _attempt(service, topic, wanted, retrying)
+        if error is not None:
+            # An outage is one warning, however many batches it costs.
+            level = logging.DEBUG if losing else logging.WARNING
+            lost = len(wanted)
+            logger.log(level, "%d messages to %s were given up: %r", lost, topic, error)
+        losing = error is not None
+        for waiting in wanted:
+            _settle(waiting, error)
+        backlog.over(batch, lost_messages=len(wanted) if losing else 0)
+    atexit.unregister(at_exit)
+
+
+def _is_wanted(waiting: Waiting) -> bool:
+    if waiting.future is None:
+        return True
+    try:
+        return waiting.future.set_running_or_notify_cancel()
+    except RuntimeError:
+        # Somebody else has set its result; that takes nothing back.
+        return True
+
+
+def _attempt(
+    service: MessagingService, topic: str, batch: list[Waiting], retrying: Retrying
+) -> BaseException | None:
+    if not batch:
+        return None
+    messages = [waiting.message for waiting in batch]
+    try:
+        retrying(batch[-1].taken_s)(service.publish, topic, messages)
+    except BaseException as error:
+        # Whatever it is, the thread goes on: others wait for it.
+        return error
+    return None
+
+
+def _settle(waiting: Waiting, error: BaseException | None) -> None:
+    if waiting.future is None:
+        return
+    try:
+        if error is None:
+            waiting.future.set_result(None)
+        else:
+            waiting.future.set_exception(error)
+    except BaseException:
+        logger.exception("a future could not be told how its message ended")
+
+
+def _close(backlog: Backlog, process_id: int) -> None:
+    # In a forked child its lock may be held by a thread that is not there.
+    if os.getpid() == process_id:
+        backlog.close()
+
+
+def _finish_at_exit(topic: str, backlog: Backlog, process_id: int) -> None:
+    _close(backlog, process_id)
+    if os.getpid() == process_id and not backlog.flush(EXIT_WAIT_S):
+        logger.error(
+            "%d messages to %s were lost: their publisher was not closed, and they "
+            "could not be published within %s s",
+            *(len(backlog), topic, EXIT_WAIT_S),
+        )

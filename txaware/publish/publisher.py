@@ -1,0 +1,145 @@
+"""Publishes to one topic: with the open transaction of its thread or task, or now."""
+
+from collections.abc import Iterable
+
+from coordinator.context import current_transaction
+from coordinator.interfaces import Coordinator
+from txaware.errors import BadRequest
+from txaware.interfaces import MessagingService, Payload
+from txaware.publish.payloads import (
+    checked_many,
+    checked_setting,
+    checked_size_bytes,
+)
+from txaware.publish.transactional import TransactionPublisher
+from txaware.topics import TopicName
+
+
+class KnownTopics:
+    """Topics that were seen to exist, so that each is asked for once.
+
+    One of a program serves all its publishers, in any number of threads.
+    """
+
+    def __init__(self, service: MessagingService) -> None:
+        self._service = service
+        self._known: set[str] = set()
+
+    def __contains__(self, topic: str) -> bool:
+        return topic in self._known
+
+    def require(self, topic: str) -> None:
+        """Raises what a commit would raise, where no transaction can publish to it."""
+        if topic in self._known:
+            return
+        if self._service.topic(topic).publishing == "plain":
+            raise BadRequest(f"topic {topic} takes no messages of transactions")
+        self._known.add(topic)
+
+
+class DirectPublisher:
+    """Publishes at once, also inside a transaction, which then cannot take it back."""
+
+    def __init__(
+        self, service: MessagingService, topic: str, *, message_limit_bytes: int
+    ) -> None:
+        checked_setting("message_limit_bytes", message_limit_bytes)
+        self.topic = str(TopicName.parse(topic))
+        self._service = service
+        self._message_limit_bytes = message_limit_bytes
+
+    def publish(self, payload: Payload) -> None:
+        """On disk when it returns. An `Outgoing` ages from then on."""
+        checked_size_bytes(payload, self._message_limit_bytes)
+        self._service.publish(self.topic, [payload])
+
+    def publish_all(self, payloads: Iterable[Payload]) -> None:
+        """Publishes many in one piece, with nothing in between: all or none."""
+        messages = list(checked_many(payloads))
+        for message in messages:
+            checked_size_bytes(message, self._message_limit_bytes)
+        if messages:
+            self._service.publish(self.topic, messages)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.topic}>"
+
+
+class Publisher:
+    """Publishes with the open transaction of its thread or task; at once without one.
+
+    In a transaction messages are held in memory up to `buffer_limit_bytes`, and stored
+    ahead of the commit above it. Nobody who polls in a transaction sees any of them
+    before the commit. Any number of threads may share it.
+    """
+
+    def __init__(
+        self,
+        service: MessagingService,
+        coordinator: Coordinator,
+        topic: str,
+        *,
+        buffer_limit_bytes: int,
+        message_limit_bytes: int,
+        shares_journal: bool,
+        known_topics: KnownTopics | None = None,
+    ) -> None:
+        checked_setting("buffer_limit_bytes", buffer_limit_bytes)
+        self._direct = DirectPublisher(
+            service, topic, message_limit_bytes=message_limit_bytes
+        )
+        self.topic = self._direct.topic
+        self._service = service
+        self._coordinator = coordinator
+        self._buffer_limit_bytes = buffer_limit_bytes
+        self._message_limit_bytes = message_limit_bytes
+        self._shares_journal = shares_journal
+        self._known_topics = known_topics or KnownTopics(service)
+        # Two services may share a coordinator, and with it a transaction.
+        self._key = ("publisher", id(service))
+
+    def publish(self, payload: Payload) -> None:
+        """Publishes one message; an `Outgoing` ages from its commit on.
+
+        What can be known to be wrong with it is raised here and not at the commit.
+        """
+        joined = self._joined()
+        if joined is None:
+            self._direct.publish(payload)
+        else:
+            self._hold(joined, payload)
+
+    def publish_all(self, payloads: Iterable[Payload]) -> None:
+        """Publishes many, in order; without a transaction in one piece, all or none.
+
+        In a transaction they are taken one by one, and may be more than fit in memory;
+        where it raises, those before the wrong one were taken.
+        """
+        joined = self._joined()
+        if joined is None:
+            self._direct.publish_all(payloads)
+            return
+        for payload in checked_many(payloads):
+            self._hold(joined, payload)
+
+    def __repr__(self) -> str:
+        return f"<Publisher of {self.topic}>"
+
+    def _joined(self) -> TransactionPublisher | None:
+        context = current_transaction(self._coordinator)
+        if context is None:
+            return None
+        if self.topic not in self._known_topics:
+            self._known_topics.require(self.topic)
+        return context.joined(self._key, self._make)
+
+    def _hold(self, joined: TransactionPublisher, payload: Payload) -> None:
+        joined.publish(
+            self.topic,
+            payload,
+            size_bytes=checked_size_bytes(payload, self._message_limit_bytes),
+            limit_bytes=self._buffer_limit_bytes,
+        )
+
+    def _make(self) -> TransactionPublisher:
+        return TransactionPublisher(self._service, shares_journal=self._shares_journal)

@@ -1,0 +1,83 @@
+"""What an operator asks of a store: look inside, clean up, count."""
+
+from coordinator.embedded import EmbeddedCoordinator
+from coordinator.interfaces import Coordinator
+from txaware.interfaces import OrderedTable
+from txaware.messages import MessageId
+from txaware.metrics import Metrics
+from txaware.requests import Start, checked_limit, checked_start
+from txaware.rowkeys import row_key
+from txaware.service.inspection import Inspection, Peeked, TopicReport
+from txaware.service.local import LocalService
+from txaware.service.retention import CleanUp, OnProgress, Pruned, Retention
+
+
+class Administration:
+    """Beside the service, on the same table and coordinator."""
+
+    def __init__(
+        self,
+        service: LocalService,
+        table: OrderedTable,
+        coordinator: Coordinator,
+        retention: Retention,
+    ) -> None:
+        self._service = service
+        self._coordinator = coordinator
+        self._retention = retention
+        self._inspection = Inspection(table)
+
+    def peek(
+        self, topic: str, *, start: Start = None, limit: int = 100
+    ) -> list[Peeked]:
+        """Rows as they stand, whatever became of their transactions."""
+        place, checked = self._service.place(topic), checked_start(start)
+        if checked is None:
+            key = b""
+        elif isinstance(checked, MessageId):
+            key = checked.row_key
+        else:
+            key = row_key(checked)
+        return self._inspection.peek(
+            place, self._coordinator.snapshot(), start=key, limit=checked_limit(limit)
+        )
+
+    def inspect(self, topic: str) -> TopicReport:
+        """Counts, sizes, times and who blocks a topic; reads all of it."""
+        place = self._service.place(topic)
+        bounds = self._service.bounds(topic)
+        return self._inspection.report(place, self._coordinator.snapshot(), bounds)
+
+    def clean_up(self, on_progress: OnProgress | None = None) -> CleanUp:
+        """Removes what has expired, and marks what invalid transactions wrote."""
+        return self._retention.clean_up(on_progress)
+
+    def prune(self, *, exclusive: bool = False) -> Pruned:
+        """Has the coordinator forget invalid transactions that nothing here needs."""
+        return self._retention.prune(exclusive=exclusive)
+
+    def lag_ms(self, group: str, topic: str) -> int:
+        """How far a group is behind the newest message; 0 when it has read it."""
+        last = self._service.bounds(topic).last
+        position = self._service.position(group, topic)
+        if last is None:
+            return 0
+        if position is None:
+            first = self._service.bounds(topic).first or last
+            return last.publish_time_ms - first.publish_time_ms
+        return max(0, last.publish_time_ms - position.publish_time_ms)
+
+    def metrics(self) -> Metrics:
+        """What was counted in this process, and how things stand."""
+        cache, embedded = self._service.cache, self._coordinator
+        open_now = None
+        if isinstance(embedded, EmbeddedCoordinator):
+            open_now = len(embedded.open_transactions())
+        return Metrics(
+            self._service.topic_metrics(),
+            cache.size_bytes,
+            cache.hits,
+            cache.misses,
+            open_now,
+            self._coordinator.invalid_size(),
+        )

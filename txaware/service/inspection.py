@@ -1,0 +1,146 @@
+"""Looks into topics without consuming anything."""
+
+from collections.abc import Iterator
+from functools import cache, partial
+
+import attrs
+
+from coordinator.transaction import Transaction
+from txaware.interfaces import OrderedTable
+from txaware.messages import BlockedBy, Bounds, MessageId
+from txaware.rowkeys import PAYLOAD
+from txaware.service.publishing import Place
+from txaware.tables.blocks import Block
+from txaware.tables.message_table import MessageTable
+
+PLAIN, COMMITTED, IN_PROGRESS = "plain", "committed", "in progress"
+INVALID, ROLLED_BACK = "invalid", "rolled back"
+_END = b"\xff" * 10
+
+
+@attrs.frozen
+class Peeked:
+    """A row of a topic as it stands: `payload` is None for a reference."""
+
+    id: MessageId
+    payload: bytes | None
+    pointer: int | None
+    state: str
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of its payload."""
+        return len(self.payload or b"")
+
+
+@attrs.frozen
+class TopicReport:
+    """What a topic holds: rows, expired ones that are not yet removed included.
+
+    `stored` counts payload rows, `bytes` the payloads of all. `in_progress` are the
+    transactions whose rows keep committed readers waiting, `blocked_by` the first.
+    """
+
+    messages: int
+    references: int
+    stored: int
+    bytes: int
+    rolled_back: int
+    oldest_ms: int | None
+    newest_ms: int | None
+    in_progress: list[int]
+    blocked_by: BlockedBy | None
+    bounds: Bounds
+
+
+class Inspection:
+    """Reads the tables as they are; judges by the snapshot it is given."""
+
+    def __init__(self, table: OrderedTable) -> None:
+        self._table = table
+        self._messages = MessageTable(table)
+
+    def peek(
+        self, place: Place, snapshot: Transaction, *, start: bytes, limit: int
+    ) -> list[Peeked]:
+        """The rows from `start` on, whatever became of their transactions."""
+        peeked: list[Peeked] = []
+        for block in self._blocks(place, start):
+            for index in range(len(block)):
+                if len(peeked) == limit:
+                    return peeked
+                peeked.append(_peeked(block, index, snapshot))
+        return peeked
+
+    def report(
+        self, place: Place, snapshot: Transaction, bounds: Bounds
+    ) -> TopicReport:
+        """Counts everything; that takes a while in a large topic."""
+        messages = references = size_bytes = rolled_back = 0
+        oldest: bytes | None = None
+        newest = b""
+        in_progress: dict[int, int] = {}
+        state = cache(partial(_state, snapshot))
+        for block in self._blocks(place, b""):
+            oldest, newest = oldest or block.keys[0], block.keys[-1]
+            count = block.messages.count(None)
+            references, messages = references + count, messages + len(block) - count
+            size_bytes += sum(len(m.payload) for m in block.messages if m is not None)
+            for key, pointer in zip(block.keys, block.pointers or (), strict=False):
+                if state(pointer) == ROLLED_BACK:
+                    rolled_back += 1
+                elif pointer is not None and state(pointer) == IN_PROGRESS:
+                    in_progress.setdefault(pointer, int.from_bytes(key[:8], "big"))
+        stored, stored_bytes = self._stored(place)
+        return TopicReport(
+            messages,
+            references,
+            stored,
+            size_bytes + stored_bytes,
+            rolled_back,
+            int.from_bytes(oldest[:8], "big") if oldest else None,
+            int.from_bytes(newest[:8], "big") if newest else None,
+            list(in_progress),
+            next((BlockedBy(p, since_ms) for p, since_ms in in_progress.items()), None),
+            bounds,
+        )
+
+    def _blocks(self, place: Place, start: bytes) -> Iterator[Block]:
+        prefix = place.topic.prefix
+        while len(
+            block := self._messages.read(
+                prefix, start=start, stop=_END, limit=1000, max_bytes=1 << 20
+            )
+        ):
+            yield block
+            start = block.keys[-1] + b"\0"
+
+    def _stored(self, place: Place) -> tuple[int, int]:
+        count = size_bytes = 0
+        prefix, start = PAYLOAD + place.topic.prefix, b""
+        while rows := self._table.scan(prefix, start=start):
+            count += len(rows)
+            size_bytes += sum([len(value) - 1 for _, value in rows])
+            start = rows[-1][0] + b"\0"
+        return count, size_bytes
+
+
+def _peeked(block: Block, index: int, snapshot: Transaction) -> Peeked:
+    key, message = block.keys[index], block.messages[index]
+    pointer = block.pointers[index] if block.pointers is not None else None
+    return Peeked(
+        MessageId(key + bytes(10)),
+        None if message is None else message.payload,
+        None if pointer is None else abs(pointer),
+        _state(snapshot, pointer),
+    )
+
+
+def _state(snapshot: Transaction, pointer: int | None) -> str:
+    if pointer is None:
+        return PLAIN
+    if pointer < 0:
+        return ROLLED_BACK
+    if pointer in snapshot.invalids:
+        return INVALID
+    return COMMITTED if snapshot.is_visible(pointer) else IN_PROGRESS

@@ -1,0 +1,119 @@
+"""Which stored payloads nobody can need any more, and their removal."""
+
+from collections.abc import Iterator
+
+from coordinator.gate import Gate
+from coordinator.transaction import Transaction
+from txaware.config import Settings
+from txaware.interfaces import OrderedTable
+from txaware.rowkeys import PAYLOAD, POINTER_BYTES, payload_prefix, row_key
+from txaware.service.deleting import Deleting
+from txaware.service.references import References
+from txaware.tables.columns import REFERENCE, pointer_of
+from txaware.tables.message_table import MessageTable
+from txaware.topics import Topic
+
+POINTERS_AT_ONCE = 10_000
+_END = b"\xff" * 10
+
+
+class PayloadRetention:
+    """Removes the payloads of transactions that are over and that no reference names.
+
+    Of transactions whose coordinator is not ours the end is not known: theirs go when
+    they are older than the time to live and a grace.
+    """
+
+    def __init__(
+        self,
+        table: OrderedTable,
+        references: References,
+        gate: Gate | None,
+        settings: Settings,
+    ) -> None:
+        self._table = table
+        self._messages = MessageTable(table)
+        self._references = references
+        self._gate = gate
+        self._settings = settings
+
+    def has_payloads(self, topic: Topic) -> bool:
+        """Whether there is anything to judge."""
+        return bool(self._table.scan(PAYLOAD + topic.prefix, limit=1))
+
+    def clean_up(
+        self, topic: Topic, snapshot: Transaction, now_ms: int, deleting: Deleting
+    ) -> int:
+        """Removes what no one needs in a topic; answers how many rows."""
+        removed, bound = 0, row_key(max(0, now_ms - topic.ttl_ms))
+        last = -1
+        while candidates := self._candidates(topic, snapshot, now_ms, above=last):
+            last = max(candidates)
+            named = self._named(topic, candidates, bound)
+            for pointer in sorted(candidates - named):
+                removed += self._remove(topic, pointer, bound, deleting)
+        return removed
+
+    def _candidates(
+        self, topic: Topic, snapshot: Transaction, now_ms: int, *, above: int
+    ) -> set[int]:
+        found: set[int] = set()
+        for pointer, first_ms in self._pointers(topic, above):
+            if self._may_go(topic, pointer, first_ms, snapshot, now_ms):
+                found.add(pointer)
+                if len(found) == POINTERS_AT_ONCE:
+                    break
+        return found
+
+    def _pointers(self, topic: Topic, above: int) -> Iterator[tuple[int, int]]:
+        """Each transaction with payloads, and when its last one was written."""
+        prefix = PAYLOAD + topic.prefix
+        start = (above + 1).to_bytes(POINTER_BYTES, "big")
+        while rows := self._table.scan(prefix, start=start, limit=1):
+            pointer = rows[0][0][:POINTER_BYTES]
+            number = int.from_bytes(pointer, "big")
+            last = self._table.scan(
+                payload_prefix(topic.prefix, number), limit=1, reverse=True
+            )
+            yield number, int.from_bytes((last or rows)[0][0][-10:-2], "big")
+            start = pointer + _END + b"\0"
+
+    def _may_go(
+        self,
+        topic: Topic,
+        pointer: int,
+        last_ms: int,
+        snapshot: Transaction,
+        now_ms: int,
+    ) -> bool:
+        ours = self._gate is None or self._gate.gave_out(pointer)
+        if ours:
+            return pointer < snapshot.transaction_id and not snapshot.is_in_progress(
+                pointer
+            )
+        grace_ms = int(self._settings.orphan_grace_s * 1000)
+        return last_ms + topic.ttl_ms + grace_ms < now_ms
+
+    def _named(self, topic: Topic, pointers: set[int], bound: bytes) -> set[int]:
+        """Those of them that a reference within the time to live names."""
+        return {
+            abs(pointer)
+            for _, value in self._messages.rows(topic.prefix, start=bound, stop=_END)
+            if value[0] & 3 == REFERENCE
+            and (pointer := pointer_of(value) or 0)
+            and abs(pointer) in pointers
+        }
+
+    def _remove(
+        self, topic: Topic, pointer: int, bound: bytes, deleting: Deleting
+    ) -> int:
+        """Removes them, unless a reference came while we were looking."""
+        with self._references.removing(topic.prefix, pointer) as mark:
+            if self._named(topic, {pointer}, bound):
+                return 0
+            # What is ours and over is refused anyway.
+            ours = self._gate is not None and self._gate.gave_out(pointer)
+            return deleting.delete_range(
+                payload_prefix(topic.prefix, pointer),
+                with_first=None if ours else mark(),
+            )

@@ -1,0 +1,66 @@
+"""Removes positions that no open transaction can still read."""
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from coordinator.transaction import Transaction
+from txaware.interfaces import OrderedTable
+from txaware.rowkeys import POINTER_BYTES, POSITION
+from txaware.service.deleting import Deleting
+from txaware.tables.columns import pointer_of
+
+# A position: its key, and the pointer that saved it.
+Saved = tuple[bytes, int]
+
+
+class PositionRetention:
+    """Looks twice: at the second time all who were open at the first have ended.
+
+    Everybody who is open now then sees the newest position that the first look saw, and
+    those before it are of no use.
+    """
+
+    def __init__(self, table: OrderedTable) -> None:
+        self._table = table
+        self._earlier: Transaction | None = None
+
+    def has_positions(self) -> bool:
+        """Whether there is anything to judge."""
+        return bool(self._table.scan(POSITION, limit=1))
+
+    def clean_up(self, snapshot: Transaction, deleting: Deleting) -> int:
+        """Removes what is due; answers how many rows."""
+        earlier = self._earlier
+        if earlier is None:
+            self._earlier = snapshot
+            return 0
+        if any(snapshot.is_in_progress(pointer) for pointer in earlier.in_progress):
+            return 0
+        self._earlier = snapshot
+        keys: list[bytes] = []
+        for _, saved in groupby(self._rows(), key=lambda row: row[0][:-POINTER_BYTES]):
+            keys += _superseded(saved, earlier)
+        deleting.delete(keys)
+        return len(keys)
+
+    def _rows(self) -> Iterator[Saved]:
+        start = b""
+        while rows := self._table.scan(POSITION, start=start):
+            for key, value in rows:
+                yield POSITION + key, pointer_of(value) or 0
+            start = rows[-1][0] + b"\0"
+
+
+def _superseded(saved: Iterator[Saved], earlier: Transaction) -> list[bytes]:
+    """All but the newest that the earlier look saw, and all that were taken back."""
+    gone: list[bytes] = []
+    newest: bytes | None = None
+    for key, pointer in saved:
+        if pointer < 0:
+            if -pointer < earlier.transaction_id:
+                gone.append(key)
+        elif earlier.is_visible(pointer):
+            if newest is not None:
+                gone.append(newest)
+            newest = key
+    return gone

@@ -1,0 +1,216 @@
+"""Removes what has expired, and what a transaction left that nobody will see."""
+
+import logging
+from collections.abc import Callable
+
+import attrs
+
+from coordinator.gate import Gate
+from coordinator.interfaces import Coordinator
+from coordinator.transaction import Transaction
+from txaware.clock import ClockMs
+from txaware.config import Settings
+from txaware.interfaces import OrderedTable, Row
+from txaware.rowkeys import MARK, MESSAGE, PAYLOAD, row_key
+from txaware.service.deleting import Deleting
+from txaware.service.marking import Marking
+from txaware.service.payload_retention import PayloadRetention
+from txaware.service.position_retention import PositionRetention
+from txaware.service.references import References
+from txaware.service.scan_cache import ScanCache
+from txaware.tables.columns import pointer_of
+from txaware.tables.topic_table import TopicTable
+from txaware.topics import Topic
+
+log = logging.getLogger(__name__)
+
+# The topic that is done now, how many are done, and how many there are.
+OnProgress = Callable[[str, int, int], object]
+
+
+@attrs.frozen
+class CleanUp:
+    """What one clean-up removed: rows, by reason.
+
+    Every invalid transaction below `least_needed` may be forgotten by its coordinator;
+    None where the coordinator was not asked, as nothing had to be judged.
+    """
+
+    topics: int = 0
+    expired_messages: int = 0
+    expired_payloads: int = 0
+    old_generation_rows: int = 0
+    marked_rows: int = 0
+    positions: int = 0
+    least_needed: int | None = None
+
+
+@attrs.frozen
+class Pruned:
+    """How many invalid transactions the coordinator has forgotten."""
+
+    pruned: int
+    least_needed: int | None
+
+
+class Retention:
+    """One at a time; beside everything else that goes on."""
+
+    def __init__(
+        self,
+        table: OrderedTable,
+        coordinator: Coordinator,
+        gate: Gate | None,
+        references: References,
+        cache: ScanCache,
+        settings: Settings,
+        clock_ms: ClockMs,
+    ) -> None:
+        self._table = table
+        self._topics = TopicTable(table)
+        self._coordinator = coordinator
+        self._gate = gate
+        self._cache = cache
+        self._clock_ms = clock_ms
+        self._marking = Marking(table, cache, gate)
+        self._payloads = PayloadRetention(table, references, gate, settings)
+        self._positions = PositionRetention(table)
+
+    def clean_up(self, on_progress: OnProgress | None = None) -> CleanUp:
+        """Goes through all topics once."""
+        topics = list(self._topics.all())
+        deleting = Deleting(self._table)
+        snapshot = self._snapshot(topics)
+        pointers = set() if snapshot is None else self._marking.due(snapshot)
+        done = CleanUp()
+        for number, topic in enumerate(topics, 1):
+            done = self._clean_topic(topic, snapshot, pointers, deleting, done)
+            if on_progress is not None:
+                on_progress(str(topic.topic), number, len(topics))
+        if snapshot is not None:
+            done = self._finish(snapshot, pointers, deleting, done)
+        deleting.compact()
+        log.info("cleaned up", extra=attrs.asdict(done))
+        return done
+
+    def prune(self, *, exclusive: bool) -> Pruned:
+        """Has the coordinator forget invalid transactions that are wholly marked.
+
+        One that others may share is asked only when it is known to be `exclusive`.
+        """
+        least_needed = self.clean_up().least_needed
+        snapshot = self._coordinator.snapshot()
+        if self._gate is None and not exclusive:
+            return Pruned(0, least_needed)
+        before = self._coordinator.invalid_size()
+        marked = self._marking.marked(snapshot)
+        if marked:
+            self._coordinator.truncate_invalid_tx(marked)
+        return Pruned(max(0, before - self._coordinator.invalid_size()), least_needed)
+
+    def _snapshot(self, topics: list[Topic]) -> Transaction | None:
+        """None while there is nothing to judge: it uses up a pointer."""
+        if self._positions.has_positions() or any(
+            self._payloads.has_payloads(topic) for topic in topics
+        ):
+            return self._coordinator.snapshot()
+        return (
+            self._coordinator.snapshot() if self._coordinator.invalid_size() else None
+        )
+
+    def _clean_topic(
+        self,
+        topic: Topic,
+        snapshot: Transaction | None,
+        pointers: set[int],
+        deleting: Deleting,
+        done: CleanUp,
+    ) -> CleanUp:
+        old = self._old_generations(topic, deleting)
+        done = attrs.evolve(
+            done,
+            topics=done.topics + 1,
+            old_generation_rows=done.old_generation_rows + old,
+        )
+        if topic.generation < 0:
+            return done
+        now_ms = self._clock_ms()
+        marked = self._marking.mark_topic(topic, pointers) if pointers else 0
+        payloads = 0
+        if snapshot is not None and self._payloads.has_payloads(topic):
+            payloads = self._payloads.clean_up(topic, snapshot, now_ms, deleting)
+        return attrs.evolve(
+            done,
+            marked_rows=done.marked_rows + marked,
+            expired_payloads=done.expired_payloads + payloads,
+            expired_messages=done.expired_messages
+            + self._expired(topic, now_ms, snapshot, deleting),
+        )
+
+    def _finish(
+        self,
+        snapshot: Transaction,
+        pointers: set[int],
+        deleting: Deleting,
+        done: CleanUp,
+    ) -> CleanUp:
+        marked = self._marking.mark_positions(pointers) if pointers else 0
+        self._marking.done(pointers)
+        return attrs.evolve(
+            done,
+            marked_rows=done.marked_rows + marked,
+            positions=self._positions.clean_up(snapshot, deleting),
+            least_needed=self._marking.least_needed(snapshot),
+        )
+
+    def _expired(
+        self,
+        topic: Topic,
+        now_ms: int,
+        snapshot: Transaction | None,
+        deleting: Deleting,
+    ) -> int:
+        """Messages older than the time to live."""
+        unseen = _Unseen(topic, snapshot)
+        count = deleting.delete_range(
+            MESSAGE + topic.prefix,
+            stop=row_key(max(0, now_ms - topic.ttl_ms)),
+            look=unseen.look,
+        )
+        if count:
+            self._cache.drop(topic.prefix)
+        return count
+
+    def _old_generations(self, topic: Topic, deleting: Deleting) -> int:
+        """Rows of all generations that were deleted."""
+        generation = topic.generation
+        first_kept = generation if generation > 0 else 1 - generation
+        stop = first_kept.to_bytes(4, "big")
+        return sum(
+            deleting.delete_range(table + topic.topic.key, stop=stop)
+            for table in (MESSAGE, PAYLOAD, MARK)
+        )
+
+
+class _Unseen:
+    """Says so, once a topic, when what expires was kept from readers until now."""
+
+    def __init__(self, topic: Topic, snapshot: Transaction | None) -> None:
+        self._topic = topic
+        self._snapshot = snapshot
+        self._said = False
+
+    def look(self, rows: list[Row]) -> None:
+        if self._snapshot is None or self._said:
+            return
+        for _, value in rows:
+            pointer = pointer_of(value)
+            if pointer is not None and self._snapshot.is_in_progress(pointer):
+                self._said = True
+                log.warning(
+                    "messages of topic %s expire unseen: transaction %d has kept its "
+                    "readers waiting for the whole time to live",
+                    self._topic.topic,
+                    pointer,
+                )
+                return

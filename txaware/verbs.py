@@ -1,0 +1,147 @@
+"""The verbs of the messaging service, passed on to whoever performs them."""
+
+from collections.abc import Iterable, Mapping
+
+from coordinator.transaction import Transaction
+from txaware.interfaces import COMMITTED, UNCOMMITTED, MessagingService
+from txaware.messages import Bounds, MessageId, Page, PublishResponse, Receipt
+from txaware.requests import Payload, Pointer, Start
+from txaware.topics import Topic
+
+
+class Verbs:
+    """A `MessagingService` by way of another one."""
+
+    def __init__(self, service: MessagingService) -> None:
+        self._service = service
+
+    def create_topic(
+        self,
+        topic: str,
+        *,
+        ttl_s: int | str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> Topic:
+        """Creates a topic, or the next generation of one that was deleted."""
+        return self._service.create_topic(topic, ttl_s=ttl_s, properties=properties)
+
+    def update_topic(
+        self,
+        topic: str,
+        *,
+        ttl_s: int | str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> Topic:
+        """Replaces all properties; a ttl that is not named falls to the default."""
+        return self._service.update_topic(topic, ttl_s=ttl_s, properties=properties)
+
+    def topic(self, topic: str) -> Topic:
+        """The topic as it stands."""
+        return self._service.topic(topic)
+
+    def topics(self, namespace: str = "default") -> list[str]:
+        """The names of a namespace's topics, in the order of their keys."""
+        return self._service.topics(namespace)
+
+    def delete_topic(self, topic: str) -> None:
+        """Deletes a topic; its messages are gone at once."""
+        self._service.delete_topic(topic)
+
+    def publish(
+        self,
+        topic: str,
+        messages: Iterable[Payload],
+        *,
+        transaction: Pointer | None = None,
+        receipts: Iterable[Receipt] | None = None,
+    ) -> PublishResponse | None:
+        """Publishes in one piece; in a transaction answers what `rollback` takes.
+
+        The call itself joins no transaction; a `publisher` does.
+        """
+        return self._service.publish(
+            topic, messages, transaction=transaction, receipts=receipts
+        )
+
+    def store(
+        self,
+        topic: str,
+        messages: Iterable[Payload],
+        *,
+        transaction: Pointer,
+        attempt: bytes | None = None,
+    ) -> Receipt:
+        """Stores payloads ahead of the commit; a reference publishes them later."""
+        return self._service.store(
+            topic, messages, transaction=transaction, attempt=attempt
+        )
+
+    def rollback(self, topic: str, response: PublishResponse) -> None:
+        """Hides what a publish wrote from all who poll in a transaction."""
+        self._service.rollback(topic, response)
+
+    def poll(
+        self,
+        topic: str,
+        *,
+        start: Start = None,
+        inclusive: bool = True,
+        limit: int = 100,
+        transaction: Transaction | None = None,
+        isolation: str = UNCOMMITTED,
+        wait_s: float = 0,
+    ) -> Page:
+        """Messages from `start` on: an id, a time in ms, or None for the beginning.
+
+        With a transaction it stops at the first row that its snapshot cannot decide;
+        `isolation="committed"` does the same with a fresh snapshot. `wait_s` waits for
+        the first message, without a transaction only.
+        """
+        return self._service.poll(
+            topic,
+            start=start,
+            inclusive=inclusive,
+            limit=limit,
+            transaction=transaction,
+            isolation=isolation,
+            wait_s=wait_s,
+        )
+
+    def position(
+        self, group: str, topic: str, *, transaction: Transaction | None = None
+    ) -> MessageId | None:
+        """How far a group has come, as the transaction or a fresh snapshot sees it."""
+        return self._service.position(group, topic, transaction=transaction)
+
+    def save_position(
+        self,
+        group: str,
+        topic: str,
+        position: MessageId | None,
+        *,
+        transaction: Pointer,
+    ) -> None:
+        """Moves a group with the commit; None takes back what this one had saved."""
+        self._service.save_position(group, topic, position, transaction=transaction)
+
+    def bounds(self, topic: str) -> Bounds:
+        """The first and the last id, committed or not, and where the next goes."""
+        return self._service.bounds(topic)
+
+    def wait(
+        self,
+        topic: str,
+        *,
+        start: Start = None,
+        inclusive: bool = True,
+        isolation: str = COMMITTED,
+        timeout_s: float,
+    ) -> bool:
+        """Waits until something is there to poll; False after the time-out."""
+        return self._service.wait(
+            topic,
+            start=start,
+            inclusive=inclusive,
+            isolation=isolation,
+            timeout_s=timeout_s,
+        )
