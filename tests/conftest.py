@@ -1,3 +1,3 @@
 """Fixtures for all tests."""
 
-pytest_plugins = ["tests.coordinators", "tests.tephra_fixtures"]
+pytest_plugins = ["tests.coordinators", "tests.messagings", "tests.tephra_fixtures"]

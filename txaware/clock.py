@@ -52,6 +52,11 @@ class StoreClock:
         return now_ms + AHEAD_MS
 
     @property
+    def next_ms(self) -> int:
+        """Above every time that was given out."""
+        return self._latest_ms + 1
+
+    @property
     def is_saved(self) -> bool:
         """Whether no time given out so far can come again after a crash."""
         return self._latest_ms < self.saved_ms

@@ -6,7 +6,7 @@ import attrs
 
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest, RequestTooLarge
-from txaware.messages import MessageId, Outgoing
+from txaware.messages import ID_BYTES, MessageId, Outgoing
 
 Payload = bytes | Outgoing
 Pointer = Transaction | int
@@ -98,10 +98,11 @@ def checked_attempt(attempt: object) -> bytes:
 
 def checked_start(start: object) -> Start:
     """A message id, a time in ms, or None."""
-    if start is None or isinstance(start, MessageId):
-        return start
+    if start is None:
+        return None
     if isinstance(start, bytes):
-        return MessageId.from_bytes(start)
+        exact = isinstance(start, MessageId) and len(start) == ID_BYTES
+        return start if exact else MessageId.from_bytes(start)
     if isinstance(start, bool) or not isinstance(start, int):
         raise BadRequest(
             f"start is a MessageId, a time in ms or None, not {start!r}; "

@@ -15,7 +15,7 @@ MAX_TTL_S = 2**31 - 1
 _TOPIC = re.compile(r"[A-Za-z0-9_-]+")
 _NAMESPACE = re.compile(r"[A-Za-z0-9_]+")
 _GROUP = re.compile(r"[A-Za-z0-9_.-]+")
-_WHOLE = re.compile(r"[0-9]+")
+_WHOLE = re.compile(r"[0-9]{1,18}")
 
 
 @attrs.frozen

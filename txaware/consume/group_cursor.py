@@ -40,7 +40,7 @@ class GroupCursor:
         self._group = group
         self._coordinator = coordinator
         self._clock_s = clock_s
-        self._tried: tuple[Attempt, MessageId | None] | None = None
+        self._tried: Attempt | None = None
 
     def within(self, context: TransactionContext) -> Place:
         """Where the group stands in a transaction: one place for all its consumers."""
@@ -71,7 +71,7 @@ class GroupCursor:
         try:
             with context:
                 if ahead is not None:
-                    self._tried = Attempt.begin(context, self._clock_s), ahead.position
+                    self._tried = Attempt.begin(context, self._clock_s)
                     self._require_unmoved(ahead, participant)
                     participant.position = ahead.position
         except TransactionConflict:
@@ -100,9 +100,7 @@ class GroupCursor:
         """Finds out about a commit that was interrupted, or whose answer was lost."""
         if self._tried is None:
             return
-        attempt, position = self._tried
-        if attempt.committed() and self.ahead is not None:
-            self.ahead.saved = position
-            if self.ahead.position == position:
-                self.ahead = None
+        # Nothing was polled since: that comes here first.
+        if self._tried.committed():
+            self.ahead = None
         self._tried = None

@@ -187,7 +187,7 @@ class _PageInMaking:
         if verdict != SKIP and not (
             expiry is not None and decode_expiry(expiry) <= self._query.now_ms
         ):
-            self._append(message)
+            return self._append(message)
         self.next = message.id
         return True
 
@@ -211,12 +211,18 @@ class _PageInMaking:
             now_ms=self._query.now_ms,
             piece=min(self.room + 1, READ_ROWS),
         ):
-            if not self.has_room:
+            if not self._append(message):
                 return False
-            self._append(message)
-            self.next = message.id
         return True
 
-    def _append(self, message: Message) -> None:
+    def _append(self, message: Message) -> bool:
+        """Adds a message; False where the page has no room for it."""
+        size_bytes = self._bytes + len(message.payload)
+        if not self.has_room or (
+            self.messages and size_bytes > self._query.limit_bytes
+        ):
+            return False
         self.messages.append(message)
-        self._bytes += len(message.payload)
+        self._bytes = size_bytes
+        self.next = message.id
+        return True

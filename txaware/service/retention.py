@@ -111,7 +111,9 @@ class Retention:
     def _snapshot(self, topics: list[Topic]) -> Transaction | None:
         """None while there is nothing to judge: it uses up a pointer."""
         if self._positions.has_positions() or any(
-            self._payloads.has_payloads(topic) for topic in topics
+            self._payloads.has_payloads(topic)
+            for topic in topics
+            if topic.generation > 0
         ):
             return self._coordinator.snapshot()
         return (

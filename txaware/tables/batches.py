@@ -1,6 +1,6 @@
 """Writes batches to LevelDB: rows, the coordinator's records and the time, in one."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from coordinator.errors import JournalCorrupted, NotWritten, Unavailable
@@ -64,8 +64,7 @@ class Batches:
         number, due_ms = self._number + 1, self.clock.due() if self.clock else None
         batch = self._database.batch()
         for held in taken.values():
-            for key, value in held:
-                batch.put(key, value)
+            _fill(batch, held)
         _fill(batch, rows)
         if records:
             data = encode_records(records)
@@ -125,8 +124,21 @@ class Batches:
         return self._problem or "OK"
 
     def close(self) -> None:
-        """Gives the database back."""
-        self._database.close()
+        """Writes what no batch carried, and the exact time; gives the database back."""
+        try:
+            if self.clock is not None and not self.broken:
+                self._write_last(self.clock.next_ms)
+        finally:
+            self._database.close()
+
+    def _write_last(self, next_ms: int) -> None:
+        taken, number = self._held.take(()), self._number + 1
+        batch = self._database.batch()
+        for rows in taken.values():
+            _fill(batch, rows)
+        batch.put(TIME, next_ms.to_bytes(8, "big"))
+        batch.put(BATCH, number.to_bytes(8, "big"))
+        self._write(batch, number, taken)
 
     def _read(self) -> None:
         """Reads the journal, from which the coordinator then recovers."""
@@ -199,7 +211,7 @@ def _committed(records: list[Record], held: HeldRows) -> list[int]:
     return committed
 
 
-def _fill(batch: Any, rows: list[Write]) -> None:
+def _fill(batch: Any, rows: Sequence[Write]) -> None:
     put = batch.put
     for key, value in rows:
         if value is None:

@@ -1,0 +1,112 @@
+"""One fixture over every implementation of the messaging service, and its clock."""
+
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import txaware
+from coordinator.transaction import Transaction
+from tests.doubles import Clock
+from txaware.config import Settings
+from txaware.messages import Message, PublishResponse
+from txaware.messaging import Messaging
+
+KINDS = ["memory", "leveldb"]
+DAY_S = 86_400
+
+
+class Site:
+    """A messaging service, its clock, and how it is opened again.
+
+    Nothing is removed in the background: tests that want that say so.
+    """
+
+    def __init__(self, kind: str, directory: Path, **settings: Any) -> None:
+        self.kind = kind
+        self.clock = Clock()
+        self._directory = directory
+        self._lives = 0
+        self._settings = settings
+        self.messaging = self._connect()
+
+    @property
+    def directory(self) -> Path:
+        """Where the present life keeps its data."""
+        return self._directory / f"life-{self._lives}"
+
+    def open(self, **settings: Any) -> Messaging:
+        """Closes it, and opens it again with these settings; memory begins anew."""
+        self.messaging.close()
+        self._settings |= settings
+        self.messaging = self._connect()
+        return self.messaging
+
+    def crash(self) -> Messaging:
+        """Opens what is on disk now, as after the process was killed."""
+        killed, found = self.messaging, self.directory
+        self._lives += 1
+        shutil.copytree(found, self.directory, ignore=shutil.ignore_patterns("LOCK"))
+        killed.close()
+        self.messaging = self._connect()
+        return self.messaging
+
+    def _connect(self) -> Messaging:
+        url = "memory:" if self.kind == "memory" else f"leveldb:{self.directory}"
+        settings = Settings(**{"janitor_interval_s": 0, **self._settings})
+        return txaware.connect(url, settings=settings, clock_ms=self.clock)
+
+
+@pytest.fixture(params=KINDS)
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    """Every implementation in turn."""
+    opened = Site(request.param, tmp_path)
+    yield opened
+    opened.messaging.close()
+
+
+@pytest.fixture
+def durable(tmp_path: Path) -> Iterator[Site]:
+    """An implementation that outlives its process."""
+    opened = Site("leveldb", tmp_path)
+    yield opened
+    opened.messaging.close()
+
+
+@pytest.fixture
+def messaging(site: Site) -> Messaging:
+    """Every implementation in turn, with an empty topic `t`."""
+    site.messaging.create_topic("t")
+    return site.messaging
+
+
+def seen_by(
+    own: int, *, read: int, invalids: Iterable[int] = (), open: Iterable[int] = ()
+) -> Transaction:
+    """A snapshot made by hand, as of another coordinator with small pointers."""
+    return Transaction(own, read, invalids=invalids, in_progress=open)
+
+
+def payloads(page: Iterable[Message]) -> list[bytes]:
+    """What a poll delivered."""
+    return [message.payload for message in page]
+
+
+def commit(messaging: Messaging, tx: Transaction) -> None:
+    """Commits a transaction that was begun by hand."""
+    messaging.coordinator.can_commit(tx, [])
+    messaging.coordinator.commit(tx)
+
+
+def publish(
+    messaging: Messaging,
+    *messages: bytes,
+    transaction: Transaction | int,
+    topic: str = "t",
+) -> PublishResponse:
+    """Publishes in a transaction; none of the messages is a reference."""
+    response = messaging.publish(topic, list(messages), transaction=transaction)
+    assert response is not None
+    return response

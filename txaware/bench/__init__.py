@@ -1,0 +1,1 @@
+"""Figures of this package, each measured beside its limit: `txaware bench`."""

@@ -1,0 +1,21 @@
+"""All figures of the embedded mode, in the order of their letters."""
+
+from collections.abc import Collection, Iterator
+
+from txaware.bench.commits import COMMITS, RECEIVE
+from txaware.bench.large import LARGE
+from txaware.bench.measure import Figure
+from txaware.bench.memory import MEMORY
+from txaware.bench.reading import READING
+from txaware.bench.trial import Measured, Trial
+
+FIGURES: list[Measured] = [*COMMITS, *READING, *RECEIVE, *LARGE, *MEMORY]
+LETTERS = "".join(figure.letter for figure in FIGURES)
+
+
+def figures(trial: Trial, letters: Collection[str] = LETTERS) -> Iterator[Figure]:
+    """Measures one figure after the other."""
+    for measured in FIGURES:
+        if measured.letter in letters:
+            trial.tell(f"measuring {measured.letter}")
+            yield from measured.run(trial)

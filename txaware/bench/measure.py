@@ -1,0 +1,170 @@
+"""Figures beside their limits: measured in turns in one run, compared by medians."""
+
+import json
+import os
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import attrs
+
+Measure = Callable[[], float]
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Figure:
+    """A measured figure and the limit it is compared with, one value for each round.
+
+    The bound is on their ratio: `at_least`, or `at_most`, or none of the two.
+    """
+
+    name: str
+    unit: str
+    values: list[float]
+    limits: list[float]
+    limit_name: str
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @property
+    def ratio(self) -> float:
+        """The median over the rounds; a figure and its limit share each round."""
+        return statistics.median(self._ratios())
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the ratio is within the bound."""
+        if self.at_least is not None and self.ratio < self.at_least:
+            return False
+        return self.at_most is None or self.ratio <= self.at_most
+
+    def line(self) -> str:
+        """The figure for people."""
+        ratios, bound = self._ratios(), self._bound()
+        value, limit = statistics.median(self.values), statistics.median(self.limits)
+        return (
+            f"{self.name}: {value:,.6g} {self.unit}, {self.limit_name} {limit:,.6g}, "
+            f"ratio {self.ratio:.2f} ({min(ratios):.2f} to {max(ratios):.2f}){bound}"
+        )
+
+    def record(self) -> str:
+        """The figure as a JSON object."""
+        ratios = self._ratios()
+        return json.dumps(
+            {
+                "figure": self.name,
+                "unit": self.unit,
+                "value": statistics.median(self.values),
+                "limit": statistics.median(self.limits),
+                "limit_name": self.limit_name,
+                "ratio": self.ratio,
+                "ratio_min": min(ratios),
+                "ratio_max": max(ratios),
+                "at_least": self.at_least,
+                "at_most": self.at_most,
+                "kept": self.is_kept,
+            }
+        )
+
+    def _bound(self) -> str:
+        if self.at_least is not None:
+            return f", at least {self.at_least:g}{'' if self.is_kept else ': MISSED'}"
+        if self.at_most is not None:
+            return f", at most {self.at_most:g}{'' if self.is_kept else ': MISSED'}"
+        return ""
+
+    def _ratios(self) -> list[float]:
+        return [
+            value / limit for value, limit in zip(self.values, self.limits, strict=True)
+        ]
+
+
+def in_turns(rounds: int, **measures: Measure) -> dict[str, list[float]]:
+    """Runs all measures once a round, so that a noisy moment meets all of them."""
+    values: dict[str, list[float]] = {name: [] for name in measures}
+    for _ in range(rounds):
+        for name, measure in measures.items():
+            values[name].append(measure())
+    return values
+
+
+def per_second(work: Callable[[], object], *, for_s: float = 0.7) -> float:
+    """How often `work` is done in a second."""
+    count, began_s = 0, time.perf_counter()
+    until_s = began_s + for_s
+    while time.perf_counter() < until_s:
+        work()
+        count += 1
+    return count / (time.perf_counter() - began_s)
+
+
+def per_second_of_threads(
+    threads: int,
+    make_work: Callable[[int], Callable[[], object]],
+    *,
+    for_s: float = 0.7,
+) -> float:
+    """How often all threads together do their work in a second."""
+    rates: list[float] = []
+    ready = threading.Barrier(threads)
+
+    def run(number: int) -> None:
+        work = make_work(number)
+        ready.wait()
+        rates.append(per_second(work, for_s=for_s))
+
+    running = [threading.Thread(target=run, args=(n,)) for n in range(threads)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    if len(rates) < threads:
+        raise RuntimeError(f"{threads - len(rates)} of {threads} threads failed")
+    return sum(rates)
+
+
+def off_the_main_thread(work: Callable[[], T]) -> T:
+    """What `work` answers in a thread of its own, as most programs run.
+
+    The main thread is served a little slower, since an interrupt may come to it.
+    """
+    answers: list[T] = []
+    thread = threading.Thread(target=lambda: answers.append(work()))
+    thread.start()
+    thread.join()
+    if not answers:
+        raise RuntimeError("what was measured failed")
+    return answers[0]
+
+
+def fdatasyncs_per_second(directory: Path, *, for_s: float = 0.7) -> float:
+    """What the disk allows: appends of 128 bytes, each of them synced."""
+    fd = os.open(directory / "limit", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def append() -> None:
+        os.write(fd, b"x" * 128)
+        os.fdatasync(fd)
+
+    try:
+        return per_second(append, for_s=for_s)
+    finally:
+        os.close(fd)
+
+
+def fdatasync_p50_s(directory: Path, *, count: int) -> float:
+    """How long an append of 128 bytes takes that is synced: half take less."""
+    fd = os.open(directory / "limit", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        times_s = []
+        for _ in range(count):
+            began_s = time.perf_counter()
+            os.write(fd, b"x" * 128)
+            os.fdatasync(fd)
+            times_s.append(time.perf_counter() - began_s)
+        return statistics.median(times_s)
+    finally:
+        os.close(fd)

@@ -1,0 +1,123 @@
+"""The bank of `txaware demo`: balances in a file, which take part in transactions."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+from coordinator import Transaction
+
+TRANSFERS = "transfers"
+
+
+class Accounts:
+    """A file of balances: each line is a version, with the pointer that wrote it.
+
+    A version counts for whoever may see its pointer, so that a crash needs no undo.
+    """
+
+    transaction_aware_name = "accounts"
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._new: dict[str, int] = {}
+        path.touch()
+
+    def start_tx(self, tx: Transaction) -> None:
+        """From here on `balance` sees the snapshot of `tx`."""
+        self._tx, self._new = tx, {}
+
+    def update_tx(self, tx: Transaction) -> None:
+        """It goes on with a new pointer."""
+        self._tx = tx
+
+    def get_tx_changes(self) -> list[bytes]:
+        """Two transactions that change one account conflict."""
+        return [name.encode() for name in self._new]
+
+    def commit_tx(self) -> bool:
+        """Writes the new versions; they are on disk when it returns."""
+        with self._path.open("a") as file:
+            for name, balance in self._new.items():
+                print(json.dumps([self._tx.write_pointer, name, balance]), file=file)
+            file.flush()
+            os.fsync(file.fileno())
+        return True
+
+    def post_tx_commit(self) -> None:
+        """Nothing is left to do."""
+
+    def rollback_tx(self) -> bool:
+        """Takes the versions of this transaction out of the file again."""
+        mine = self._tx.pointers
+        kept = [json.dumps(row) for row in self.rows() if row[0] not in mine]
+        new = self._path.with_suffix(".new")
+        new.write_text("".join(f"{line}\n" for line in kept))
+        new.replace(self._path)
+        return True
+
+    def move(self, amount: int, source: str, target: str) -> None:
+        """Moves money, or raises where there is not enough."""
+        if self.balance(source) < amount:
+            raise ValueError(f"{source} has no {amount}")
+        self._new[source] = self.balance(source) - amount
+        self._new[target] = self.balance(target) + amount
+
+    def open_account(self, name: str, balance: int) -> None:
+        """An account that begins with something."""
+        self._new[name] = balance
+
+    def balance(self, name: str) -> int:
+        """What this transaction wrote, or else the last version that it may see."""
+        if name in self._new:
+            return self._new[name]
+        seen = [
+            (pointer, balance)
+            for pointer, owner, balance in self.rows()
+            if owner == name and self._tx.is_visible(pointer)
+        ]
+        return max(seen, default=(0, 0))[1]
+
+    def rows(self) -> list[tuple[int, str, int]]:
+        """Everything in the file, whoever may see it."""
+        return [tuple(json.loads(line)) for line in self._path.read_text().splitlines()]
+
+
+class Last:
+    """A participant that comes after the messages, when nothing but the commit is left.
+
+    It does something terrible there.
+    """
+
+    flushes_last = True
+    transaction_aware_name = "the last one"
+
+    def start_tx(self, tx: Transaction) -> None:
+        """Nothing to prepare."""
+
+    def update_tx(self, tx: Transaction) -> None:
+        """Nothing changes."""
+
+    def get_tx_changes(self) -> list[bytes]:
+        """It changes nothing."""
+        return []
+
+    def commit_tx(self) -> bool:
+        """False refuses the whole transaction."""
+        return False
+
+    def post_tx_commit(self) -> None:
+        """Never called."""
+
+    def rollback_tx(self) -> bool:
+        """It wrote nothing."""
+        return True
+
+
+class Killer(Last):
+    """Kills this process, as a power cut would."""
+
+    def commit_tx(self) -> bool:
+        """Does not return."""
+        os.kill(os.getpid(), signal.SIGKILL)
+        return False

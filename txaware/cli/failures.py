@@ -1,0 +1,96 @@
+"""How a verb ends: exit codes, and one sentence on standard error."""
+
+import logging
+import os
+import signal
+import sys
+from typing import Any
+
+import click
+
+from txaware.errors import (
+    BadRequest,
+    TopicNotFound,
+    TransactionOutcomeUnknown,
+    TxAwareError,
+    Unavailable,
+)
+
+log = logging.getLogger(__name__)
+
+REFUSED, WRONG_CALL, NOT_NOW, UNKNOWN, BUG = 1, 2, 3, 4, 70
+INTERRUPTED = 128 + signal.SIGINT
+BROKEN_PIPE = 128 + signal.SIGPIPE
+EXIT_CODES = """\b
+Exit codes:
+  0    done
+  1    refused, or not as it should be: nothing more was done
+  2    the command line, a setting or a value is wrong: correct it
+  3    not now (the data is in use, the disk is full): try again later
+  4    nobody knows whether it was committed: look before you repeat it
+  130  interrupted by Ctrl-C
+"""
+
+
+class Failure(click.ClickException):
+    """Ends a verb with a message and an exit code."""
+
+    def __init__(self, message: str, exit_code: int = REFUSED) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class Verbs(click.Group):
+    """A group whose verbs end with a sentence and an exit code, never a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs a verb."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except (click.ClickException, click.exceptions.Exit):
+            raise
+        except (KeyboardInterrupt, click.Abort):
+            ctx.exit(INTERRUPTED)
+        except BrokenPipeError:
+            _silence_stdout()
+            ctx.exit(BROKEN_PIPE)
+        except Exception as error:
+            raise failure_of(error) from error
+        return result
+
+
+def failure_of(error: Exception) -> Failure:
+    """What an error means for whoever typed the command."""
+    if isinstance(error, TxAwareError):
+        return Failure(_sentence(error), _exit_code(error))
+    if isinstance(error, OSError) and error.strerror:
+        place = f"{error.filename}: " if error.filename else ""
+        return Failure(f"{place}{error.strerror}")
+    log.debug("not foreseen", exc_info=error)
+    return Failure(
+        f"a bug of txaware: {error!r}; --log-level debug shows where", exit_code=BUG
+    )
+
+
+def _exit_code(error: TxAwareError) -> int:
+    if isinstance(error, Unavailable):
+        return NOT_NOW
+    if isinstance(error, TransactionOutcomeUnknown):
+        return UNKNOWN
+    return WRONG_CALL if isinstance(error, BadRequest) else REFUSED
+
+
+def _sentence(error: TxAwareError) -> str:
+    text = str(error) or (type(error).__doc__ or "").strip()
+    if isinstance(error, TopicNotFound):
+        text += "; txaware topic list shows those that do"
+    return "; ".join([text, *getattr(error, "__notes__", [])])
+
+
+def _silence_stdout() -> None:
+    """The interpreter flushes at its end, and would complain once more."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):  # not a file: somebody tests us
+        return

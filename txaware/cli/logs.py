@@ -1,0 +1,54 @@
+"""What the library logs, on standard error: one line an event, key=value."""
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+LEVELS = ("debug", "info", "warning", "error")
+LOGGERS = ("txaware", "coordinator")
+_BARE = re.compile(r"[^\s\"=\\]+")
+
+
+class KeyValue(logging.Formatter):
+    """`time=... level=warning logger=txaware.x message="..." error="..."`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC)
+        pairs = {
+            "time": time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info and record.exc_info[1] is not None:
+            pairs["error"] = repr(record.exc_info[1])
+            if logging.getLogger(record.name).isEnabledFor(logging.DEBUG):
+                pairs["traceback"] = self.formatException(record.exc_info)
+        return " ".join(f"{key}={_quoted(value)}" for key, value in pairs.items())
+
+
+def _quoted(value: str) -> str:
+    if _BARE.fullmatch(value):
+        return value
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+@contextmanager
+def logged_to_stderr(level: str) -> Iterator[None]:
+    """Logs from `level` on, until the block ends."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(KeyValue())
+    loggers = [logging.getLogger(name) for name in LOGGERS]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(level.upper())
+    try:
+        yield
+    finally:
+        for logger, old in zip(loggers, before, strict=True):
+            logger.removeHandler(handler)
+            logger.setLevel(old)

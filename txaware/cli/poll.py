@@ -1,0 +1,163 @@
+"""`txaware poll`: prints messages, from a place or for a group, once or for ever."""
+
+import json
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import BinaryIO
+
+import attrs
+import click
+
+from txaware.cli.session import Session, pass_session
+from txaware.cli.show import message_json, note, payload_text, time_text
+from txaware.cli.stop import stopped_by_signal
+from txaware.cli.values import Place, Start
+from txaware.consume import Consumer
+from txaware.interfaces import COMMITTED, UNCOMMITTED
+from txaware.messages import BlockedBy, Message, Page
+
+PAGE_MESSAGES = 1000
+# How soon it notices a signal; messages wake it at once.
+WAIT_S = 0.25
+
+
+@click.command()
+@click.argument("topic")
+@click.option(
+    "--from",
+    "start",
+    type=Place(),
+    help="Where to begin: first (the default), last, next, an id, a time in ms or "
+    "ISO (UTC where it names no zone). With --group, where the group has no position.",
+)
+@click.option("--follow", "-f", is_flag=True, help="Go on until Ctrl-C or SIGTERM.")
+@click.option(
+    "--limit", "-n", type=click.IntRange(min=1), help="End after so many messages."
+)
+@click.option(
+    "--group",
+    help="Go on where this group stands, and move it: each page and its position "
+    "commit together, after the page was printed.",
+)
+@click.option(
+    "--isolation",
+    type=click.Choice([COMMITTED, UNCOMMITTED]),
+    default=COMMITTED,
+    show_default=True,
+    help="`uncommitted` shows every row: open, invalid, rolled back.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a message.")
+@click.option("--raw", is_flag=True, help="Payloads only, byte for byte, a line each.")
+@click.option("--null", is_flag=True, help="With --raw: a NUL byte after each.")
+@pass_session
+def poll(
+    session: Session,
+    topic: str,
+    start: Start | None,
+    follow: bool,
+    limit: int | None,
+    group: str | None,
+    isolation: str,
+    as_json: bool,
+    raw: bool,
+    null: bool,
+) -> None:
+    """Print the messages of a topic, oldest first.
+
+    By default their time and payload, in which what cannot be printed is escaped. It
+    stops before the first message of an open transaction, and says so. In JSON a
+    payload is a string where it is UTF-8, else {"base64": "..."}.
+
+    \b
+    Example:
+      txaware poll orders --from 2026-01-31T12:00:00Z --json
+      txaware poll orders --group billing --limit 100
+      txaware poll photos --raw --limit 1 --from last > photo.jpg
+      txaware poll orders --follow --from next
+    """
+    if group is not None and isolation != COMMITTED:
+        raise click.UsageError("a group reads what is committed; leave --isolation out")
+    if as_json and raw:
+        raise click.UsageError("either --json or --raw")
+    if null and not raw:
+        raise click.UsageError("--null needs --raw")
+    form = _json_line if as_json else _raw(null) if raw else _text_line
+    with session.open() as messaging, stopped_by_signal() as stop:
+        messaging.topic(topic)
+        consumer = messaging.consumer(
+            topic, group=group, start=start, isolation=isolation
+        )
+        printing = Printing(
+            consumer,
+            form,
+            click.get_binary_stream("stdout"),
+            messaging.transaction if group is not None else nullcontext,
+        )
+        printing.run(stop, limit=limit, follow=follow)
+    if not printing.printed and not follow and not (as_json or raw):
+        note("no messages")
+
+
+Form = Callable[[Message], bytes]
+
+
+@attrs.define
+class Printing:
+    """Polls and prints page by page; `block` opens what each page is polled in."""
+
+    _consumer: Consumer
+    _form: Form
+    _out: BinaryIO
+    _block: Callable[[], AbstractContextManager[object]]
+    printed: int = 0
+    _blocked_by: BlockedBy | None = None
+
+    def run(self, stop: threading.Event, *, limit: int | None, follow: bool) -> None:
+        """Until the end, the limit or a signal; beyond the end when it follows."""
+        while not stop.is_set():
+            left = PAGE_MESSAGES if limit is None else limit - self.printed
+            if not left:
+                return
+            if self._one_page(min(left, PAGE_MESSAGES)):
+                continue
+            self._tell_blocked()
+            if not follow:
+                return
+            self._consumer.wait(WAIT_S)
+
+    def _one_page(self, limit: int) -> bool:
+        """Whether anything was judged; it is printed before its position commits."""
+        with self._block():
+            before = self._consumer.position
+            page = self._consumer.poll(limit)
+            self._print(page)
+            return bool(page) or self._consumer.position != before
+
+    def _print(self, page: Page) -> None:
+        self._out.write(b"".join(map(self._form, page)))
+        self._out.flush()
+        self.printed += len(page)
+
+    def _tell_blocked(self) -> None:
+        blocked_by, told = self._consumer.blocked_by, self._blocked_by
+        self._blocked_by = blocked_by
+        if blocked_by is not None and blocked_by != told:
+            note(
+                f"stopped at a message of {time_text(blocked_by.since_ms)}, whose "
+                f"transaction {blocked_by.pointer} is still open"
+            )
+
+
+def _text_line(message: Message) -> bytes:
+    time = time_text(message.id.publish_time_ms)
+    return f"{time}  {payload_text(message.payload)}\n".encode()
+
+
+def _json_line(message: Message) -> bytes:
+    return json.dumps(message_json(message), ensure_ascii=False).encode() + b"\n"
+
+
+def _raw(null: bool) -> Form:
+    end = b"\0" if null else b"\n"
+    return lambda message: message.payload + end

@@ -1,0 +1,110 @@
+"""The group `txaware`: the options that come before a verb, and all verbs."""
+
+from importlib.metadata import version
+
+import click
+
+from txaware.cli.demo import demo
+from txaware.cli.failures import EXIT_CODES, Verbs
+from txaware.cli.janitor import janitor
+from txaware.cli.logs import LEVELS, logged_to_stderr
+from txaware.cli.poll import poll
+from txaware.cli.publish import publish
+from txaware.cli.session import DEFAULT_URL, Session, load_settings
+from txaware.cli.topic import topic
+from txaware.cli.transactions import transactions
+from txaware.cli.values import KeyValue
+from txaware.messaging import Messaging
+
+EPILOG = f"""\b
+Begin with:
+  txaware demo
+  txaware topic create orders
+  txaware publish orders 'ann paid 5' 'bob paid 7'
+  txaware poll orders
+
+\b
+Shell completion:
+  bash   eval "$(_TXAWARE_COMPLETE=bash_source txaware)"
+  zsh    eval "$(_TXAWARE_COMPLETE=zsh_source txaware)"
+  fish   _TXAWARE_COMPLETE=fish_source txaware | source
+
+{EXIT_CODES}"""
+
+
+@click.group(
+    cls=Verbs,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.option(
+    "--url",
+    envvar="TXAWARE_URL",
+    default=DEFAULT_URL,
+    show_default=True,
+    show_envvar=True,
+    help="Where the data is: leveldb:PATH, or memory: for data that ends with the "
+    "command.",
+)
+@click.option(
+    "--coordinator",
+    envvar="TXAWARE_COORDINATOR",
+    default="embedded",
+    show_default=True,
+    show_envvar=True,
+    metavar="ADDRESS",
+    help="Who decides what commits: embedded, tephra:DIR, tephra://HOST:PORT or "
+    "tephra+zk://HOSTS.",
+)
+@click.option(
+    "--settings",
+    "settings_file",
+    envvar="TXAWARE_SETTINGS",
+    show_envvar=True,
+    type=click.Path(dir_okay=False),
+    help="A TOML file with settings.",
+)
+@click.option(
+    "--set",
+    "pairs",
+    type=KeyValue(),
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="One setting, above the file and TXAWARE_... variables; may be repeated. A "
+    "name that does not exist is answered with all that do.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(LEVELS),
+    default="warning",
+    show_default=True,
+    help="What is logged, as key=value lines on standard error.",
+)
+@click.version_option(version("txaware"), prog_name="txaware")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    url: str,
+    coordinator: str,
+    settings_file: str | None,
+    pairs: tuple[tuple[str, str], ...],
+    log_level: str,
+) -> None:
+    """Messages that commit with your data, or not at all.
+
+    Every verb works on the data that --url names, and has a --help with examples. A
+    directory has one owner at a time.
+    """
+    ctx.with_resource(logged_to_stderr(log_level))
+    given = ctx.obj if isinstance(ctx.obj, Messaging) else None
+    settings = load_settings(settings_file, dict(pairs))
+    ctx.obj = Session(url, coordinator, settings, given)
+
+
+for verb in (demo, topic, publish, poll, transactions, janitor):
+    command.add_command(verb)
+
+
+def main() -> None:
+    """Runs the command line; always ends with `SystemExit`."""
+    command.main(prog_name="txaware")

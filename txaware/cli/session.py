@@ -1,0 +1,79 @@
+"""What the options before a verb say: which data, and how it is opened."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import click
+
+from txaware.config import NAMES, Settings
+from txaware.errors import BadRequest, TxAwareError
+from txaware.messaging import Messaging, connect
+
+DEFAULT_URL = "leveldb:./data"
+
+
+class NoData(TxAwareError):
+    """There is nothing at that place; only `topic create` makes something there."""
+
+
+@attrs.frozen
+class Session:
+    """Opens what `--url` names; or serves one that is `given`, and leaves it open."""
+
+    url: str = DEFAULT_URL
+    coordinator: str = "embedded"
+    settings: Settings = attrs.field(factory=Settings)
+    given: Messaging | None = None
+
+    @contextmanager
+    def open(self, *, create: bool = False, **settings: Any) -> Iterator[Messaging]:
+        """The messaging, for one verb; `settings` are those that the verb needs.
+
+        Whoever only looks does not leave an empty directory behind.
+        """
+        if self.given is not None:
+            yield self.given
+            return
+        if not create:
+            self._require_data()
+        with connect(
+            self.url,
+            coordinator=self.coordinator,
+            settings=attrs.evolve(self.settings, **settings),
+        ) as messaging:
+            yield messaging
+
+    def _require_data(self) -> None:
+        scheme, _, path = self.url.partition(":")
+        if scheme == "leveldb" and path and not (Path(path) / "LOCK").exists():
+            raise NoData(
+                f"there is no data at {self.url}; name its place with --url, or begin "
+                f"with: txaware topic create NAME"
+            )
+
+
+pass_session = click.make_pass_decorator(Session)
+
+
+def load_settings(path: str | None, pairs: dict[str, str]) -> Settings:
+    """From a file, the environment, and the `--set` pairs above all."""
+    unknown = pairs.keys() - NAMES
+    if unknown:
+        raise BadRequest(
+            f"no such setting: {', '.join(sorted(unknown))}; there are "
+            f"{', '.join(sorted(NAMES))}"
+        )
+    flags = {name: _value(name, text) for name, text in pairs.items()}
+    return Settings.load(path, **flags)
+
+
+def _value(name: str, text: str) -> str | float:
+    if isinstance(getattr(Settings(), name), str):
+        return text
+    try:
+        return int(text) if text.lstrip("-").isdecimal() else float(text)
+    except ValueError as error:
+        raise BadRequest(f"{name} is a number, not {text!r}") from error

@@ -1,0 +1,115 @@
+"""How things are printed: aligned columns, times in UTC, payloads as text, JSON."""
+
+import base64
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import click
+
+from txaware.messages import Message
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+NOTHING = "-"
+
+
+def time_text(time_ms: int | None) -> str:
+    """`2026-01-31T12:00:00.000Z`; what no calendar holds stays in ms."""
+    if time_ms is None:
+        return NOTHING
+    try:
+        time = _EPOCH + timedelta(milliseconds=time_ms)
+    except OverflowError:
+        return f"{time_ms} ms"
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def duration_text(seconds: float) -> str:
+    """Its two largest units: `7d`, `3h 12m`, `0.4s`."""
+    if seconds < 10:
+        return f"{round(max(seconds, 0.0), 1):g}s"
+    left, parts = int(seconds), []
+    for unit, size_s in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, left = divmod(left, size_s)
+        if count:
+            parts.append(f"{count}{unit}")
+    return " ".join(parts[:2])
+
+
+def size_text(size_bytes: float) -> str:
+    """`812 bytes`, `1.5 MiB`."""
+    if size_bytes < 1024:
+        return counted(int(size_bytes), "byte")
+    unit = "KiB"
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        size_bytes /= 1024
+        if size_bytes < 1024:
+            break
+    return f"{size_bytes:.1f} {unit}"
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 message`, `2,000 messages`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def payload_text(payload: bytes) -> str:
+    """For a terminal: what is not printable is escaped, so one line stays one."""
+    text = payload.decode("utf-8", "backslashreplace")
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _escaped(char) for char in text)
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")
+
+
+def payload_json(payload: bytes) -> str | dict[str, str]:
+    """A string where it is UTF-8, else `{"base64": "..."}`."""
+    try:
+        return payload.decode("utf-8")
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(payload).decode("ascii")}
+
+
+def message_json(message: Message) -> dict[str, object]:
+    """`id`, `time` and `payload`."""
+    return {
+        "id": str(message.id),
+        "time": time_text(message.id.publish_time_ms),
+        "payload": payload_json(message.payload),
+    }
+
+
+def echo_json(value: object) -> None:
+    """One JSON value on a line."""
+    click.echo(json.dumps(value))
+
+
+def echo_columns(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Rows below a header; a column of numbers is aligned on the right."""
+    texts = [list(header), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    right = [
+        bool(rows) and all(isinstance(row[at], int) for row in rows)
+        for at in range(len(header))
+    ]
+    for row in texts:
+        cells = [
+            text.rjust(width) if numbers else text.ljust(width)
+            for text, width, numbers in zip(row, widths, right, strict=True)
+        ]
+        click.echo("  ".join(cells).rstrip())
+
+
+def echo_fields(fields: Sequence[tuple[str, object]]) -> None:
+    """`name  value`, one below the other."""
+    width = max(len(name) for name, _ in fields)
+    for name, value in fields:
+        click.echo(f"{name.ljust(width)}  {value}".rstrip())
+
+
+def note(text: str) -> None:
+    """A remark, on standard error, so that it is never taken for output."""
+    click.echo(f"({text})", err=True)

@@ -1,0 +1,243 @@
+"""`txaware transactions`: who is open, who keeps readers waiting, and how to end it."""
+
+import click
+
+from txaware.cli.failures import Failure
+from txaware.cli.known import (
+    ENDED,
+    HEADER,
+    INVALID,
+    OPEN,
+    Known,
+    invalid_ones,
+    known,
+    open_ones,
+    waiting_topics,
+)
+from txaware.cli.session import Session, pass_session
+from txaware.cli.show import (
+    NOTHING,
+    counted,
+    duration_text,
+    echo_columns,
+    echo_fields,
+    echo_json,
+    note,
+    time_text,
+)
+from txaware.cli.values import Duration
+from txaware.topics import DEFAULT_NAMESPACE
+
+STATES = ("open", "invalid", "all")
+WHAT_IT_MEANS = {
+    OPEN: "readers stop before its first message",
+    INVALID: "nobody ever sees what it wrote",
+    ENDED: "committed, or rolled back with nothing left",
+    "never given out": "this coordinator never gave out that id",
+}
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object a line."
+)
+namespaces_option = click.option(
+    "--namespace",
+    "namespaces",
+    multiple=True,
+    default=(DEFAULT_NAMESPACE,),
+    show_default=True,
+    help="Whose topics to look through. May be repeated.",
+)
+
+
+@click.group()
+def transactions() -> None:
+    """List and describe transactions, find hanging ones, and end them.
+
+    \b
+    Example:
+      txaware transactions find-hanging --older-than 15m
+      txaware transactions abort 1763740800000000000
+    """
+
+
+@transactions.command("list")
+@click.option(
+    "--state", type=click.Choice(STATES), default="open", show_default=True
+)
+@json_option
+@pass_session
+def list_(session: Session, state: str, as_json: bool) -> None:
+    """List the transactions that are open, or invalid.
+
+    Those of a program that died are invalid when its data is opened again.
+
+    \b
+    Example:
+      txaware transactions list --state all
+    """
+    with session.open() as messaging:
+        found = open_ones(messaging) if state != "invalid" else []
+        invalid = invalid_ones(messaging)
+    if state != "open":
+        found += invalid
+    elif invalid and not as_json:
+        note(f"and {len(invalid):,} invalid; --state invalid lists them")
+    _echo(found, as_json=as_json)
+
+
+@transactions.command()
+@click.argument("transaction", type=click.IntRange(min=1))
+@namespaces_option
+@json_option
+@pass_session
+def describe(
+    session: Session, transaction: int, namespaces: tuple[str, ...], as_json: bool
+) -> None:
+    """Tell what is known of a transaction, and which topics wait for it.
+
+    \b
+    Example:
+      txaware transactions describe 1763740800000000000
+    """
+    with session.open() as messaging:
+        found = known(messaging, transaction)
+        topics = [
+            one.topic
+            for one in (
+                waiting_topics(messaging, namespaces) if found.state == OPEN else ()
+            )
+            if set(one.in_progress) & set(found.pointers)
+        ]
+    if as_json:
+        echo_json(found.as_json() | {"topics": topics})
+        return
+    echo_fields(
+        [
+            ("transaction", found.transaction_id),
+            ("state", f"{found.stage}: {WHAT_IT_MEANS[found.state]}"),
+            ("type", found.kind),
+            ("began", time_text(found.began_ms)),
+            ("age", duration_text(found.age_s)),
+            ("times out", time_text(found.expires_ms)),
+            ("pointers", ", ".join(map(str, found.pointers))),
+            ("changed keys", len(found.entry.changes) if found.entry else NOTHING),
+            ("keeps waiting", ", ".join(topics) or "no topic"),
+        ]
+    )
+
+
+@transactions.command("find-hanging")
+@click.option("--older-than", type=Duration(), default="15m", show_default=True)
+@namespaces_option
+@json_option
+@pass_session
+def find_hanging(
+    session: Session, older_than: float, namespaces: tuple[str, ...], as_json: bool
+) -> None:
+    """Find transactions that are open for long, and the topics that wait for them.
+
+    `txaware transactions abort` ends one, and lets its readers go on.
+
+    \b
+    Example:
+      txaware transactions find-hanging --older-than 15m
+    """
+    with session.open() as messaging:
+        old = [one for one in open_ones(messaging) if one.age_s > older_than]
+        waiting = waiting_topics(messaging, namespaces) if old else []
+    topics = {
+        one.transaction_id: [
+            topic.topic
+            for topic in waiting
+            if set(topic.in_progress) & set(one.pointers)
+        ]
+        for one in old
+    }
+    if as_json:
+        for one in old:
+            echo_json(one.as_json() | {"topics": topics[one.transaction_id]})
+        return
+    if not old:
+        click.echo(f"no transaction is open for more than {duration_text(older_than)}")
+        return
+    echo_columns(
+        ("TRANSACTION", "BEGAN", "AGE", "TIMES OUT", "TOPICS THAT WAIT"),
+        [
+            (
+                one.transaction_id,
+                time_text(one.began_ms),
+                duration_text(one.age_s),
+                time_text(one.expires_ms),
+                ", ".join(topics[one.transaction_id]) or NOTHING,
+            )
+            for one in old
+        ],
+    )
+
+
+@transactions.command()
+@click.argument("transaction", type=click.IntRange(min=1))
+@pass_session
+def abort(session: Session, transaction: int) -> None:
+    """End an open transaction: its commit is refused, and its readers go on.
+
+    It is invalidated, so that nobody ever sees what it wrote; only a program that has
+    undone everything may abort in the stricter sense.
+
+    \b
+    Example:
+      txaware transactions abort 1763740800000000000
+    """
+    with session.open() as messaging:
+        found = known(messaging, transaction)
+        if not messaging.coordinator.invalidate(found.transaction_id):
+            found = known(messaging, transaction)
+            raise Failure(
+                f"transaction {transaction} is not open ({WHAT_IT_MEANS[found.state]})"
+            )
+    click.echo(
+        f"transaction {found.transaction_id} is invalid now: nobody will see what it "
+        f"wrote"
+    )
+
+
+@transactions.command()
+@click.option(
+    "--exclusive",
+    is_flag=True,
+    help="Nobody else uses this coordinator: forget, also in a Tephra.",
+)
+@json_option
+@pass_session
+def prune(session: Session, exclusive: bool, as_json: bool) -> None:
+    """Forget invalid transactions that left nothing in the data.
+
+    `txaware janitor` comes first: it marks what they wrote. A Tephra that others share
+    is not changed; it is only told what this data still needs.
+
+    \b
+    Example:
+      txaware janitor && txaware transactions prune
+    """
+    with session.open() as messaging:
+        pruned = messaging.prune(exclusive=exclusive)
+        left = messaging.coordinator.invalid_size()
+    if as_json:
+        echo_json(
+            {"pruned": pruned.pruned, "invalid": left}
+            | {"least_needed": pruned.least_needed}
+        )
+        return
+    click.echo(
+        f"forgot {counted(pruned.pruned, 'invalid transaction')}; "
+        f"{left:,} left, the least that the data needs is "
+        f"{pruned.least_needed or NOTHING}"
+    )
+
+
+def _echo(found: list[Known], *, as_json: bool) -> None:
+    if as_json:
+        for one in found:
+            echo_json(one.as_json())
+    else:
+        echo_columns(HEADER, [one.as_row() for one in found])
