@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Protocol
@@ -60,6 +61,7 @@ class GroupCommit:
         self._notes: Notes = {}
         self._carried: Notes = {}
         self._writing = threading.Lock()  # guards the file
+        self._closed = False
         self._owner = os.getpid()
         self._main_thread = threading.main_thread().ident
         self._to_lead: SimpleQueue[Batch | None] = SimpleQueue()
@@ -82,6 +84,8 @@ class GroupCommit:
                 f"this journal belongs to process {self._owner}, which forked; a "
                 f"directory has one owner at a time"
             )
+        if self._closed:
+            raise Unavailable(f"{self._destination.name} is closed")
         if threading.get_ident() == self._main_thread:
             with self._queue:
                 batch = self._forming
@@ -133,6 +137,7 @@ class GroupCommit:
 
     def close(self) -> None:
         """Gives back the destination."""
+        self._closed = True
         self._to_lead.put(None)
         self._leader.join()
         with self._writing:
@@ -144,6 +149,9 @@ class GroupCommit:
             turn = batch.expect_alone()
         if turn is not None:
             self._to_lead.put(batch)
+            if self._closed:  # the thread that leads for us may have ended
+                self._to_lead.put(None)
+                self._lead_for_main()
             turn.acquire()
         batch.check()
 
@@ -157,7 +165,8 @@ class GroupCommit:
             with self._queue:
                 leads, batch.led = not batch.led, True
             if leads:
-                self._lead(batch)
+                with suppress(Exception):  # whoever waits for the batch is told
+                    self._lead(batch)
 
     def _lead(self, batch: Batch) -> None:
         """Writes the batch, tells what follows from it, and wakes its threads."""
