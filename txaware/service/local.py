@@ -226,8 +226,10 @@ class LocalService:
     ) -> MessageId | None:
         """How far a group has come, as the transaction or a fresh snapshot sees it."""
         name = self.topic(topic).topic
+        if not self._positions.has_any(checked_group(group), name):
+            return None
         judge = self._reading.judge(transaction)
-        return self._positions.position(checked_group(group), name, judge)
+        return self._positions.position(group, name, judge)
 
     def save_position(
         self,

@@ -24,10 +24,12 @@ _AFTER_ALL = b"\xff" * 10
 class Query:
     """Where to begin, how far, how much: `start` is an id, exclusive or not.
 
-    `cached_from` is the row key below which the cache is not trusted.
+    `before` is the greatest id below what was asked for, and `start` may be later, by
+    the time to live. `cached_from` is the row key below which the cache is not trusted.
     """
 
     prefix: bytes
+    before: MessageId
     start: MessageId
     inclusive: bool
     stop: bytes
@@ -105,7 +107,7 @@ class _PageInMaking:
     def __init__(self, query: Query, judge: Judge, payloads: PayloadTable) -> None:
         self.messages: list[Message] = []
         self.blocked_by: BlockedBy | None = None
-        self.next = query.start.before() if query.inclusive else query.start
+        self.next = query.before
         self._query = query
         self._judge = judge
         self._payloads = payloads

@@ -15,6 +15,10 @@ class Positions:
         self._table = table
         self._positions = PositionTable(table)
 
+    def has_any(self, group: str, topic: TopicName) -> bool:
+        """Whether there is anything to judge."""
+        return next(self._positions.newest_first(group, topic), None) is not None
+
     def position(self, group: str, topic: TopicName, judge: Judge) -> MessageId | None:
         """How far the group has come, as that reader may see it."""
         for row in self._positions.newest_first(group, topic):

@@ -126,7 +126,7 @@ class Reading:
         elif ask.isolation == UNCOMMITTED:
             judge = _NO_JUDGE
         elif self._polling.is_empty(query):
-            return Page([], next_id=_before(query), skipped_before=skipped_before)
+            return Page([], next_id=query.before, skipped_before=skipped_before)
         else:
             # First the snapshot, then the rows: one that was rolled back between
             # the two would be delivered.
@@ -145,6 +145,7 @@ class Reading:
         if not isinstance(start, MessageId):
             start, inclusive = MessageId.of(start), True
         bound = MessageId.of(bound_ms)
+        before = start.before() if inclusive else start
         if start < bound:
             skipped_before = None if ask.start is None else bound_ms
             start, inclusive = bound, True
@@ -154,6 +155,7 @@ class Reading:
         return (
             Query(
                 place.topic.prefix,
+                before,
                 start,
                 inclusive,
                 stop,
@@ -164,10 +166,6 @@ class Reading:
             ),
             skipped_before,
         )
-
-
-def _before(query: Query) -> MessageId:
-    return query.start.before() if query.inclusive else query.start
 
 
 def checked_isolation(isolation: object, transaction: Transaction | None) -> str:

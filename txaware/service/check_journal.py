@@ -1,0 +1,129 @@
+"""Checks the coordinator's journal, and the few rows about the store itself."""
+
+from coordinator.errors import JournalCorrupted
+from coordinator.history import History
+from coordinator.records import decode_records
+from txaware.rowkeys import JOURNAL, STATE
+from txaware.service.check_report import Findings
+from txaware.service.check_scan import Rows, Scan
+from txaware.tables.batches import BATCH, TIME
+from txaware.tables.leveldb import FORMAT, OUR_FORMAT
+
+COORDINATOR = STATE + b"coordinator"
+COORDINATORS = (b"embedded", b"other")
+NUMBER_BYTES = 8
+
+
+def check_journal(scan: Scan, rows: Rows, findings: Findings) -> History:
+    """What its entries add up to, as far as they can be read."""
+    history, last = History(), 0
+    for key, data in scan.table(JOURNAL):
+        findings.counts["journal entries"] += 1
+        if len(key) != NUMBER_BYTES:
+            findings.problem(
+                "journal", JOURNAL + key, "a journal key has 8 bytes, and this has not"
+            )
+            continue
+        last = int.from_bytes(key, "big")
+        try:
+            for record in decode_records(data):
+                history.apply(record)
+        except (JournalCorrupted, ValueError) as error:
+            findings.problem(
+                "journal", JOURNAL + key, f"entry {last} cannot be read: {error}"
+            )
+    number = _number(rows, BATCH, findings)
+    if last and (number is None or last > number):
+        findings.problem(
+            "batch",
+            BATCH,
+            f"the last batch is number {number}, and the journal has entry {last}: the "
+            f"next batches would overwrite entries",
+        )
+    _check_history(history, findings)
+    findings.counts["open transactions"] = len(history.open)
+    findings.counts["invalid pointers"] = len(history.invalid)
+    return history
+
+
+def _check_history(history: History, findings: Findings) -> None:
+    highest, reserved = history.highest, history.reserved
+    if highest > reserved:
+        findings.problem(
+            "journal",
+            JOURNAL,
+            f"pointer {highest} has a record, and none above {reserved} was reserved: "
+            f"it could be given out twice",
+        )
+    for pointer in history.open.keys() & history.invalid.keys():
+        findings.problem(
+            "journal", JOURNAL, f"transaction {pointer} is both open and invalid"
+        )
+    for what, pointers in (("open", history.open), ("invalid", history.invalid)):
+        above = max(pointers, default=0)
+        if above > reserved:
+            findings.problem(
+                "journal",
+                JOURNAL,
+                f"pointer {above} is {what}, and none above {reserved} was reserved",
+            )
+    for lost in history.lost:
+        if not lost.first <= lost.last <= reserved:
+            findings.problem(
+                "journal",
+                JOURNAL,
+                f"pointers {lost.first} to {lost.last} cannot have been lost: none "
+                f"above {reserved} was reserved",
+            )
+
+
+def check_state(scan: Scan, rows: Rows, findings: Findings) -> None:
+    """The format, the coordinator, the saved time and the number of the last batch."""
+    known = {FORMAT, COORDINATOR, TIME, BATCH}
+    for key, _ in scan.table(STATE):
+        findings.counts["state rows"] += 1
+        if STATE + key not in known:
+            findings.problem(
+                "key", STATE + key, "nothing about the store has this name"
+            )
+    found = rows.get(FORMAT)
+    if found != OUR_FORMAT:
+        findings.problem(
+            "format", FORMAT, f"the format is {found!r}, and {OUR_FORMAT!r} is ours"
+        )
+    saved_ms(rows, findings)
+
+
+def check_coordinator(rows: Rows, findings: Findings) -> bool:
+    """Whether the coordinator is the embedded one; asked when all is counted."""
+    found, counts = rows.get(COORDINATOR), findings.counts
+    if found is None and not sum(counts.values()) - counts["state rows"]:
+        return False
+    if found not in COORDINATORS:
+        findings.problem(
+            "coordinator",
+            COORDINATOR,
+            f"whose pointers the rows carry is not said: {found!r}",
+        )
+    if found == b"other" and counts["journal entries"]:
+        findings.problem(
+            "coordinator",
+            COORDINATOR,
+            "there is a journal of an embedded coordinator, and another one is named",
+        )
+    return found == b"embedded"
+
+
+def saved_ms(rows: Rows, findings: Findings | None = None) -> int | None:
+    """The time below which all times lie that were ever given out."""
+    return _number(rows, TIME, findings)
+
+
+def _number(rows: Rows, key: bytes, findings: Findings | None) -> int | None:
+    data = rows.get(key)
+    if data is not None and len(data) == NUMBER_BYTES:
+        return int.from_bytes(data, "big")
+    if findings is not None:
+        what = "is missing" if data is None else f"has {len(data)} bytes, not 8"
+        findings.problem("state", key, f"{key[1:].decode()} {what}")
+    return None

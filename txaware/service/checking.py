@@ -1,0 +1,113 @@
+"""Verifies every invariant of the data, and changes nothing."""
+
+from collections.abc import Callable
+
+from coordinator.gate import AHEAD_MS
+from coordinator.transaction import POINTERS_PER_MS
+from txaware.clock import ClockMs, system_clock_ms
+from txaware.rowkeys import (
+    JOURNAL,
+    MARK,
+    MESSAGE,
+    PAYLOAD,
+    POSITION,
+    STATE,
+    TOPIC,
+)
+from txaware.service.check_groups import Judging
+from txaware.service.check_journal import (
+    check_coordinator,
+    check_journal,
+    check_state,
+    saved_ms,
+)
+from txaware.service.check_messages import MessageCheck
+from txaware.service.check_payloads import (
+    check_marks,
+    check_payloads,
+    check_positions,
+)
+from txaware.service.check_report import Findings, Report
+from txaware.service.check_scan import Progress, Rows, Scan
+
+KNOWN = (TOPIC, MESSAGE, PAYLOAD, POSITION, MARK, JOURNAL, STATE)
+
+
+def check(
+    rows: Rows,
+    *,
+    durable: bool = True,
+    progress: Progress | None = None,
+    part_done: Callable[[bytes], float] | None = None,
+    clock_ms: ClockMs = system_clock_ms,
+) -> Report:
+    """Reads everything once, payloads of references twice, and says what is wrong.
+
+    `rows` is an open table, whose users need not stop, or a copy. A table that is not
+    `durable` keeps no time and no journal. `part_done` says which part of all rows lies
+    before a key. Memory is bounded, but for eight bytes for every reference.
+    """
+    findings = Findings()
+    scan = Scan(rows, findings, progress=progress, part_done=part_done)
+    invalid: dict[int, int] = {}
+    if durable:
+        check_state(scan, rows, findings)
+        invalid = check_journal(scan, rows, findings).invalid
+    judging = Judging(rows, findings, invalid=invalid, timed=durable)
+    for key, value in scan.table(TOPIC):
+        findings.counts["topics"] += 1
+        judging.take_topic(key, value)
+    messages = MessageCheck(judging, now_ms=clock_ms())
+    messages.run(scan)
+    check_payloads(scan, judging, messages.named)
+    check_positions(scan, judging)
+    check_marks(scan, judging)
+    _check_unknown(scan, rows, findings)
+    embedded = durable and check_coordinator(rows, findings)
+    if embedded and judging.suspects:
+        _check_pointers(judging)
+    return findings.report()
+
+
+def _check_unknown(scan: Scan, rows: Rows, findings: Findings) -> None:
+    """No key begins with any other byte."""
+    if rows.get(b"") is not None:
+        findings.problem("key", b"", "a row has no key")
+    for byte in range(256):
+        first_byte = bytes([byte])
+        if first_byte in KNOWN:
+            continue
+        for key, _ in scan.table(first_byte):
+            findings.problem("key", first_byte + key, "no table has such keys")
+
+
+def _check_pointers(judging: Judging) -> None:
+    """No row carries a pointer that its coordinator will only give out some day.
+
+    The journal is read again, since pointers may have been given out meanwhile. What
+    lies a day ahead of it came from elsewhere, and is taken as it comes.
+    """
+    scan = Scan(judging.rows, Findings())
+    reserved = check_journal(scan, judging.rows, Findings()).reserved
+    ours = ((saved_ms(judging.rows) or 0) + AHEAD_MS) * POINTERS_PER_MS
+    for key, pointer in judging.suspects:
+        if reserved < pointer <= ours:
+            judging.problem(
+                "pointer",
+                key,
+                f"a row has the pointer {pointer}, and none above {reserved} was given "
+                f"out: the next transaction of that number would own it",
+            )
+
+
+def check_directory(
+    directory: Path, settings: Settings, *, progress: Progress | None = None
+) -> Report:
+    """Checks a data directory on a copy; raises `Unavailable` while it is in use."""
+    try:
+        with copied(directory, settings) as rows:
+            return check(rows, progress=progress, part_done=rows.part_done)
+    except StoreCorrupted as error:
+        findings = Findings()
+        findings.problem("store", b"", str(error))
+        return findings.report()
