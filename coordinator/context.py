@@ -102,6 +102,8 @@ class TransactionContext:
 
     def joined(self, key: Hashable, make: Callable[[], P]) -> P:
         """The participant known by this key; made, and joined, when there is none."""
+        if self.status is not Status.ACTIVE:
+            self._require_active("joined")
         found = self._known.get(key)
         if found is None:
             found = make()
@@ -153,7 +155,7 @@ class TransactionContext:
 
     def __enter__(self) -> Self:
         outer = current_transaction(self.coordinator)
-        if outer is not None:
+        if outer is not None and outer.status in (Status.ACTIVE, Status.ENDING):
             raise MisusedTransaction(
                 f"{outer} is already open here; join it with its join(), or begin the "
                 f"other one in a thread or task of its own"
@@ -164,16 +166,18 @@ class TransactionContext:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
-        _open.set(tuple(context for context in _open.get() if context is not self))
-        if error is not None:
-            if self.status is Status.ACTIVE:
-                self._undo(error)
-        elif self.status is Status.ACTIVE:
-            self.finish()
-        elif self._failure is not None:
-            raise MisusedTransaction(
-                f"{self} was rolled back, and the block went on"
-            ) from self._failure
+        try:
+            if error is not None:
+                if self.status is Status.ACTIVE:
+                    self._undo(error)
+            elif self.status is Status.ACTIVE:
+                self.finish()
+            elif self._failure is not None:
+                raise MisusedTransaction(
+                    f"{self} was rolled back, and the block went on"
+                ) from self._failure
+        finally:
+            _open.set(tuple(one for one in _open.get() if one is not self))
 
     def __str__(self) -> str:
         return f"transaction {self._tx.transaction_id if self._tx else '(not begun)'}"
@@ -266,12 +270,16 @@ _open: ContextVar[tuple[TransactionContext, ...]] = ContextVar("_open", default=
 
 
 def current_transaction(coordinator: Coordinator) -> TransactionContext | None:
-    """The `with` block of this thread or task that has a transaction open there."""
+    """The `with` block of this thread or task that has a transaction open there.
+
+    Also when it was rolled back and the block goes on: what belongs to it must not go
+    anywhere else, and `join` refuses it then. Not when it is committed.
+    """
     place = _here()
     for context in _open.get():
         if (
             context.coordinator is coordinator
-            and context.status is Status.ACTIVE
+            and context.status is not Status.COMMITTED
             and context._place == place
         ):
             return context

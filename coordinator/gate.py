@@ -97,3 +97,8 @@ class Gate:
         finally:
             entry.end_asked = False
         self._ledger.require(entry.transaction_id)
+        if entry.stage is not Stage.OPEN:
+            raise TransactionNotInProgress(
+                f"transaction {entry.transaction_id} was ended otherwise while it was "
+                f"waiting for writes under way"
+            )

@@ -172,15 +172,28 @@ class GroupCommit:
         """Writes the batch, tells what follows from it, and wakes its threads."""
         try:
             with self._writing:
-                with self._queue:
-                    self._forming = Batch()
-                    self._carried, self._notes = self._notes, {}
                 try:
-                    self._write(batch)
-                except Unavailable as error:
-                    batch.error = error
+                    self._write_with_notes(batch)
                 finally:
-                    self._discharge(on_disk=batch.on_disk)
+                    # Before the next batch is written: what was submitted later would
+                    # otherwise be told earlier.
+                    batch.tell_ends()
+        finally:
+            with self._queue:
+                alone = batch.end()
+            for turn in alone:
+                turn.release()
+            batch.wake_next()
+
+    def _write_with_notes(self, batch: Batch) -> None:
+        """The batch says afterwards how that ended."""
+        with self._queue:
+            self._forming = Batch()
+            self._carried, self._notes = self._notes, {}
+        try:
+            self._write(batch)
+        except Unavailable as error:
+            batch.error = error
         except BaseException as error:
             if not batch.on_disk:
                 kind = Unavailable if self._destination.broken else NotWritten
@@ -189,12 +202,7 @@ class GroupCommit:
                 )
             raise
         finally:
-            batch.tell_ends()
-            with self._queue:
-                alone = batch.end()
-            for turn in alone:
-                turn.release()
-            batch.wake_next()
+            self._discharge(on_disk=batch.on_disk)
 
     def _discharge(self, *, on_disk: bool) -> None:
         """Forgets the notes that the last batch carried, or takes them back."""

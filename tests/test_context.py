@@ -516,3 +516,49 @@ def test_a_long_transaction_is_begun_as_one_and_takes_no_time_out(
     assert tx.status is Status.COMMITTED
     with pytest.raises(MisusedTransaction, match="no time-out of its own"):
         here.context(long=True, timeout_s=5).start()
+
+
+def test_a_block_that_was_rolled_back_takes_nothing_more(here: Setting) -> None:
+    with here.context() as tx:
+        late = here.recorder("late")
+        tx.joined("key", lambda: late)
+        tx.abort()
+        found = current_transaction(here.coordinator)
+        assert found is tx
+        with pytest.raises(MisusedTransaction, match="is aborted"):
+            tx.joined("key", lambda: late)
+        with pytest.raises(MisusedTransaction, match="is aborted"):
+            tx.join(here.recorder("later"))
+
+
+def test_what_is_asked_for_while_others_flush_still_belongs_to_the_transaction(
+    here: Setting,
+) -> None:
+    found: list[object] = []
+
+    def look() -> bool:
+        found.append(current_transaction(here.coordinator))
+        return True
+
+    with here.context(here.recorder("a", commit_tx=look)) as tx:
+        pass
+    assert found == [tx]
+    assert current_transaction(here.coordinator) is None
+
+
+def test_after_the_commit_nothing_is_open_any_more(here: Setting) -> None:
+    found: list[object] = []
+    after = here.recorder(
+        "a", post_tx_commit=lambda: found.append(current_transaction(here.coordinator))
+    )
+    with here.context(after):
+        pass
+    assert found == [None]
+
+
+def test_a_participant_is_made_once_for_its_key(here: Setting) -> None:
+    with here.context() as tx:
+        first = tx.joined("key", lambda: here.recorder("a"))
+        assert tx.joined("key", lambda: here.recorder("b")) is first
+    assert "commit_tx a" in here.log
+    assert "commit_tx b" not in here.log

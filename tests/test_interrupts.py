@@ -26,8 +26,10 @@ def interrupted_after(seconds: float, call: Callable[[], object]) -> None:
     """Makes a call, and interrupts it once, wherever it is by then."""
     try:
         signal.setitimer(signal.ITIMER_REAL, seconds)
-        call()
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        try:
+            call()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
     except Interrupted:
         pass
 

@@ -1,5 +1,7 @@
 """Change your data and tell others about it in one transaction: both or neither."""
 
+import logging
+
 from txaware.config import Settings
 from txaware.errors import (
     BadRequest,
@@ -41,3 +43,6 @@ __all__ = [
     "Unavailable",
     "connect",
 ]
+
+# What is logged is the program's to show; without this Python prints warnings itself.
+logging.getLogger(__name__).addHandler(logging.NullHandler())

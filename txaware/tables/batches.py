@@ -175,6 +175,7 @@ class Batches:
             self._write(batch, number, {})
         except (NotWritten, Unavailable):
             return  # the entries stay, and status() says so
+        self._folded = False  # no records of its own follow
         self._size = len(data)
         self._set_limit()
 

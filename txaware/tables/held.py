@@ -8,6 +8,9 @@ from txaware.rowkeys import row_prefix
 
 Taken = dict[int, list[Row]]
 
+# Ended transactions whose late rows are released at once.
+REMEMBERED = 1000
+
 
 class HeldRows:
     """Readable at once, in memory, until a batch has carried them.
@@ -23,6 +26,8 @@ class HeldRows:
         self._keys: dict[int, list[bytes]] = {}
         self._bytes: dict[int, int] = {}
         self._released: set[int] = set()
+        # Those that ended last: a write under way may still bring rows of them.
+        self._ended: dict[int, None] = {}
 
     def __bool__(self) -> bool:
         return bool(self._groups)
@@ -38,9 +43,14 @@ class HeldRows:
             if held_bytes > limit_bytes or (
                 self._released and self._released_bytes() > limit_bytes
             ):
+                # What is held of these rows would otherwise hide what is written now.
+                for key, _ in writes:
+                    self._forget(key)
                 return False
             self._bytes[pointer] = held_bytes
             self._keys.setdefault(pointer, []).extend([key for key, _ in writes])
+            if pointer in self._ended:
+                self._released.add(pointer)
             for key, value in writes:
                 group = row_prefix(key)
                 if group not in self._groups:
@@ -63,7 +73,12 @@ class HeldRows:
     def release(self, pointers: Iterable[int]) -> None:
         """These have ended without a commit."""
         with self._lock:
-            self._released.update([p for p in pointers if p in self._keys])
+            for pointer in pointers:
+                self._ended[pointer] = None
+                if pointer in self._keys:
+                    self._released.add(pointer)
+            while len(self._ended) > REMEMBERED:
+                del self._ended[next(iter(self._ended))]
 
     def take(self, committed: Iterable[int]) -> Taken:
         """What the next batch has to carry: of these, and of all that are released."""

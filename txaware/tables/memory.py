@@ -17,13 +17,18 @@ FOR_EVER_MS = 1 << 62
 
 
 class MemoryTable:
-    """A sorted map under a lock. There is no disk, so nothing waits."""
+    """A sorted map under a lock. There is no disk, so nothing waits.
+
+    An interrupt (Ctrl-C) may come between any two lines of a write. Whoever comes next
+    finds in `_redo` what was to be written, and writes all of it again.
+    """
 
     def __init__(self, *, clock_ms: ClockMs = system_clock_ms) -> None:
         self.clock = StoreClock(clock_ms, 0)
         self.clock.saved(FOR_EVER_MS)
         self._lock = threading.RLock()
         self._values: SortedDict[bytes, bytes] = SortedDict()
+        self._redo: Sequence[Write] | None = None
         self._closed = False
 
     def get(self, key: bytes) -> bytes | None:
@@ -64,11 +69,7 @@ class MemoryTable:
         """Writes at once."""
         with self._lock:
             self._require_open()
-            for key, value in writes:
-                if value is None:
-                    self._values.pop(key, None)
-                else:
-                    self._values[key] = value
+            self._write(writes)
         if then is not None:
             then(None)
         return _nothing
@@ -92,7 +93,7 @@ class MemoryTable:
             self._require_open()
             if self._values.get(key) != old:
                 return False
-            self._values[key] = new
+            self._write([(key, new)])
             return True
 
     def compact(self, start: bytes, stop: bytes) -> None:
@@ -108,9 +109,21 @@ class MemoryTable:
             self._closed = True
             self._values.clear()
 
+    def _write(self, writes: Sequence[Write]) -> None:
+        self._redo = writes
+        for key, value in writes:
+            if value is None:
+                self._values.pop(key, None)
+            else:
+                self._values[key] = value
+        self._redo = None
+
     def _require_open(self) -> None:
         if self._closed:
             raise Unavailable("memory: is closed")
+        if self._redo is not None:
+            self._values = SortedDict(dict.items(self._values))
+            self._write(self._redo)
 
 
 def _nothing() -> None:
