@@ -27,6 +27,8 @@ class Gate:
         self._now_ms = now_ms
         self._lock = lock
         self._left = threading.Condition(lock)
+        # By thread, and not counted: an interrupt (Ctrl-C) may keep a thread from
+        # leaving, but whatever it asks for next, it is no longer in that write.
         self._inside: dict[int, OpenTransaction] = {}
 
     def owns(self, pointer: int) -> bool:
@@ -63,35 +65,34 @@ class Gate:
                 raise TransactionNotInProgress(
                     f"transaction {transaction_id} takes no more writes: it timed out"
                 )
-            entry.writes += 1
-            self._inside[transaction_id] = entry
+            self._inside[threading.get_ident()] = entry
             return entry
 
     def leave(self, entry: OpenTransaction) -> None:
         """Ends a write, however it went."""
         with self._lock:
-            entry.writes -= 1
-            if not entry.writes:
-                del self._inside[entry.transaction_id]
-                if entry.end_asked:
-                    self._left.notify_all()
+            self._inside.pop(threading.get_ident(), None)
+            if entry.end_asked:
+                self._left.notify_all()
 
     def is_writing(self, transaction_id: int) -> bool:
         """Whether a write is under way, also of one that was invalidated meanwhile."""
-        return transaction_id in self._inside
+        with self._lock:
+            inside = self._inside.values()
+            return any(entry.transaction_id == transaction_id for entry in inside)
 
     def drain(self, entry: OpenTransaction) -> None:
         """Returns when nobody writes; called under the lock, which it lets go of."""
-        if not entry.writes:
+        if not self._others_in(entry):
             return
         entry.end_asked = True
         try:
-            while entry.writes:
+            while writes := self._others_in(entry):
                 left_ms = entry.expires_ms - self._now_ms()
                 if left_ms < 0 or entry.stage is not Stage.OPEN:
                     raise TransactionNotInProgress(
                         f"transaction {entry.transaction_id} ended while it was "
-                        f"waiting for {entry.writes} writes under way"
+                        f"waiting for {writes} writes under way"
                     )
                 self._left.wait(left_ms / 1000 + 0.001)
         finally:
@@ -102,3 +103,7 @@ class Gate:
                 f"transaction {entry.transaction_id} was ended otherwise while it was "
                 f"waiting for writes under way"
             )
+
+    def _others_in(self, entry: OpenTransaction) -> int:
+        me = threading.get_ident()
+        return sum([e is entry and t != me for t, e in self._inside.items()])

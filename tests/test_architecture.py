@@ -59,11 +59,16 @@ LINES = [
     ),
     *_package(
         "txaware.service",
-        "deleting judge references scan_cache signals",
+        "check_copy check_report deleting judge references scan_cache signals",
+        "check_scan",
+        "check_journal",
+        "check_groups",
+        "check_messages",
+        "check_payloads",
         "marking payload_retention polling position_retention positions topic_writer",
-        "publishing retention",
-        "inspection janitor reading",
-        "local",
+        "places retention",
+        "inspection janitor publishing reading",
+        "local checking",
         "administration",
     ),
     *_package(
@@ -84,6 +89,22 @@ LINES = [
     ),
     ["txaware.verbs"],
     ["txaware.messaging"],
+    *_package(
+        "txaware.bench",
+        "measure",
+        "trial",
+        "commits large memory reading",
+        "embedded",
+    ),
+    *_package(
+        "txaware.cli",
+        "demo_bank failures logs show stop values",
+        "demo_child known session topic_options",
+        "bench check demo janitor poll publish topic_look transactions",
+        "topic",
+        "root",
+    ),
+    ["txaware.__main__"],
     ["txaware"],
 ]
 LINE_OF = {module: number for number, line in enumerate(LINES) for module in line}

@@ -170,6 +170,10 @@ class Messaging(Verbs):
         """Rows of a topic as they stand, whatever became of their transactions."""
         return self._administration.peek(topic, start=start, limit=limit)
 
+    def namespaces(self) -> list[str]:
+        """All namespaces that have a topic, in order."""
+        return self._administration.namespaces()
+
     def inspect(self, topic: str) -> TopicReport:
         """Counts, sizes, times and who blocks a topic; reads all of it."""
         return self._administration.inspect(topic)
@@ -220,9 +224,6 @@ def connect(
     settings = Settings.load() if settings is None else settings
     table = _open_table(url, settings, clock_ms)
     try:
-        _check_coordinator(
-            table, b"embedded" if coordinator == "embedded" else b"other"
-        )
         return _put_together(table, coordinator, settings, clock_ms)
     except BaseException:
         table.close()
@@ -266,6 +267,7 @@ def _put_together(
             table.close()
 
     try:
+        _check_coordinator(table, b"other" if gate is None else b"embedded")
         service = LocalService(
             table, chosen, gate=gate, settings=settings, clock_ms=clock_ms
         )

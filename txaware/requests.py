@@ -100,9 +100,10 @@ def checked_start(start: object) -> Start:
     """A message id, a time in ms, or None."""
     if start is None:
         return None
+    if isinstance(start, MessageId) and len(start) == ID_BYTES:
+        return start
     if isinstance(start, bytes):
-        exact = isinstance(start, MessageId) and len(start) == ID_BYTES
-        return start if exact else MessageId.from_bytes(start)
+        return MessageId.from_bytes(start)
     if isinstance(start, bool) or not isinstance(start, int):
         raise BadRequest(
             f"start is a MessageId, a time in ms or None, not {start!r}; "

@@ -6,10 +6,14 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
 import attrs
+
+# How long threads wait for the last of them to be there.
+READY_S = 60
 
 Measure = Callable[[], float]
 T = TypeVar("T")
@@ -109,22 +113,15 @@ def per_second_of_threads(
     for_s: float = 0.7,
 ) -> float:
     """How often all threads together do their work in a second."""
-    rates: list[float] = []
-    ready = threading.Barrier(threads)
+    ready = threading.Barrier(threads, timeout=READY_S)
 
-    def run(number: int) -> None:
+    def run(number: int) -> float:
         work = make_work(number)
         ready.wait()
-        rates.append(per_second(work, for_s=for_s))
+        return per_second(work, for_s=for_s)
 
-    running = [threading.Thread(target=run, args=(n,)) for n in range(threads)]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
-    if len(rates) < threads:
-        raise RuntimeError(f"{threads - len(rates)} of {threads} threads failed")
-    return sum(rates)
+    with ThreadPoolExecutor(threads) as pool:
+        return sum(pool.map(run, range(threads)))
 
 
 def off_the_main_thread(work: Callable[[], T]) -> T:
@@ -132,13 +129,8 @@ def off_the_main_thread(work: Callable[[], T]) -> T:
 
     The main thread is served a little slower, since an interrupt may come to it.
     """
-    answers: list[T] = []
-    thread = threading.Thread(target=lambda: answers.append(work()))
-    thread.start()
-    thread.join()
-    if not answers:
-        raise RuntimeError("what was measured failed")
-    return answers[0]
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
 
 
 def fdatasyncs_per_second(directory: Path, *, for_s: float = 0.7) -> float:

@@ -236,8 +236,8 @@ READING = [
         "500,000 messages of 100 bytes polled in pages of 1,000, the size of every "
         "payload added up; against plyvel's iterator over equal rows, the size of "
         "every value added up. Cold: the directory was just opened, so all caches of "
-        "this process are empty. Warm: once more in the same process, with a cache that "
-        "holds them all. Floors 0.25 and 0.4.",
+        "this process are empty. Warm: once more in the same process, with a cache "
+        "that holds them all. Floors 0.25 and 0.4.",
         poll_all,
     ),
     Measured(

@@ -18,7 +18,6 @@ from txaware.errors import (
 
 log = logging.getLogger(__name__)
 
-REFUSED, WRONG_CALL, NOT_NOW, UNKNOWN, BUG = 1, 2, 3, 4, 70
 INTERRUPTED = 128 + signal.SIGINT
 BROKEN_PIPE = 128 + signal.SIGPIPE
 EXIT_CODES = """\b
@@ -28,19 +27,40 @@ Exit codes:
   2    the command line, a setting or a value is wrong: correct it
   3    not now (the data is in use, the disk is full): try again later
   4    nobody knows whether it was committed: look before you repeat it
+  70   a bug of txaware
   130  interrupted by Ctrl-C
 """
 
 
 class Failure(click.ClickException):
-    """Ends a verb with a message and an exit code."""
-
-    def __init__(self, message: str, exit_code: int = REFUSED) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
+    """Ends a verb with a sentence: refused, and nothing more was done."""
 
 
-class Verbs(click.Group):
+class WrongCall(Failure):
+    """What was typed, or set, has to be corrected."""
+
+    exit_code = 2
+
+
+class NotNow(Failure):
+    """The same command may work later."""
+
+    exit_code = 3
+
+
+class Unknown(Failure):
+    """It may be committed or not."""
+
+    exit_code = 4
+
+
+class Bug(Failure):
+    """Nobody foresaw this."""
+
+    exit_code = 70
+
+
+class Commands(click.Group):
     """A group whose verbs end with a sentence and an exit code, never a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -63,22 +83,20 @@ class Verbs(click.Group):
 def failure_of(error: Exception) -> Failure:
     """What an error means for whoever typed the command."""
     if isinstance(error, TxAwareError):
-        return Failure(_sentence(error), _exit_code(error))
+        return _kind(error)(_sentence(error))
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename else ""
         return Failure(f"{place}{error.strerror}")
     log.debug("not foreseen", exc_info=error)
-    return Failure(
-        f"a bug of txaware: {error!r}; --log-level debug shows where", exit_code=BUG
-    )
+    return Bug(f"a bug of txaware: {error!r}; --log-level debug shows where")
 
 
-def _exit_code(error: TxAwareError) -> int:
+def _kind(error: TxAwareError) -> type[Failure]:
     if isinstance(error, Unavailable):
-        return NOT_NOW
+        return NotNow
     if isinstance(error, TransactionOutcomeUnknown):
-        return UNKNOWN
-    return WRONG_CALL if isinstance(error, BadRequest) else REFUSED
+        return Unknown
+    return WrongCall if isinstance(error, BadRequest) else Failure
 
 
 def _sentence(error: TxAwareError) -> str:

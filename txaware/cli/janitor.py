@@ -1,5 +1,6 @@
 """`txaware janitor`: removes what nobody can read any more, once or every so often."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,7 +11,7 @@ import click
 from txaware.cli.session import Session, pass_session
 from txaware.cli.show import counted, echo_fields, echo_json
 from txaware.cli.stop import stopped_by_signal
-from txaware.cli.values import Duration
+from txaware.cli.values import duration
 
 Progress = Callable[[str, int, int], None]
 NOUNS = {
@@ -22,14 +23,16 @@ NOUNS = {
 }
 
 
-@click.command()
+@click.command(short_help="Remove what nobody can read any more.")
 @click.option("--once", is_flag=True, help="Clean up once and end; the default.")
 @click.option(
-    "--every", type=Duration(), help="Go on until Ctrl-C or SIGTERM, this often: 1h."
+    "--every", type=duration, help="Go on until Ctrl-C or SIGTERM, this often: 1h."
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a run.")
 @pass_session
-def janitor(session: Session, once: bool, every: float | None, as_json: bool) -> None:
+def janitor(
+    session: Session, *, once: bool, every: float | None, as_json: bool
+) -> None:
     """Remove expired messages, deleted topics, and what never committed.
 
     The space goes back to the disk. It also tells the least transaction id that the
@@ -66,7 +69,7 @@ def _echo(cleaned: dict[str, Any], *, as_json: bool) -> None:
 @contextmanager
 def _progress() -> Iterator[Progress | None]:
     """A bar on standard error, where that is a terminal."""
-    err = click.get_text_stream("stderr")
+    err = sys.stderr
     if not err.isatty():
         yield None
         return

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 import attrs
 
-from coordinator import EmbeddedCoordinator
+from coordinator import Coordinator, EmbeddedCoordinator
 from coordinator.open import OpenTransaction
-from coordinator.transaction import POINTERS_PER_MS, Transaction, TransactionType
+from coordinator.transaction import POINTERS_PER_MS, TransactionType
 from txaware.cli.show import NOTHING, duration_text, time_text
 from txaware.clock import system_clock_ms
 from txaware.messages import BlockedBy
@@ -107,12 +107,15 @@ def known(messaging: Messaging, pointer: int) -> Known:
     found = next((one for one in open_ones(messaging) if pointer in one.pointers), None)
     if found is not None:
         return found
-    return Known(pointer, _past(messaging.coordinator.snapshot(), pointer), (pointer,))
+    return Known(pointer, _past(messaging.coordinator, pointer), (pointer,))
 
 
-def _past(snapshot: Transaction, pointer: int) -> str:
+def _past(coordinator: Coordinator, pointer: int) -> str:
+    snapshot = coordinator.snapshot()
     if pointer in snapshot.invalids:
         return INVALID
+    if isinstance(coordinator, EmbeddedCoordinator):
+        return ENDED if coordinator.gate.gave_out(pointer) else NEVER
     return ENDED if snapshot.is_visible(pointer) else NEVER
 
 

@@ -8,11 +8,13 @@ from datetime import UTC, datetime
 
 LEVELS = ("debug", "info", "warning", "error")
 LOGGERS = ("txaware", "coordinator")
+# What every record has; anything else was given as `extra`.
+STANDARD = logging.makeLogRecord({}).__dict__.keys() | {"message", "asctime"}
 _BARE = re.compile(r"[^\s\"=\\]+")
 
 
 class KeyValue(logging.Formatter):
-    """`time=... level=warning logger=txaware.x message="..." error="..."`."""
+    """`time=... level=info logger=txaware.x message="cleaned up" topics=3`."""
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC)
@@ -22,6 +24,8 @@ class KeyValue(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        extra = record.__dict__.keys() - STANDARD
+        pairs |= {key: str(record.__dict__[key]) for key in sorted(extra)}
         if record.exc_info and record.exc_info[1] is not None:
             pairs["error"] = repr(record.exc_info[1])
             if logging.getLogger(record.name).isEnabledFor(logging.DEBUG):

@@ -1,7 +1,8 @@
 """`txaware poll`: prints messages, from a place or for a group, once or for ever."""
 
 import json
-import threading
+import sys
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import BinaryIO
@@ -11,15 +12,15 @@ import click
 
 from txaware.cli.session import Session, pass_session
 from txaware.cli.show import message_json, note, payload_text, time_text
-from txaware.cli.stop import stopped_by_signal
-from txaware.cli.values import Place, Start
+from txaware.cli.stop import TICK_S, Stop, stopped_by_signal
+from txaware.cli.values import place
 from txaware.consume import Consumer
+from txaware.consume.places import StartAt
 from txaware.interfaces import COMMITTED, UNCOMMITTED
-from txaware.messages import BlockedBy, Message, Page
+from txaware.messages import BlockedBy, Message, MessageId, Page
 
 PAGE_MESSAGES = 1000
-# How soon it notices a signal; messages wake it at once.
-WAIT_S = 0.25
+LOOK_AGAIN_S = 5.0
 
 
 @click.command()
@@ -27,9 +28,15 @@ WAIT_S = 0.25
 @click.option(
     "--from",
     "start",
-    type=Place(),
+    type=place,
     help="Where to begin: first (the default), last, next, an id, a time in ms or "
     "ISO (UTC where it names no zone). With --group, where the group has no position.",
+)
+@click.option(
+    "--after",
+    type=place,
+    metavar="ID",
+    help="Begin after this id, as --json printed it.",
 )
 @click.option("--follow", "-f", is_flag=True, help="Go on until Ctrl-C or SIGTERM.")
 @click.option(
@@ -53,8 +60,10 @@ WAIT_S = 0.25
 @pass_session
 def poll(
     session: Session,
+    *,
     topic: str,
-    start: Start | None,
+    start: StartAt | None,
+    after: StartAt | None,
     follow: bool,
     limit: int | None,
     group: str | None,
@@ -73,7 +82,7 @@ def poll(
     Example:
       txaware poll orders --from 2026-01-31T12:00:00Z --json
       txaware poll orders --group billing --limit 100
-      txaware poll photos --raw --limit 1 --from last > photo.jpg
+      txaware poll files --raw --null | xargs -0 ls
       txaware poll orders --follow --from next
     """
     if group is not None and isolation != COMMITTED:
@@ -82,16 +91,22 @@ def poll(
         raise click.UsageError("either --json or --raw")
     if null and not raw:
         raise click.UsageError("--null needs --raw")
+    if after is not None and (start is not None or not isinstance(after, MessageId)):
+        raise click.UsageError("--after takes an id, and no --from beside it")
     form = _json_line if as_json else _raw(null) if raw else _text_line
     with session.open() as messaging, stopped_by_signal() as stop:
         messaging.topic(topic)
         consumer = messaging.consumer(
-            topic, group=group, start=start, isolation=isolation
+            topic,
+            group=group,
+            start=after or start,
+            inclusive=after is None,
+            isolation=isolation,
         )
         printing = Printing(
             consumer,
             form,
-            click.get_binary_stream("stdout"),
+            sys.stdout.buffer,
             messaging.transaction if group is not None else nullcontext,
         )
         printing.run(stop, limit=limit, follow=follow)
@@ -113,9 +128,9 @@ class Printing:
     printed: int = 0
     _blocked_by: BlockedBy | None = None
 
-    def run(self, stop: threading.Event, *, limit: int | None, follow: bool) -> None:
+    def run(self, stop: Stop, *, limit: int | None, follow: bool) -> None:
         """Until the end, the limit or a signal; beyond the end when it follows."""
-        while not stop.is_set():
+        while not stop.asked:
             left = PAGE_MESSAGES if limit is None else limit - self.printed
             if not left:
                 return
@@ -124,7 +139,14 @@ class Printing:
             self._tell_blocked()
             if not follow:
                 return
-            self._consumer.wait(WAIT_S)
+            self._wait(stop)
+
+    def _wait(self, stop: Stop) -> None:
+        """For a message; a poll now and then also finds out what blocks the topic."""
+        until_s = time.monotonic() + LOOK_AGAIN_S
+        while not stop.asked and time.monotonic() < until_s:
+            if self._consumer.wait(TICK_S):
+                return
 
     def _one_page(self, limit: int) -> bool:
         """Whether anything was judged; it is printed before its position commits."""

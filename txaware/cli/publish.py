@@ -10,13 +10,14 @@ import click
 
 from txaware.cli.session import Session, pass_session
 from txaware.cli.show import counted, echo_json, note
-from txaware.cli.values import Duration
+from txaware.cli.values import duration
+from txaware.errors import TxAwareError
 from txaware.messaging import Messaging
 
-READ_BYTES = 1 << 16
+READ_BYTES = 1 << 20
 
 
-@click.command()
+@click.command(short_help="Publish arguments, lines or files.")
 @click.argument("topic")
 @click.argument("messages", metavar="[MESSAGE]...", nargs=-1)
 @click.option(
@@ -33,12 +34,13 @@ READ_BYTES = 1 << 16
     "--transaction", is_flag=True, help="All in one transaction: all of it, or nothing."
 )
 @click.option(
-    "--timeout", type=Duration(), help="How long the transaction may take.  [30s]"
+    "--timeout", type=duration, help="How long the transaction may take.  [30s]"
 )
 @click.option("--json", "as_json", is_flag=True, help="Answer with a JSON object.")
 @pass_session
 def publish(
     session: Session,
+    *,
     topic: str,
     messages: tuple[str, ...],
     files: tuple[Path, ...],
@@ -95,8 +97,9 @@ class Sent:
             for batch in batches:
                 publisher.publish_all(batch)
                 self._count(batch)
-        except KeyboardInterrupt:
-            note(f"published {counted(self.messages, 'message')} before that")
+        except (KeyboardInterrupt, TxAwareError):
+            if self.messages:
+                note(f"at least {counted(self.messages, 'message')} published before")
             raise
 
     def in_one_transaction(
@@ -151,4 +154,4 @@ def pieces(stream: BinaryIO, end: bytes) -> Iterator[list[bytes]]:
 def _stdin() -> BinaryIO:
     if sys.stdin.isatty():
         note("reading from the terminal; Ctrl-D ends it")
-    return click.get_binary_stream("stdin")
+    return sys.stdin.buffer

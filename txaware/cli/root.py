@@ -1,19 +1,19 @@
 """The group `txaware`: the options that come before a verb, and all verbs."""
 
-from importlib.metadata import version
-
 import click
 
+from txaware.cli.bench import bench
+from txaware.cli.check import check
 from txaware.cli.demo import demo
-from txaware.cli.failures import EXIT_CODES, Verbs
+from txaware.cli.failures import EXIT_CODES, Commands
 from txaware.cli.janitor import janitor
 from txaware.cli.logs import LEVELS, logged_to_stderr
 from txaware.cli.poll import poll
 from txaware.cli.publish import publish
-from txaware.cli.session import DEFAULT_URL, Session, load_settings
+from txaware.cli.session import DEFAULT_URL, Session, accept_url, load_settings
 from txaware.cli.topic import topic
 from txaware.cli.transactions import transactions
-from txaware.cli.values import KeyValue
+from txaware.cli.values import pair
 from txaware.messaging import Messaging
 
 EPILOG = f"""\b
@@ -33,7 +33,7 @@ Shell completion:
 
 
 @click.group(
-    cls=Verbs,
+    cls=Commands,
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -61,13 +61,13 @@ Shell completion:
     "settings_file",
     envvar="TXAWARE_SETTINGS",
     show_envvar=True,
-    type=click.Path(dir_okay=False),
+    type=click.Path(exists=True, dir_okay=False),
     help="A TOML file with settings.",
 )
 @click.option(
     "--set",
     "pairs",
-    type=KeyValue(),
+    type=pair,
     multiple=True,
     metavar="NAME=VALUE",
     help="One setting, above the file and TXAWARE_... variables; may be repeated. A "
@@ -80,7 +80,7 @@ Shell completion:
     show_default=True,
     help="What is logged, as key=value lines on standard error.",
 )
-@click.version_option(version("txaware"), prog_name="txaware")
+@click.version_option(package_name="txaware", message="txaware %(version)s")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -92,8 +92,8 @@ def command(
 ) -> None:
     """Messages that commit with your data, or not at all.
 
-    Every verb works on the data that --url names, and has a --help with examples. A
-    directory has one owner at a time.
+    Every verb works on the data that --url names, before the verb or after it, and
+    has a --help with examples. A directory has one owner at a time.
     """
     ctx.with_resource(logged_to_stderr(log_level))
     given = ctx.obj if isinstance(ctx.obj, Messaging) else None
@@ -101,8 +101,11 @@ def command(
     ctx.obj = Session(url, coordinator, settings, given)
 
 
-for verb in (demo, topic, publish, poll, transactions, janitor):
+for verb in (demo, bench):
     command.add_command(verb)
+for verb in (topic, publish, poll, transactions, janitor, check):
+    command.add_command(verb)
+    accept_url(verb)
 
 
 def main() -> None:

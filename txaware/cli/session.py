@@ -38,7 +38,7 @@ class Session:
             yield self.given
             return
         if not create:
-            self._require_data()
+            self.require_data()
         with connect(
             self.url,
             coordinator=self.coordinator,
@@ -46,7 +46,8 @@ class Session:
         ) as messaging:
             yield messaging
 
-    def _require_data(self) -> None:
+    def require_data(self) -> None:
+        """Raises where there is nothing yet."""
         scheme, _, path = self.url.partition(":")
         if scheme == "leveldb" and path and not (Path(path) / "LOCK").exists():
             raise NoData(
@@ -58,6 +59,27 @@ class Session:
 pass_session = click.make_pass_decorator(Session)
 
 
+def accept_url(verb: click.Command) -> None:
+    """`--url` may come after the verb as well."""
+    if isinstance(verb, click.Group):
+        for one in verb.commands.values():
+            accept_url(one)
+    elif not any("--url" in param.opts for param in verb.params):
+        verb.params.append(
+            click.Option(
+                ["--url"],
+                expose_value=False,
+                callback=_use_url,
+                help="Where the data is; as before the verb.",
+            )
+        )
+
+
+def _use_url(ctx: click.Context, _: click.Parameter, url: str | None) -> None:
+    if url is not None:
+        ctx.obj = attrs.evolve(ctx.obj, url=url)
+
+
 def load_settings(path: str | None, pairs: dict[str, str]) -> Settings:
     """From a file, the environment, and the `--set` pairs above all."""
     unknown = pairs.keys() - NAMES
@@ -66,7 +88,7 @@ def load_settings(path: str | None, pairs: dict[str, str]) -> Settings:
             f"no such setting: {', '.join(sorted(unknown))}; there are "
             f"{', '.join(sorted(NAMES))}"
         )
-    flags = {name: _value(name, text) for name, text in pairs.items()}
+    flags: dict[str, Any] = {name: _value(name, text) for name, text in pairs.items()}
     return Settings.load(path, **flags)
 
 

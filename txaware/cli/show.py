@@ -11,6 +11,7 @@ from txaware.messages import Message
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NOTHING = "-"
+UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 def time_text(time_ms: int | None) -> str:
@@ -36,16 +37,12 @@ def duration_text(seconds: float) -> str:
     return " ".join(parts[:2])
 
 
-def size_text(size_bytes: float) -> str:
+def size_text(size_bytes: int) -> str:
     """`812 bytes`, `1.5 MiB`."""
     if size_bytes < 1024:
-        return counted(int(size_bytes), "byte")
-    unit = "KiB"
-    for unit in ("KiB", "MiB", "GiB", "TiB"):
-        size_bytes /= 1024
-        if size_bytes < 1024:
-            break
-    return f"{size_bytes:.1f} {unit}"
+        return counted(size_bytes, "byte")
+    power = min((size_bytes.bit_length() - 1) // 10, len(UNITS) - 1)
+    return f"{size_bytes / 1024**power:.1f} {UNITS[power]}"
 
 
 def counted(count: int, noun: str) -> str:
@@ -87,14 +84,19 @@ def echo_json(value: object) -> None:
     click.echo(json.dumps(value))
 
 
-def echo_columns(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Rows below a header; a column of numbers is aligned on the right."""
+def echo_columns(
+    header: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str
+) -> None:
+    """Rows below a header; a column of numbers is aligned on the right.
+
+    Without rows there is only a remark.
+    """
+    if not rows:
+        note(empty)
+        return
     texts = [list(header), *([str(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
-    right = [
-        bool(rows) and all(isinstance(row[at], int) for row in rows)
-        for at in range(len(header))
-    ]
+    right = [all(isinstance(row[at], int) for row in rows) for at in range(len(header))]
     for row in texts:
         cells = [
             text.rjust(width) if numbers else text.ljust(width)

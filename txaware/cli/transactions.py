@@ -7,6 +7,7 @@ from txaware.cli.known import (
     ENDED,
     HEADER,
     INVALID,
+    NEVER,
     OPEN,
     Known,
     invalid_ones,
@@ -25,7 +26,7 @@ from txaware.cli.show import (
     note,
     time_text,
 )
-from txaware.cli.values import Duration
+from txaware.cli.values import duration, pointer
 from txaware.topics import DEFAULT_NAMESPACE
 
 STATES = ("open", "invalid", "all")
@@ -33,7 +34,7 @@ WHAT_IT_MEANS = {
     OPEN: "readers stop before its first message",
     INVALID: "nobody ever sees what it wrote",
     ENDED: "committed, or rolled back with nothing left",
-    "never given out": "this coordinator never gave out that id",
+    NEVER: "this coordinator never gave out that id",
 }
 
 json_option = click.option(
@@ -49,7 +50,7 @@ namespaces_option = click.option(
 )
 
 
-@click.group()
+@click.group(short_help="List, describe and end transactions; find hanging ones.")
 def transactions() -> None:
     """List and describe transactions, find hanging ones, and end them.
 
@@ -61,12 +62,10 @@ def transactions() -> None:
 
 
 @transactions.command("list")
-@click.option(
-    "--state", type=click.Choice(STATES), default="open", show_default=True
-)
+@click.option("--state", type=click.Choice(STATES), default="open", show_default=True)
 @json_option
 @pass_session
-def list_(session: Session, state: str, as_json: bool) -> None:
+def list_(session: Session, *, state: str, as_json: bool) -> None:
     """List the transactions that are open, or invalid.
 
     Those of a program that died are invalid when its data is opened again.
@@ -80,18 +79,18 @@ def list_(session: Session, state: str, as_json: bool) -> None:
         invalid = invalid_ones(messaging)
     if state != "open":
         found += invalid
-    elif invalid and not as_json:
-        note(f"and {len(invalid):,} invalid; --state invalid lists them")
     _echo(found, as_json=as_json)
+    if invalid and state == "open" and not as_json:
+        note(f"{len(invalid):,} invalid; --state invalid lists them")
 
 
 @transactions.command()
-@click.argument("transaction", type=click.IntRange(min=1))
+@click.argument("transaction", type=pointer)
 @namespaces_option
 @json_option
 @pass_session
 def describe(
-    session: Session, transaction: int, namespaces: tuple[str, ...], as_json: bool
+    session: Session, *, transaction: int, namespaces: tuple[str, ...], as_json: bool
 ) -> None:
     """Tell what is known of a transaction, and which topics wait for it.
 
@@ -117,7 +116,7 @@ def describe(
             ("state", f"{found.stage}: {WHAT_IT_MEANS[found.state]}"),
             ("type", found.kind),
             ("began", time_text(found.began_ms)),
-            ("age", duration_text(found.age_s)),
+            ("age", duration_text(found.age_s) if found.entry else NOTHING),
             ("times out", time_text(found.expires_ms)),
             ("pointers", ", ".join(map(str, found.pointers))),
             ("changed keys", len(found.entry.changes) if found.entry else NOTHING),
@@ -127,12 +126,12 @@ def describe(
 
 
 @transactions.command("find-hanging")
-@click.option("--older-than", type=Duration(), default="15m", show_default=True)
+@click.option("--older-than", type=duration, default="15m", show_default=True)
 @namespaces_option
 @json_option
 @pass_session
 def find_hanging(
-    session: Session, older_than: float, namespaces: tuple[str, ...], as_json: bool
+    session: Session, *, older_than: float, namespaces: tuple[str, ...], as_json: bool
 ) -> None:
     """Find transactions that are open for long, and the topics that wait for them.
 
@@ -157,9 +156,6 @@ def find_hanging(
         for one in old:
             echo_json(one.as_json() | {"topics": topics[one.transaction_id]})
         return
-    if not old:
-        click.echo(f"no transaction is open for more than {duration_text(older_than)}")
-        return
     echo_columns(
         ("TRANSACTION", "BEGAN", "AGE", "TIMES OUT", "TOPICS THAT WAIT"),
         [
@@ -172,13 +168,14 @@ def find_hanging(
             )
             for one in old
         ],
+        empty=f"no transaction is open for more than {duration_text(older_than)}",
     )
 
 
 @transactions.command()
-@click.argument("transaction", type=click.IntRange(min=1))
+@click.argument("transaction", type=pointer)
 @pass_session
-def abort(session: Session, transaction: int) -> None:
+def abort(session: Session, *, transaction: int) -> None:
     """End an open transaction: its commit is refused, and its readers go on.
 
     It is invalidated, so that nobody ever sees what it wrote; only a program that has
@@ -209,15 +206,17 @@ def abort(session: Session, transaction: int) -> None:
 )
 @json_option
 @pass_session
-def prune(session: Session, exclusive: bool, as_json: bool) -> None:
-    """Forget invalid transactions that left nothing in the data.
+def prune(session: Session, *, exclusive: bool, as_json: bool) -> None:
+    """Forget invalid transactions that this data needs no more.
 
-    `txaware janitor` comes first: it marks what they wrote. A Tephra that others share
-    is not changed; it is only told what this data still needs.
+    It cleans up first, as `txaware janitor` does: what they wrote is marked. One that
+    ended within the last day stays, for whoever still asks about its commit. A Tephra
+    that others share is not changed, unless it is --exclusive; it shows the least
+    transaction id that this data still needs.
 
     \b
     Example:
-      txaware janitor && txaware transactions prune
+      txaware transactions prune
     """
     with session.open() as messaging:
         pruned = messaging.prune(exclusive=exclusive)
@@ -228,11 +227,9 @@ def prune(session: Session, exclusive: bool, as_json: bool) -> None:
             | {"least_needed": pruned.least_needed}
         )
         return
-    click.echo(
-        f"forgot {counted(pruned.pruned, 'invalid transaction')}; "
-        f"{left:,} left, the least that the data needs is "
-        f"{pruned.least_needed or NOTHING}"
-    )
+    click.echo(f"forgot {counted(pruned.pruned, 'invalid transaction')}, kept {left:,}")
+    if pruned.least_needed is not None:
+        click.echo(f"the data needs nothing below transaction {pruned.least_needed}")
 
 
 def _echo(found: list[Known], *, as_json: bool) -> None:
@@ -240,4 +237,5 @@ def _echo(found: list[Known], *, as_json: bool) -> None:
         for one in found:
             echo_json(one.as_json())
     else:
-        echo_columns(HEADER, [one.as_row() for one in found])
+        rows = [one.as_row() for one in found]
+        echo_columns(HEADER, rows, empty="no transactions")

@@ -42,6 +42,10 @@ class Administration:
             place, self._coordinator.snapshot(), start=key, limit=checked_limit(limit)
         )
 
+    def namespaces(self) -> list[str]:
+        """All that have a topic."""
+        return self._service.namespaces()
+
     def inspect(self, topic: str) -> TopicReport:
         """Counts, sizes, times and who blocks a topic; reads all of it."""
         place = self._service.place(topic)

@@ -17,7 +17,6 @@ from txaware.tables.leveldb import ROWS
 
 # LevelDB never changes these once they are written; all other files it does.
 IMMUTABLE = (".ldb", ".sst")
-_ABOVE_ALL = b"\xff" * 64
 
 
 class CopiedRows:
@@ -25,7 +24,6 @@ class CopiedRows:
 
     def __init__(self, db: Any) -> None:
         self._db = db
-        self._size_bytes: int = max(1, db.approximate_size(b"", _ABOVE_ALL))
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key."""
@@ -55,10 +53,10 @@ class CopiedRows:
                     break
         return taken
 
-    def part_done(self, key: bytes) -> float:
-        """Which part of what is on disk lies before a key."""
-        done_bytes: int = self._db.approximate_size(b"", key)
-        return min(1.0, done_bytes / self._size_bytes)
+    def size_bytes(self, start: bytes, stop: bytes) -> int:
+        """About how much of the disk a range takes."""
+        size: int = self._db.approximate_size(start, stop)
+        return size
 
 
 @contextmanager

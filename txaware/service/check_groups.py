@@ -176,16 +176,18 @@ def _topic_or_none(topic_key: bytes, value: bytes) -> Topic | None:
 def grouped(
     judging: Judging, first_byte: bytes, tail_bytes: int
 ) -> Callable[[bytes], Group | None]:
-    """Answers the group of one key after the other; found out once for each prefix."""
+    """Answers the group of one key after the other: one problem for each prefix."""
     last_prefix: bytes | None = None
     last_group: Group | None = None
 
     def group_of(key: bytes) -> Group | None:
         nonlocal last_prefix, last_group
         prefix = key[:-tail_bytes]
-        if prefix != last_prefix or last_group is None:
+        if prefix != last_prefix:
             last_prefix = prefix
             last_group = judging.group(first_byte, prefix, key)
+        if last_group is None:
+            judging.findings.counts["rows of no topic"] += 1
         return last_group
 
     return group_of

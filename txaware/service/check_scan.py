@@ -12,6 +12,8 @@ _ABOVE_ALL = b"\xff" * 64
 
 # Rows done so far, and about which part of all that is; None where nobody can tell.
 Progress = Callable[[int, float | None], object]
+# About how much of the disk the rows of a range take.
+SizeBytes = Callable[[bytes, bytes], int]
 
 
 class Rows(Protocol):
@@ -41,13 +43,15 @@ class Scan:
         findings: Findings,
         *,
         progress: Progress | None = None,
-        part_done: Callable[[bytes], float] | None = None,
+        size_bytes: SizeBytes | None = None,
     ) -> None:
         self._rows = rows
         self._findings = findings
         self._progress = progress
-        self._part_done = part_done
-        self.done = 0
+        self._size_bytes = size_bytes
+        self._all_bytes = size_bytes(b"", _ABOVE_ALL) if size_bytes else 0
+        self._before_bytes = 0
+        self._done_rows = 0
 
     def table(self, first_byte: bytes) -> Iterator[Row]:
         """All rows of one table, its byte left off the keys."""
@@ -61,8 +65,10 @@ class Scan:
                 before = key
                 yield key, value
             start = rows[-1][0] + b"\0"
-            self.done += len(rows)
-            self._tell(first_byte + start)
+            self._done_rows += len(rows)
+            self._tell(first_byte, start)
+        if self._size_bytes is not None:
+            self._before_bytes += self._size_bytes(first_byte, first_byte + start)
 
     def _piece(self, first_byte: bytes, start: bytes) -> list[Row]:
         # The last byte has no successor that a table could stop at.
@@ -81,7 +87,12 @@ class Scan:
             )
             return []
 
-    def _tell(self, key: bytes) -> None:
-        if self._progress is not None:
-            part = None if self._part_done is None else self._part_done(key)
-            self._progress(self.done, part)
+    def _tell(self, first_byte: bytes, start: bytes) -> None:
+        if self._progress is None:
+            return
+        part = None
+        if self._size_bytes is not None:
+            table_bytes = self._size_bytes(first_byte, first_byte + start)
+            done_bytes = self._before_bytes + table_bytes
+            part = min(1.0, done_bytes / max(self._all_bytes, 1))
+        self._progress(self._done_rows, part)

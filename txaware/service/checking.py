@@ -1,10 +1,12 @@
 """Verifies every invariant of the data, and changes nothing."""
 
-from collections.abc import Callable
+from pathlib import Path
 
 from coordinator.gate import AHEAD_MS
 from coordinator.transaction import POINTERS_PER_MS
 from txaware.clock import ClockMs, system_clock_ms
+from txaware.config import Settings
+from txaware.errors import StoreCorrupted
 from txaware.rowkeys import (
     JOURNAL,
     MARK,
@@ -14,6 +16,7 @@ from txaware.rowkeys import (
     STATE,
     TOPIC,
 )
+from txaware.service.check_copy import copied
 from txaware.service.check_groups import Judging
 from txaware.service.check_journal import (
     check_coordinator,
@@ -28,7 +31,7 @@ from txaware.service.check_payloads import (
     check_positions,
 )
 from txaware.service.check_report import Findings, Report
-from txaware.service.check_scan import Progress, Rows, Scan
+from txaware.service.check_scan import Progress, Rows, Scan, SizeBytes
 
 KNOWN = (TOPIC, MESSAGE, PAYLOAD, POSITION, MARK, JOURNAL, STATE)
 
@@ -38,17 +41,17 @@ def check(
     *,
     durable: bool = True,
     progress: Progress | None = None,
-    part_done: Callable[[bytes], float] | None = None,
+    size_bytes: SizeBytes | None = None,
     clock_ms: ClockMs = system_clock_ms,
 ) -> Report:
     """Reads everything once, payloads of references twice, and says what is wrong.
 
     `rows` is an open table, whose users need not stop, or a copy. A table that is not
-    `durable` keeps no time and no journal. `part_done` says which part of all rows lies
-    before a key. Memory is bounded, but for eight bytes for every reference.
+    `durable` keeps no time and no journal. `size_bytes` is asked how far it has come.
+    Memory is bounded, but for eight bytes for every reference.
     """
     findings = Findings()
-    scan = Scan(rows, findings, progress=progress, part_done=part_done)
+    scan = Scan(rows, findings, progress=progress, size_bytes=size_bytes)
     invalid: dict[int, int] = {}
     if durable:
         check_state(scan, rows, findings)
@@ -106,7 +109,7 @@ def check_directory(
     """Checks a data directory on a copy; raises `Unavailable` while it is in use."""
     try:
         with copied(directory, settings) as rows:
-            return check(rows, progress=progress, part_done=rows.part_done)
+            return check(rows, progress=progress, size_bytes=rows.size_bytes)
     except StoreCorrupted as error:
         findings = Findings()
         findings.problem("store", b"", str(error))

@@ -9,7 +9,7 @@ from coordinator.transaction import Transaction
 from txaware.interfaces import OrderedTable
 from txaware.messages import BlockedBy, Bounds, MessageId
 from txaware.rowkeys import PAYLOAD
-from txaware.service.publishing import Place
+from txaware.service.places import Place
 from txaware.tables.blocks import Block
 from txaware.tables.message_table import MessageTable
 

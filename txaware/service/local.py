@@ -1,17 +1,17 @@
 """The messaging service in this process: checks what is asked, and names the steps."""
 
-import logging
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 from coordinator.gate import Gate
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.config import Settings
-from txaware.errors import BadRequest, TopicExists
+from txaware.errors import BadRequest
 from txaware.interfaces import UNCOMMITTED, OrderedTable
 from txaware.messages import Bounds, MessageId, Page, PublishResponse, Receipt
-from txaware.metrics import TopicCounters, TopicMetrics
+from txaware.metrics import TopicMetrics
 from txaware.requests import (
     Payload,
     Payloads,
@@ -23,27 +23,19 @@ from txaware.requests import (
     checked_pointer,
     checked_start,
 )
+from txaware.service.places import Place, Places
 from txaware.service.positions import Positions
-from txaware.service.publishing import Place, Publishing, waits_for_commit
+from txaware.service.publishing import Publishing, waits_for_commit
 from txaware.service.reading import Ask, Reading, checked_isolation
 from txaware.service.references import References
 from txaware.service.scan_cache import ScanCache
 from txaware.service.signals import Endings
-from txaware.service.topic_writer import TopicWriter
 from txaware.tables.payload_table import PayloadTable
-from txaware.tables.topic_table import TopicTable
 from txaware.topics import (
     Topic,
-    TopicName,
     checked_group,
     checked_namespace,
-    checked_properties,
-    checked_ttl_s,
-    expand_names,
-    valid_names,
 )
-
-log = logging.getLogger(__name__)
 
 
 class LocalService:
@@ -67,7 +59,7 @@ class LocalService:
         self._endings = Endings()
         self.cache = ScanCache(settings.cache_bytes)
         self.references = References(table, PayloadTable(table))
-        self.topic_table = TopicTable(table)
+        self._places = Places(table, settings)
         self._positions = Positions(table)
         self._publishing = Publishing(
             table,
@@ -81,10 +73,7 @@ class LocalService:
         self._reading = Reading(
             table, self.cache, coordinator, gate, settings, clock_ms
         )
-        self._writers: dict[TopicName, TopicWriter] = {}
-        self._counters: dict[TopicName, TopicCounters] = {}
-        self._names: dict[str, TopicName] = {}
-        self._create_from_settings()
+        self._places.create_from_settings()
 
     def create_topic(
         self,
@@ -94,7 +83,8 @@ class LocalService:
         properties: Mapping[str, str] | None = None,
     ) -> Topic:
         """Creates a topic, or the next generation of one that was deleted."""
-        return self.topic_table.create(self._described(topic, ttl_s, properties))
+        described = self._places.described(topic, ttl_s, properties)
+        return self._places.topics.create(described)
 
     def update_topic(
         self,
@@ -104,23 +94,23 @@ class LocalService:
         properties: Mapping[str, str] | None = None,
     ) -> Topic:
         """Replaces all properties; a ttl that is not named falls to the default."""
-        return self.topic_table.update(self._described(topic, ttl_s, properties))
+        described = self._places.described(topic, ttl_s, properties)
+        return self._places.topics.update(described)
 
     def topic(self, topic: str) -> Topic:
         """The topic as it stands."""
-        return self.topic_table.get(self._name(topic))
+        return self._places.topics.get(self._places.name(topic))
 
     def topics(self, namespace: str = "default") -> list[str]:
         """The names of a namespace's topics, in the order of their keys."""
-        return self.topic_table.names(checked_namespace(namespace))
+        return self._places.topics.names(checked_namespace(namespace))
 
     def delete_topic(self, topic: str) -> None:
         """Deletes a topic; its messages are gone at once."""
-        name = self._name(topic)
-        self.cache.drop(self.topic_table.get(name).prefix)
-        self.topic_table.delete(name)
-        if name in self._writers:
-            self._writers[name].signal.tell()
+        name = self._places.name(topic)
+        self.cache.drop(self._places.topics.get(name).prefix)
+        self._places.topics.delete(name)
+        self._places.wake(name)
 
     def publish(
         self,
@@ -131,7 +121,7 @@ class LocalService:
         receipts: Iterable[Receipt] | None = None,
     ) -> PublishResponse | None:
         """Publishes in one piece; in a transaction answers what `rollback` takes."""
-        place, payloads = self.place(topic), self._payloads(messages)
+        place, payloads = self._places.at(topic), self._payloads(messages)
         if transaction is None:
             if not len(payloads) or receipts is not None:
                 raise BadRequest(
@@ -155,7 +145,7 @@ class LocalService:
         attempt: bytes | None = None,
     ) -> Receipt:
         """Stores payloads ahead of the commit; a reference publishes them later."""
-        place, payloads = self.place(topic), self._payloads(messages)
+        place, payloads = self._places.at(topic), self._payloads(messages)
         pointer = checked_pointer(transaction)
         if not len(payloads):
             raise BadRequest("a store has messages")
@@ -165,7 +155,7 @@ class LocalService:
 
     def rollback(self, topic: str, response: PublishResponse) -> None:
         """Hides what a publish wrote from all who poll in a transaction."""
-        place = self.place(topic)
+        place = self._places.at(topic)
         if not isinstance(response, PublishResponse):
             raise BadRequest(
                 f"rollback takes the answer of a transactional publish, not "
@@ -198,7 +188,7 @@ class LocalService:
                 "a poll in a transaction cannot wait: its snapshot sees nothing that "
                 "commits later; wait before the transaction begins"
             )
-        return self._reading.poll(lambda: self.place(topic), ask, wait_s)
+        return self._reading.poll(partial(self._places.at, topic), ask, wait_s)
 
     def wait(
         self,
@@ -261,7 +251,7 @@ class LocalService:
 
     def bounds(self, topic: str) -> Bounds:
         """The first and the last id, committed or not, and where the next goes."""
-        return self._reading.bounds(self.place(topic))
+        return self._reading.bounds(self._places.at(topic))
 
     def ended(self, pointers: Iterable[int]) -> None:
         """Transactions have ended: wakes who waits, and forgets what they stored."""
@@ -270,57 +260,23 @@ class LocalService:
 
     def place(self, topic: str) -> Place:
         """A topic, who writes to it, and who counts that."""
-        name = self._name(topic)
-        found = self.topic_table.get(name)
-        writer = self._writers.get(name)
-        if writer is None:
-            self._counters.setdefault(name, TopicCounters())
-            writer = self._writers.setdefault(name, TopicWriter(self._table))
-        return Place(found, writer, self._counters[name])
+        return self._places.at(topic)
+
+    def namespaces(self) -> list[str]:
+        """All that have a topic, in order."""
+        topics = self._places.topics.all()
+        return sorted({topic.namespace for topic in topics if topic.generation > 0})
 
     def topic_metrics(self) -> dict[str, TopicMetrics]:
         """What was counted, by topic."""
-        return {
-            str(name): counters.snapshot()
-            for name, counters in list(self._counters.items())
-        }
+        return self._places.metrics()
 
     def close(self) -> None:
         """Nobody waits here any more."""
         self._reading.close()
-        for writer in list(self._writers.values()):
-            writer.signal.tell()
-
-    def _name(self, topic: str) -> TopicName:
-        """Parsed once: the same few names come again and again."""
-        name = self._names.get(topic) if isinstance(topic, str) else None
-        if name is None:
-            name = TopicName.parse(topic)
-            if len(self._names) < 100_000:
-                self._names[topic] = name
-        return name
+        self._places.wake()
 
     def _payloads(self, messages: Iterable[Payload]) -> Payloads:
         return checked_payloads(
             messages, limit_bytes=self._settings.message_limit_bytes
         )
-
-    def _described(
-        self,
-        topic: str,
-        ttl_s: int | str | None,
-        properties: Mapping[str, str] | None,
-    ) -> Topic:
-        ttl = self._settings.default_ttl_s if ttl_s is None else checked_ttl_s(ttl_s)
-        return Topic(TopicName.parse(topic), 1, ttl, checked_properties(properties))
-
-    def _create_from_settings(self) -> None:
-        names = list(expand_names(self._settings.topics))
-        valid = list(valid_names(names))
-        for name in set(names) - set(valid):
-            log.warning("%r in the setting topics is no topic name", name)
-        for name in valid:
-            try:
-                self.create_topic(name)
-            except TopicExists:
-                log.debug("topic %s exists already", name)

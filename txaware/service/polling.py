@@ -38,6 +38,16 @@ class Query:
     now_ms: int
     cached_from: bytes = b""
 
+    @property
+    def first_key(self) -> bytes:
+        """The least row key that may have something at or after the start."""
+        key = self.start.row_key
+        return key + b"\0" if self.start.payload_key == _AFTER_ALL else key
+
+    def asks_for(self, message: Message) -> bool:
+        """Whether a message of the row that the start names is at or after it."""
+        return message.id > self.start or (self.inclusive and message.id == self.start)
+
 
 class Polling:
     """Reads rows through the cache and makes pages of them."""
@@ -54,9 +64,7 @@ class Polling:
     ) -> Page:
         """What the judge lets through, up to the limits or to where it stops."""
         making = _PageInMaking(query, judge, self._payloads)
-        key = query.start.row_key
-        if query.start.payload_key == _AFTER_ALL:
-            key += b"\0"
+        key = query.first_key
         while making.has_room:
             block = self._read(query, key, making.room)
             if not len(block) or not making.take(block):
@@ -71,7 +79,12 @@ class Polling:
 
     def is_empty(self, query: Query) -> bool:
         """Whether no row is there to be judged."""
-        return not len(self._read(query, query.start.row_key, 1))
+        block = self._read(query, query.first_key, 1)
+        if len(block) == 1 and block.keys[0] == query.start.row_key:
+            message = block.messages[0]
+            if message is not None and not query.asks_for(message):
+                block = self._read(query, block.keys[0] + b"\0", 1)
+        return not len(block)
 
     def _read(self, query: Query, start: bytes, room: int) -> Block:
         """The next rows from `start` on, from the cache where it has them."""
@@ -158,7 +171,7 @@ class _PageInMaking:
             return self._take_row(
                 block, 0, after=query.start, inclusive=query.inclusive
             )
-        if message.id > query.start or (query.inclusive and message.id == query.start):
+        if query.asks_for(message):
             return self._take_row(block, 0)
         return True
 

@@ -5,8 +5,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-import attrs
-
 from coordinator.gate import Gate
 from coordinator.open import OpenTransaction
 from coordinator.transaction import POINTERS_PER_MS
@@ -15,13 +13,13 @@ from txaware.config import Settings
 from txaware.errors import BadRequest, TransactionNotInProgress, TransactionRefused
 from txaware.interfaces import OrderedTable, Write
 from txaware.messages import PublishResponse, Receipt
-from txaware.metrics import TopicCounters
 from txaware.requests import Payloads
 from txaware.rowkeys import MESSAGE, payload_prefix, row_key
+from txaware.service.places import Place
 from txaware.service.references import References
 from txaware.service.scan_cache import ScanCache
 from txaware.service.signals import Endings
-from txaware.service.topic_writer import Rows, TopicWriter
+from txaware.service.topic_writer import Rows
 from txaware.tables.columns import (
     ATTEMPT,
     EXPIRY,
@@ -31,15 +29,6 @@ from txaware.tables.columns import (
 )
 from txaware.tables.message_table import MessageTable
 from txaware.topics import Topic
-
-
-@attrs.frozen
-class Place:
-    """A topic as it stands, the one who writes to it, and who counts that."""
-
-    topic: Topic
-    writer: TopicWriter
-    counters: TopicCounters
 
 
 class Publishing:

@@ -16,8 +16,8 @@ from txaware.messages import Bounds, MessageId, Page
 from txaware.requests import Start
 from txaware.rowkeys import row_key
 from txaware.service.judge import Judge, NoJudge
+from txaware.service.places import Place
 from txaware.service.polling import Polling, Query
-from txaware.service.publishing import Place
 from txaware.service.scan_cache import ScanCache
 from txaware.tables.message_table import MessageTable
 from txaware.tables.payload_table import PayloadTable

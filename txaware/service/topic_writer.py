@@ -64,10 +64,13 @@ class TopicWriter:
         self._messages = Stamper(table.clock.first_ms)
         self._payloads = Stamper(table.clock.first_ms)
         self._in_flight: deque[bytes] = deque()
+        self._interrupted = False
 
     def mark(self) -> bytes:
         """The key before which everything is settled; take it before reading."""
         with self._lock:
+            if self._interrupted:
+                self._settle()
             try:
                 return self._in_flight[0]
             except IndexError:
@@ -80,14 +83,20 @@ class TopicWriter:
 
         They are on disk then, or are held for the commit of `hold_for`.
         """
-        with self._lock:
-            keys = self._keys(self._messages, count)
-            writes = rows(keys)
-            held = hold_for is not None and self._hold(hold_for, writes)
-            wait = None if held else self._submit(keys[0], writes)
-        if wait is not None:
-            wait()
-        else:
+        try:
+            with self._lock:
+                keys = self._keys(self._messages, count)
+                writes = rows(keys)
+                held = hold_for is not None and self._hold(hold_for, writes)
+                wait = None if held else self._submit(keys[0], writes)
+            if wait is not None:
+                wait()
+        except Exception:
+            raise
+        except BaseException:
+            self._interrupted = True
+            raise
+        if held:
             self.signal.tell()
         return keys[0], keys[-1]
 
@@ -117,9 +126,18 @@ class TopicWriter:
         self._in_flight.append(first_key)
         try:
             return self._table.submit(writes, self._settled)
-        except BaseException:
+        except Exception:
             self._in_flight.pop()
             raise
+
+    def _settle(self) -> None:
+        """After an interrupt, which may have come before or after rows were submitted.
+
+        Once a later batch is written, all that were submitted are told.
+        """
+        self._table.submit([])()
+        self._in_flight.clear()
+        self._interrupted = False
 
     def _settled(self, _: Unavailable | None) -> None:
         self._in_flight.popleft()  # without the lock: its holder may wait for us

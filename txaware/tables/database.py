@@ -1,6 +1,6 @@
 """A LevelDB database that can be closed and opened again under its readers."""
 
-import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -11,7 +11,8 @@ from txaware.config import Settings
 from txaware.errors import Unavailable
 from txaware.interfaces import Row
 
-FIRST_ROWS, MOST_ROWS = 16, 512
+FIRST_ROWS, MOST_ROWS = 2, 512
+LOOK_AGAIN_S = 0.002
 
 Open = Callable[[], Any]
 
@@ -47,8 +48,7 @@ class Database:
     def __init__(self, name: str, open_database: Open) -> None:
         self._name = name
         self._open = open_database
-        self._state = threading.Condition()
-        self._readers = 0
+        self._readers: set[object] = set()
         self._db: Any = None
         self.reopen()
 
@@ -95,48 +95,56 @@ class Database:
     def reopen(self) -> None:
         """Closes the database and opens it again; raises what LevelDB raises."""
         self.close()
-        db = self._open()
-        with self._state:
-            self._db = db
+        self._db = self._open()
 
     def close(self) -> None:
         """Gives it back, once the last reader has left."""
-        with self._state:
-            db, self._db = self._db, None
-            while self._readers:
-                self._state.wait()
+        db, self._db = self._db, None
+        while self._readers:
+            time.sleep(LOOK_AGAIN_S)
         if db is not None:
             db.close()
 
     @contextmanager
     def _reading(self) -> Iterator[Any]:
-        with self._state:
-            if self._db is None:
-                raise Unavailable(f"{self._name} is closed")
-            self._readers += 1
-            db = self._db
+        # No lock and no count, which an interrupt (Ctrl-C) could leave behind.
+        reader = object()
         try:
+            self._readers.add(reader)
+            db = self._db
+            if db is None:
+                raise Unavailable(f"{self._name} is closed")
             yield db
         except Exception as error:
             if type(error).__module__.startswith("plyvel"):
                 raise Unavailable(f"{self._name} cannot be read: {error}") from error
             raise
         finally:
-            with self._state:
-                self._readers -= 1
-                if not self._readers:
-                    self._state.notify_all()
+            self._readers.discard(reader)
 
 
 def _bounded(rows: Any, limit: int, max_bytes: int) -> list[Row]:
     """Takes rows in growing pieces, so that large ones come a few at a time."""
     taken: list[Row] = []
     size, piece = 0, FIRST_ROWS
-    while len(taken) < limit and size < max_bytes:
+    while len(taken) < limit:
         more = list(islice(rows, min(piece, limit - len(taken))))
+        more_bytes = sum([len(value) for _, value in more])
+        if size + more_bytes >= max_bytes:
+            return taken + _up_to(more, max_bytes - size)
         taken += more
         if len(more) < piece:
             break
-        size += sum([len(value) for _, value in more])
+        size += more_bytes
         piece = min(2 * piece, MOST_ROWS)
     return taken
+
+
+def _up_to(rows: list[Row], max_bytes: int) -> list[Row]:
+    """As far as the row that reaches so many bytes."""
+    size = 0
+    for at, (_, value) in enumerate(rows):
+        size += len(value)
+        if size >= max_bytes:
+            return rows[: at + 1]
+    return rows

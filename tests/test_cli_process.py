@@ -1,0 +1,164 @@
+"""`python -m txaware` as a process: signals, pipes, bytes, a directory in use."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import txaware
+from tests.cli_runs import PROGRAM, start
+
+
+def txaware_run(
+    here: Path, *arguments: str, stdin: bytes = b""
+) -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run(
+        [*PROGRAM, *arguments],
+        cwd=here,
+        input=stdin,
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    with txaware.connect(f"leveldb:{tmp_path / 'data'}") as messaging:
+        messaging.create_topic("t")
+    return tmp_path
+
+
+def test_bytes_come_out_as_they_went_in(here: Path) -> None:
+    stdin = bytes(range(256)) + b"\n\xff\xfe\n\n\r\n"
+    assert txaware_run(here, "publish", "t", stdin=stdin).returncode == 0
+    polled = txaware_run(here, "poll", "t", "--raw")
+    assert (polled.stdout, polled.stderr) == (stdin, b"")
+
+
+def test_a_directory_in_use_is_one_sentence_with_the_pid(here: Path) -> None:
+    follow = start("poll", "t", "--follow", "--json", cwd=here)
+    assert follow.stdout is not None
+    with follow:
+        _wait_for_owner(here, follow.pid)
+        refused = txaware_run(here, "topic", "list")
+        assert refused.returncode == 3
+        assert refused.stderr.decode() == (
+            f"Error: data is in use by process {follow.pid}; a directory has one "
+            f"owner at a time\n"
+        )
+        follow.send_signal(signal.SIGINT)
+        out, err = follow.communicate(timeout=10)
+    assert (follow.returncode, out, err) == (0, b"", b"")
+
+
+def _wait_for_owner(here: Path, pid: int) -> None:
+    deadline_s = time.monotonic() + 10
+    while (here / "data" / "LOCK").read_text().strip() != str(pid):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+    time.sleep(0.3)  # from the lock to the handlers
+
+
+def test_ctrl_c_ends_quietly_with_130(here: Path) -> None:
+    publish = start("publish", "t", cwd=here)
+    assert publish.stdin is not None
+    with publish:
+        publish.stdin.write(b"one\ntwo\nthr")
+        publish.stdin.flush()
+        _wait_for_owner(here, publish.pid)
+        publish.send_signal(signal.SIGINT)
+        assert publish.wait(10) == 130
+        assert publish.stderr is not None
+        assert publish.stderr.read() == b"(at least 2 messages published before)\n"
+    polled = txaware_run(here, "poll", "t", "--raw")
+    assert polled.stdout == b"one\ntwo\n"
+
+
+def test_a_closed_pipe_ends_quietly(here: Path) -> None:
+    lines = b"".join(b"a line of some length, number %d\n" % n for n in range(20_000))
+    txaware_run(here, "publish", "t", stdin=lines)
+    poll = start("poll", "t", "--raw", cwd=here)
+    with poll:
+        assert poll.stdout is not None
+        assert poll.stdout.readline().startswith(b"a line")
+        poll.stdout.close()
+        assert poll.stderr is not None
+        assert poll.stderr.read() == b""
+        assert poll.wait(10) == 141
+
+
+def test_completion_knows_the_verbs(here: Path) -> None:
+    completed = subprocess.run(
+        PROGRAM,
+        env={
+            "_TXAWARE_COMPLETE": "bash_complete",
+            "COMP_WORDS": "txaware top",
+            "COMP_CWORD": "1",
+            "PYTHONPATH": str(Path(txaware.__file__).parent.parent),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert completed.stdout == "plain,topic\n"
+
+
+def test_demo_does_what_it_says_and_leaves_nothing_behind(here: Path) -> None:
+    scratch = here / "scratch"
+    scratch.mkdir()
+    ran = subprocess.run(
+        [*PROGRAM, "demo"],
+        env={
+            "TMPDIR": str(scratch),
+            "PYTHONPATH": str(Path(txaware.__file__).parent.parent),
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    for promised in (
+        "others see              no messages",
+        "refused at its commit   ann paid bob 7: rolled back",
+        "the topic holds         1 reference to 60 payloads",
+        "billing, another one    dan paid bob 2",
+        "a child pays 50         killed by SIGKILL",
+        "written in the topic    ann paid bob 50: invalid",
+        "the balances are        ann 95, bob 5",
+        "audit goes on with      ann paid bob 5 again",
+        "All of it was as promised",
+    ):
+        assert promised in ran.stdout
+    assert not list(scratch.iterdir())
+
+
+def test_the_directory_of_a_demo_can_be_looked_at(here: Path) -> None:
+    assert txaware_run(here, "demo", "--directory", "demo").returncode == 0
+    polled = txaware_run(
+        here, "--url", "leveldb:demo/data", "poll", "transfers", "--json"
+    )
+    assert [json.loads(line)["payload"] for line in polled.stdout.splitlines()] == [
+        "ann paid bob 5",
+        "cid paid bob 1",
+        "dan paid bob 2",
+        "ann paid bob 5 again",
+    ]
+    again = txaware_run(here, "demo", "--directory", "demo")
+    assert again.returncode == 2
+    assert b"demo is not empty" in again.stderr
+
+
+def test_help_comes_at_once() -> None:
+    def took_s(*command: str) -> float:
+        began_s = time.monotonic()
+        subprocess.run([sys.executable, *command], capture_output=True, check=True)
+        return time.monotonic() - began_s
+
+    help_s = min(took_s("-m", "txaware", "--help") for _ in range(3))
+    assert help_s < min(took_s("-c", "import txaware") for _ in range(3)) + 0.3

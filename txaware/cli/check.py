@@ -1,0 +1,85 @@
+"""`txaware check`: verifies a data directory, and changes nothing in it."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from txaware.cli.session import Session, pass_session
+from txaware.cli.show import counted, echo_fields, echo_json
+from txaware.errors import BadRequest
+from txaware.service.check_report import Report
+from txaware.service.check_scan import Progress
+from txaware.service.checking import check_directory
+
+STEPS = 1000
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@pass_session
+def check(session: Session, as_json: bool) -> None:
+    """Verify everything in a data directory, and change nothing.
+
+    Every key and value is read, with checksums, on a copy beside the directory that
+    takes no space for what does not change. Nobody may have the directory open. It
+    ends with 1 where something is wrong, and says at which key.
+
+    It also tells which transaction ids the data still needs: rows of invalid
+    transactions that are not marked yet. `txaware janitor` marks them; only then may
+    the coordinator forget the ids.
+
+    \b
+    Example:
+      txaware check
+      txaware --url leveldb:./backup check --json
+    """
+    directory = _directory(session)
+    with _progress() as progress:
+        report = check_directory(directory, session.settings, progress=progress)
+    if as_json:
+        echo_json(report.as_dict())
+    else:
+        _echo(report)
+    if not report.is_clean:
+        raise SystemExit(1)
+
+
+def _directory(session: Session) -> Path:
+    scheme, _, path = session.url.partition(":")
+    if session.given is not None or scheme != "leveldb" or not path:
+        raise BadRequest(
+            f"{session.url} cannot be checked; a directory can: --url leveldb:PATH"
+        )
+    return Path(path)
+
+
+def _echo(report: Report) -> None:
+    echo_fields([(name, f"{count:,}") for name, count in sorted(report.counts.items())])
+    for topic, pointer in report.needed.items():
+        click.echo(f"topic {topic} needs transaction {pointer} to be remembered")
+    for problem in report.problems:
+        click.echo(str(problem))
+    left = report.problem_count - len(report.problems)
+    if left:
+        click.echo(f"... and {left:,} more")
+    click.echo("clean" if report.is_clean else counted(report.problem_count, "problem"))
+
+
+@contextmanager
+def _progress() -> Iterator[Progress | None]:
+    """A bar on standard error, where that is a terminal."""
+    err = sys.stderr
+    if not err.isatty():
+        yield None
+        return
+    with click.progressbar(length=STEPS, label="rows", file=err) as bar:
+
+        def progress(rows: int, part: float | None) -> None:
+            bar.label = counted(rows, "row")
+            bar.update(max(int((part or 0) * STEPS) - bar.pos, 0))
+
+        yield progress
+        bar.update(STEPS - bar.pos)
