@@ -2,7 +2,9 @@
 
 import logging
 
+from coordinator import TransactionAware, TransactionContext, retry_on_conflict
 from txaware.config import Settings
+from txaware.consume import Consumer, Subscriber
 from txaware.errors import (
     BadRequest,
     MisusedTransaction,
@@ -20,9 +22,12 @@ from txaware.errors import (
 )
 from txaware.messages import Message, MessageId, Outgoing, Page
 from txaware.messaging import Messaging, connect
+from txaware.publish import Publisher
+from txaware.topics import Topic
 
 __all__ = [
     "BadRequest",
+    "Consumer",
     "Message",
     "MessageId",
     "Messaging",
@@ -30,18 +35,24 @@ __all__ = [
     "Outgoing",
     "Page",
     "ParticipantFailed",
+    "Publisher",
     "QueueFull",
     "RequestTooLarge",
     "Settings",
+    "Subscriber",
+    "Topic",
     "TopicExists",
     "TopicNotFound",
+    "TransactionAware",
     "TransactionConflict",
+    "TransactionContext",
     "TransactionNotInProgress",
     "TransactionOutcomeUnknown",
     "TransactionRefused",
     "TxAwareError",
     "Unavailable",
     "connect",
+    "retry_on_conflict",
 ]
 
 # What is logged is the program's to show; without this Python prints warnings itself.
