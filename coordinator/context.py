@@ -74,6 +74,11 @@ class TransactionContext:
             raise MisusedTransaction("the transaction has not begun")
         return self._tx
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it has begun and nothing has ended it yet."""
+        return self.status is Status.ACTIVE
+
     def start(self) -> Transaction:
         """Begins the transaction and starts all participants."""
         if self.status is not Status.NEW:

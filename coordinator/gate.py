@@ -68,12 +68,13 @@ class Gate:
             self._inside[threading.get_ident()] = entry
             return entry
 
-    def leave(self, entry: OpenTransaction) -> None:
-        """Ends a write, however it went."""
+    def leave(self, entry: OpenTransaction) -> bool:
+        """Ends a write, however it went; answers whether its transaction goes on."""
         with self._lock:
             self._inside.pop(threading.get_ident(), None)
             if entry.end_asked:
                 self._left.notify_all()
+            return entry.transaction_id in self._ledger.open.by_id
 
     def is_writing(self, transaction_id: int) -> bool:
         """Whether a write is under way, also of one that was invalidated meanwhile."""

@@ -136,7 +136,9 @@ class GroupCommit:
         return self._destination.status()
 
     def close(self) -> None:
-        """Gives back the destination."""
+        """Gives back the destination; in a forked child that is not ours to do."""
+        if os.getpid() != self._owner:
+            return
         self._closed = True
         self._to_lead.put(None)
         self._leader.join()

@@ -26,8 +26,8 @@ class OpenTransaction:
     """What the coordinator keeps of a transaction until its end.
 
     `reserved` are the keys that nobody else may commit while its own commit is on the
-    way to the disk. `writes` are under way in a store beside the coordinator, and take
-    no company once `end_asked`.
+    way to the disk. Once `end_asked`, a store beside the coordinator takes no more
+    writes of it.
     """
 
     transaction_id: int
@@ -39,7 +39,6 @@ class OpenTransaction:
     refusal: str | None = None
     stage: Stage = Stage.OPEN
     reserved: frozenset[bytes] = frozenset()
-    writes: int = 0
     end_asked: bool = False
 
     @property

@@ -73,7 +73,7 @@ LINES = [
     ),
     *_package(
         "txaware.publish",
-        "buffer payloads",
+        "buffer by_hand payloads",
         "backlog spill",
         "background transactional",
         "asynchronous at_most_once publisher",

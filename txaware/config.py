@@ -9,33 +9,40 @@ from typing import Any, Self
 import attrs
 
 from txaware.errors import BadRequest
-from txaware.topics import DEFAULT_TTL_S
+from txaware.topics import DEFAULT_TTL_S, MAX_TTL_S
 
 PREFIX = "TXAWARE_"
 MIB = 1 << 20
+MOST = 1e12
 
 
-def _at_least(least: int) -> Any:
+def _within(least: int, most: float) -> Any:
     def check(_: object, field: "attrs.Attribute[Any]", value: Any) -> None:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise BadRequest(f"{field.name} is a number, not {value!r}")
-        if value < least:
-            raise BadRequest(f"{field.name} is at least {least}, not {value!r}")
+        if value is None and field.default is None:
+            return
+        whole = field.type is int
+        if isinstance(value, bool) or not isinstance(
+            value, int if whole else (int, float)
+        ):
+            kind = "whole number" if whole else "number"
+            raise BadRequest(f"{field.name} is a {kind}, not {value!r}")
+        if not least <= value <= most:  # nor is NaN
+            raise BadRequest(f"{field.name} is from {least} to {most:g}, not {value!r}")
 
     return check
 
 
-def _setting(default: float, *, least: int = 1) -> Any:
-    return attrs.field(default=default, validator=_at_least(least))
+def _setting(default: float | None, *, least: int = 1, most: float = MOST) -> Any:
+    return attrs.field(default=default, validator=_within(least, most))
 
 
 @attrs.frozen(kw_only=True)
 class Settings:
     """Every name ends with its unit. `load` reads them; flags go above all."""
 
-    topics: str = ""
+    topics: str = attrs.field(default="", validator=attrs.validators.instance_of(str))
     """Topics that exist from the start: `audit, metrics:10` for one and ten more."""
-    default_ttl_s: int = _setting(DEFAULT_TTL_S)
+    default_ttl_s: int = _setting(DEFAULT_TTL_S, most=MAX_TTL_S)
     """The time to live of topics that name none."""
     poll_limit_messages: int = _setting(10_000)
     """No page is longer, whatever limit is asked for."""
@@ -52,7 +59,7 @@ class Settings:
     prune_grace_s: float = _setting(86_400, least=0)
     """How soon others may forget an invalid transaction: a poll in a transaction uses
     cached rows of half that age at most."""
-    max_transaction_lifetime_s: float | None = None
+    max_transaction_lifetime_s: float | None = _setting(None)
     """Refuses a publish for pointers older than this; off by default."""
     orphan_grace_s: float = _setting(90_000, least=0)
     """How much longer than the TTL stored payloads of foreign transactions stay."""
@@ -98,7 +105,7 @@ class Settings:
         except (TypeError, ValueError) as error:
             if isinstance(error, BadRequest):
                 raise
-            raise BadRequest(f"a setting is wrong: {error}") from error
+            raise BadRequest(f"a setting is wrong: {error.args[0]}") from error
 
 
 NAMES = frozenset(field.name for field in attrs.fields(Settings))
@@ -126,6 +133,8 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 
 def _number(name: str, text: str) -> float:
     try:
-        return int(text) if text.lstrip("-").isdigit() else float(text)
+        return (
+            int(text) if text.isascii() and text.lstrip("-").isdigit() else float(text)
+        )
     except ValueError as error:
         raise BadRequest(f"{PREFIX}{name.upper()} is no number: {text!r}") from error

@@ -1,6 +1,6 @@
 """The one place that puts the parts together: `connect` and what it answers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,6 +20,7 @@ from txaware.consume import Consumer, Subscriber, subscribe
 from txaware.consume.places import StartAt
 from txaware.errors import BadRequest
 from txaware.interfaces import COMMITTED, OrderedTable
+from txaware.messages import MessageId, PublishResponse, Receipt
 from txaware.metrics import Metrics
 from txaware.publish import (
     AsyncPublisher,
@@ -27,8 +28,10 @@ from txaware.publish import (
     DirectPublisher,
     KnownTopics,
     Publisher,
+    WrittenByHand,
+    written_by_hand,
 )
-from txaware.requests import Start
+from txaware.requests import Payload, Pointer, Start
 from txaware.rowkeys import STATE
 from txaware.service.administration import Administration
 from txaware.service.inspection import Peeked, TopicReport
@@ -85,6 +88,44 @@ class Messaging(Verbs):
         """
         return TransactionContext(
             self._parts.coordinator, *participants, timeout_s=timeout_s, long=long
+        )
+
+    def publish(
+        self,
+        topic: str,
+        messages: Iterable[Payload],
+        *,
+        transaction: Pointer | None = None,
+        receipts: Iterable[Receipt] | None = None,
+    ) -> PublishResponse | None:
+        """Publishes in one piece, at once; see `Verbs.publish`.
+
+        Where `transaction` is that of a `with` block of this thread or task, the block
+        takes it back when it fails. By whoever else holds one, `rollback` has to.
+        """
+        by_hand = transaction is not None and self._by_hand(transaction)
+        publish = by_hand.publish if by_hand else super().publish
+        return publish(topic, messages, transaction=transaction, receipts=receipts)
+
+    def save_position(
+        self,
+        group: str,
+        topic: str,
+        position: MessageId | None,
+        *,
+        transaction: Pointer,
+    ) -> None:
+        """Moves a group with the commit; a `with` block takes it back when it fails."""
+        by_hand = self._by_hand(transaction)
+        save = by_hand.save_position if by_hand else super().save_position
+        save(group, topic, position, transaction=transaction)
+
+    def _by_hand(self, transaction: Pointer) -> WrittenByHand | None:
+        return written_by_hand(
+            self._service,
+            self._parts.coordinator,
+            transaction,
+            shares_journal=self._parts.shares_journal,
         )
 
     def publisher(
@@ -318,7 +359,7 @@ def _coordinator(
     if coordinator == "embedded":
         embedded = EmbeddedCoordinator(
             table.journal if isinstance(table, LevelDbTable) else None,
-            clock_ms=clock_ms,
+            clock_ms=table.clock.now_ms,  # so that rows are never older than pointers
             timeout_s=settings.transaction_timeout_s,
         )
         return embedded, embedded.gate

@@ -1,5 +1,6 @@
 """What callers ask for, checked: payloads, pointers, attempts, starts."""
 
+import math
 from collections.abc import Iterable
 
 import attrs
@@ -119,3 +120,12 @@ def checked_limit(limit: object) -> int:
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
         raise BadRequest(f"limit is a whole number above 0, not {limit!r}")
     return limit
+
+
+def checked_wait_s(wait_s: object) -> float:
+    """How long to wait; below 0 is not at all."""
+    if isinstance(wait_s, bool) or not isinstance(wait_s, int | float):
+        raise BadRequest(f"wait_s is a number of seconds, not {wait_s!r}")
+    if math.isnan(wait_s):
+        raise BadRequest("wait_s is a number of seconds, not NaN")
+    return wait_s

@@ -2,6 +2,7 @@
 
 from txaware.publish.asynchronous import AsyncPublisher
 from txaware.publish.at_most_once import AtMostOncePublisher
+from txaware.publish.by_hand import WrittenByHand, written_by_hand
 from txaware.publish.publisher import DirectPublisher, KnownTopics, Publisher
 from txaware.publish.transactional import TransactionPublisher
 
@@ -12,4 +13,6 @@ __all__ = [
     "KnownTopics",
     "Publisher",
     "TransactionPublisher",
+    "WrittenByHand",
+    "written_by_hand",
 ]

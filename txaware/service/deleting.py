@@ -15,7 +15,7 @@ class Deleting:
 
     def __init__(self, table: OrderedTable) -> None:
         self._table = table
-        self._touched: list[tuple[bytes, bytes]] = []
+        self._touched: dict[bytes, tuple[bytes, bytes]] = {}
 
     def delete_range(
         self,
@@ -44,9 +44,14 @@ class Deleting:
             count += len(rows)
             start = rows[-1][0] + b"\0"
         if count:
-            last = after(prefix) if stop is None else prefix + stop
-            self._touched.append((prefix, last))
+            self._touch(prefix, after(prefix) if stop is None else prefix + stop)
         return count
+
+    def _touch(self, start: bytes, stop: bytes) -> None:
+        """One range for each table and topic: from the first row touched on."""
+        of = b":".join(start.split(b":", 2)[:2])
+        first, last = self._touched.get(of, (start, stop))
+        self._touched[of] = min(first, start), max(last, stop)
 
     def delete(self, keys: list[bytes]) -> None:
         """Deletes single rows."""
@@ -56,6 +61,6 @@ class Deleting:
 
     def compact(self) -> None:
         """Gives back to the disk what the deleted ranges took."""
-        for start, stop in self._touched:
+        for start, stop in self._touched.values():
             self._table.compact(start, stop)
         self._touched.clear()

@@ -6,6 +6,9 @@ import threading
 from txaware.errors import TxAwareError
 from txaware.service.retention import Retention
 
+# Programs that live for less than the interval clean up as well.
+FIRST_S = 60
+
 log = logging.getLogger(__name__)
 
 
@@ -22,13 +25,18 @@ class Janitor:
         self._thread.start()
 
     def _run(self) -> None:
-        while not self._stop.wait(self._interval_s):
+        pause_s = min(self._interval_s, FIRST_S)
+        while not self._stop.wait(pause_s):
+            pause_s = self._interval_s
             try:
                 self._retention.clean_up()
             except TxAwareError as error:
                 log.warning("clean-up failed and is tried again later: %s", error)
+            except Exception:
+                log.exception("clean-up failed and is tried again later")
 
     def close(self) -> None:
-        """Ends the thread, once the clean-up that runs just now is through."""
+        """Ends the thread, once the topic that it is at is through."""
         self._stop.set()
+        self._retention.stop()
         self._thread.join()

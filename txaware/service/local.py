@@ -219,7 +219,13 @@ class LocalService:
         if not self._positions.has_any(checked_group(group), name):
             return None
         judge = self._reading.judge(transaction)
-        return self._positions.position(group, name, judge)
+        position = self._positions.position(group, name, judge)
+        if position is None and transaction is None:
+            # Between the snapshot and the look a clean-up may have removed the one it
+            # saw, for a newer one.
+            judge = self._reading.judge(None)
+            position = self._positions.position(group, name, judge)
+        return position
 
     def save_position(
         self,

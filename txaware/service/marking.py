@@ -10,17 +10,19 @@ from txaware.service.scan_cache import ScanCache
 from txaware.tables.columns import negated, pointer_of
 from txaware.topics import Topic
 
-# A pointer's time is its coordinator's, and a row's is the store's: after a crash, or
-# on another machine, the two differ by less than this.
+# A coordinator of ours goes by the same clock as the rows, but after a crash it may be
+# ahead of that by some seconds.
 MARGIN_MS = 600_000
 
 
 class Marking:
     """Inverts the pointer of every row that an invalid transaction wrote.
 
-    What was marked is remembered, so only what became invalid since is looked for. No
-    row of it can come later: its writes are refused, and one under way is waited for,
-    by marking that transaction another time.
+    With a `gate` what was marked is remembered, so only what became invalid since is
+    looked for. No row of it can come later: its writes are refused, and one under way
+    is waited for, by marking that transaction another time. A coordinator elsewhere
+    keeps nobody from writing for a transaction that is over, and its clock is its own:
+    everything is looked for every time, in all rows.
     """
 
     def __init__(
@@ -37,12 +39,21 @@ class Marking:
         return {
             pointer
             for pointer in snapshot.invalids
-            if pointer not in self._marked and not self._is_writing(pointer)
+            if self._gate is None
+            or not (pointer in self._marked or self._gate.is_writing(pointer))
         }
 
-    def marked(self, snapshot: Transaction) -> list[int]:
-        """The invalid pointers that nothing here needs any more."""
-        return [pointer for pointer in snapshot.invalids if pointer in self._marked]
+    def forgettable(self, snapshot: Transaction, late_ms: int) -> list[int]:
+        """The invalid pointers that nothing here needs any more.
+
+        Without a gate only those from before `late_ms`, with which nobody writes now.
+        """
+        return [
+            pointer
+            for pointer in snapshot.invalids
+            if pointer in self._marked
+            and (self._gate is not None or pointer < late_ms * POINTERS_PER_MS)
+        ]
 
     def least_needed(self, snapshot: Transaction) -> int:
         """Every invalid pointer below this one is marked, and may be forgotten."""
@@ -52,9 +63,9 @@ class Marking:
     def mark_topic(self, topic: Topic, pointers: set[int]) -> int:
         """Marks the message rows of one topic; answers how many."""
         prefix = MESSAGE + topic.prefix
-        first_ms = max(0, min(pointers) // POINTERS_PER_MS - MARGIN_MS)
-        marked = 0
-        start = row_key(first_ms)
+        marked, start = 0, b""
+        if self._gate is not None:
+            start = row_key(max(0, min(pointers) // POINTERS_PER_MS - MARGIN_MS))
         while rows := self._table.scan(prefix, start=start):
             found = [row for row in rows if pointer_of(row[1]) in pointers]
             self._negate(prefix, found)
@@ -66,7 +77,7 @@ class Marking:
     def mark_positions(self, pointers: set[int]) -> int:
         """Marks the positions that they saved."""
         marked, start = 0, b""
-        while rows := self._table.scan(POSITION, start=start):
+        while pointers and (rows := self._table.scan(POSITION, start=start)):
             found = [row for row in rows if pointer_of(row[1]) in pointers]
             self._negate(POSITION, found)
             marked += len(found)
@@ -85,6 +96,3 @@ class Marking:
                 writes.append(row)
         if writes:
             self._table.submit(writes)()
-
-    def _is_writing(self, pointer: int) -> bool:
-        return self._gate is not None and self._gate.is_writing(pointer)

@@ -3,10 +3,17 @@
 from collections.abc import Iterator
 
 from coordinator.gate import Gate
-from coordinator.transaction import Transaction
+from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.config import Settings
 from txaware.interfaces import OrderedTable
-from txaware.rowkeys import PAYLOAD, POINTER_BYTES, payload_prefix, row_key
+from txaware.rowkeys import (
+    MARK,
+    PAYLOAD,
+    POINTER_BYTES,
+    mark_key,
+    payload_prefix,
+    row_key,
+)
 from txaware.service.deleting import Deleting
 from txaware.service.references import References
 from txaware.tables.columns import REFERENCE, pointer_of
@@ -14,6 +21,8 @@ from txaware.tables.message_table import MessageTable
 from txaware.topics import Topic
 
 POINTERS_AT_ONCE = 10_000
+# Pointers of a Tephra are times; smaller ones are made by hand and say nothing.
+FIRST_TIMED = 10**12 * POINTERS_PER_MS
 _END = b"\xff" * 10
 
 
@@ -37,21 +46,23 @@ class PayloadRetention:
         self._gate = gate
         self._settings = settings
 
-    def has_payloads(self, topic: Topic) -> bool:
-        """Whether there is anything to judge."""
-        return bool(self._table.scan(PAYLOAD + topic.prefix, limit=1))
+    def has_any(self) -> bool:
+        """Whether there is anything to judge, in whatever topic."""
+        return bool(self._table.scan(PAYLOAD, limit=1))
 
     def clean_up(
         self, topic: Topic, snapshot: Transaction, now_ms: int, deleting: Deleting
     ) -> int:
-        """Removes what no one needs in a topic; answers how many rows."""
+        """Removes what no one needs in a topic; answers how many payloads."""
         removed, bound = 0, row_key(max(0, now_ms - topic.ttl_ms))
         last = -1
         while candidates := self._candidates(topic, snapshot, now_ms, above=last):
             last = max(candidates)
+            looked_from = row_key(self._table.clock.now_ms())
             named = self._named(topic, candidates, bound)
             for pointer in sorted(candidates - named):
-                removed += self._remove(topic, pointer, bound, deleting)
+                removed += self._remove(topic, pointer, looked_from, deleting)
+        self._remove_marks(topic, snapshot, now_ms, deleting)
         return removed
 
     def _candidates(
@@ -86,13 +97,15 @@ class PayloadRetention:
         snapshot: Transaction,
         now_ms: int,
     ) -> bool:
-        ours = self._gate is None or self._gate.gave_out(pointer)
-        if ours:
-            return pointer < snapshot.transaction_id and not snapshot.is_in_progress(
-                pointer
-            )
-        grace_ms = int(self._settings.orphan_grace_s * 1000)
-        return last_ms + topic.ttl_ms + grace_ms < now_ms
+        if self._is_ours(pointer):
+            return _is_over(pointer, snapshot)
+        return last_ms + self._grace_ms(topic) < now_ms
+
+    def _is_ours(self, pointer: int) -> bool:
+        return self._gate is None or self._gate.gave_out(pointer)
+
+    def _grace_ms(self, topic: Topic) -> int:
+        return topic.ttl_ms + int(self._settings.orphan_grace_s * 1000)
 
     def _named(self, topic: Topic, pointers: set[int], bound: bytes) -> set[int]:
         """Those of them that a reference within the time to live names."""
@@ -105,15 +118,42 @@ class PayloadRetention:
         }
 
     def _remove(
-        self, topic: Topic, pointer: int, bound: bytes, deleting: Deleting
+        self, topic: Topic, pointer: int, looked_from: bytes, deleting: Deleting
     ) -> int:
         """Removes them, unless a reference came while we were looking."""
+        prefix = payload_prefix(topic.prefix, pointer)
+        if self._gate is not None and self._gate.gave_out(pointer):
+            return deleting.delete_range(prefix)  # no reference of it can come now
         with self._references.removing(topic.prefix, pointer) as mark:
-            if self._named(topic, {pointer}, bound):
+            if self._named(topic, {pointer}, looked_from):
                 return 0
-            # What is ours and over is refused anyway.
-            ours = self._gate is not None and self._gate.gave_out(pointer)
-            return deleting.delete_range(
-                payload_prefix(topic.prefix, pointer),
-                with_first=None if ours else mark(),
+            return deleting.delete_range(prefix, with_first=mark())
+
+    def _remove_marks(
+        self, topic: Topic, snapshot: Transaction, now_ms: int, deleting: Deleting
+    ) -> None:
+        """Marks of transactions that could not write any more without them either."""
+        start = b""
+        late = (now_ms - self._grace_ms(topic)) * POINTERS_PER_MS
+        while rows := self._table.scan(MARK + topic.prefix, start=start):
+            pointers = [int.from_bytes(key, "big") for key, _ in rows]
+            deleting.delete(
+                [
+                    mark_key(topic.prefix, pointer)
+                    for pointer in pointers
+                    if _is_over(pointer, snapshot)
+                    and not self._table.scan(
+                        payload_prefix(topic.prefix, pointer), limit=1
+                    )
+                    and (
+                        FIRST_TIMED < pointer < late
+                        if self._gate is None or not self._gate.gave_out(pointer)
+                        else True
+                    )
+                ]
             )
+            start = rows[-1][0] + b"\0"
+
+
+def _is_over(pointer: int, snapshot: Transaction) -> bool:
+    return pointer < snapshot.transaction_id and not snapshot.is_in_progress(pointer)

@@ -16,8 +16,8 @@ Saved = tuple[bytes, int]
 class PositionRetention:
     """Looks twice: at the second time all who were open at the first have ended.
 
-    Everybody who is open now then sees the newest position that the first look saw, and
-    those before it are of no use.
+    Once is enough where nobody is open at all. Everybody who is open now then sees the
+    newest position that the first look saw, and those before it are of no use.
     """
 
     def __init__(self, table: OrderedTable) -> None:
@@ -30,9 +30,9 @@ class PositionRetention:
 
     def clean_up(self, snapshot: Transaction, deleting: Deleting) -> int:
         """Removes what is due; answers how many rows."""
-        earlier = self._earlier
-        if earlier is None:
-            self._earlier = snapshot
+        earlier = snapshot if not snapshot.in_progress else self._earlier
+        if earlier is None or snapshot.transaction_id < earlier.transaction_id:
+            self._earlier = earlier or snapshot
             return 0
         if any(snapshot.is_in_progress(pointer) for pointer in earlier.in_progress):
             return 0

@@ -80,9 +80,7 @@ class Publishing:
         rows = partial(_rows, prefix, payloads, pointer, {})
         entry = self.enter(pointer)
         try:
-            response = self._publish(
-                place, len(payloads), rows, pointer, held=waits_for_commit(entry)
-            )
+            response = self._publish(place, len(payloads), rows, pointer, entry)
         finally:
             self.leave(entry)
         place.counters.published(
@@ -106,7 +104,7 @@ class Publishing:
             def rows(keys: list[bytes]) -> list[Write]:
                 return [(prefix + keys[0], head), *marks]
 
-            responses.append(self._publish(place, 1, rows, pointer, held=held))
+            responses.append(self._publish(place, 1, rows, pointer, entry))
 
         try:
             self._references.name(
@@ -163,8 +161,11 @@ class Publishing:
 
     def leave(self, entry: OpenTransaction | None) -> None:
         """The write is done, however it went."""
-        if entry is not None and self._gate is not None:
-            self._gate.leave(entry)
+        if entry is None or self._gate is None or self._gate.leave(entry):
+            return
+        # It ended meanwhile, and was forgotten before this write was noted.
+        self._endings.ended((entry.transaction_id,))
+        self._references.ended((entry.transaction_id,))
 
     @contextmanager
     def undoing(self, pointer: int) -> Iterator[None]:
@@ -189,12 +190,17 @@ class Publishing:
             gate.leave(entry)
 
     def _publish(
-        self, place: Place, count: int, rows: Rows, pointer: int, *, held: bool
+        self,
+        place: Place,
+        count: int,
+        rows: Rows,
+        pointer: int,
+        entry: OpenTransaction | None,
     ) -> PublishResponse:
-        signal = place.writer.signal
-        self._endings.expect(pointer, signal)
+        if entry is not None:
+            self._endings.expect(pointer, place.writer.signal)
         first, last = place.writer.publish(
-            count, rows, hold_for=pointer if held else None
+            count, rows, hold_for=pointer if waits_for_commit(entry) else None
         )
         return PublishResponse(pointer, *_numbers(first), *_numbers(last))
 
@@ -253,6 +259,14 @@ def _numbers(key: bytes) -> tuple[int, int]:
 
 def _range(response: PublishResponse) -> tuple[bytes, bytes]:
     """From the first row of a response to behind its last one."""
+    numbers = (
+        response.start_timestamp,
+        response.start_sequence_id,
+        response.end_timestamp,
+        response.end_sequence_id,
+    )
+    if not all(isinstance(number, int) for number in numbers):
+        raise BadRequest(f"{response} names no rows")
     try:
         start = row_key(response.start_timestamp, response.start_sequence_id)
         end = row_key(response.end_timestamp, response.end_sequence_id)

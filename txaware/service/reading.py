@@ -13,7 +13,7 @@ from txaware.config import Settings
 from txaware.errors import BadRequest, Unavailable
 from txaware.interfaces import COMMITTED, UNCOMMITTED, OrderedTable
 from txaware.messages import Bounds, MessageId, Page
-from txaware.requests import Start
+from txaware.requests import Start, checked_wait_s
 from txaware.rowkeys import row_key
 from txaware.service.judge import Judge, NoJudge
 from txaware.service.places import Place
@@ -72,7 +72,7 @@ class Reading:
         `place` is asked at every look: the topic may change meanwhile.
         """
         began_s = time.perf_counter()
-        until_s, pause_s = self._clock_s() + wait_s, FIRST_PAUSE_S
+        until_s, pause_s = self._clock_s() + checked_wait_s(wait_s), FIRST_PAUSE_S
         while True:
             here = place()
             seen = here.writer.signal.count

@@ -4,10 +4,12 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 
 from txaware.errors import BadRequest, TransactionRefused
 from txaware.interfaces import OrderedTable, Write
 from txaware.messages import Receipt
+from txaware.requests import checked_attempt
 from txaware.rowkeys import mark_key
 from txaware.tables.columns import decode_receipts, encode_receipts
 from txaware.tables.payload_table import PayloadTable
@@ -15,6 +17,8 @@ from txaware.topics import Topic
 
 # Transactions that are not this process's own have no end here; so many are remembered.
 REMEMBERED = 1000
+LOOK_AGAIN_S = 0.05
+DEFINITE_NO = (TransactionRefused, BadRequest)
 
 # What a mark says of a transaction in a topic.
 _OPEN, _CLOSED, _DELETED = b"o", b"c", b"d"
@@ -24,17 +28,23 @@ class Stored:
     """What one transaction has stored in one topic, by attempt.
 
     `named` are the attempts that a reference has named: they take no more. `closed` is
-    all of it, after a reference that named no receipts of its own. `writing` counts
-    stores on their way.
+    all of it, after a reference that named no receipts of its own. `writing` are the
+    stores on their way, and `users` whoever holds this just now. What is not `known`
+    has to be read from the table first. (No counts, and the lock itself in `with`: an
+    interrupt in `Condition.__enter__` would keep it for ever.)
     """
 
-    def __init__(self, counts: dict[bytes, int]) -> None:
-        self.counts = counts
+    def __init__(self, *, own: bool) -> None:
+        self.own = own
+        self.known = own
+        self.counts: dict[bytes, int] = {}
         self.named: dict[bytes, int] = {}
         self.closed = False
         self.deleted = False
-        self.writing = 0
-        self.changed = threading.Condition()
+        self.writing: set[object] = set()
+        self.users: set[object] = set()
+        self.lock = threading.Lock()
+        self.changed = threading.Condition(self.lock)
 
     def mark(self) -> bytes:
         """What has to outlive the process."""
@@ -42,9 +52,14 @@ class Stored:
         return state + encode_receipts(self.named)
 
     def read_mark(self, data: bytes) -> None:
-        """Takes over what an earlier process left."""
+        """Takes over what was written of it."""
         self.deleted, self.closed = data[:1] == _DELETED, data[:1] == _CLOSED
         self.named = decode_receipts(data[1:])
+
+    def wait_for_stores(self) -> None:
+        """Returns when none is on its way; lets go of the lock meanwhile."""
+        while self.writing:
+            self.changed.wait(LOOK_AGAIN_S)
 
 
 class References:
@@ -57,7 +72,7 @@ class References:
     def __init__(self, table: OrderedTable, payloads: PayloadTable) -> None:
         self._table = table
         self._payloads = payloads
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # never held over the disk
         self._stored: OrderedDict[tuple[bytes, int], Stored] = OrderedDict()
         self._own: dict[int, list[bytes]] = {}
 
@@ -66,24 +81,31 @@ class References:
         self, topic: Topic, pointer: int, attempt: bytes, count: int, *, own: bool
     ) -> Iterator[None]:
         """Around the write of `count` payload rows; refuses what comes too late."""
-        stored = self._of(topic, pointer, own=own)
-        with stored.changed:
-            if stored.deleted or stored.closed or attempt in stored.named:
-                raise TransactionRefused(
-                    f"transaction {pointer} stores nothing more in {topic.topic}"
-                    f"{_of_attempt(attempt)}: {_why_closed(stored)}"
-                )
-            stored.writing += 1
-        written = False
-        try:
-            yield
-            written = True
-        finally:
-            with stored.changed:
-                stored.writing -= 1
-                if written:
+        with self._using(topic.prefix, pointer, own=own) as stored:
+            store = object()
+            try:
+                with stored.lock:
+                    self._read(stored, topic.prefix, pointer)
+                    if stored.deleted or stored.closed or attempt in stored.named:
+                        raise TransactionRefused(
+                            f"transaction {pointer} stores nothing more in "
+                            f"{topic.topic}{_of_attempt(attempt)}: "
+                            f"{_why_closed(stored)}"
+                        )
+                    stored.writing.add(store)
+                try:
+                    yield
+                except DEFINITE_NO:
+                    raise
+                except BaseException:
+                    stored.known = False  # it may be on disk all the same
+                    raise
+                with stored.lock:
                     stored.counts[attempt] = stored.counts.get(attempt, 0) + count
-                stored.changed.notify_all()
+            finally:
+                stored.writing.discard(store)
+                with stored.lock:
+                    stored.changed.notify_all()
 
     def name(
         self,
@@ -98,23 +120,27 @@ class References:
 
         `publish` gets column r, and what else has to be written with the row.
         """
-        stored = self._of(topic, pointer, own=own)
-        with stored.changed:
+        checked = None if receipts is None else checked_receipts(receipts)
+        with self._using(topic.prefix, pointer, own=own) as stored, stored.lock:
+            stored.wait_for_stores()
+            self._read(stored, topic.prefix, pointer)
             if stored.deleted:
                 raise TransactionRefused(
                     f"transaction {pointer} publishes no reference in {topic.topic}: "
                     f"{_why_closed(stored)}"
                 )
-            stored.changed.wait_for(lambda: not stored.writing)
-            named = _named(topic, pointer, stored, receipts)
+            named = _named(topic, pointer, stored, checked)
             before = stored.named, stored.closed
             stored.named = {**stored.named, **named}
-            stored.closed = stored.closed or receipts is None
+            stored.closed = stored.closed or checked is None
             key = mark_key(topic.prefix, pointer)
             try:
                 publish(encode_receipts(named), [] if own else [(key, stored.mark())])
-            except BaseException:
+            except DEFINITE_NO:
                 stored.named, stored.closed = before
+                raise
+            except BaseException:
+                stored.known = False  # the mark tells, where there is one
                 raise
 
     @contextmanager
@@ -124,9 +150,9 @@ class References:
         What it yields answers the mark to write with the removal, and then nobody ever
         does again.
         """
-        stored = self._known(prefix, pointer, own=False)
-        with stored.changed:
-            stored.changed.wait_for(lambda: not stored.writing)
+        with self._using(prefix, pointer, own=False) as stored, stored.lock:
+            stored.wait_for_stores()
+            self._read(stored, prefix, pointer)
 
             def mark() -> Write:
                 stored.deleted = True
@@ -142,36 +168,49 @@ class References:
                     for prefix in self._own.pop(pointer, ()):
                         self._stored.pop((prefix, pointer), None)
 
-    def _of(self, topic: Topic, pointer: int, *, own: bool) -> Stored:
-        return self._known(topic.prefix, pointer, own=own)
-
-    def _known(self, prefix: bytes, pointer: int, *, own: bool) -> Stored:
+    @contextmanager
+    def _using(self, prefix: bytes, pointer: int, *, own: bool) -> Iterator[Stored]:
+        """One that is not forgotten meanwhile: all who use it have the same."""
+        key, user = (prefix, pointer), object()
         with self._lock:
-            stored = self._stored.get((prefix, pointer))
+            stored = self._stored.get(key)
             if stored is None:
-                stored = Stored({}) if own else self._read(prefix, pointer)
-                self._stored[prefix, pointer] = stored
+                stored = self._stored[key] = Stored(own=own)
                 if own:
                     self._own.setdefault(pointer, []).append(prefix)
                 self._forget_oldest()
-            self._stored.move_to_end((prefix, pointer))
-            return stored
+            stored.users.add(user)
+            self._stored.move_to_end(key)
+        try:
+            yield stored
+        finally:
+            stored.users.discard(user)
 
-    def _read(self, prefix: bytes, pointer: int) -> Stored:
-        stored = Stored(self._payloads.counts(prefix, pointer))
-        mark = self._table.get(mark_key(prefix, pointer))
-        if mark is not None:
-            stored.read_mark(mark)
-        return stored
+    def _read(self, stored: Stored, prefix: bytes, pointer: int) -> None:
+        """Reads what is not known, under its lock."""
+        if stored.known:
+            return
+        stored.counts = self._payloads.counts(prefix, pointer)
+        if not stored.own:
+            stored.read_mark(self._table.get(mark_key(prefix, pointer)) or _OPEN)
+        stored.known = True
 
     def _forget_oldest(self) -> None:
         """Only what can be read again, and what nobody uses just now."""
         surplus = len(self._stored) - REMEMBERED
-        if surplus <= 0:
-            return
-        for key, stored in list(self._stored.items())[:surplus]:
-            if key[1] not in self._own and not stored.writing:
+        for key in list(islice(self._stored, max(0, surplus))):
+            stored = self._stored[key]
+            if not stored.own and not stored.users:
                 del self._stored[key]
+
+
+def checked_receipts(receipts: Iterable[Receipt]) -> list[Receipt]:
+    """Receipts as `store` answered them; `BadRequest` for anything else."""
+    if isinstance(receipts, Iterable) and not isinstance(receipts, bytes | str):
+        listed = list(receipts)
+        if all(isinstance(receipt, Receipt) for receipt in listed):
+            return listed
+    raise BadRequest(f"receipts are what `store` answered, not {receipts!r}")
 
 
 def _named(
@@ -190,7 +229,10 @@ def _named(
             raise BadRequest(
                 f"{receipt} is not of transaction {pointer} and topic {topic.topic}"
             )
-        named[receipt.attempt] = named.get(receipt.attempt, 0) + receipt.count
+        attempt, count = checked_attempt(receipt.attempt), receipt.count
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise BadRequest(f"{receipt} has no count")
+        named[attempt] = named.get(attempt, 0) + count
     for attempt, count in named.items():
         found = stored.counts.get(attempt, 0)
         if found != count:

@@ -1,6 +1,8 @@
 """Removes what has expired, and what a transaction left that nobody will see."""
 
 import logging
+import threading
+from collections import Counter
 from collections.abc import Callable
 
 import attrs
@@ -33,10 +35,12 @@ class CleanUp:
     """What one clean-up removed: rows, by reason.
 
     Every invalid transaction below `least_needed` may be forgotten by its coordinator;
-    None where the coordinator was not asked, as nothing had to be judged.
+    None where the coordinator was not asked, as nothing had to be judged, and where a
+    topic failed (the log says why; all others were cleaned up).
     """
 
     topics: int = 0
+    failed_topics: int = 0
     expired_messages: int = 0
     expired_payloads: int = 0
     old_generation_rows: int = 0
@@ -54,7 +58,7 @@ class Pruned:
 
 
 class Retention:
-    """One at a time; beside everything else that goes on."""
+    """Beside everything else that goes on; one clean-up at a time."""
 
     def __init__(
         self,
@@ -72,24 +76,47 @@ class Retention:
         self._gate = gate
         self._cache = cache
         self._clock_ms = clock_ms
+        self._settings = settings
+        self._turn = threading.Lock()
+        self._stopped = False
         self._marking = Marking(table, cache, gate)
         self._payloads = PayloadRetention(table, references, gate, settings)
         self._positions = PositionRetention(table)
 
     def clean_up(self, on_progress: OnProgress | None = None) -> CleanUp:
         """Goes through all topics once."""
+        with self._turn:
+            return self._clean_up(on_progress)
+
+    def stop(self) -> None:
+        """Has the clean-up that runs just now end after the topic that it is at."""
+        self._stopped = True
+
+    def _clean_up(self, on_progress: OnProgress | None) -> CleanUp:
+        deleting, counts = Deleting(self._table), Counter[str]()
+        snapshot = self._snapshot()
+        # The topics come after the snapshot: what is invalid in it has no row in a
+        # topic that is made later.
         topics = list(self._topics.all())
-        deleting = Deleting(self._table)
-        snapshot = self._snapshot(topics)
-        pointers = set() if snapshot is None else self._marking.due(snapshot)
-        done = CleanUp()
+        invalid = set() if snapshot is None else self._marking.due(snapshot)
         for number, topic in enumerate(topics, 1):
-            done = self._clean_topic(topic, snapshot, pointers, deleting, done)
+            if self._stopped:
+                return CleanUp(**counts)
+            try:
+                counts.update(self._clean_topic(topic, snapshot, invalid, deleting))
+            except Exception:
+                log.exception("topic %s could not be cleaned up", topic.topic)
+                counts["failed_topics"] += 1
             if on_progress is not None:
                 on_progress(str(topic.topic), number, len(topics))
-        if snapshot is not None:
-            done = self._finish(snapshot, pointers, deleting, done)
+        least_needed = None
+        if snapshot is not None and not counts["failed_topics"]:
+            counts["marked_rows"] += self._marking.mark_positions(invalid)
+            self._marking.done(invalid)
+            counts["positions"] += self._positions.clean_up(snapshot, deleting)
+            least_needed = self._marking.least_needed(snapshot)
         deleting.compact()
+        done = CleanUp(**counts, least_needed=least_needed)
         log.info("cleaned up", extra=attrs.asdict(done))
         return done
 
@@ -103,67 +130,45 @@ class Retention:
         if self._gate is None and not exclusive:
             return Pruned(0, least_needed)
         before = self._coordinator.invalid_size()
-        marked = self._marking.marked(snapshot)
+        marked = self._marking.forgettable(snapshot, self._late_ms())
         if marked:
             self._coordinator.truncate_invalid_tx(marked)
         return Pruned(max(0, before - self._coordinator.invalid_size()), least_needed)
 
-    def _snapshot(self, topics: list[Topic]) -> Transaction | None:
+    def _late_ms(self) -> int:
+        """Nobody writes any more with pointers from before."""
+        return self._clock_ms() - int(self._settings.orphan_grace_s * 1000)
+
+    def _snapshot(self) -> Transaction | None:
         """None while there is nothing to judge: it uses up a pointer."""
-        if self._positions.has_positions() or any(
-            self._payloads.has_payloads(topic)
-            for topic in topics
-            if topic.generation > 0
+        if (
+            self._positions.has_positions()
+            or self._payloads.has_any()
+            or self._coordinator.invalid_size()
         ):
             return self._coordinator.snapshot()
-        return (
-            self._coordinator.snapshot() if self._coordinator.invalid_size() else None
-        )
+        return None
 
     def _clean_topic(
         self,
         topic: Topic,
         snapshot: Transaction | None,
-        pointers: set[int],
+        invalid: set[int],
         deleting: Deleting,
-        done: CleanUp,
-    ) -> CleanUp:
-        old = self._old_generations(topic, deleting)
-        done = attrs.evolve(
-            done,
-            topics=done.topics + 1,
-            old_generation_rows=done.old_generation_rows + old,
-        )
+    ) -> dict[str, int]:
+        """What was removed and marked, by the fields of `CleanUp`."""
+        counts = {"topics": 1}
+        counts["old_generation_rows"] = self._old_generations(topic, deleting)
         if topic.generation < 0:
-            return done
+            return counts
         now_ms = self._clock_ms()
-        marked = self._marking.mark_topic(topic, pointers) if pointers else 0
-        payloads = 0
-        if snapshot is not None and self._payloads.has_payloads(topic):
+        if invalid:
+            counts["marked_rows"] = self._marking.mark_topic(topic, invalid)
+        if snapshot is not None:
             payloads = self._payloads.clean_up(topic, snapshot, now_ms, deleting)
-        return attrs.evolve(
-            done,
-            marked_rows=done.marked_rows + marked,
-            expired_payloads=done.expired_payloads + payloads,
-            expired_messages=done.expired_messages
-            + self._expired(topic, now_ms, snapshot, deleting),
-        )
-
-    def _finish(
-        self,
-        snapshot: Transaction,
-        pointers: set[int],
-        deleting: Deleting,
-        done: CleanUp,
-    ) -> CleanUp:
-        marked = self._marking.mark_positions(pointers) if pointers else 0
-        self._marking.done(pointers)
-        return attrs.evolve(
-            done,
-            marked_rows=done.marked_rows + marked,
-            positions=self._positions.clean_up(snapshot, deleting),
-            least_needed=self._marking.least_needed(snapshot),
-        )
+            counts["expired_payloads"] = payloads
+        counts["expired_messages"] = self._expired(topic, now_ms, snapshot, deleting)
+        return counts
 
     def _expired(
         self,

@@ -8,7 +8,9 @@ class Signal:
     """Counts what happened; a wait returns when that went beyond what one had seen."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
+        # An interrupt in `Condition.__enter__` would keep the lock for ever.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._waiting = 0
         self.count = 0
 
@@ -16,12 +18,12 @@ class Signal:
         """Something happened."""
         self.count += 1  # read without the lock; whoever waits looks again after it
         if self._waiting:
-            with self._changed:
+            with self._lock:
                 self._changed.notify_all()
 
     def wait(self, seen: int, timeout_s: float) -> None:
         """Returns when the count is no longer `seen`, or after the time-out."""
-        with self._changed:
+        with self._lock:
             self._waiting += 1
             try:
                 if self.count == seen:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +70,13 @@ class Database:
     ) -> list[Row]:
         """Rows of one consistent view; see `OrderedTable.scan`."""
         with self._reading() as db:
+            # Backwards, plyvel leaves `start` out if it is the last key of the range.
+            begin = None if reverse else start or None
             rows = db.prefixed_db(prefix).iterator(
-                start=start or None, stop=stop, reverse=reverse
+                start=begin, stop=stop, reverse=reverse
             )
+            if reverse and start:
+                rows = takewhile(lambda row: row[0] >= start, rows)
             return _bounded(rows, limit, max_bytes)
 
     def batch(self) -> Any:
@@ -136,7 +140,7 @@ def _bounded(rows: Any, limit: int, max_bytes: int) -> list[Row]:
         if len(more) < piece:
             break
         size += more_bytes
-        piece = min(2 * piece, MOST_ROWS)
+        piece = min(4 * piece, MOST_ROWS)
     return taken
 
 

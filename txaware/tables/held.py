@@ -51,11 +51,9 @@ class HeldRows:
             self._keys.setdefault(pointer, []).extend([key for key, _ in writes])
             if pointer in self._ended:
                 self._released.add(pointer)
+            groups = self._groups
             for key, value in writes:
-                group = row_prefix(key)
-                if group not in self._groups:
-                    self._groups[group] = {}
-                self._groups[group][key] = value or b""
+                groups.setdefault(row_prefix(key), {})[key] = value or b""
             return True
 
     def _released_bytes(self) -> int:
@@ -105,26 +103,29 @@ class HeldRows:
             return
         with self._lock:
             for pointer, rows in taken.items():
-                if pointer not in self._keys:
+                keys = self._keys.get(pointer)
+                if keys is None:
                     continue
-                for key, value in rows:
-                    self._forget(key, value)
-                if changed := [key for key, _ in self._rows(self._keys[pointer])]:
-                    self._keys[pointer] = changed
+                forgotten = sum([self._forget(key, value) for key, value in rows])
+                # Nearly always all of them are, and there is nothing else to look for.
+                left = forgotten < len(keys) and [key for key, _ in self._rows(keys)]
+                if left:
+                    self._keys[pointer] = left
                     self._released.add(pointer)
                 else:
                     del self._keys[pointer], self._bytes[pointer]
                     self._released.discard(pointer)
 
-    def _forget(self, key: bytes, value: bytes | None = None) -> None:
-        """Forgets a row, unless it is no longer that value."""
+    def _forget(self, key: bytes, value: bytes | None = None) -> bool:
+        """Forgets a row, unless it is no longer that value; whether it did."""
         prefix = row_prefix(key)
         group = self._groups.get(prefix)
         if group is None or (value is not None and group.get(key) is not value):
-            return
+            return False
         group.pop(key, None)
         if not group:
             del self._groups[prefix]
+        return True
 
     def drop(self, keys: Iterable[bytes]) -> None:
         """Forgets rows that are deleted before any batch carried them."""

@@ -178,9 +178,11 @@ class LevelDbTable:
 
     def close(self) -> None:
         """Writes what was released and gives the directory back."""
-        self.journal.close()
-        if self._lock is not None:
-            self._lock.release()
+        try:
+            self.journal.close()
+        finally:
+            if self._lock is not None:
+                self._lock.release()
 
 
 def _merged(

@@ -1,5 +1,6 @@
 """The topic table: what is known of every topic, deleted ones included."""
 
+import threading
 from collections.abc import Callable, Iterator
 
 import attrs
@@ -20,6 +21,7 @@ class TopicTable:
 
     def __init__(self, table: OrderedTable) -> None:
         self._table = table
+        self._changing = threading.Lock()  # what is known is what was set last
         self._known: dict[TopicName, Topic] = {}
 
     def get(self, name: TopicName) -> Topic:
@@ -82,13 +84,14 @@ class TopicTable:
         return self._known.setdefault(name, Topic.from_bytes(name, value))
 
     def _change(self, name: TopicName, change: Change) -> Topic:
-        while True:
-            old = self._table.get(topic_key(name))
-            found = None if old is None else Topic.from_bytes(name, old)
-            topic = change(found)
-            if self._table.compare_and_set(topic_key(name), old, topic.to_bytes()):
-                self._known[name] = topic
-                return topic
+        with self._changing:
+            while True:
+                old = self._table.get(topic_key(name))
+                found = None if old is None else Topic.from_bytes(name, old)
+                topic = change(found)
+                if self._table.compare_and_set(topic_key(name), old, topic.to_bytes()):
+                    self._known[name] = topic
+                    return topic
 
 
 def _existing(name: TopicName, topic: Topic | None) -> Topic:
