@@ -31,7 +31,13 @@ from coordinator.records import (
 from coordinator.recovery import recover
 from coordinator.reserve import Reserve
 from coordinator.timeout import checked_timeout_s
-from coordinator.transaction import POINTERS_PER_MS, Transaction, TransactionType
+from coordinator.transaction import (
+    POINTERS_PER_MS,
+    Transaction,
+    TransactionType,
+    checked_pointer,
+    checked_pointers,
+)
 
 DAY_S = 86_400
 
@@ -142,7 +148,7 @@ class EmbeddedCoordinator:
         A pointer that this coordinator never gave out is refused: it cannot tell what
         became of it.
         """
-        transaction_id = tx if isinstance(tx, int) else tx.transaction_id
+        transaction_id = checked_pointer(tx)
         self._tidy_if_due()
         with self._lock:
             entry, now_ms = self._ends.settled(transaction_id), self._now_ms()
@@ -180,6 +186,7 @@ class EmbeddedCoordinator:
 
         Whoever lost the answer to a commit has that long to find out about it.
         """
+        pointers = checked_pointers(pointers)
         self._tidy_if_due()
         with self._lock:
             settled_ms = self._now_ms() - int(self.settle_grace_s * 1000)
@@ -193,6 +200,7 @@ class EmbeddedCoordinator:
 
     def truncate_invalid_tx_before(self, time_ms: int) -> bool:
         """Forgets the invalid pointers of transactions begun before that time."""
+        checked_pointers([time_ms])
         self._tidy_if_due()
         with self._lock:
             self._now_ms()

@@ -116,11 +116,11 @@ class Ledger:
 
     def check_changes(self, entry: OpenTransaction, changes: Iterable[bytes]) -> None:
         """Remembers the changes for the commit, or why it must not take place."""
-        listed = list(changes)
+        listed = _as_list(changes)
         entry.changes = frozenset()
         entry.refusal = "its changes were refused, and not checked again since"
         self._check_size(entry, listed)
-        keys = frozenset(listed)
+        keys = frozenset(map(bytes, listed))
         self._check_conflict(entry, keys)
         entry.changes, entry.refusal = keys, None
 
@@ -223,6 +223,13 @@ class Ledger:
                 f"before {bound}"
             )
         return Pointers(pointer for pointer in self.invalid.pointers if pointer < bound)
+
+
+def _as_list(changes: Iterable[bytes]) -> list[bytes]:
+    try:
+        return list(changes)
+    except TypeError as error:
+        raise BadRequest(f"changes are a list of bytes: {error}") from error
 
 
 def _tell_nobody(_: Iterable[int]) -> None:

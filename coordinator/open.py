@@ -108,15 +108,16 @@ class OpenTransactions:
     def expired(self, now_ms: int) -> list[OpenTransaction]:
         """Those that are open longer than they may be; each is answered once.
 
-        One that is ending just now is looked at again when that has failed.
+        One that is ending just now is looked at again when that has failed, and may
+        then be expected twice.
         """
-        due: list[OpenTransaction] = []
+        due: dict[int, OpenTransaction] = {}
         while self._expiries and self._expiries[0][0] < now_ms:
             entry = self.by_id.get(heappop(self._expiries)[1])
             if entry is not None and entry.stage is Stage.OPEN:
-                due.append(entry)
+                due[entry.transaction_id] = entry
         self.next_expiry_ms = self._expiries[0][0] if self._expiries else NO_POINTER
-        return due
+        return list(due.values())
 
     def _note(self, entry: OpenTransaction) -> None:
         transaction_id = entry.transaction_id

@@ -1,9 +1,11 @@
 """A transaction as its holder sees it: its own pointers, and whose writes it sees."""
 
 import enum
+from collections.abc import Iterable
 
 import attrs
 
+from coordinator.errors import BadRequest
 from coordinator.pointers import NO_POINTERS, Pointers, as_pointers
 
 POINTERS_PER_MS = 1_000_000
@@ -113,3 +115,18 @@ class Transaction:
             write_pointer=pointer,
             checkpoint_write_pointers=self.checkpoint_write_pointers.appended(pointer),
         )
+
+
+def checked_pointer(tx: object) -> int:
+    """The first pointer of a transaction, or a pointer itself."""
+    pointer = tx.transaction_id if isinstance(tx, Transaction) else tx
+    if isinstance(pointer, bool) or not isinstance(pointer, int):
+        raise BadRequest(f"a Transaction or its pointer is needed, not {tx!r}")
+    return pointer
+
+
+def checked_pointers(pointers: object) -> list[int]:
+    """A list of pointers, or of times."""
+    if isinstance(pointers, Iterable) and not isinstance(pointers, bytes | str):
+        return [checked_pointer(pointer) for pointer in pointers]
+    raise BadRequest(f"pointers are a list of whole numbers, not {pointers!r}")

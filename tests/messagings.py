@@ -1,5 +1,6 @@
 """One fixture over every implementation of the messaging service, and its clock."""
 
+import os
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import txaware
 from coordinator.transaction import Transaction
 from tests.doubles import Clock
 from txaware.config import Settings
+from txaware.interfaces import OrderedTable
 from txaware.messages import Message, PublishResponse
 from txaware.messaging import Messaging
 
@@ -37,6 +39,13 @@ class Site:
         """Where the present life keeps its data."""
         return self._directory / f"life-{self._lives}"
 
+    @property
+    def table(self) -> OrderedTable:
+        """The rows, for what no call answers."""
+        service: Any = self.messaging._parts.service
+        table: OrderedTable = service._table
+        return table
+
     def open(self, **settings: Any) -> Messaging:
         """Closes it, and opens it again with these settings; memory begins anew."""
         self.messaging.close()
@@ -48,7 +57,8 @@ class Site:
         """Opens what is on disk now, as after the process was killed."""
         killed, found = self.messaging, self.directory
         self._lives += 1
-        shutil.copytree(found, self.directory, ignore=shutil.ignore_patterns("LOCK"))
+        while not _copied(found, self.directory):
+            shutil.rmtree(self.directory)
         killed.close()
         self.messaging = self._connect()
         return self.messaging
@@ -57,6 +67,16 @@ class Site:
         url = "memory:" if self.kind == "memory" else f"leveldb:{self.directory}"
         settings = Settings(**{"janitor_interval_s": 0, **self._settings})
         return txaware.connect(url, settings=settings, clock_ms=self.clock)
+
+
+def _copied(found: Path, copy: Path) -> bool:
+    """Copies a directory in use; False where LevelDB compacted it meanwhile."""
+    before = os.listdir(found / "rows")
+    try:
+        shutil.copytree(found, copy, ignore=shutil.ignore_patterns("LOCK"))
+    except shutil.Error:
+        return False
+    return before == os.listdir(found / "rows")
 
 
 @pytest.fixture(params=KINDS)
@@ -83,10 +103,14 @@ def messaging(site: Site) -> Messaging:
 
 
 def seen_by(
-    own: int, *, read: int, invalids: Iterable[int] = (), open: Iterable[int] = ()
+    own: int,
+    *,
+    read: int,
+    invalids: Iterable[int] = (),
+    in_progress: Iterable[int] = (),
 ) -> Transaction:
     """A snapshot made by hand, as of another coordinator with small pointers."""
-    return Transaction(own, read, invalids=invalids, in_progress=open)
+    return Transaction(own, read, invalids=invalids, in_progress=in_progress)
 
 
 def payloads(page: Iterable[Message]) -> list[bytes]:

@@ -17,6 +17,7 @@ from txaware.messages import BlockedBy, MessageId, Outgoing, PublishResponse
 from txaware.messaging import Messaging
 
 ALL = [b"m0", b"m1", b"m2", b"m3", b"m4"]
+outgoing: Any = Outgoing
 
 
 @pytest.fixture
@@ -47,7 +48,8 @@ def test_a_plain_publish_and_a_store_have_messages(messaging: Messaging) -> None
     + [{"start": start} for start in (-1, 2**63, 1.5, "00" * 20, True, b"x" * 19)]
     + [{"start": MessageId(b"x" * 19)}, {"start": MessageId(b"")}]
     + [{"isolation": "none"}, {"isolation": None}, {"transaction": 5}]
-    + [{"transaction": seen_by(5, read=5), "wait_s": 1}],
+    + [{"transaction": seen_by(5, read=5), "wait_s": 1}]
+    + [{"wait_s": wait_s} for wait_s in (float("nan"), "1", None, True)],
     ids=repr,
 )
 def test_a_poll_that_makes_no_sense_is_refused(
@@ -72,8 +74,8 @@ def test_a_pointer_is_from_one_up(messaging: Messaging, pointer: Any) -> None:
 
 @pytest.mark.parametrize(
     "messages",
-    [b"ab", "ab", ["a"], [None], [b"a", 5], [Outgoing("a")], [bytearray(b"a")]]
-    + [[Outgoing(b"a", after)] for after in (0, -1, "1", True, float("nan"), 1e300)],
+    [b"ab", "ab", ["a"], [None], [b"a", 5], [outgoing("a")], [bytearray(b"a")]]
+    + [[outgoing(b"a", after)] for after in (0, -1, "1", True, float("nan"), 1e300)],
     ids=repr,
 )
 def test_messages_are_a_list_of_bytes(messaging: Messaging, messages: Any) -> None:
@@ -95,9 +97,9 @@ def test_with_a_lifetime_set_older_pointers_are_refused(site: Site) -> None:
         with pytest.raises(TransactionRefused):
             messaging.store("t", [b"a"], transaction=pointer)
     messaging.publish("t", [b"a"], transaction=old + 1_000_000)
-    site.clock.advance_s(89_999.999)
+    site.clock.now_ms = tx.start_ms + 89_999_999
     messaging.publish("t", [b"b"], transaction=tx)
-    site.clock.advance_s(0.001)
+    site.clock.now_ms += 1
     with pytest.raises(TransactionRefused):
         messaging.publish("t", [b"c"], transaction=tx)
 
@@ -173,7 +175,7 @@ def test_a_poll_begins_where_it_is_told(site: Site) -> None:
 @pytest.mark.parametrize(
     ("tx", "expected"),
     [
-        (seen_by(3, read=3, open=[2]), ALL[:2]),
+        (seen_by(3, read=3, in_progress=[2]), ALL[:2]),
         (seen_by(3, read=3, invalids=[2]), [b"m0", b"m1", b"m3", b"m4"]),
         (seen_by(3, read=3), ALL),
         (None, ALL),
@@ -198,12 +200,14 @@ def test_a_snapshot_decides_row_by_row_and_stops_at_what_it_cannot(
 def test_a_page_says_who_stopped_it_and_where_to_go_on(site: Site) -> None:
     messaging = site.messaging
     ids = [message.id for message in messaging.poll("t")]
-    page = messaging.poll("t", transaction=seen_by(9, read=9, open=[2]))
+    page = messaging.poll("t", transaction=seen_by(9, read=9, in_progress=[2]))
     assert page.blocked_by == BlockedBy(2, ids[2].publish_time_ms)
     assert page.next == ids[1]
-    page = messaging.poll("t", limit=2, transaction=seen_by(9, read=9, open=[2]))
+    page = messaging.poll("t", limit=2, transaction=seen_by(9, read=9, in_progress=[2]))
     assert (page.blocked_by, page.next) == (None, ids[1])
-    page = messaging.poll("t", start=ids[2], transaction=seen_by(9, read=9, open=[2]))
+    page = messaging.poll(
+        "t", start=ids[2], transaction=seen_by(9, read=9, in_progress=[2])
+    )
     assert page == []
     assert page.next == ids[2].before()
     tx = seen_by(9, read=9, invalids=[3])
@@ -212,8 +216,12 @@ def test_a_page_says_who_stopped_it_and_where_to_go_on(site: Site) -> None:
     assert page.skipped_before is None
     page = messaging.poll("t", start=ids[4], inclusive=False)
     assert (page, page.next) == ([], ids[4])
+    behind = MessageId(ids[4][:19] + b"\1")
+    for inclusive, expected in ((False, behind), (True, behind.before())):
+        page = messaging.poll("t", start=behind, inclusive=inclusive)
+        assert (page, page.next) == ([], expected)
     # A start behind a row is not stopped by it, whatever the snapshot thinks of it.
-    tx = seen_by(9, read=9, open=[2])
+    tx = seen_by(9, read=9, in_progress=[2])
     page = messaging.poll("t", start=ids[2], inclusive=False, transaction=tx)
     assert payloads(page) == [b"m3", b"m4"]
 
@@ -222,12 +230,12 @@ def test_what_is_rolled_back_is_skipped_even_while_in_progress(
     messaging: Messaging, five: PublishResponse
 ) -> None:
     """Scenarios 32 and 33."""
-    for tx in (seen_by(3, read=3, open=[2]), seen_by(2, read=1)):
+    for tx in (seen_by(3, read=3, in_progress=[2]), seen_by(2, read=1)):
         messaging.poll("t", transaction=tx)
     messaging.poll("t")
     for _ in range(2):
         messaging.rollback("t", five)
-        tx = seen_by(3, read=3, open=[2])
+        tx = seen_by(3, read=3, in_progress=[2])
         expected = [b"m0", b"m1", b"m3", b"m4"]
         assert payloads(messaging.poll("t", transaction=tx)) == expected
         own = seen_by(2, read=9)
@@ -362,3 +370,16 @@ def test_a_poll_while_others_publish_sees_a_prefix(messaging: Messaging) -> None
     for page in seen:
         assert page == everything[: len(page)]
         assert not len(page) % 20
+
+
+def test_a_limit_counts_what_is_delivered(messaging: Messaging) -> None:
+    """Scenario 57."""
+    for pointer in (100, 101, 102):
+        publish(messaging, *[b"%d" % pointer] * 50, transaction=pointer)
+    for tx, limit, expected in [
+        (seen_by(200, read=199), 85, 85),
+        (seen_by(200, read=199, invalids=[101]), 150, 100),
+        (seen_by(200, read=199, in_progress=[101]), 150, 50),
+        (seen_by(200, read=199, in_progress=[101]), 10, 10),
+    ]:
+        assert len(messaging.poll("t", transaction=tx, limit=limit)) == expected

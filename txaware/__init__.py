@@ -11,6 +11,7 @@ from txaware.errors import (
     ParticipantFailed,
     QueueFull,
     RequestTooLarge,
+    StoreCorrupted,
     TopicExists,
     TopicNotFound,
     TransactionConflict,
@@ -20,7 +21,14 @@ from txaware.errors import (
     TxAwareError,
     Unavailable,
 )
-from txaware.messages import Message, MessageId, Outgoing, Page
+from txaware.messages import (
+    Message,
+    MessageId,
+    Outgoing,
+    Page,
+    PublishResponse,
+    Receipt,
+)
 from txaware.messaging import Messaging, connect
 from txaware.publish import Publisher
 from txaware.topics import Topic
@@ -35,10 +43,13 @@ __all__ = [
     "Outgoing",
     "Page",
     "ParticipantFailed",
+    "PublishResponse",
     "Publisher",
     "QueueFull",
+    "Receipt",
     "RequestTooLarge",
     "Settings",
+    "StoreCorrupted",
     "Subscriber",
     "Topic",
     "TopicExists",

@@ -75,6 +75,11 @@ class Settings:
     """LevelDB: what is collected in memory before a table file is written."""
     bloom_filter_bits: int = _setting(0, least=0)
     """LevelDB: bits for each key of a bloom filter; 0 for none."""
+    accept_damage: bool = attrs.field(
+        default=False, validator=attrs.validators.instance_of(bool)
+    )
+    """LevelDB: opens a directory whose log is damaged, without what cannot be read. A
+    power cut may do that to a batch that nobody was answered for; a bad disk to any."""
     compression: str = attrs.field(
         default="snappy", validator=attrs.validators.in_(("snappy", "none"))
     )
@@ -110,6 +115,8 @@ class Settings:
 
 NAMES = frozenset(field.name for field in attrs.fields(Settings))
 _TEXTS = ("topics", "compression")
+_FLAGS = ("accept_damage",)
+_FLAG_TEXTS = {"true": True, "false": False}
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -127,8 +134,15 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     for name in NAMES:
         text = environment.get(PREFIX + name.upper())
         if text is not None:
-            found[name] = text if name in _TEXTS else _number(name, text)
+            found[name] = from_text(name, text)
     return found
+
+
+def from_text(name: str, text: str) -> Any:
+    """The value of a setting that came as text, from a variable or a flag."""
+    if name in _FLAGS and text in _FLAG_TEXTS:
+        return _FLAG_TEXTS[text]
+    return text if name in (*_TEXTS, *_FLAGS) else _number(name, text)
 
 
 def _number(name: str, text: str) -> float:
@@ -137,4 +151,4 @@ def _number(name: str, text: str) -> float:
             int(text) if text.isascii() and text.lstrip("-").isdigit() else float(text)
         )
     except ValueError as error:
-        raise BadRequest(f"{PREFIX}{name.upper()} is no number: {text!r}") from error
+        raise BadRequest(f"{name} is a number, not {text!r}") from error

@@ -36,7 +36,7 @@ class MessageId(bytes):
                 + write_time_ms.to_bytes(8, "big")
                 + payload_sequence.to_bytes(2, "big")
             )
-        except OverflowError as error:
+        except (OverflowError, AttributeError) as error:
             raise BadRequest(f"no id has such a number: {error}") from error
 
     @classmethod
@@ -53,6 +53,8 @@ class MessageId(bytes):
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """Reads 20 bytes; what follows them is ignored, as the original does."""
+        if not isinstance(data, bytes):
+            raise BadRequest(f"an id is read from bytes, not {data!r}")
         if len(data) < ID_BYTES:
             raise BadRequest(f"an id has {ID_BYTES} bytes, not {len(data)}")
         return cls(data[:ID_BYTES])

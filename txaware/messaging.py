@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Self
+from weakref import WeakSet
 
 import attrs
 
@@ -69,6 +70,8 @@ class Messaging(Verbs):
         self._parts = parts
         self._administration = parts.administration
         self._known_topics = KnownTopics(parts.service)
+        self._to_close: WeakSet[AsyncPublisher | AtMostOncePublisher | Subscriber]
+        self._to_close = WeakSet()
 
     @property
     def coordinator(self) -> Coordinator:
@@ -140,7 +143,11 @@ class Messaging(Verbs):
             self._service,
             self._parts.coordinator,
             topic,
-            buffer_limit_bytes=buffer_limit_bytes or settings.buffer_limit_bytes,
+            buffer_limit_bytes=(
+                settings.buffer_limit_bytes
+                if buffer_limit_bytes is None
+                else buffer_limit_bytes
+            ),
             message_limit_bytes=settings.message_limit_bytes,
             shares_journal=self._parts.shares_journal,
             known_topics=self._known_topics,
@@ -154,16 +161,20 @@ class Messaging(Verbs):
     def async_publisher(self, topic: str, **options: Any) -> AsyncPublisher:
         """Publishes in the background and answers futures; see `AsyncPublisher`."""
         limit_bytes = self._parts.settings.message_limit_bytes
-        return AsyncPublisher(
+        publisher = AsyncPublisher(
             self._service, topic, message_limit_bytes=limit_bytes, **options
         )
+        self._to_close.add(publisher)
+        return publisher
 
     def at_most_once_publisher(self, topic: str, **options: Any) -> AtMostOncePublisher:
         """Publishes in the background and drops what fails, where speed is worth it."""
         limit_bytes = self._parts.settings.message_limit_bytes
-        return AtMostOncePublisher(
+        publisher = AtMostOncePublisher(
             self._service, topic, message_limit_bytes=limit_bytes, **options
         )
+        self._to_close.add(publisher)
+        return publisher
 
     def consumer(
         self,
@@ -195,7 +206,7 @@ class Messaging(Verbs):
         self, topic: str, handler: Callable[..., object], **options: Any
     ) -> Subscriber:
         """A loop that calls `handler(message)` in transactions; see `subscribe`."""
-        return subscribe(
+        subscriber = subscribe(
             self._service,
             self._parts.coordinator,
             topic,
@@ -204,6 +215,8 @@ class Messaging(Verbs):
             clock_ms=self._parts.clock_ms,
             **options,
         )
+        self._to_close.add(subscriber)
+        return subscriber
 
     def peek(
         self, topic: str, *, start: Start = None, limit: int = 100
@@ -239,7 +252,12 @@ class Messaging(Verbs):
         return self._administration.metrics()
 
     def close(self) -> None:
-        """Closes what `connect` opened; a coordinator of the caller's stays open."""
+        """Closes what came from here, background publishers and subscribers first.
+
+        They lose nothing. A coordinator of the caller's stays open.
+        """
+        for open_one in list(self._to_close):
+            open_one.close()
         self._parts.close()
 
     def __enter__(self) -> Self:
@@ -272,7 +290,7 @@ def connect(
 
 
 def _open_table(url: str, settings: Settings, clock_ms: ClockMs) -> OrderedTable:
-    scheme, _, path = url.partition(":")
+    scheme, _, path = str(url).partition(":")
     if url == "memory:":
         return MemoryTable(clock_ms=clock_ms)
     if scheme == "leveldb" and path:
@@ -365,4 +383,6 @@ def _coordinator(
         return embedded, embedded.gate
     if isinstance(coordinator, str):
         return open_coordinator(coordinator), None
+    if not hasattr(coordinator, "start_short"):
+        raise BadRequest(f"{coordinator!r} is no coordinator and no address of one")
     return coordinator, None

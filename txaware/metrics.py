@@ -1,7 +1,7 @@
 """Counts what happens in this process; cheap enough to be always on."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import attrs
 
@@ -95,10 +95,26 @@ def _timing(times: list[float]) -> Timing:
 
 
 @attrs.frozen
+class GroupLag:
+    """How far a group is behind: in time, and in rows (counted up to 10,000)."""
+
+    group: str
+    topic: str
+    lag_ms: int
+    rows: int
+
+
+@attrs.frozen
 class Metrics:
-    """What `messaging.metrics()` answers: counts, and how things stand now."""
+    """What `messaging.metrics()` answers: counts, and how things stand now.
+
+    `expired_unseen` counts, by topic, how often a clean-up removed what a blocked
+    reader had yet to see.
+    """
 
     topics: Mapping[str, TopicMetrics]
+    groups: Sequence[GroupLag]
+    expired_unseen: Mapping[str, int]
     cache_bytes: int
     cache_hits: int
     cache_misses: int

@@ -36,8 +36,8 @@ class Payloads:
 
 def checked_payloads(messages: Iterable[Payload], *, limit_bytes: int) -> Payloads:
     """Bytes and `Outgoing` as they come; anything else is a `BadRequest`."""
-    if isinstance(messages, bytes | str):
-        raise BadRequest("messages are a list of bytes, not one of them alone")
+    if isinstance(messages, bytes | str) or not isinstance(messages, Iterable):
+        raise BadRequest(f"messages are a list of bytes, not {messages!r:.100}")
     listed = list(messages)
     payloads: list[bytes] = listed  # type: ignore[assignment]
     expiries: list[float | None] | None = None
@@ -79,7 +79,8 @@ def checked_pointer(transaction: object) -> int:
         pointer = transaction
     if isinstance(pointer, bool) or not isinstance(pointer, int):
         raise BadRequest(
-            f"transaction is a Transaction or its write pointer, not {pointer!r}"
+            f"transaction is a Transaction or its write pointer, not {pointer!r}; "
+            f"that of a context is its .transaction"
         )
     if not 0 < pointer <= MAX_POINTER:
         raise BadRequest(f"a write pointer is from 1 to {MAX_POINTER}, not {pointer}")

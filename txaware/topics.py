@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Self
 
 import attrs
@@ -12,6 +13,7 @@ from txaware.errors import BadRequest
 DEFAULT_NAMESPACE = "default"
 DEFAULT_TTL_S = 604_800
 MAX_TTL_S = 2**31 - 1
+MAX_DIGITS = 6  # of the number in `prefix:N`
 _TOPIC = re.compile(r"[A-Za-z0-9_-]+")
 _NAMESPACE = re.compile(r"[A-Za-z0-9_]+")
 _GROUP = re.compile(r"[A-Za-z0-9_.-]+")
@@ -75,7 +77,7 @@ def checked_ttl_s(ttl: object) -> int:
     if isinstance(number, bool) or not isinstance(number, int):
         raise BadRequest(f"a ttl is a whole number of seconds, not {ttl!r}")
     if not 0 < number <= MAX_TTL_S:
-        raise BadRequest(f"a ttl is from 1 to {MAX_TTL_S} seconds, not {number}")
+        raise BadRequest(f"a ttl is from 1 to {MAX_TTL_S} seconds")
     return number
 
 
@@ -131,7 +133,7 @@ class Topic:
         """Reads what `to_bytes` wrote."""
         kept: dict[str, str] = json.loads(data)
         generation, ttl_s = int(kept.pop("generation")), int(kept.pop("ttl"))
-        return cls(topic, generation, ttl_s, kept)
+        return cls(topic, generation, ttl_s, MappingProxyType(kept))
 
 
 def data_prefix(topic: TopicName, generation: int) -> bytes:
@@ -141,6 +143,8 @@ def data_prefix(topic: TopicName, generation: int) -> bytes:
 
 def checked_properties(properties: Mapping[str, Any] | None) -> dict[str, str]:
     """Free properties: a flat map of text; `BadRequest` otherwise."""
+    if properties is not None and not isinstance(properties, Mapping):
+        raise BadRequest(f"properties are a map of text, not {properties!r}")
     checked: dict[str, str] = {}
     for key, value in (properties or {}).items():
         if not isinstance(key, str) or not isinstance(value, str):
@@ -163,7 +167,7 @@ def expand_names(text: str) -> Iterator[str]:
     """
     for item in filter(None, (part.strip() for part in text.split(","))):
         prefix, colon, count = item.partition(":")
-        if colon and _WHOLE.fullmatch(count):
+        if colon and _WHOLE.fullmatch(count) and len(count) < MAX_DIGITS:
             yield from (f"{prefix}{number}" for number in range(int(count)))
         else:
             yield item

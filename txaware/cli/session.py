@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import click
 
-from txaware.config import NAMES, Settings
+from txaware.config import NAMES, Settings, from_text
 from txaware.errors import BadRequest, TxAwareError
 from txaware.messaging import Messaging, connect
 
@@ -88,14 +88,7 @@ def load_settings(path: str | None, pairs: dict[str, str]) -> Settings:
             f"no such setting: {', '.join(sorted(unknown))}; there are "
             f"{', '.join(sorted(NAMES))}"
         )
-    flags: dict[str, Any] = {name: _value(name, text) for name, text in pairs.items()}
+    flags: dict[str, Any] = {
+        name: from_text(name, text) for name, text in pairs.items()
+    }
     return Settings.load(path, **flags)
-
-
-def _value(name: str, text: str) -> str | float:
-    if isinstance(getattr(Settings(), name), str):
-        return text
-    try:
-        return int(text) if text.lstrip("-").isdecimal() else float(text)
-    except ValueError as error:
-        raise BadRequest(f"{name} is a number, not {text!r}") from error

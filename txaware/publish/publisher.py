@@ -99,7 +99,7 @@ class Publisher:
         self._key = ("publisher", id(service))
 
     def publish(self, payload: Payload) -> None:
-        """Publishes one message; an `Outgoing` ages from its commit on.
+        """Publishes one message; an `Outgoing` ages from its flush or spill on.
 
         What can be known to be wrong with it is raised here and not at the commit.
         """

@@ -1,15 +1,20 @@
 """What an operator asks of a store: look inside, clean up, count."""
 
+from collections.abc import Iterator
+from contextlib import suppress
+
 from coordinator.embedded import EmbeddedCoordinator
 from coordinator.interfaces import Coordinator
+from txaware.errors import TopicNotFound
 from txaware.interfaces import OrderedTable
 from txaware.messages import MessageId
-from txaware.metrics import Metrics
+from txaware.metrics import GroupLag, Metrics
 from txaware.requests import Start, checked_limit, checked_start
 from txaware.rowkeys import row_key
 from txaware.service.inspection import Inspection, Peeked, TopicReport
 from txaware.service.local import LocalService
 from txaware.service.retention import CleanUp, OnProgress, Pruned, Retention
+from txaware.tables.position_table import PositionTable
 
 
 class Administration:
@@ -26,6 +31,7 @@ class Administration:
         self._coordinator = coordinator
         self._retention = retention
         self._inspection = Inspection(table)
+        self._positions = PositionTable(table)
 
     def peek(
         self, topic: str, *, start: Start = None, limit: int = 100
@@ -71,6 +77,19 @@ class Administration:
             return last.publish_time_ms - first.publish_time_ms
         return max(0, last.publish_time_ms - position.publish_time_ms)
 
+    def _lags(self) -> Iterator[GroupLag]:
+        for group, name in self._positions.groups():
+            topic = str(name)
+            with suppress(TopicNotFound):
+                place = self._service.place(topic)
+                position = self._service.position(group, topic)
+                yield GroupLag(
+                    group,
+                    topic,
+                    self.lag_ms(group, topic),
+                    self._inspection.rows_after(place, position),
+                )
+
     def metrics(self) -> Metrics:
         """What was counted in this process, and how things stand."""
         cache, embedded = self._service.cache, self._coordinator
@@ -79,6 +98,8 @@ class Administration:
             open_now = len(embedded.open_transactions())
         return Metrics(
             self._service.topic_metrics(),
+            list(self._lags()),
+            dict(self._retention.expired_unseen),
             cache.size_bytes,
             cache.hits,
             cache.misses,

@@ -8,7 +8,7 @@ import attrs
 from coordinator.transaction import Transaction
 from txaware.interfaces import OrderedTable
 from txaware.messages import BlockedBy, Bounds, MessageId
-from txaware.rowkeys import PAYLOAD
+from txaware.rowkeys import MESSAGE, PAYLOAD
 from txaware.service.places import Place
 from txaware.tables.blocks import Block
 from txaware.tables.message_table import MessageTable
@@ -16,6 +16,7 @@ from txaware.tables.message_table import MessageTable
 PLAIN, COMMITTED, IN_PROGRESS = "plain", "committed", "in progress"
 INVALID, ROLLED_BACK = "invalid", "rolled back"
 _END = b"\xff" * 10
+MOST_COUNTED, MOST_COUNTED_BYTES = 10_000, 64 << 20
 
 
 @attrs.frozen
@@ -71,6 +72,18 @@ class Inspection:
                     return peeked
                 peeked.append(_peeked(block, index, snapshot))
         return peeked
+
+    def rows_after(self, place: Place, position: MessageId | None) -> int:
+        """How many rows are behind a position, up to `MOST_COUNTED`."""
+        start = b"" if position is None else position.row_key + b"\0"
+        return len(
+            self._table.scan(
+                MESSAGE + place.topic.prefix,
+                start=start,
+                limit=MOST_COUNTED,
+                max_bytes=MOST_COUNTED_BYTES,
+            )
+        )
 
     def report(
         self, place: Place, snapshot: Transaction, bounds: Bounds

@@ -36,7 +36,7 @@ class Judge:
             return SKIP
         if self._known is not None and not self._known(pointer):
             return STOP
-        if self._tx.is_visible(pointer):
+        if self._tx.is_current_write(pointer) or self._tx.is_visible(pointer):
             return DELIVER
         return SKIP if pointer in self._tx.invalids else STOP
 

@@ -10,7 +10,7 @@ from txaware.clock import ClockMs, system_clock_ms
 from txaware.config import Settings
 from txaware.errors import BadRequest
 from txaware.interfaces import UNCOMMITTED, OrderedTable
-from txaware.messages import Bounds, MessageId, Page, PublishResponse, Receipt
+from txaware.messages import ID_BYTES, Bounds, MessageId, Page, PublishResponse, Receipt
 from txaware.metrics import TopicMetrics
 from txaware.requests import (
     Payload,
@@ -26,7 +26,7 @@ from txaware.requests import (
 from txaware.service.places import Place, Places
 from txaware.service.positions import Positions
 from txaware.service.publishing import Publishing, waits_for_commit
-from txaware.service.reading import Ask, Reading, checked_isolation
+from txaware.service.reading import Ask, Reading, checked_isolation, checked_snapshot
 from txaware.service.references import References
 from txaware.service.scan_cache import ScanCache
 from txaware.service.signals import Endings
@@ -176,13 +176,7 @@ class LocalService:
         wait_s: float = 0,
     ) -> Page:
         """Messages from `start` on: an id, a time in ms, or None for the beginning."""
-        ask = Ask(
-            checked_start(start),
-            inclusive,
-            checked_limit(limit),
-            transaction,
-            checked_isolation(isolation, transaction),
-        )
+        ask = _asked(start, inclusive, limit, transaction, isolation)
         if wait_s and transaction is not None:
             raise BadRequest(
                 "a poll in a transaction cannot wait: its snapshot sees nothing that "
@@ -200,21 +194,16 @@ class LocalService:
         timeout_s: float,
     ) -> bool:
         """Waits until something is there to poll; False after the time-out."""
+        ask = _asked(start, inclusive, 1, None, isolation)
         return bool(
-            self.poll(
-                topic,
-                start=start,
-                inclusive=inclusive,
-                limit=1,
-                isolation=isolation,
-                wait_s=timeout_s,
-            )
+            self._reading.wait(partial(self._places.at, topic), ask, timeout_s)[1]
         )
 
     def position(
         self, group: str, topic: str, *, transaction: Transaction | None = None
     ) -> MessageId | None:
         """How far a group has come, as the transaction or a fresh snapshot sees it."""
+        checked_snapshot(transaction)
         name = self.topic(topic).topic
         if not self._positions.has_any(checked_group(group), name):
             return None
@@ -241,7 +230,7 @@ class LocalService:
             with self._publishing.undoing(pointer):
                 self._positions.take_back(checked_group(group), name, pointer)
             return
-        if not isinstance(position, MessageId):
+        if not isinstance(position, MessageId) or len(position) != ID_BYTES:
             raise BadRequest(f"a position is a MessageId, not {position!r}")
         entry = self._publishing.enter(pointer)
         try:
@@ -286,3 +275,22 @@ class LocalService:
         return checked_payloads(
             messages, limit_bytes=self._settings.message_limit_bytes
         )
+
+
+def _asked(
+    start: Start,
+    inclusive: bool,
+    limit: int,
+    transaction: Transaction | None,
+    isolation: str,
+) -> Ask:
+    checked_snapshot(transaction)
+    if not isinstance(inclusive, bool):
+        raise BadRequest(f"inclusive is True or False, not {inclusive!r}")
+    return Ask(
+        checked_start(start),
+        inclusive,
+        checked_limit(limit),
+        transaction,
+        checked_isolation(isolation),
+    )

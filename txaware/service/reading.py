@@ -67,31 +67,34 @@ class Reading:
         self._closed = False
 
     def poll(self, place: Callable[[], Place], ask: Ask, wait_s: float) -> Page:
-        """A page; waits for its first message up to `wait_s`.
+        """A page; waits for its first message up to `wait_s`, and counts it."""
+        here, page, took_s = self.wait(place, ask, wait_s)
+        size_bytes = sum([len(message.payload) for message in page])
+        here.counters.polled(len(page), size_bytes, took_s)
+        return page
+
+    def wait(
+        self, place: Callable[[], Place], ask: Ask, wait_s: float
+    ) -> tuple[Place, Page, float]:
+        """The page of the last look, and how long that look took.
 
         `place` is asked at every look: the topic may change meanwhile.
         """
-        began_s = time.perf_counter()
         until_s, pause_s = self._clock_s() + checked_wait_s(wait_s), FIRST_PAUSE_S
         while True:
+            if self._closed:
+                raise Unavailable("the messaging service is closed")
             here = place()
             seen = here.writer.signal.count
+            began_s = time.perf_counter()
             page = self._look(here, ask)
             left_s = until_s - self._clock_s() if wait_s and not page else 0
             if left_s <= 0:
-                break
+                return here, page, time.perf_counter() - began_s
             if self._gate is not None or ask.isolation == UNCOMMITTED:
                 pause_s = LOOK_AGAIN_S
             here.writer.signal.wait(seen, min(left_s, pause_s))
             pause_s = min(pause_s * SLOWER, LOOK_AGAIN_S)
-            if self._closed:
-                raise Unavailable("the messaging service is closed")
-        here.counters.polled(
-            len(page),
-            sum([len(message.payload) for message in page]),
-            time.perf_counter() - began_s,
-        )
-        return page
 
     def bounds(self, place: Place) -> Bounds:
         """The first and last row within the time to live, and the next one's place."""
@@ -168,15 +171,19 @@ class Reading:
         )
 
 
-def checked_isolation(isolation: object, transaction: Transaction | None) -> str:
-    """`committed` or `uncommitted`; a transaction has its own snapshot."""
+def checked_isolation(isolation: object) -> str:
+    """`committed` or `uncommitted`."""
     if isolation not in (COMMITTED, UNCOMMITTED):
         raise BadRequest(
             f"isolation is {COMMITTED!r} or {UNCOMMITTED!r}, not {isolation!r}"
         )
+    return str(isolation)
+
+
+def checked_snapshot(transaction: object) -> None:
+    """A `Transaction` or None: a bare pointer has no snapshot to judge by."""
     if transaction is not None and not isinstance(transaction, Transaction):
         raise BadRequest(
-            f"poll takes a Transaction, whose snapshot it judges by, not "
-            f"{transaction!r}"
+            f"transaction is a Transaction, by whose snapshot is judged, not "
+            f"{transaction!r}; that of a context is its .transaction"
         )
-    return str(isolation)

@@ -30,8 +30,9 @@ class Stored:
     `named` are the attempts that a reference has named: they take no more. `closed` is
     all of it, after a reference that named no receipts of its own. `writing` are the
     stores on their way, and `users` whoever holds this just now. What is not `known`
-    has to be read from the table first. (No counts, and the lock itself in `with`: an
-    interrupt in `Condition.__enter__` would keep it for ever.)
+    has to be read from the table first; `in_doubt` is a reference that cannot be. (No
+    counts, and the lock itself in `with`: an interrupt in `Condition.__enter__` would
+    keep it for ever.)
     """
 
     def __init__(self, *, own: bool) -> None:
@@ -41,6 +42,7 @@ class Stored:
         self.named: dict[bytes, int] = {}
         self.closed = False
         self.deleted = False
+        self.in_doubt = False
         self.writing: set[object] = set()
         self.users: set[object] = set()
         self.lock = threading.Lock()
@@ -124,7 +126,7 @@ class References:
         with self._using(topic.prefix, pointer, own=own) as stored, stored.lock:
             stored.wait_for_stores()
             self._read(stored, topic.prefix, pointer)
-            if stored.deleted:
+            if stored.deleted or stored.in_doubt:
                 raise TransactionRefused(
                     f"transaction {pointer} publishes no reference in {topic.topic}: "
                     f"{_why_closed(stored)}"
@@ -140,7 +142,9 @@ class References:
                 stored.named, stored.closed = before
                 raise
             except BaseException:
-                stored.known = False  # the mark tells, where there is one
+                # The mark tells, where there is one. Without one it stays closed: a
+                # second reference would name nothing, and lose what was stored.
+                stored.known, stored.in_doubt = False, own
                 raise
 
     @contextmanager
@@ -253,6 +257,8 @@ def _of_attempt(attempt: bytes) -> str:
 
 
 def _why_closed(stored: Stored) -> str:
+    if stored.in_doubt:
+        return "one may be published already, as its answer was lost; roll back"
     if stored.deleted:
         return "what it had stored was removed, as it was over"
     return "a reference to what it had stored is published"

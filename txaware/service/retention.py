@@ -79,6 +79,7 @@ class Retention:
         self._settings = settings
         self._turn = threading.Lock()
         self._stopped = False
+        self.expired_unseen: Counter[str] = Counter()
         self._marking = Marking(table, cache, gate)
         self._payloads = PayloadRetention(table, references, gate, settings)
         self._positions = PositionRetention(table)
@@ -178,7 +179,7 @@ class Retention:
         deleting: Deleting,
     ) -> int:
         """Messages older than the time to live."""
-        unseen = _Unseen(topic, snapshot)
+        unseen = _Unseen(topic, snapshot, self.expired_unseen)
         count = deleting.delete_range(
             MESSAGE + topic.prefix,
             stop=row_key(max(0, now_ms - topic.ttl_ms)),
@@ -202,8 +203,11 @@ class Retention:
 class _Unseen:
     """Says so, once a topic, when what expires was kept from readers until now."""
 
-    def __init__(self, topic: Topic, snapshot: Transaction | None) -> None:
+    def __init__(
+        self, topic: Topic, snapshot: Transaction | None, counted: Counter[str]
+    ) -> None:
         self._topic = topic
+        self._counted = counted
         self._snapshot = snapshot
         self._said = False
 
@@ -214,6 +218,7 @@ class _Unseen:
             pointer = pointer_of(value)
             if pointer is not None and self._snapshot.is_in_progress(pointer):
                 self._said = True
+                self._counted[str(self._topic.topic)] += 1
                 log.warning(
                     "messages of topic %s expire unseen: transaction %d has kept its "
                     "readers waiting for the whole time to live",

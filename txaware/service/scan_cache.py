@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Collection
 from itertools import pairwise
@@ -27,14 +27,24 @@ def weight_bytes(block: Block) -> int:
 
 
 class Span:
-    """Rows of one topic without a gap, in blocks."""
+    """Rows of one topic without a gap, in blocks.
+
+    Each change is one step, so an interrupt (Ctrl-C) comes before or after it.
+    """
 
     def __init__(self, start: bytes) -> None:
         self.start = start
-        self.end = start
         self.blocks: list[Block] = []
-        self.firsts: list[bytes] = []
-        self.version = 0
+
+    @property
+    def end(self) -> bytes:
+        """Where the next rows have to begin."""
+        return self.blocks[-1].keys[-1] + b"\0" if self.blocks else self.start
+
+    def block_with(self, start: bytes) -> Block:
+        """The first block that has something at or after that key."""
+        at = bisect_left(self.blocks, start, key=lambda block: block.keys[-1])
+        return self.blocks[at]
 
     def append(self, block: Block) -> None:
         """Adds rows that follow."""
@@ -42,15 +52,11 @@ class Span:
             self.blocks[-1] = joined(self.blocks[-1], block)
         else:
             self.blocks.append(block)
-            self.firsts.append(block.keys[0])
-        self.end = block.keys[-1] + b"\0"
 
     def drop_first(self) -> Block:
         """Forgets the oldest block."""
-        block = self.blocks.pop(0)
-        self.firsts.pop(0)
-        self.start = block.keys[-1] + b"\0"
-        return block
+        self.start = self.blocks[0].keys[-1] + b"\0"
+        return self.blocks.pop(0)
 
 
 class ScanCache:
@@ -80,10 +86,7 @@ class ScanCache:
                 return None
             self._spans.move_to_end(prefix)
             self.hits += 1
-            at = max(bisect_right(span.firsts, start) - 1, 0)
-            block = span.blocks[at]
-            if start > block.keys[-1]:
-                block = span.blocks[at + 1]
+            block = span.block_with(start)
         first = bisect_left(block.keys, start)
         last = min(bisect_left(block.keys, stop), first + limit)
         return block if last - first == len(block) else part(block, first, last)

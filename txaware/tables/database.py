@@ -27,7 +27,7 @@ def leveldb_at(directory: Path, settings: Settings) -> Open:
         return plyvel.DB(
             str(directory),
             create_if_missing=True,
-            paranoid_checks=True,
+            paranoid_checks=not settings.accept_damage,
             block_size=settings.block_bytes,
             lru_cache_size=settings.block_cache_bytes,
             write_buffer_size=settings.write_buffer_bytes,

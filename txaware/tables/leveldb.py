@@ -12,7 +12,7 @@ from coordinator.group_commit import GroupCommit
 from coordinator.records import Aborted, Invalidated, Record
 from txaware.clock import ClockMs, StoreClock, system_clock_ms
 from txaware.config import Settings
-from txaware.errors import StoreCorrupted, Unavailable
+from txaware.errors import BadRequest, StoreCorrupted, Unavailable
 from txaware.interfaces import Row, Write
 from txaware.rowkeys import STATE, after
 from txaware.tables.batches import Batches
@@ -82,7 +82,12 @@ class LevelDbTable:
     ) -> "LevelDbTable":
         """Opens a directory, which nobody else may use meanwhile."""
         path = Path(directory)
-        lock = DirectoryLock(path)
+        try:
+            lock = DirectoryLock(path)
+        except (NotADirectoryError, FileExistsError, ValueError) as error:
+            raise BadRequest(f"{path} is no directory: {error}") from error
+        except OSError as error:
+            raise Unavailable(f"{path} cannot be opened: {error.strerror}") from error
         try:
             return cls(
                 str(path),
@@ -93,9 +98,7 @@ class LevelDbTable:
             )
         except BaseException as error:
             lock.release()
-            if type(error).__module__.startswith("plyvel"):
-                raise Unavailable(f"{path} cannot be opened: {error}") from error
-            raise
+            raise _mapped(path, error) from error
 
     def _clock(self, clock_ms: ClockMs) -> StoreClock:
         """The clock of the last life, which begins at the time that it saved."""
@@ -195,3 +198,15 @@ def _merged(
         held = [row for row in held if (row[0] > last) == reverse or row[0] == last]
     values.update(held)
     return sorted(values.items(), key=itemgetter(0), reverse=reverse)[:limit]
+
+
+def _mapped(path: Path, error: BaseException) -> BaseException:
+    """What LevelDB raised when it was opened, as an error of ours."""
+    if not type(error).__module__.startswith("plyvel"):
+        return error
+    if type(error).__name__ == "CorruptionError":
+        return StoreCorrupted(
+            f"{path} is damaged: {error}. Restore a backup, or open it with the "
+            f"setting accept_damage, without what cannot be read"
+        )
+    return Unavailable(f"{path} cannot be opened: {error}")

@@ -5,7 +5,13 @@ from typing import NamedTuple
 
 from txaware.interfaces import OrderedTable, Write
 from txaware.messages import MessageId
-from txaware.rowkeys import pointer_key, position_prefix
+from txaware.rowkeys import (
+    POINTER_BYTES,
+    POSITION,
+    after,
+    pointer_key,
+    position_prefix,
+)
 from txaware.tables.columns import decode, value_head
 from txaware.topics import TopicName
 
@@ -39,6 +45,15 @@ class PositionTable:
                     MessageId(columns.payload or b""),
                 )
             stop, limit = rows[-1][0], MOST_ROWS
+
+    def groups(self) -> Iterator[tuple[str, TopicName]]:
+        """Every group and topic that has a position, with one look for each."""
+        start = b""
+        while rows := self._table.scan(POSITION, start=start, limit=1):
+            name = rows[0][0][:-POINTER_BYTES]
+            group, namespace, topic, _ = name.decode("ascii").split(":")
+            yield group, TopicName(topic, namespace)
+            start = after(name)
 
 
 def position_write(

@@ -1,0 +1,119 @@
+"""A sound data directory, and the ways to damage it, for tests of the check."""
+
+import hashlib
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+import attrs
+import plyvel
+import pytest
+
+import txaware
+from coordinator.records import Record, encode_records
+from txaware.clock import system_clock_ms
+from txaware.config import Settings
+from txaware.rowkeys import (
+    JOURNAL,
+    MESSAGE,
+    PAYLOAD,
+    POSITION,
+    pointer_key,
+    row_key,
+)
+from txaware.service.check_report import Report
+from txaware.service.checking import check_directory
+from txaware.tables.columns import (
+    ATTEMPT,
+    RECEIPTS,
+    encode_receipts,
+    value_head,
+)
+from txaware.topics import TopicName, data_prefix
+
+SETTINGS = Settings(janitor_interval_s=0)
+NOW_MS = system_clock_ms() - 60_000
+LONG_AGO_MS = NOW_MS - 30 * 86_400_000
+POINTER = NOW_MS * 1_000_000
+PREFIX = data_prefix(TopicName("orders"), 1)
+ROW = MESSAGE + PREFIX + row_key(NOW_MS, 7)
+REFERENCE = value_head(
+    POINTER, reference=True, more={RECEIPTS: encode_receipts({b"x": 2})}
+)
+STORED = value_head(None, more={ATTEMPT: b"x"}) + b"payload"
+POSITION_KEY = POSITION + b"billing:default:orders:"
+
+Write = tuple[bytes, bytes | None]
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with some of everything, in table files and in a log."""
+    path = tmp_path_factory.mktemp("sound") / "data"
+    small = attrs.evolve(SETTINGS, write_buffer_bytes=1 << 16)
+    with txaware.connect(f"leveldb:{path}", settings=small) as messaging:
+        messaging.create_topic("orders")
+        messaging.create_topic("sales:deleted")
+        messaging.publish("sales:deleted", [b"gone"])
+        messaging.delete_topic("sales:deleted")
+        messaging.create_topic("sales:deleted")
+        for _ in range(10):
+            messaging.publish("orders", [b"plain" * 30] * 100)
+        with messaging.transaction() as tx:
+            messaging.publisher("orders", buffer_limit_bytes=100).publish_all(
+                [b"spilled" * 5] * 20
+            )
+            position = messaging.bounds("orders").next
+            messaging.save_position(
+                "billing", "orders", position, transaction=tx.transaction
+            )
+        tx_open = messaging.coordinator.start_short()
+        response = messaging.publish("orders", [b"back"], transaction=tx_open)
+        assert response is not None
+        messaging.rollback("orders", response)
+        messaging.coordinator.abort(tx_open)
+    return path
+
+
+@pytest.fixture
+def data(sound: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(sound, tmp_path / "data"))
+
+
+def write(data: Path, writes: Iterable[Write]) -> None:
+    """Damages a directory as no program of ours would."""
+    db = plyvel.DB(str(data / "rows"))
+    for key, value in writes:
+        if value is None:
+            db.delete(key)
+        else:
+            db.put(key, value)
+    db.close()
+
+
+def checked(data: Path) -> Report:
+    return check_directory(data, SETTINGS)
+
+
+def journal(*records: Record, number: int = 1 << 40) -> Write:
+    return JOURNAL + number.to_bytes(8, "big"), encode_records(records)
+
+
+def payload_keys(count: int, pointer: int = POINTER) -> list[bytes]:
+    prefix = PAYLOAD + PREFIX + pointer_key(pointer)
+    return [prefix + row_key(NOW_MS, number) for number in range(count)]
+
+
+def number(value: int) -> bytes:
+    return value.to_bytes(8, "big")
+
+
+def hashes(data: Path) -> dict[str, tuple[str, int]]:
+    return {
+        str(path.relative_to(data)): (
+            hashlib.sha256(path.read_bytes()).hexdigest(),
+            path.stat().st_mtime_ns,
+        )
+        for path in sorted(data.parent.rglob("*"))
+        if path.is_file()
+    }

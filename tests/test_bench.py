@@ -1,0 +1,140 @@
+"""The benchmark measures all it names, and says so in a form that can be read."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from txaware.bench import measure, memory
+from txaware.bench.embedded import FIGURES, LETTERS, figures
+from txaware.bench.measure import (
+    Figure,
+    in_turns,
+    off_the_main_thread,
+    per_second_of_threads,
+)
+from txaware.bench.trial import Trial, batches, payloads
+from txaware.cli.root import command
+
+TINY = {"rounds": 1, "for_s": 0.01, "scale": 0.0, "messages": 1000}
+
+
+def figure(at_least: float | None = None, at_most: float | None = None) -> Figure:
+    return Figure("n", "tx/s", [8, 10, 99], [4, 4, 9], "puts", at_least, at_most)
+
+
+@pytest.mark.parametrize("letter", LETTERS)
+def test_each_figure_is_measured(letter: str, tmp_path: Path) -> None:
+    trial = Trial(directory=tmp_path, **TINY)  # type: ignore[arg-type]
+    found = list(figures(trial, letter))
+    assert found
+    assert all(figure.name.startswith(f"{letter})") for figure in found)
+    assert all(figure.ratio > 0 for figure in found)
+    assert any(
+        figure.at_least is not None or figure.at_most is not None for figure in found
+    )
+
+
+def test_there_is_a_figure_for_each_floor() -> None:
+    assert LETTERS == "abcdefghi"
+
+
+def test_the_ratio_is_a_median_over_rounds() -> None:
+    assert figure().ratio == 2.5
+    assert figure(at_least=2.5).is_kept
+    assert not figure(at_least=2.6).is_kept
+    assert figure(at_most=2.5).is_kept
+    assert not figure(at_most=2.4).is_kept
+    assert figure().is_kept
+
+
+def test_a_figure_is_one_line_and_one_object() -> None:
+    line = figure(at_least=3).line()
+    assert line == (
+        "n: 10 tx/s, puts 4, ratio 2.50 (2.00 to 11.00), at least 3: MISSED"
+    )
+    assert figure(at_most=3).line().endswith("(2.00 to 11.00), at most 3")
+    assert json.loads(figure(at_least=3).record()) == {
+        "figure": "n",
+        "unit": "tx/s",
+        "value": 10,
+        "limit": 4,
+        "limit_name": "puts",
+        "ratio": 2.5,
+        "ratio_min": 2,
+        "ratio_max": 11,
+        "at_least": 3,
+        "at_most": None,
+        "kept": False,
+    }
+
+
+def test_a_figure_and_its_limit_take_turns() -> None:
+    order: list[str] = []
+
+    def measured(name: str) -> float:
+        order.append(name)
+        return len(order)
+
+    found = in_turns(2, ours=lambda: measured("o"), limit=lambda: measured("l"))
+    assert order == ["o", "l", "o", "l"]
+    assert found == {"ours": [1, 3], "limit": [2, 4]}
+
+
+def test_a_failure_in_a_thread_is_no_figure() -> None:
+    def fail() -> float:
+        raise ValueError("no figure")
+
+    assert off_the_main_thread(lambda: 5) == 5
+    with pytest.raises(ValueError, match="no figure"):
+        off_the_main_thread(fail)
+    with pytest.raises(ValueError, match="no figure"):
+        per_second_of_threads(2, lambda _: fail, for_s=0.01)
+
+
+def test_payloads_have_their_size_and_are_the_same_each_time() -> None:
+    some = payloads(100)
+    assert {len(payload) for payload in some} == {100}
+    assert some == payloads(100)
+    assert len(set(some)) == 100
+    assert json.loads(some[0])
+
+
+def test_batches_are_all_numbers_once() -> None:
+    assert [*map(list, batches(5, 2))] == [[0, 1], [2, 3], [4]]
+
+
+def test_the_memory_of_this_process_is_measured() -> None:
+    assert 10 << 20 < memory.most_resident_bytes() < 10 << 30
+
+
+def test_a_disk_is_measured(tmp_path: Path) -> None:
+    assert measure.fdatasyncs_per_second(tmp_path, for_s=0.01) > 0
+    assert measure.fdatasync_p50_s(tmp_path, count=3) > 0
+
+
+def test_the_command_prints_one_line_and_one_object_for_each(tmp_path: Path) -> None:
+    arguments = ["bench", "embedded", "--quick", "--only", "c", "--directory"]
+    done = CliRunner().invoke(command, [*arguments, str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith("c) publish of 1,000 messages")
+    assert json.loads(lines[1])["at_least"] == 0.6
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_command_tells_how_it_measures() -> None:
+    text = CliRunner().invoke(command, ["bench", "embedded", "--help"]).stdout
+    joined = " ".join(text.split())
+    for measured in FIGURES:
+        assert f"{measured.letter}) {measured.method.split('. ')[0][:20]}" in joined
+
+
+@pytest.mark.parametrize("only", ["", "z", "a,z"])
+def test_the_command_refuses_figures_that_there_are_not(only: str) -> None:
+    done = CliRunner().invoke(command, ["bench", "embedded", "--only", only])
+    assert done.exit_code == 2
+    assert "figures are" in done.stderr
