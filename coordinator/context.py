@@ -307,11 +307,9 @@ def _here() -> tuple[int, object]:
     """This thread and this task: a new one of either inherits the variables of its
     creator, and still is somebody else."""
     asyncio = sys.modules.get("asyncio")
-    try:
-        task = asyncio.current_task() if asyncio else None
-    except RuntimeError:  # no loop runs in this thread
-        task = None
-    return threading.get_ident(), task
+    if asyncio is None or asyncio._get_running_loop() is None:
+        return threading.get_ident(), None
+    return threading.get_ident(), asyncio.current_task()
 
 
 def _note(first: BaseException, others: list[BaseException]) -> None:

@@ -87,7 +87,7 @@ LINES = [
         "batches",
         "subscriber",
     ),
-    ["txaware.verbs"],
+    ["txaware.verbs", "txaware.parts"],
     ["txaware.messaging"],
     *_package(
         "txaware.bench",

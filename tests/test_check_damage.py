@@ -24,8 +24,16 @@ from tests.check_setting import (
     write,
 )
 from txaware.messages import MessageId
-from txaware.rowkeys import JOURNAL, MARK, MESSAGE, PAYLOAD, POSITION, TOPIC, row_key
-from txaware.service.check_journal import COORDINATOR
+from txaware.rowkeys import (
+    COORDINATOR,
+    JOURNAL,
+    MARK,
+    MESSAGE,
+    PAYLOAD,
+    POSITION,
+    TOPIC,
+    row_key,
+)
 from txaware.tables.batches import BATCH, TIME
 from txaware.tables.columns import RECEIPTS, encode_receipts, value_head
 from txaware.tables.leveldb import FORMAT

@@ -235,7 +235,7 @@ def test_a_block_is_what_its_rows_say(
     assert list(known) == [found.pointer for found in expected]
     assert block.size_bytes == sum(len(value) for _, value in written)
     for at, row in enumerate(expected):
-        message = block.messages[at]
+        message = block.message(at)
         assert (message and message.payload) == row.payload
         assert message is None or message.id.row_key == block.keys[at]
         assert block.more.get(at, {}) == row.more

@@ -73,6 +73,9 @@ class Settings:
     """LevelDB: uncompressed blocks that are kept in memory."""
     write_buffer_bytes: int = _setting(8 * MIB)
     """LevelDB: what is collected in memory before a table file is written."""
+    mapped_bytes: int = _setting(64 * MIB)
+    """LevelDB: table files that are mapped at once, which counts as memory of the
+    process; never less than 64 MiB."""
     bloom_filter_bits: int = _setting(0, least=0)
     """LevelDB: bits for each key of a bloom filter; 0 for none."""
     accept_damage: bool = attrs.field(

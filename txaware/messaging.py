@@ -1,28 +1,22 @@
-"""The one place that puts the parts together: `connect` and what it answers."""
+"""What a program holds: `connect` and what it answers."""
 
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any, Self
 from weakref import WeakSet
 
-import attrs
-
 from coordinator import (
     Coordinator,
-    EmbeddedCoordinator,
     TransactionAware,
     TransactionContext,
 )
-from coordinator.address import open_coordinator
-from coordinator.gate import Gate
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.config import Settings
 from txaware.consume import Consumer, Subscriber, subscribe
 from txaware.consume.places import StartAt
-from txaware.errors import BadRequest
-from txaware.interfaces import COMMITTED, OrderedTable
+from txaware.interfaces import COMMITTED
 from txaware.messages import MessageId, PublishResponse, Receipt
 from txaware.metrics import Metrics
+from txaware.parts import Parts, open_parts
 from txaware.publish import (
     AsyncPublisher,
     AtMostOncePublisher,
@@ -33,30 +27,12 @@ from txaware.publish import (
     written_by_hand,
 )
 from txaware.requests import Payload, Pointer, Start
-from txaware.rowkeys import STATE
-from txaware.service.administration import Administration
 from txaware.service.inspection import Peeked, TopicReport
-from txaware.service.janitor import Janitor
-from txaware.service.local import LocalService
-from txaware.service.retention import CleanUp, OnProgress, Pruned, Retention
-from txaware.tables.leveldb import LevelDbTable
-from txaware.tables.memory import MemoryTable
+from txaware.service.retention import CleanUp, OnProgress, Pruned
 from txaware.verbs import Verbs
 
-COORDINATOR = STATE + b"coordinator"
-
-
-@attrs.frozen
-class Parts:
-    """What a `Messaging` is put together from, and has to give back."""
-
-    service: LocalService
-    coordinator: Coordinator
-    administration: Administration
-    settings: Settings
-    clock_ms: ClockMs
-    shares_journal: bool
-    close: Callable[[], None]
+# One serves all who ask for it, as any number of threads may share it.
+KNOWN_PUBLISHERS = 10_000
 
 
 class Messaging(Verbs):
@@ -70,6 +46,7 @@ class Messaging(Verbs):
         self._parts = parts
         self._administration = parts.administration
         self._known_topics = KnownTopics(parts.service)
+        self._publishers: dict[str, Publisher] = {}
         self._to_close: WeakSet[AsyncPublisher | AtMostOncePublisher | Subscriber]
         self._to_close = WeakSet()
 
@@ -138,6 +115,16 @@ class Messaging(Verbs):
 
         Above `buffer_limit_bytes` (8 MiB) it stores ahead of the commit.
         """
+        if buffer_limit_bytes is None and isinstance(topic, str):
+            found = self._publishers.get(topic)
+            if found is not None:
+                return found
+        publisher = self._publisher(topic, buffer_limit_bytes)
+        if buffer_limit_bytes is None and len(self._publishers) < KNOWN_PUBLISHERS:
+            self._publishers[topic] = publisher
+        return publisher
+
+    def _publisher(self, topic: str, buffer_limit_bytes: int | None) -> Publisher:
         settings = self._parts.settings
         return Publisher(
             self._service,
@@ -281,108 +268,4 @@ def connect(
     `Coordinator` of the caller's. `settings` are read from the environment by default.
     """
     settings = Settings.load() if settings is None else settings
-    table = _open_table(url, settings, clock_ms)
-    try:
-        return _put_together(table, coordinator, settings, clock_ms)
-    except BaseException:
-        table.close()
-        raise
-
-
-def _open_table(url: str, settings: Settings, clock_ms: ClockMs) -> OrderedTable:
-    scheme, _, path = str(url).partition(":")
-    if url == "memory:":
-        return MemoryTable(clock_ms=clock_ms)
-    if scheme == "leveldb" and path:
-        return LevelDbTable.open(Path(path), settings, clock_ms=clock_ms)
-    raise BadRequest(f"{url!r} cannot be connected to; memory: and leveldb:PATH can")
-
-
-def _check_coordinator(table: OrderedTable, kind: bytes) -> None:
-    """The pointers of two coordinators in one table would be taken for each other's."""
-    if table.compare_and_set(COORDINATOR, None, kind):
-        return
-    found = table.get(COORDINATOR) or b""
-    if found != kind:
-        raise BadRequest(
-            f"this data was written with the coordinator {found.decode()!r}; another "
-            f"one would confuse its transactions with those"
-        )
-
-
-def _put_together(
-    table: OrderedTable,
-    coordinator: str | Coordinator,
-    settings: Settings,
-    clock_ms: ClockMs,
-) -> Messaging:
-    chosen, gate = _coordinator(table, coordinator, settings, clock_ms)
-
-    def close_all() -> None:
-        try:
-            if isinstance(coordinator, str):
-                chosen.close()
-        finally:
-            table.close()
-
-    try:
-        _check_coordinator(table, b"other" if gate is None else b"embedded")
-        service = LocalService(
-            table, chosen, gate=gate, settings=settings, clock_ms=clock_ms
-        )
-        if gate is not None:
-            gate.on_end(service.ended)
-        retention = Retention(
-            table,
-            chosen,
-            gate,
-            service.references,
-            service.cache,
-            settings,
-            clock_ms,
-        )
-        administration = Administration(service, table, chosen, retention)
-    except BaseException:
-        close_all()
-        raise
-    interval_s = settings.janitor_interval_s
-    janitor = Janitor(retention, interval_s=interval_s) if interval_s else None
-
-    def close() -> None:
-        service.close()
-        if janitor is not None:
-            janitor.close()
-        close_all()
-
-    return Messaging(
-        Parts(
-            service,
-            chosen,
-            administration,
-            settings,
-            clock_ms,
-            gate is not None,
-            close,
-        )
-    )
-
-
-def _coordinator(
-    table: OrderedTable,
-    coordinator: str | Coordinator,
-    settings: Settings,
-    clock_ms: ClockMs,
-) -> tuple[Coordinator, Gate | None]:
-    """The coordinator, and its gate where it keeps its journal in the same table."""
-    if coordinator == "embedded":
-        embedded = EmbeddedCoordinator(
-            table.journal if isinstance(table, LevelDbTable) else None,
-            clock_ms=table.clock.now_ms,  # so that rows are never older than pointers
-            timeout_s=settings.transaction_timeout_s,
-        )
-        return embedded, embedded.gate
-    if isinstance(coordinator, str):
-        return open_coordinator(coordinator), None
-    if not hasattr(coordinator, "start_short"):
-        raise BadRequest(f"{coordinator!r} is no coordinator and no address of one")
-    return coordinator, None
+    return Messaging(open_parts(url, coordinator, settings, clock_ms))

@@ -6,6 +6,9 @@ from txaware.topics import TopicName
 TOPIC, MESSAGE, PAYLOAD, POSITION, MARK = b"t", b"m", b"p", b"o", b"k"
 JOURNAL, STATE = b"j", b"w"
 
+# Which kind of coordinator the pointers of a table are from.
+COORDINATOR = STATE + b"coordinator"
+
 MAX_SEQUENCE = 0xFFFF
 POINTER_BYTES = 8
 ROW_KEY_BYTES = 10

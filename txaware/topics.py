@@ -20,7 +20,7 @@ _GROUP = re.compile(r"[A-Za-z0-9_.-]+")
 _WHOLE = re.compile(r"[0-9]{1,18}")
 
 
-@attrs.frozen
+@attrs.frozen(cache_hash=True)
 class TopicName:
     """A topic's name in its namespace; `str` of one in `default` is the bare name."""
 

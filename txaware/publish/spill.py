@@ -1,8 +1,7 @@
 """One topic in one transaction: buffered, stored when too large, published once."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from coordinator.transaction import Transaction
 from txaware.errors import (
@@ -59,18 +58,20 @@ class Outbox:
         freed_bytes = self._buffer.size_bytes
         if not self._buffer.messages:
             return 0
-        with self._in_doubt():
-            # An attempt of its own: rows of a store whose answer was lost are then
-            # never among those that a reference names.
-            receipt = self._service.store(
-                self._topic,
-                self._buffer.messages,
-                transaction=self._tx,
-                attempt=os.urandom(ATTEMPT_BYTES),
-            )
-            self._receipts.append(receipt)
-            self._buffer = TopicBuffer()
+        self._in_doubt(self._store)
         return freed_bytes
+
+    def _store(self) -> None:
+        # An attempt of its own: rows of a store whose answer was lost are then never
+        # among those that a reference names.
+        receipt = self._service.store(
+            self._topic,
+            self._buffer.messages,
+            transaction=self._tx,
+            attempt=os.urandom(ATTEMPT_BYTES),
+        )
+        self._receipts.append(receipt)
+        self._buffer = TopicBuffer()
 
     def store_rest(self) -> None:
         """Stores what is buffered, where something was stored before it."""
@@ -81,12 +82,14 @@ class Outbox:
         """Publishes the messages or the reference, whichever it is, in one call."""
         if not self._receipts and not self._buffer.messages:
             return
-        with self._in_doubt():
-            self._response = self._published()
-            if self._response is None:
-                raise ParticipantFailed(
-                    f"publishing to {self._topic} answered nothing to roll back"
-                )
+        self._in_doubt(self._publish)
+
+    def _publish(self) -> None:
+        self._response = self._published()
+        if self._response is None:
+            raise ParticipantFailed(
+                f"publishing to {self._topic} answered nothing to roll back"
+            )
 
     def rollback(self) -> None:
         """Hides what was published, where the answer to it came."""
@@ -107,8 +110,7 @@ class Outbox:
             self._topic, [], transaction=self._tx, receipts=self._receipts
         )
 
-    @contextmanager
-    def _in_doubt(self) -> Iterator[None]:
+    def _in_doubt(self, call: Callable[[], None]) -> None:
         """In doubt before the call, so that no interrupt can come in between."""
         if self.in_doubt:
             raise ParticipantFailed(
@@ -117,7 +119,7 @@ class Outbox:
             )
         self.in_doubt = True
         try:
-            yield
+            call()
         except DEFINITE_NO:
             self.in_doubt = False
             raise

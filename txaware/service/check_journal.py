@@ -3,13 +3,12 @@
 from coordinator.errors import JournalCorrupted
 from coordinator.history import History
 from coordinator.records import decode_records
-from txaware.rowkeys import JOURNAL, STATE
+from txaware.rowkeys import COORDINATOR, JOURNAL, STATE
 from txaware.service.check_report import Findings
 from txaware.service.check_scan import Rows, Scan
 from txaware.tables.batches import BATCH, TIME
 from txaware.tables.leveldb import FORMAT, OUR_FORMAT
 
-COORDINATOR = STATE + b"coordinator"
 COORDINATORS = (b"embedded", b"other")
 NUMBER_BYTES = 8
 

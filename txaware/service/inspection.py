@@ -96,9 +96,9 @@ class Inspection:
         state = cache(partial(_state, snapshot))
         for block in self._blocks(place, b""):
             oldest, newest = oldest or block.keys[0], block.keys[-1]
-            count = block.messages.count(None)
+            count = block.payloads.count(None)
             references, messages = references + count, messages + len(block) - count
-            size_bytes += sum(len(m.payload) for m in block.messages if m is not None)
+            size_bytes += sum(len(p) for p in block.payloads if p is not None)
             for key, pointer in zip(block.keys, block.pointers or (), strict=False):
                 if state(pointer) == ROLLED_BACK:
                     rolled_back += 1
@@ -139,7 +139,7 @@ class Inspection:
 
 
 def _peeked(block: Block, index: int, snapshot: Transaction) -> Peeked:
-    key, message = block.keys[index], block.messages[index]
+    key, message = block.keys[index], block.message(index)
     pointer = block.pointers[index] if block.pointers is not None else None
     return Peeked(
         MessageId(key + bytes(10)),

@@ -45,6 +45,7 @@ class Places:
         self._names: dict[str, TopicName] = {}
         self._writers: dict[TopicName, TopicWriter] = {}
         self._counters: dict[TopicName, TopicCounters] = {}
+        self._places: dict[str, Place] = {}
 
     def name(self, topic: str) -> TopicName:
         """The parsed name."""
@@ -59,11 +60,17 @@ class Places:
         """All of a topic that exists now."""
         name = self.name(topic)
         found = self.topics.get(name)
+        place = self._places.get(topic)
+        if place is not None and place.topic is found:
+            return place
         writer = self._writers.get(name)
         if writer is None:
             self._counters.setdefault(name, TopicCounters())
             writer = self._writers.setdefault(name, TopicWriter(self._table))
-        return Place(found, writer, self._counters[name])
+        place = Place(found, writer, self._counters[name])
+        if len(self._places) < KNOWN_NAMES:
+            self._places[topic] = place
+        return place
 
     def described(
         self,

@@ -81,7 +81,7 @@ class Polling:
         """Whether no row is there to be judged."""
         block = self._read(query, query.first_key, 1)
         if len(block) == 1 and block.keys[0] == query.start.row_key:
-            message = block.messages[0]
+            message = block.message(0)
             if message is not None and not query.asks_for(message):
                 block = self._read(query, block.keys[0] + b"\0", 1)
         return not len(block)
@@ -159,14 +159,14 @@ class _PageInMaking:
     def _take_all(self, block: Block, first: int) -> bool:
         last = min(len(block), first + self.room)
         if first < last:
-            self.messages += block.messages[first:last]  # type: ignore[arg-type]
+            self.messages += block.messages(first, last)
             self._bytes += block.size_bytes
             self.next = MessageId(block.keys[last - 1] + bytes(10))
         return last == len(block)
 
     def _take_first(self, block: Block) -> bool:
         """The row that the start names: all of it, what follows the start, or none."""
-        query, message = self._query, block.messages[0]
+        query, message = self._query, block.message(0)
         if message is None:
             return self._take_row(
                 block, 0, after=query.start, inclusive=query.inclusive
@@ -183,7 +183,7 @@ class _PageInMaking:
         after: MessageId | None = None,
         inclusive: bool = True,
     ) -> bool:
-        key, message = block.keys[index], block.messages[index]
+        key, message = block.keys[index], block.message(index)
         pointer = block.pointers[index] if block.pointers is not None else None
         verdict = self._judge.verdict(pointer)
         if verdict == STOP:

@@ -5,7 +5,8 @@ import threading
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Collection
-from itertools import pairwise
+from itertools import islice
+from operator import ge
 
 import attrs
 
@@ -14,7 +15,7 @@ from txaware.tables.blocks import Block
 log = logging.getLogger(__name__)
 
 # What a decoded row takes beside its payload (measured), and how many share a block.
-ROW_BYTES = 300
+ROW_BYTES = 140
 BLOCK_ROWS = 512
 
 # Shares of the limit: above the second, the oldest rows go until the first is reached.
@@ -108,7 +109,7 @@ class ScanCache:
         """
         if not len(block) or weight_bytes(block) > self._limit_bytes:
             return
-        if any(first >= second for first, second in pairwise(block.keys)):
+        if any(map(ge, block.keys, islice(block.keys, 1, None))):
             log.error("rows do not rise; the cache of a topic is dropped")
             self.drop(prefix)
             return
@@ -179,13 +180,13 @@ def part(block: Block, first: int, last: int) -> Block:
         if first <= index < last
     }
     pointers = block.pointers
-    messages = block.messages[first:last]
+    payloads = block.payloads[first:last]
     return Block(
         block.keys[first:last],
-        messages,
+        payloads,
         None if pointers is None else pointers[first:last],
         more,
-        sum([len(message.payload) for message in messages if message is not None]),
+        sum([len(payload) for payload in payloads if payload is not None]),
     )
 
 
@@ -199,7 +200,7 @@ def joined(one: Block, other: Block) -> Block:
         ]
     return Block(
         [*one.keys, *other.keys],
-        [*one.messages, *other.messages],
+        [*one.payloads, *other.payloads],
         pointers,
         {**one.more, **{len(one) + at: more for at, more in other.more.items()}},
         one.size_bytes + other.size_bytes,

@@ -22,18 +22,37 @@ _NOTHING: Mapping[int, Mapping[bytes, bytes]] = {}
 class Block:
     """Rows in order, one list for each thing known of them.
 
-    `messages` has None for a reference. `pointers` is None where no row has one.
-    `more` are further columns, by the index of their row.
+    `payloads` has None for a reference. `pointers` is None where no row has one.
+    `more` are further columns, by the index of their row. Messages are made when they
+    are asked for: kept by the hundred thousand, they would be most of what the garbage
+    collector has to look at (a third of the time of a poll), and bytes it never does.
     """
 
     keys: Sequence[bytes]
-    messages: Sequence[Message | None]
+    payloads: Sequence[bytes | None]
     pointers: Sequence[int | None] | None
     more: Mapping[int, Mapping[bytes, bytes]]
     size_bytes: int
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    def message(self, index: int) -> Message | None:
+        """The message of a row; None for a reference."""
+        payload = self.payloads[index]
+        if payload is None:
+            return None
+        return Message(MessageId(self.keys[index] + _NO_PAYLOAD_ROW), payload)
+
+    def messages(self, first: int, last: int) -> list[Message]:
+        """The messages of some rows, none of which is a reference."""
+        new, none = tuple.__new__, _NO_PAYLOAD_ROW
+        return [
+            new(Message, (MessageId(key + none), payload))
+            for key, payload in zip(
+                self.keys[first:last], self.payloads[first:last], strict=True
+            )
+        ]
 
 
 def decode_block(rows: Sequence[Row]) -> Block:
@@ -43,30 +62,24 @@ def decode_block(rows: Sequence[Row]) -> Block:
     keys = [key for key, _ in rows]
     size_bytes = sum([len(value) for _, value in rows])
     if tags == {PLAIN}:
-        return Block(keys, _messages(rows, 1), None, _NOTHING, size_bytes)
+        payloads = [value[1:] for _, value in rows]
+        return Block(keys, payloads, None, _NOTHING, size_bytes)
     if tags == {POINTED}:
         pointers = [int.from_bytes(value[1:9], "big", signed=True) for _, value in rows]
-        return Block(keys, _messages(rows, 9), pointers, _NOTHING, size_bytes)
+        payloads = [value[9:] for _, value in rows]
+        return Block(keys, payloads, pointers, _NOTHING, size_bytes)
     return _mixed(rows, keys, size_bytes)
 
 
-def _messages(rows: Sequence[Row], at: int) -> list[Message | None]:
-    new, none = tuple.__new__, _NO_PAYLOAD_ROW
-    return [new(Message, (MessageId(key + none), value[at:])) for key, value in rows]
-
-
 def _mixed(rows: Sequence[Row], keys: Sequence[bytes], size_bytes: int) -> Block:
-    messages: list[Message | None] = []
+    payloads: list[bytes | None] = []
     pointers: list[int | None] = []
     more: dict[int, Mapping[bytes, bytes]] = {}
-    for index, (key, value) in enumerate(rows):
+    for index, (_, value) in enumerate(rows):
         columns = decode(value)
         pointers.append(columns.pointer)
-        if columns.payload is None:
-            messages.append(None)
-        else:
-            messages.append(Message(MessageId(key + _NO_PAYLOAD_ROW), columns.payload))
+        payloads.append(columns.payload)
         if value[0] & MORE or value[0] & 3 == REFERENCE:
             more[index] = columns.more
     known = None if all(pointer is None for pointer in pointers) else pointers
-    return Block(keys, messages, known, more, size_bytes)
+    return Block(keys, payloads, known, more, size_bytes)

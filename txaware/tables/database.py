@@ -14,6 +14,9 @@ from txaware.interfaces import Row
 FIRST_ROWS, MOST_ROWS = 2, 512
 LOOK_AGAIN_S = 0.002
 
+# LevelDB maps each table file that it has open, and takes 64 of them at least.
+TABLE_FILE_BYTES, OTHER_FILES = 1 << 20, 10
+
 Open = Callable[[], Any]
 
 
@@ -31,6 +34,8 @@ def leveldb_at(directory: Path, settings: Settings) -> Open:
             block_size=settings.block_bytes,
             lru_cache_size=settings.block_cache_bytes,
             write_buffer_size=settings.write_buffer_bytes,
+            max_file_size=TABLE_FILE_BYTES,
+            max_open_files=settings.mapped_bytes // TABLE_FILE_BYTES + OTHER_FILES,
             bloom_filter_bits=bits,
             compression=None if settings.compression == "none" else "snappy",
         )
