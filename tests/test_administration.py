@@ -61,6 +61,21 @@ def test_inspect_counts_a_topic(site: Site) -> None:
     assert report.bounds == messaging.bounds("t")
 
 
+def test_a_check_beside_everybody_finds_what_is_wrong(site: Site) -> None:
+    messaging = site.messaging
+    messaging.create_topic("t")
+    messaging.publish("t", [b"m"])
+    publish(messaging, b"open", transaction=messaging.coordinator.start_short())
+    told: list[object] = []
+    report = messaging.check(lambda *progress: told.append(progress))
+    assert report.is_clean, report.problems
+    assert report.counts["messages"] == 2
+    assert told
+    table: Any = messaging._administration._table
+    table.submit([(b"?odd", b"value")])()
+    assert "no table has such keys" in str(messaging.check().problems[0])
+
+
 def test_inspect_of_an_empty_topic(messaging: Messaging) -> None:
     report = messaging.inspect("t")
     assert (report.messages, report.bytes, report.oldest_ms) == (0, 0, None)

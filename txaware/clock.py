@@ -32,7 +32,9 @@ class StoreClock:
 
     def now_ms(self) -> int:
         """The time, at least what it was before."""
-        now_ms = self._clock_ms()
+        now_ms, latest_ms = self._clock_ms(), self._latest_ms
+        if now_ms <= latest_ms:  # nearly always, within a millisecond
+            return latest_ms
         with self._lock:
             if now_ms > self._latest_ms:
                 self._latest_ms = now_ms
@@ -46,10 +48,9 @@ class StoreClock:
 
     def due(self) -> int | None:
         """What to save with the next batch, where little is left."""
-        now_ms = self.now_ms()
-        if self.saved_ms - now_ms > AHEAD_MS // 2:
+        if self.saved_ms - self._latest_ms > AHEAD_MS // 2:
             return None
-        return now_ms + AHEAD_MS
+        return self._latest_ms + AHEAD_MS
 
     @property
     def next_ms(self) -> int:

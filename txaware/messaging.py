@@ -27,6 +27,8 @@ from txaware.publish import (
     written_by_hand,
 )
 from txaware.requests import Payload, Pointer, Start
+from txaware.service.check_report import Report
+from txaware.service.check_scan import Progress
 from txaware.service.inspection import Peeked, TopicReport
 from txaware.service.retention import CleanUp, OnProgress, Pruned
 from txaware.verbs import Verbs
@@ -222,6 +224,13 @@ class Messaging(Verbs):
     def lag_ms(self, group: str, topic: str) -> int:
         """How far a group is behind the newest message of a topic."""
         return self._administration.lag_ms(group, topic)
+
+    def check(self, progress: Progress | None = None) -> Report:
+        """Verifies every invariant of the data, which stays in use meanwhile.
+
+        `progress` is told how many rows were read, and which part of all that is.
+        """
+        return self._administration.check(progress)
 
     def clean_up(self, on_progress: OnProgress | None = None) -> CleanUp:
         """Removes what has expired, and marks what invalid transactions wrote."""

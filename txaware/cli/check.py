@@ -36,9 +36,12 @@ def check(session: Session, as_json: bool) -> None:
       txaware check
       txaware --url leveldb:./backup check --json
     """
-    directory = _directory(session)
     with _progress() as progress:
-        report = check_directory(directory, session.settings, progress=progress)
+        if session.given is not None:
+            report = session.given.check(progress)
+        else:
+            directory = _directory(session)
+            report = check_directory(directory, session.settings, progress=progress)
     if as_json:
         echo_json(report.as_dict())
     else:
@@ -49,10 +52,11 @@ def check(session: Session, as_json: bool) -> None:
 
 def _directory(session: Session) -> Path:
     scheme, _, path = session.url.partition(":")
-    if session.given is not None or scheme != "leveldb" or not path:
+    if scheme != "leveldb" or not path:
         raise BadRequest(
             f"{session.url} cannot be checked; a directory can: --url leveldb:PATH"
         )
+    session.require_data()
     return Path(path)
 
 

@@ -11,9 +11,13 @@ from txaware.messages import MessageId
 from txaware.metrics import GroupLag, Metrics
 from txaware.requests import Start, checked_limit, checked_start
 from txaware.rowkeys import row_key
+from txaware.service.check_report import Report
+from txaware.service.check_scan import Progress
+from txaware.service.checking import check
 from txaware.service.inspection import Inspection, Peeked, TopicReport
 from txaware.service.local import LocalService
 from txaware.service.retention import CleanUp, OnProgress, Pruned, Retention
+from txaware.tables.leveldb import LevelDbTable
 from txaware.tables.position_table import PositionTable
 
 
@@ -30,6 +34,7 @@ class Administration:
         self._service = service
         self._coordinator = coordinator
         self._retention = retention
+        self._table = table
         self._inspection = Inspection(table)
         self._positions = PositionTable(table)
 
@@ -57,6 +62,11 @@ class Administration:
         place = self._service.place(topic)
         bounds = self._service.bounds(topic)
         return self._inspection.report(place, self._coordinator.snapshot(), bounds)
+
+    def check(self, progress: Progress | None = None) -> Report:
+        """Verifies every invariant beside everybody who uses the data."""
+        durable = isinstance(self._table, LevelDbTable)
+        return check(self._table, durable=durable, progress=progress)
 
     def clean_up(self, on_progress: OnProgress | None = None) -> CleanUp:
         """Removes what has expired, and marks what invalid transactions wrote."""

@@ -17,7 +17,7 @@ from txaware.tables.payload_table import PayloadTable
 
 READ_ROWS = 1000
 READ_BYTES = 1 << 20
-_AFTER_ALL = b"\xff" * 10
+_NO_PAYLOAD, _AFTER_ALL = bytes(10), b"\xff" * 10
 
 
 @attrs.frozen
@@ -64,9 +64,9 @@ class Polling:
     ) -> Page:
         """What the judge lets through, up to the limits or to where it stops."""
         making = _PageInMaking(query, judge, self._payloads)
-        key = query.first_key
-        while making.has_room:
-            block = self._read(query, key, making.room)
+        key, more = self._first_key(query), True
+        while more and making.has_room:
+            block, more = self._read(query, key, making.room)
             if not len(block) or not making.take(block):
                 break
             key = block.keys[-1] + b"\0"
@@ -79,15 +79,27 @@ class Polling:
 
     def is_empty(self, query: Query) -> bool:
         """Whether no row is there to be judged."""
-        block = self._read(query, query.first_key, 1)
+        block, more = self._read(query, self._first_key(query), 1)
         if len(block) == 1 and block.keys[0] == query.start.row_key:
             message = block.message(0)
             if message is not None and not query.asks_for(message):
-                block = self._read(query, block.keys[0] + b"\0", 1)
+                return not more or not len(
+                    self._read(query, block.keys[0] + b"\0", 1)[0]
+                )
         return not len(block)
 
-    def _read(self, query: Query, start: bytes, room: int) -> Block:
-        """The next rows from `start` on, from the cache where it has them."""
+    def _first_key(self, query: Query) -> bytes:
+        """Leaves out the row that the start names where it is known to be behind it."""
+        key = query.first_key
+        if query.inclusive or query.start.payload_key != _NO_PAYLOAD:
+            return key
+        return key + b"\0" if self._cache.has_message(query.prefix, key) else key
+
+    def _read(self, query: Query, start: bytes, room: int) -> tuple[Block, bool]:
+        """The next rows from `start` on, from the cache where it has them.
+
+        And whether there may be more behind them.
+        """
         prefix, stop = query.prefix, query.stop
         # One more than there is room for: the first row may only be the one before.
         limit = min(room + 1, READ_ROWS)
@@ -96,15 +108,15 @@ class Polling:
         if start < uncached_until:
             block = self._from_table(prefix, start, min(stop, uncached_until), limit)
             if len(block) or stop <= uncached_until:
-                return block
+                return block, stop > uncached_until or _may_go_on(block, limit)
             start = uncached_until
         cached = self._cache.read(prefix, start, stop, limit)
         if cached is not None:
-            return cached
+            return cached, True
         version = self._cache.version(prefix)
         block = self._from_table(prefix, start, stop, limit)
         self._cache.add(prefix, start, block, version)
-        return block
+        return block, _may_go_on(block, limit)
 
     def _from_table(
         self, prefix: bytes, start: bytes, stop: bytes, limit: int
@@ -112,6 +124,11 @@ class Polling:
         return self._messages.read(
             prefix, start=start, stop=stop, limit=limit, max_bytes=READ_BYTES
         )
+
+
+def _may_go_on(block: Block, limit: int) -> bool:
+    """Whether the limits may have ended what was read, and not the rows."""
+    return len(block) >= limit or block.size_bytes >= READ_BYTES
 
 
 class _PageInMaking:

@@ -92,6 +92,16 @@ class ScanCache:
         last = min(bisect_left(block.keys, stop), first + limit)
         return block if last - first == len(block) else part(block, first, last)
 
+    def has_message(self, prefix: bytes, key: bytes) -> bool:
+        """Whether that row is kept, and is a message and no reference."""
+        with self._lock:
+            span = self._spans.get(prefix)
+            if span is None or not span.start <= key < span.end:
+                return False
+            block = span.block_with(key)
+        at = bisect_left(block.keys, key)
+        return block.keys[at] == key and block.payloads[at] is not None
+
     def start_of(self, prefix: bytes) -> bytes | None:
         """Where the rows of a topic begin that are kept."""
         span = self._spans.get(prefix)
