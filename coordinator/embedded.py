@@ -23,8 +23,6 @@ from coordinator.records import (
     Aborted,
     Checkpointed,
     Closed,
-    Committed,
-    Seen,
     Started,
     Truncated,
 )
@@ -267,7 +265,7 @@ class EmbeddedCoordinator:
             started = Started(pointer, expires_ms, long, outlives_process)
             self._journal.note(pointer, started)
             if entry.transaction_id in self._ledger.open.outliving:
-                self._note_unseen(pointer)
+                self._ends.note_unseen(pointer)
             return tx
 
         return self._with_pointer(start)
@@ -289,15 +287,6 @@ class EmbeddedCoordinator:
             self._journal.append(*reserved)
             with self._lock:
                 self._reserve.extend(reserved)
-
-    def _note_unseen(self, pointer: int) -> None:
-        """Notes for one that outlives us the commits it did not see, just under way.
-
-        They were written down without their keys if nobody needed them before.
-        """
-        for keys in self._ledger.being_committed():
-            self._journal.note(pointer, Committed(0, keys))
-            self._journal.note(pointer, Seen(0, pointer + 1))
 
     def _require(self, transaction_id: int) -> OpenTransaction:
         """The open transaction, once nobody else is ending it; refused if it ended."""

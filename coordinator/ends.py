@@ -76,6 +76,15 @@ class Ends:
             if entry.outlives_process
         ]
 
+    def note_unseen(self, pointer: int) -> None:
+        """Notes for one that outlives us the commits it did not see, just under way.
+
+        They were written down without their keys if nobody needed them before.
+        """
+        for keys in self._ledger.being_committed():
+            self._journal.note(pointer, Committed(0, keys))
+            self._journal.note(pointer, Seen(0, pointer + 1))
+
     def settled(self, transaction_id: int) -> OpenTransaction | None:
         """The open transaction, once nobody is ending it; lets go of the lock for that.
 

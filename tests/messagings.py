@@ -42,8 +42,8 @@ class Site:
     @property
     def table(self) -> OrderedTable:
         """The rows, for what no call answers."""
-        service: Any = self.messaging._parts.service
-        table: OrderedTable = service._table
+        administration: Any = self.messaging._administration
+        table: OrderedTable = administration._table
         return table
 
     def open(self, **settings: Any) -> Messaging:

@@ -16,6 +16,7 @@ from txaware.config import Settings
 from txaware.errors import TransactionRefused, TxAwareError, Unavailable
 from txaware.messages import MessageId, PublishResponse
 from txaware.service.local import LocalService
+from txaware.service.site import Site
 from txaware.tables.leveldb import LevelDbTable
 
 TOPICS = ("a", "b")
@@ -63,13 +64,9 @@ class Store:
             self.coordinator = EmbeddedCoordinator(
                 table.journal, clock_ms=clock_ms, timeout_s=timeout_s
             )
-            self.service = LocalService(
-                table,
-                self.coordinator,
-                gate=self.coordinator.gate,
-                settings=Settings(topics="a, b"),
-                clock_ms=clock_ms,
-            )
+            gate, settings = self.coordinator.gate, Settings(topics="a, b")
+            site = Site(table, self.coordinator, gate, settings, clock_ms)
+            self.service = LocalService(site)
         except BaseException:
             table.close()
             raise

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -211,7 +212,7 @@ def test_data_of_another_coordinator_is_clean_and_may_have_any_pointer(
 def test_an_open_table_is_checked_while_it_is_used(tmp_path: Path) -> None:
     with txaware.connect(f"leveldb:{tmp_path / 'data'}", settings=SETTINGS) as using:
         using.create_topic("t")
-        table = using._service._table  # type: ignore[attr-defined]
+        table: Any = using._administration._table
         until_s = time.monotonic() + 0.5
         checks = 0
         while time.monotonic() < until_s or not checks:

@@ -319,4 +319,4 @@ def test_foreign_transactions_beyond_those_remembered_are_read_again(
     page = messaging.poll("t", limit=2_000)
     assert payloads(page) == [b"%d" % pointer for pointer in range(1, 31)]
     service: Any = messaging._parts.service
-    assert len(service.references._stored) <= 11
+    assert len(service._references._stored) <= 11

@@ -17,6 +17,7 @@ from txaware.service.administration import Administration
 from txaware.service.janitor import Janitor
 from txaware.service.local import LocalService
 from txaware.service.retention import Retention
+from txaware.service.site import Site
 from txaware.tables.leveldb import LevelDbTable
 from txaware.tables.memory import MemoryTable
 
@@ -54,7 +55,8 @@ def open_parts(
 
     try:
         _check_coordinator(table, b"other" if gate is None else b"embedded")
-        return _put_together(table, chosen, gate, settings, clock_ms, close)
+        site = Site(table, chosen, gate, settings, clock_ms)
+        return _put_together(site, close)
     except BaseException:
         close()
         raise
@@ -81,29 +83,11 @@ def _check_coordinator(table: OrderedTable, kind: bytes) -> None:
         )
 
 
-def _put_together(
-    table: OrderedTable,
-    coordinator: Coordinator,
-    gate: Gate | None,
-    settings: Settings,
-    clock_ms: ClockMs,
-    close: Callable[[], None],
-) -> Parts:
-    service = LocalService(
-        table, coordinator, gate=gate, settings=settings, clock_ms=clock_ms
-    )
-    if gate is not None:
-        gate.on_end(service.ended)
-    retention = Retention(
-        table,
-        coordinator,
-        gate,
-        service.references,
-        service.cache,
-        settings,
-        clock_ms,
-    )
-    interval_s = settings.janitor_interval_s
+def _put_together(site: Site, close: Callable[[], None]) -> Parts:
+    service, retention = LocalService(site), Retention(site)
+    if site.gate is not None:
+        site.gate.on_end(service.ended)
+    interval_s = site.settings.janitor_interval_s
     janitor = Janitor(retention, interval_s=interval_s) if interval_s else None
 
     def close_all() -> None:
@@ -114,11 +98,11 @@ def _put_together(
 
     return Parts(
         service,
-        coordinator,
-        Administration(service, table, coordinator, retention),
-        settings,
-        clock_ms,
-        gate is not None,
+        site.coordinator,
+        Administration(service, retention, site),
+        site.settings,
+        site.clock_ms,
+        site.gate is not None,
         close_all,
     )
 

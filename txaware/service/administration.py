@@ -4,9 +4,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from coordinator.embedded import EmbeddedCoordinator
-from coordinator.interfaces import Coordinator
 from txaware.errors import TopicNotFound
-from txaware.interfaces import OrderedTable
 from txaware.messages import MessageId
 from txaware.metrics import GroupLag, Metrics
 from txaware.requests import Start, checked_limit, checked_start
@@ -17,6 +15,7 @@ from txaware.service.checking import check
 from txaware.service.inspection import Inspection, Peeked, TopicReport
 from txaware.service.local import LocalService
 from txaware.service.retention import CleanUp, OnProgress, Pruned, Retention
+from txaware.service.site import Site
 from txaware.tables.leveldb import LevelDbTable
 from txaware.tables.position_table import PositionTable
 
@@ -24,19 +23,13 @@ from txaware.tables.position_table import PositionTable
 class Administration:
     """Beside the service, on the same table and coordinator."""
 
-    def __init__(
-        self,
-        service: LocalService,
-        table: OrderedTable,
-        coordinator: Coordinator,
-        retention: Retention,
-    ) -> None:
+    def __init__(self, service: LocalService, retention: Retention, site: Site) -> None:
         self._service = service
-        self._coordinator = coordinator
+        self._coordinator = site.coordinator
         self._retention = retention
-        self._table = table
-        self._inspection = Inspection(table)
-        self._positions = PositionTable(table)
+        self._table = site.table
+        self._inspection = Inspection(site.table)
+        self._positions = PositionTable(site.table)
 
     def peek(
         self, topic: str, *, start: Start = None, limit: int = 100

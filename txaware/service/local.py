@@ -3,13 +3,9 @@
 from collections.abc import Iterable, Mapping
 from functools import partial
 
-from coordinator.gate import Gate
-from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
-from txaware.clock import ClockMs, system_clock_ms
-from txaware.config import Settings
 from txaware.errors import BadRequest
-from txaware.interfaces import UNCOMMITTED, OrderedTable
+from txaware.interfaces import UNCOMMITTED
 from txaware.messages import ID_BYTES, Bounds, MessageId, Page, PublishResponse, Receipt
 from txaware.metrics import TopicMetrics
 from txaware.requests import (
@@ -27,10 +23,7 @@ from txaware.service.places import Place, Places
 from txaware.service.positions import Positions
 from txaware.service.publishing import Publishing, waits_for_commit
 from txaware.service.reading import Ask, Reading, checked_isolation, checked_snapshot
-from txaware.service.references import References
-from txaware.service.scan_cache import ScanCache
-from txaware.service.signals import Endings
-from txaware.tables.payload_table import PayloadTable
+from txaware.service.site import Site
 from txaware.topics import (
     Topic,
     checked_group,
@@ -39,40 +32,17 @@ from txaware.topics import (
 
 
 class LocalService:
-    """`MessagingService` over one table and one coordinator.
+    """`MessagingService` over one table and one coordinator."""
 
-    `gate` is given where that is an embedded coordinator of this process which keeps
-    its journal in the same table (or, as the table, in memory).
-    """
-
-    def __init__(
-        self,
-        table: OrderedTable,
-        coordinator: Coordinator,
-        *,
-        gate: Gate | None,
-        settings: Settings,
-        clock_ms: ClockMs = system_clock_ms,
-    ) -> None:
-        self._table = table
-        self._settings = settings
-        self._endings = Endings()
-        self.cache = ScanCache(settings.cache_bytes)
-        self.references = References(table, PayloadTable(table))
-        self._places = Places(table, settings)
-        self._positions = Positions(table)
-        self._publishing = Publishing(
-            table,
-            self.references,
-            self.cache,
-            self._endings,
-            gate,
-            settings,
-            clock_ms,
-        )
-        self._reading = Reading(
-            table, self.cache, coordinator, gate, settings, clock_ms
-        )
+    def __init__(self, site: Site) -> None:
+        self.cache = site.cache
+        self._settings = site.settings
+        self._endings = site.endings
+        self._references = site.references
+        self._places = Places(site.table, site.settings)
+        self._positions = Positions(site.table)
+        self._publishing = Publishing(site)
+        self._reading = Reading(site)
         self._places.create_from_settings()
 
     def create_topic(
@@ -176,7 +146,13 @@ class LocalService:
         wait_s: float = 0,
     ) -> Page:
         """Messages from `start` on: an id, a time in ms, or None for the beginning."""
-        ask = _asked(start, inclusive, limit, transaction, isolation)
+        ask = _asked(
+            start=start,
+            inclusive=inclusive,
+            limit=limit,
+            transaction=transaction,
+            isolation=isolation,
+        )
         if wait_s and transaction is not None:
             raise BadRequest(
                 "a poll in a transaction cannot wait: its snapshot sees nothing that "
@@ -194,7 +170,13 @@ class LocalService:
         timeout_s: float,
     ) -> bool:
         """Waits until something is there to poll; False after the time-out."""
-        ask = _asked(start, inclusive, 1, None, isolation)
+        ask = _asked(
+            start=start,
+            inclusive=inclusive,
+            limit=1,
+            transaction=None,
+            isolation=isolation,
+        )
         return bool(
             self._reading.wait(partial(self._places.at, topic), ask, timeout_s)[1]
         )
@@ -251,7 +233,7 @@ class LocalService:
     def ended(self, pointers: Iterable[int]) -> None:
         """Transactions have ended: wakes who waits, and forgets what they stored."""
         self._endings.ended(pointers)
-        self.references.ended(pointers)
+        self._references.ended(pointers)
 
     def place(self, topic: str) -> Place:
         """A topic, who writes to it, and who counts that."""
@@ -278,6 +260,7 @@ class LocalService:
 
 
 def _asked(
+    *,
     start: Start,
     inclusive: bool,
     limit: int,

@@ -2,10 +2,7 @@
 
 from collections.abc import Iterator
 
-from coordinator.gate import Gate
 from coordinator.transaction import POINTERS_PER_MS, Transaction
-from txaware.config import Settings
-from txaware.interfaces import OrderedTable
 from txaware.rowkeys import (
     MARK,
     PAYLOAD,
@@ -15,7 +12,7 @@ from txaware.rowkeys import (
     row_key,
 )
 from txaware.service.deleting import Deleting
-from txaware.service.references import References
+from txaware.service.site import Site
 from txaware.tables.columns import REFERENCE, pointer_of
 from txaware.tables.message_table import MessageTable
 from txaware.topics import Topic
@@ -33,18 +30,12 @@ class PayloadRetention:
     they are older than the time to live and a grace.
     """
 
-    def __init__(
-        self,
-        table: OrderedTable,
-        references: References,
-        gate: Gate | None,
-        settings: Settings,
-    ) -> None:
-        self._table = table
-        self._messages = MessageTable(table)
-        self._references = references
-        self._gate = gate
-        self._settings = settings
+    def __init__(self, site: Site) -> None:
+        self._table = site.table
+        self._messages = MessageTable(site.table)
+        self._references = site.references
+        self._gate = site.gate
+        self._settings = site.settings
 
     def has_any(self) -> bool:
         """Whether there is anything to judge, in whatever topic."""
@@ -69,8 +60,8 @@ class PayloadRetention:
         self, topic: Topic, snapshot: Transaction, now_ms: int, *, above: int
     ) -> set[int]:
         found: set[int] = set()
-        for pointer, first_ms in self._pointers(topic, above):
-            if self._may_go(topic, pointer, first_ms, snapshot, now_ms):
+        for pointer, last_ms in self._pointers(topic, above):
+            if self._may_go(topic, pointer, last_ms, snapshot=snapshot, now_ms=now_ms):
                 found.add(pointer)
                 if len(found) == POINTERS_AT_ONCE:
                     break
@@ -94,6 +85,7 @@ class PayloadRetention:
         topic: Topic,
         pointer: int,
         last_ms: int,
+        *,
         snapshot: Transaction,
         now_ms: int,
     ) -> bool:

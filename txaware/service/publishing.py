@@ -1,24 +1,20 @@
 """Publish, store and roll back: the write side of the service."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from types import MappingProxyType
 
-from coordinator.gate import Gate
 from coordinator.open import OpenTransaction
 from coordinator.transaction import POINTERS_PER_MS
-from txaware.clock import ClockMs
-from txaware.config import Settings
 from txaware.errors import BadRequest, TransactionNotInProgress, TransactionRefused
-from txaware.interfaces import OrderedTable, Write
+from txaware.interfaces import Write
 from txaware.messages import PublishResponse, Receipt
 from txaware.requests import Payloads
 from txaware.rowkeys import MESSAGE, payload_prefix, row_key
 from txaware.service.places import Place
-from txaware.service.references import References
-from txaware.service.scan_cache import ScanCache
-from txaware.service.signals import Endings
+from txaware.service.site import Site
 from txaware.service.topic_writer import Rows
 from txaware.tables.columns import (
     ATTEMPT,
@@ -32,30 +28,17 @@ from txaware.topics import Topic
 
 
 class Publishing:
-    """Writes rows; those of a transaction of this process wait for its commit.
+    """Writes rows; those of a transaction of this process wait for its commit."""
 
-    `gate` is that of an embedded coordinator which keeps its journal in the same table.
-    Without one, pointers are taken as they come.
-    """
-
-    def __init__(
-        self,
-        table: OrderedTable,
-        references: References,
-        cache: ScanCache,
-        endings: Endings,
-        gate: Gate | None,
-        settings: Settings,
-        clock_ms: ClockMs,
-    ) -> None:
-        self._table = table
-        self._messages = MessageTable(table)
-        self._references = references
-        self._cache = cache
-        self._endings = endings
-        self._gate = gate
-        self._settings = settings
-        self._clock_ms = clock_ms
+    def __init__(self, site: Site) -> None:
+        self._table = site.table
+        self._messages = MessageTable(site.table)
+        self._references = site.references
+        self._cache = site.cache
+        self._endings = site.endings
+        self._gate = site.gate
+        self._settings = site.settings
+        self._clock_ms = site.clock_ms
 
     def plain(self, place: Place, payloads: Payloads) -> None:
         """Publishes without a transaction; on disk when it returns."""
@@ -64,7 +47,7 @@ class Publishing:
                 f"topic {place.topic.topic} accepts messages in transactions only"
             )
         began_s = time.perf_counter()
-        rows = partial(_rows, MESSAGE + place.topic.prefix, payloads, None, {})
+        rows = partial(_rows, MESSAGE + place.topic.prefix, payloads)
         place.writer.publish(len(payloads), rows)
         place.counters.published(
             len(payloads), payloads.size_bytes, time.perf_counter() - began_s
@@ -77,10 +60,12 @@ class Publishing:
         self._check_transactional(place.topic, pointer)
         began_s = time.perf_counter()
         prefix = MESSAGE + place.topic.prefix
-        rows = partial(_rows, prefix, payloads, pointer, {})
+        rows = partial(_rows, prefix, payloads, pointer=pointer)
         entry = self.enter(pointer)
         try:
-            response = self._publish(place, len(payloads), rows, pointer, entry)
+            response = self._publish(
+                place, len(payloads), rows, pointer=pointer, entry=entry
+            )
         finally:
             self.leave(entry)
         place.counters.published(
@@ -104,7 +89,9 @@ class Publishing:
             def rows(keys: list[bytes]) -> list[Write]:
                 return [(prefix + keys[0], head), *marks]
 
-            responses.append(self._publish(place, 1, rows, pointer, entry))
+            responses.append(
+                self._publish(place, 1, rows, pointer=pointer, entry=entry)
+            )
 
         try:
             self._references.name(
@@ -122,7 +109,7 @@ class Publishing:
         topic, count = place.topic, len(payloads)
         more = {ATTEMPT: attempt} if attempt else {}
         prefix = payload_prefix(topic.prefix, pointer)
-        rows = partial(_rows, prefix, payloads, None, more)
+        rows = partial(_rows, prefix, payloads, more=more)
         entry = self.enter(pointer)
         held = waits_for_commit(entry)
         try:
@@ -194,6 +181,7 @@ class Publishing:
         place: Place,
         count: int,
         rows: Rows,
+        *,
         pointer: int,
         entry: OpenTransaction | None,
     ) -> PublishResponse:
@@ -224,9 +212,10 @@ def waits_for_commit(entry: OpenTransaction | None) -> bool:
 def _rows(
     prefix: bytes,
     payloads: Payloads,
-    pointer: int | None,
-    more: dict[bytes, bytes],
     keys: list[bytes],
+    *,
+    pointer: int | None = None,
+    more: Mapping[bytes, bytes] = MappingProxyType({}),
 ) -> list[Write]:
     """The rows of a request; those that expire have a head each."""
     if payloads.expire_after_s is None:
@@ -238,7 +227,7 @@ def _rows(
     return [
         (
             prefix + key,
-            value_head(pointer, more=more | _expiry(key, after_s)) + data,
+            value_head(pointer, more={**more, **_expiry(key, after_s)}) + data,
         )
         for key, data, after_s in zip(
             keys, payloads.payloads, payloads.expire_after_s, strict=True

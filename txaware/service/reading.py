@@ -5,20 +5,16 @@ from collections.abc import Callable
 
 import attrs
 
-from coordinator.gate import Gate
-from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
-from txaware.clock import ClockMs
-from txaware.config import Settings
 from txaware.errors import BadRequest, Unavailable
-from txaware.interfaces import COMMITTED, UNCOMMITTED, OrderedTable
+from txaware.interfaces import COMMITTED, UNCOMMITTED
 from txaware.messages import Bounds, MessageId, Page
 from txaware.requests import Start, checked_wait_s
 from txaware.rowkeys import row_key
 from txaware.service.judge import Judge, NoJudge
 from txaware.service.places import Place
 from txaware.service.polling import Polling, Query
-from txaware.service.scan_cache import ScanCache
+from txaware.service.site import Site
 from txaware.tables.message_table import MessageTable
 from txaware.tables.payload_table import PayloadTable
 
@@ -42,27 +38,17 @@ class Ask:
 
 
 class Reading:
-    """Makes pages, and waits for something to be in them.
-
-    `gate` is that of an embedded coordinator whose commits wake who waits here.
-    """
+    """Makes pages, and waits for something to be in them."""
 
     def __init__(
-        self,
-        table: OrderedTable,
-        cache: ScanCache,
-        coordinator: Coordinator,
-        gate: Gate | None,
-        settings: Settings,
-        clock_ms: ClockMs,
-        clock_s: Callable[[], float] = time.monotonic,
+        self, site: Site, *, clock_s: Callable[[], float] = time.monotonic
     ) -> None:
-        self._messages = MessageTable(table)
-        self._polling = Polling(self._messages, PayloadTable(table), cache)
-        self._coordinator = coordinator
-        self._gate = gate
-        self._settings = settings
-        self._clock_ms = clock_ms
+        self._messages = MessageTable(site.table)
+        self._polling = Polling(self._messages, PayloadTable(site.table), site.cache)
+        self._coordinator = site.coordinator
+        self._gate = site.gate
+        self._settings = site.settings
+        self._clock_ms = site.clock_ms
         self._clock_s = clock_s
         self._closed = False
 

@@ -7,19 +7,14 @@ from collections.abc import Callable
 
 import attrs
 
-from coordinator.gate import Gate
-from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
-from txaware.clock import ClockMs
-from txaware.config import Settings
-from txaware.interfaces import OrderedTable, Row
+from txaware.interfaces import Row
 from txaware.rowkeys import MARK, MESSAGE, PAYLOAD, row_key
 from txaware.service.deleting import Deleting
 from txaware.service.marking import Marking
 from txaware.service.payload_retention import PayloadRetention
 from txaware.service.position_retention import PositionRetention
-from txaware.service.references import References
-from txaware.service.scan_cache import ScanCache
+from txaware.service.site import Site
 from txaware.tables.columns import pointer_of
 from txaware.tables.topic_table import TopicTable
 from txaware.topics import Topic
@@ -60,29 +55,20 @@ class Pruned:
 class Retention:
     """Beside everything else that goes on; one clean-up at a time."""
 
-    def __init__(
-        self,
-        table: OrderedTable,
-        coordinator: Coordinator,
-        gate: Gate | None,
-        references: References,
-        cache: ScanCache,
-        settings: Settings,
-        clock_ms: ClockMs,
-    ) -> None:
-        self._table = table
-        self._topics = TopicTable(table)
-        self._coordinator = coordinator
-        self._gate = gate
-        self._cache = cache
-        self._clock_ms = clock_ms
-        self._settings = settings
+    def __init__(self, site: Site) -> None:
+        self._table = site.table
+        self._topics = TopicTable(site.table)
+        self._coordinator = site.coordinator
+        self._gate = site.gate
+        self._cache = site.cache
+        self._clock_ms = site.clock_ms
+        self._settings = site.settings
         self._turn = threading.Lock()
         self._stopped = False
         self.expired_unseen: Counter[str] = Counter()
-        self._marking = Marking(table, cache, gate)
-        self._payloads = PayloadRetention(table, references, gate, settings)
-        self._positions = PositionRetention(table)
+        self._marking = Marking(site.table, site.cache, site.gate)
+        self._payloads = PayloadRetention(site)
+        self._positions = PositionRetention(site.table)
 
     def clean_up(self, on_progress: OnProgress | None = None) -> CleanUp:
         """Goes through all topics once."""

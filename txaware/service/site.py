@@ -1,0 +1,42 @@
+"""What all parts of the service work on, together."""
+
+import attrs
+
+from coordinator.gate import Gate
+from coordinator.interfaces import Coordinator
+from txaware.clock import ClockMs, system_clock_ms
+from txaware.config import Settings
+from txaware.interfaces import OrderedTable
+from txaware.service.references import References
+from txaware.service.scan_cache import ScanCache
+from txaware.service.signals import Endings
+from txaware.tables.payload_table import PayloadTable
+
+
+def _cache(site: "Site") -> ScanCache:
+    return ScanCache(site.settings.cache_bytes)
+
+
+def _references(site: "Site") -> References:
+    return References(site.table, PayloadTable(site.table))
+
+
+@attrs.frozen
+class Site:
+    """One table, one coordinator, and what the parts of the service share.
+
+    `gate` is that of an embedded coordinator of this process which keeps its journal in
+    the same table (or, as the table, in memory). Without one, pointers are taken as
+    they come, and nobody tells when a transaction ends.
+    """
+
+    table: OrderedTable
+    coordinator: Coordinator
+    gate: Gate | None
+    settings: Settings
+    clock_ms: ClockMs = system_clock_ms
+    cache: ScanCache = attrs.field(default=attrs.Factory(_cache, takes_self=True))
+    references: References = attrs.field(
+        default=attrs.Factory(_references, takes_self=True)
+    )
+    endings: Endings = attrs.field(factory=Endings)
