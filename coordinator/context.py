@@ -75,9 +75,9 @@ class TransactionContext:
         return self._tx
 
     @property
-    def is_open(self) -> bool:
-        """Whether it has begun and nothing has ended it yet."""
-        return self.status is Status.ACTIVE
+    def may_undo(self) -> bool:
+        """Whether it has begun, and may still turn out to be rolled back."""
+        return self.status in (Status.ACTIVE, Status.ENDING)
 
     def start(self) -> Transaction:
         """Begins the transaction and starts all participants."""
@@ -105,14 +105,24 @@ class TransactionContext:
         if participant not in self._participants:
             self._participants.start(participant, self.transaction)
 
-    def joined(self, key: Hashable, make: Callable[[], P]) -> P:
-        """The participant known by this key; made, and joined, when there is none."""
-        if self.status is not Status.ACTIVE:
+    def joined(
+        self, key: Hashable, make: Callable[[], P], *, while_ending: bool = False
+    ) -> P:
+        """The participant known by this key; made, and joined, when there is none.
+
+        `while_ending` is for one that has nothing to flush, only something to undo: it
+        may come while others flush, and is rolled back with them.
+        """
+        ending = while_ending and self.status is Status.ENDING
+        if self.status is not Status.ACTIVE and not ending:
             self._require_active("joined")
         found = self._known.get(key)
         if found is None:
             found = make()
-            self.join(found)
+            if ending:
+                self._participants.start(found, self.transaction)
+            else:
+                self.join(found)
             self._known[key] = found
         return cast(P, found)
 

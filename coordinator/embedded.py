@@ -283,7 +283,7 @@ class EmbeddedCoordinator:
                 pointer = self._ledger.next_pointer(now_ms)
                 if self._reserve.covers(pointer):
                     return use(pointer, now_ms)
-                reserved = self._reserve.due(pointer // POINTERS_PER_MS)
+                reserved = self._reserve.due(now_ms, pointer=pointer)
             self._journal.append(*reserved)
             with self._lock:
                 self._reserve.extend(reserved)

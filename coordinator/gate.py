@@ -27,6 +27,8 @@ class Gate:
         self._now_ms = now_ms
         self._lock = lock
         self._left = threading.Condition(lock)
+        # Whether tables elsewhere are written with this coordinator's pointers, too.
+        self.is_shared = False
         # By thread, and not counted: an interrupt (Ctrl-C) may keep a thread from
         # leaving, but whatever it asks for next, it is no longer in that write.
         self._inside: dict[int, OpenTransaction] = {}
@@ -72,8 +74,7 @@ class Gate:
         """Ends a write, however it went; answers whether its transaction goes on."""
         with self._lock:
             self._inside.pop(threading.get_ident(), None)
-            if entry.end_asked:
-                self._left.notify_all()
+            self._left.notify_all()
             return entry.transaction_id in self._ledger.open.by_id
 
     def is_writing(self, transaction_id: int) -> bool:
@@ -86,9 +87,9 @@ class Gate:
         """Returns when nobody writes; called under the lock, which it lets go of."""
         if not self._others_in(entry):
             return
-        entry.end_asked = True
         try:
             while writes := self._others_in(entry):
+                entry.end_asked = True  # again, as another one may have stopped waiting
                 left_ms = entry.expires_ms - self._now_ms()
                 if left_ms < 0 or entry.stage is not Stage.OPEN:
                     raise TransactionNotInProgress(

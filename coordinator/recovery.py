@@ -40,7 +40,7 @@ def recover(
         ledger.committed.add(last + 1, frozenset(keys))
         records.append(Seen(transaction_id, last + 1))
     # Pointers go on above the last one, and that may be ahead of the clock.
-    reserved = reserve.due(max(now_ms, last // POINTERS_PER_MS))
+    reserved = reserve.due(now_ms, pointer=last)
     journal.append(*records, *reserved)
     reserve.extend(reserved)
     return ledger

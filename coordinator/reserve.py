@@ -18,11 +18,17 @@ class Reserve:
         """Whether a crash would not let that pointer be given out again."""
         return pointer <= self._limit
 
-    def due(self, now_ms: int) -> tuple[Reserved, ...]:
-        """What to write with the next batch, where little is left."""
-        if self._limit >= (now_ms + AHEAD_MS // 2) * POINTERS_PER_MS:
+    def due(self, now_ms: int, *, pointer: int = 0) -> tuple[Reserved, ...]:
+        """What to write with the next batch, where little is left, or not `pointer`.
+
+        Where pointers are ahead of the clock already, they get no further than they
+        have to: crash after crash would otherwise add up.
+        """
+        enough = (now_ms + AHEAD_MS // 2) * POINTERS_PER_MS
+        if self._limit >= max(enough, pointer):
             return ()
-        return (Reserved((now_ms + AHEAD_MS) * POINTERS_PER_MS),)
+        ahead = (now_ms + AHEAD_MS) * POINTERS_PER_MS
+        return (Reserved(max(ahead, pointer + POINTERS_PER_MS)),)
 
     def extend(self, written: tuple[Reserved, ...]) -> None:
         """These are on disk."""

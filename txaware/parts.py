@@ -124,4 +124,6 @@ def _coordinator(
         return open_coordinator(coordinator), None
     if not hasattr(coordinator, "start_short"):
         raise BadRequest(f"{coordinator!r} is no coordinator and no address of one")
+    if isinstance(coordinator, EmbeddedCoordinator):
+        coordinator.gate.is_shared = True
     return coordinator, None

@@ -107,14 +107,15 @@ def written_by_hand(
 ) -> WrittenByHand | None:
     """Who remembers for the block that is open here, if this is its transaction."""
     context = current_transaction(coordinator)
-    if context is None or not context.is_open:
+    if context is None or not context.may_undo:
         return None
     pointer = transaction if isinstance(transaction, int) else None
     if isinstance(transaction, Transaction):
         pointer = transaction.transaction_id
-    if pointer != context.transaction.transaction_id:
+    if pointer not in context.transaction.pointers:
         return None
     return context.joined(
         ("by hand", id(service)),
         lambda: WrittenByHand(service, shares_journal=shares_journal),
+        while_ending=True,
     )

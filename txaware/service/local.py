@@ -99,7 +99,7 @@ class LocalService:
                 )
             self._publishing.plain(place, payloads)
             return None
-        pointer = checked_pointer(transaction)
+        pointer = self._publishing.begun(transaction)
         if not len(payloads):
             return self._publishing.reference(place, pointer, receipts)
         if receipts is not None:
@@ -116,7 +116,7 @@ class LocalService:
     ) -> Receipt:
         """Stores payloads ahead of the commit; a reference publishes them later."""
         place, payloads = self._places.at(topic), self._payloads(messages)
-        pointer = checked_pointer(transaction)
+        pointer = self._publishing.begun(transaction)
         if not len(payloads):
             raise BadRequest("a store has messages")
         return self._publishing.store(
@@ -214,6 +214,7 @@ class LocalService:
             return
         if not isinstance(position, MessageId) or len(position) != ID_BYTES:
             raise BadRequest(f"a position is a MessageId, not {position!r}")
+        self._publishing.begun(transaction)
         entry = self._publishing.enter(pointer)
         try:
             self._positions.save(

@@ -11,7 +11,7 @@ from txaware.tables.columns import negated, pointer_of
 from txaware.topics import Topic
 
 # A coordinator of ours goes by the same clock as the rows, but after a crash it may be
-# ahead of that by some seconds.
+# ahead of that by some seconds. Of earlier lives nothing is assumed.
 MARGIN_MS = 600_000
 
 
@@ -32,6 +32,7 @@ class Marking:
         self._cache = cache
         self._gate = gate
         self._marked: set[int] = set()
+        self._went_through = False
 
     def due(self, snapshot: Transaction) -> set[int]:
         """The invalid pointers that may still have rows which are not marked."""
@@ -64,7 +65,7 @@ class Marking:
         """Marks the message rows of one topic; answers how many."""
         prefix = MESSAGE + topic.prefix
         marked, start = 0, b""
-        if self._gate is not None:
+        if self._gate is not None and self._went_through:
             start = row_key(max(0, min(pointers) // POINTERS_PER_MS - MARGIN_MS))
         while rows := self._table.scan(prefix, start=start):
             found = [row for row in rows if pointer_of(row[1]) in pointers]
@@ -86,6 +87,7 @@ class Marking:
 
     def done(self, pointers: Iterable[int]) -> None:
         """All tables were gone through for these."""
+        self._went_through = True
         self._marked.update(pointers)
 
     def _negate(self, prefix: bytes, rows: list[Row]) -> None:

@@ -18,6 +18,7 @@ from txaware.tables.message_table import MessageTable
 from txaware.topics import Topic
 
 POINTERS_AT_ONCE = 10_000
+UNDER_WAY_MS = 600_000
 # Pointers of a Tephra are times; smaller ones are made by hand and say nothing.
 FIRST_TIMED = 10**12 * POINTERS_PER_MS
 _END = b"\xff" * 10
@@ -49,7 +50,8 @@ class PayloadRetention:
         last = -1
         while candidates := self._candidates(topic, snapshot, now_ms, above=last):
             last = max(candidates)
-            looked_from = row_key(self._table.clock.now_ms())
+            # One that was on its way to the disk when we looked has an earlier time.
+            looked_from = row_key(max(0, self._table.clock.now_ms() - UNDER_WAY_MS))
             named = self._named(topic, candidates, bound)
             for pointer in sorted(candidates - named):
                 removed += self._remove(topic, pointer, looked_from, deleting)

@@ -5,15 +5,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
+from typing import cast
 
 from coordinator.open import OpenTransaction
-from coordinator.transaction import POINTERS_PER_MS
+from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.errors import BadRequest, TransactionNotInProgress, TransactionRefused
 from txaware.interfaces import Write
 from txaware.messages import PublishResponse, Receipt
-from txaware.requests import Payloads
+from txaware.requests import Payloads, Pointer, checked_pointer
 from txaware.rowkeys import MESSAGE, payload_prefix, row_key
 from txaware.service.places import Place
+from txaware.service.references import checked_receipts
 from txaware.service.site import Site
 from txaware.service.topic_writer import Rows
 from txaware.tables.columns import (
@@ -25,6 +27,9 @@ from txaware.tables.columns import (
 )
 from txaware.tables.message_table import MessageTable
 from txaware.topics import Topic
+
+# Transactions of a coordinator elsewhere whose start is known to be on disk.
+REMEMBERED = 1000
 
 
 class Publishing:
@@ -39,6 +44,8 @@ class Publishing:
         self._gate = site.gate
         self._settings = site.settings
         self._clock_ms = site.clock_ms
+        self._coordinator = site.coordinator
+        self._persisted: dict[int, None] = {}
 
     def plain(self, place: Place, payloads: Payloads) -> None:
         """Publishes without a transaction; on disk when it returns."""
@@ -77,6 +84,8 @@ class Publishing:
         self, place: Place, pointer: int, receipts: Iterable[Receipt] | None
     ) -> PublishResponse:
         """Publishes what was stored, as one row."""
+        if receipts is not None:  # perhaps they are stored only while they are read
+            receipts = checked_receipts(receipts)
         self._check_transactional(place.topic, pointer)
         responses: list[PublishResponse] = []
         prefix = MESSAGE + place.topic.prefix
@@ -138,6 +147,20 @@ class Publishing:
             self._cache.negate(prefix, [key for key, _ in rows])
         place.counters.rolled_back()
         place.writer.signal.tell()
+
+    def begun(self, transaction: Pointer) -> int:
+        """Its first pointer, once its start is on disk, where that is kept elsewhere.
+
+        A row would otherwise outlive a crash that its transaction does not.
+        """
+        pointer = checked_pointer(transaction)
+        elsewhere = self._gate is None and isinstance(transaction, Transaction)
+        if elsewhere and pointer not in self._persisted:
+            self._coordinator.persist(cast(Transaction, transaction))
+            self._persisted[pointer] = None
+            for oldest in list(self._persisted)[:-REMEMBERED]:
+                self._persisted.pop(oldest, None)
+        return pointer
 
     def enter(self, pointer: int) -> OpenTransaction | None:
         """Keeps the end of a transaction of ours waiting until `leave`."""

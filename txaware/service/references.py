@@ -87,6 +87,8 @@ class References:
             store = object()
             try:
                 with stored.lock:
+                    if not stored.known:  # or theirs would be counted twice
+                        stored.wait_for_stores()
                     self._read(stored, topic.prefix, pointer)
                     if stored.deleted or stored.closed or attempt in stored.named:
                         raise TransactionRefused(

@@ -114,7 +114,8 @@ class Retention:
         """
         least_needed = self.clean_up().least_needed
         snapshot = self._coordinator.snapshot()
-        if self._gate is None and not exclusive:
+        alone = self._gate is not None and not self._gate.is_shared
+        if not alone and not exclusive:
             return Pruned(0, least_needed)
         before = self._coordinator.invalid_size()
         marked = self._marking.forgettable(snapshot, self._late_ms())

@@ -49,6 +49,7 @@ class Batches:
         self._problem: str | None = None
         self._number = 0
         self._folded = False
+        self._closed = False
         self._in_doubt: Taken = {}
         self._read()
 
@@ -97,6 +98,8 @@ class Batches:
 
     def repair(self) -> None:
         """Opens the database again and reads what it holds; raises `OSError`."""
+        if self._closed:
+            raise OSError(f"{self.name} is closed")
         if not self.broken:
             return
         number = self._number
@@ -125,10 +128,13 @@ class Batches:
 
     def close(self) -> None:
         """Writes what no batch carried, and the exact time; gives the database back."""
+        if self._closed:
+            return
         try:
             if self.clock is not None and not self.broken:
                 self._write_last(self.clock.next_ms)
         finally:
+            self._closed = True
             self._database.close()
 
     def _write_last(self, next_ms: int) -> None:

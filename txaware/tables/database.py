@@ -1,11 +1,10 @@
 """A LevelDB database that can be closed and opened again under its readers."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import islice, takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from txaware.config import Settings
 from txaware.errors import Unavailable
@@ -18,6 +17,7 @@ LOOK_AGAIN_S = 0.002
 TABLE_FILE_BYTES, OTHER_FILES = 1 << 20, 10
 
 Open = Callable[[], Any]
+T = TypeVar("T")
 
 
 def leveldb_at(directory: Path, settings: Settings) -> Open:
@@ -59,9 +59,12 @@ class Database:
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key."""
-        with self._reading() as db:
+
+        def read(db: Any) -> bytes | None:
             value: bytes | None = db.get(key)
             return value
+
+        return self._read(read)
 
     def scan(
         self,
@@ -74,7 +77,8 @@ class Database:
         reverse: bool,
     ) -> list[Row]:
         """Rows of one consistent view; see `OrderedTable.scan`."""
-        with self._reading() as db:
+
+        def read(db: Any) -> list[Row]:
             # Backwards, plyvel leaves `start` out if it is the last key of the range.
             begin = None if reverse else start or None
             rows = db.prefixed_db(prefix).iterator(
@@ -84,6 +88,8 @@ class Database:
                 rows = takewhile(lambda row: row[0] >= start, rows)
             return _bounded(rows, limit, max_bytes)
 
+        return self._read(read)
+
     def batch(self) -> Any:
         """A batch to fill; its `write()` returns when it is on disk."""
         if self._db is None:
@@ -92,14 +98,12 @@ class Database:
 
     def compact(self, start: bytes, stop: bytes) -> None:
         """Rewrites a range without what was deleted there."""
-        with self._reading() as db:
-            db.compact_range(start=start, stop=stop)
+        self._read(lambda db: db.compact_range(start=start, stop=stop))
 
     def approximate_bytes(self, start: bytes, stop: bytes) -> int:
         """About how much of the disk a range takes, without what is still in memory."""
-        with self._reading() as db:
-            size: int = db.approximate_size(start, stop)
-            return size
+        size: int = self._read(lambda db: db.approximate_size(start, stop))
+        return size
 
     def reopen(self) -> None:
         """Closes the database and opens it again; raises what LevelDB raises."""
@@ -114,16 +118,19 @@ class Database:
         if db is not None:
             db.close()
 
-    @contextmanager
-    def _reading(self) -> Iterator[Any]:
-        # No lock and no count, which an interrupt (Ctrl-C) could leave behind.
+    def _read(self, read: Callable[[Any], T]) -> T:
+        """Reads with the database held open.
+
+        No lock, no count and no generator, which an interrupt (Ctrl-C) could leave
+        behind: `close` would wait for it.
+        """
         reader = object()
         try:
             self._readers.add(reader)
             db = self._db
             if db is None:
                 raise Unavailable(f"{self._name} is closed")
-            yield db
+            return read(db)
         except Exception as error:
             if type(error).__module__.startswith("plyvel"):
                 raise Unavailable(f"{self._name} cannot be read: {error}") from error

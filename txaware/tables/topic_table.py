@@ -22,6 +22,7 @@ class TopicTable:
     def __init__(self, table: OrderedTable) -> None:
         self._table = table
         self._changing = threading.Lock()  # what is known is what was set last
+        self._in_doubt: set[TopicName] = set()
         self._known: dict[TopicName, Topic] = {}
 
     def get(self, name: TopicName) -> Topic:
@@ -78,19 +79,28 @@ class TopicTable:
             start = rows[-1][0] + b"\0"
 
     def _read(self, name: TopicName) -> Topic | None:
-        value = self._table.get(topic_key(name))
-        if value is None:
-            return None
-        return self._known.setdefault(name, Topic.from_bytes(name, value))
+        with self._changing:
+            value = self._table.get(topic_key(name))
+            if value is None:
+                return None
+            topic = Topic.from_bytes(name, value)
+            if name not in self._in_doubt:
+                self._known[name] = topic
+            return topic
 
     def _change(self, name: TopicName, change: Change) -> Topic:
         with self._changing:
+            # Until it is known how the change ended, nothing is remembered: what was
+            # interrupted, or failed, may be written all the same.
+            self._in_doubt.add(name)
+            self._known.pop(name, None)
             while True:
                 old = self._table.get(topic_key(name))
                 found = None if old is None else Topic.from_bytes(name, old)
                 topic = change(found)
                 if self._table.compare_and_set(topic_key(name), old, topic.to_bytes()):
                     self._known[name] = topic
+                    self._in_doubt.discard(name)
                     return topic
 
 
