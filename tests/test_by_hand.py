@@ -1,12 +1,16 @@
 """What is published by the verbs themselves inside a block goes back with the block."""
 
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import txaware
+from coordinator.embedded import EmbeddedCoordinator
 from tests.messagings import Site, payloads
-from txaware.errors import TransactionConflict, Unavailable
+from txaware.errors import ParticipantFailed, TransactionConflict, Unavailable
 from txaware.messaging import Messaging
 
 End = Callable[[Messaging], None]
@@ -97,3 +101,81 @@ def test_a_block_whose_publish_may_have_happened_is_invalidated(site: Site) -> N
         messaging.publish("t", [b"never"], transaction=tx.transaction)
     assert tx.status.value == "invalidated"
     assert seen(messaging) == []
+
+
+def test_what_a_participant_publishes_while_it_flushes_goes_back_too(
+    messaging: Messaging,
+) -> None:
+    class Notifier:
+        transaction_aware_name = "notifier"
+
+        def __getattr__(self, name: str) -> Any:
+            return lambda *_: True
+
+        def get_tx_changes(self) -> list[bytes]:
+            return []
+
+        def commit_tx(self) -> bool:
+            messaging.publish("t", [b"never"], transaction=tx.transaction)
+            return True
+
+    class Broken(Notifier):
+        def commit_tx(self) -> bool:
+            return False
+
+    with (
+        pytest.raises(ParticipantFailed),
+        messaging.transaction(Notifier(), Broken()) as tx,
+    ):
+        pass
+    assert tx.status.value == "aborted"
+    assert seen(messaging) == []
+    messaging.publish("t", [b"plain"])
+    assert seen(messaging) == [b"plain"]
+
+
+def test_a_checkpoint_pointer_belongs_to_the_block_as_well() -> None:
+    def write_and_fail() -> None:
+        tx.checkpoint()
+        pointer = tx.transaction.write_pointer
+        messaging.publish("t", [b"never"], transaction=pointer)
+        raise ValueError("no")
+
+    mine = EmbeddedCoordinator()
+    with txaware.connect("memory:", coordinator=mine) as messaging:
+        messaging.create_topic("t")
+        with pytest.raises(ValueError, match="no"), messaging.transaction() as tx:
+            write_and_fail()
+        with messaging.transaction():
+            messaging.publisher("t").publish(b"later")
+        assert seen(messaging) == [b"later"]
+
+
+def test_a_start_is_on_disk_before_rows_of_it_are_in_another_store(
+    tmp_path: Path,
+) -> None:
+    """Killed after the publish, its transaction must not look like one that ended."""
+
+    def urls() -> tuple[str, str]:
+        return f"leveldb:{directory / 'a'}", f"leveldb:{directory / 'b'}"
+
+    directory = tmp_path / "before"
+    first, second = urls()
+    with (
+        txaware.connect(first) as one,
+        txaware.connect(second, coordinator=one.coordinator) as other,
+    ):
+        other.create_topic("t")
+        with one.transaction() as tx:
+            other.publish("t", [b"never"], transaction=tx.transaction)
+            shutil.copytree(directory, tmp_path / "after")
+    directory = tmp_path / "after"
+    for lock in directory.rglob("LOCK"):
+        lock.unlink()
+    first, second = urls()
+    with (
+        txaware.connect(first) as one,
+        txaware.connect(second, coordinator=one.coordinator) as other,
+    ):
+        assert tx.transaction.transaction_id in one.coordinator.snapshot().invalids
+        assert seen(other) == []

@@ -11,7 +11,7 @@ from coordinator.embedded import EmbeddedCoordinator
 from tests.messagings import Site, commit, payloads, publish
 from tests.test_retention import rows, save
 from txaware.messaging import Messaging
-from txaware.rowkeys import MARK, POSITION, TOPIC
+from txaware.rowkeys import MARK, MESSAGE, POSITION, TOPIC
 from txaware.service.retention import Retention
 
 
@@ -217,3 +217,57 @@ def test_a_reference_that_comes_while_payloads_are_looked_at_keeps_them(
     between(retention(messaging)._payloads, "_named", monkeypatch, refer)
     assert messaging.clean_up().expired_payloads == 0
     assert payloads(messaging.poll("t")) == [b"a"]
+
+
+def test_crash_after_crash_does_not_lead_pointers_away_from_the_clock(
+    durable: Site,
+) -> None:
+    messaging = durable.messaging
+    messaging.create_topic("t")
+    for _ in range(8):
+        tx = messaging.coordinator.start_short()
+        messaging = durable.crash()
+    tx = messaging.coordinator.start_short()
+    assert tx.start_ms < durable.clock() + 14_000
+    publish(messaging, b"never", transaction=tx)
+    messaging.coordinator.invalidate(tx)
+    messaging = durable.crash()
+    durable.clock.advance_s(2 * 86_400)
+    messaging.prune()
+    assert messaging.coordinator.invalid_size() == 0
+    assert not messaging.poll("t", isolation="committed")
+
+
+def test_rows_of_an_earlier_life_are_marked_wherever_they_are(durable: Site) -> None:
+    """Whatever their time: the first clean-up of a process looks at all of them."""
+    messaging = durable.messaging
+    messaging.create_topic("t", ttl_s=10**8)
+    publish(messaging, b"never", transaction=7)  # its row is from now
+    durable.clock.advance_s(10**6)
+    tx = messaging.coordinator.start_short()
+    messaging.coordinator.persist(tx)
+    rows_of = retention(messaging)._marking
+    table: Any = messaging._administration._table
+    prefix = MESSAGE + messaging.topic("t").prefix
+    ((key, value),) = table.scan(prefix)
+    pointer = tx.transaction_id.to_bytes(8, "big")
+    table.submit([(prefix + key, value[:1] + pointer + value[9:])])()
+    assert rows_of.due(messaging.coordinator.snapshot()) == set()
+    messaging = durable.crash()
+    assert messaging.clean_up().marked_rows == 1
+
+
+def test_a_coordinator_lent_to_another_store_is_not_pruned_unasked(
+    site: Site,
+) -> None:
+    messaging = site.messaging
+    lent = messaging.coordinator
+    with txaware.connect("memory:", coordinator=lent, clock_ms=site.clock) as other:
+        other.create_topic("t")
+        tx = lent.start_short()
+        publish(other, b"never", transaction=tx)
+        lent.invalidate(tx)
+        site.clock.advance_s(2 * 86_400)
+        assert messaging.prune().pruned == 0
+        assert not other.poll("t", isolation="committed")
+    assert messaging.prune(exclusive=True).pruned == 1

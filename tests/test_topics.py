@@ -319,3 +319,25 @@ def test_a_topic_is_what_its_bytes_say(
     topic = Topic(TopicName("t"), generation, ttl_s, properties)
     assert Topic.from_bytes(TopicName("t"), topic.to_bytes()) == topic
     assert json.loads(topic.to_bytes())["ttl"] == str(ttl_s)
+
+
+def test_a_change_that_was_interrupted_is_read_again(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be written all the same, and nobody may go on with what was before."""
+    messaging, table = site.messaging, site.table
+    messaging.create_topic("interrupted")
+    set_value = table.compare_and_set
+
+    def interrupted(*args: Any) -> bool:
+        set_value(*args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(table, "compare_and_set", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        messaging.delete_topic("interrupted")
+    monkeypatch.undo()
+    with pytest.raises(TopicNotFound):
+        messaging.publish("interrupted", [b"lost"])
+    assert messaging.create_topic("interrupted").generation == 2
+    messaging.publish("interrupted", [b"kept"])

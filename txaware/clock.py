@@ -9,6 +9,7 @@ ClockMs = Callable[[], int]
 # How far ahead of its use time is saved. After a crash publish times may be that much
 # ahead of the clock.
 AHEAD_MS = 2_000
+STEP_MS = 100
 
 
 def system_clock_ms() -> int:
@@ -47,10 +48,16 @@ class StoreClock:
                 self._latest_ms = max(self._latest_ms, time_ms)
 
     def due(self) -> int | None:
-        """What to save with the next batch, where little is left."""
-        if self.saved_ms - self._latest_ms > AHEAD_MS // 2:
+        """What to save with the next batch, where little is left.
+
+        Where the time is ahead of the clock, after a crash, it gets hardly further:
+        crash after crash would otherwise add up.
+        """
+        latest_ms = self._latest_ms
+        if self.saved_ms - latest_ms > AHEAD_MS // 2:
             return None
-        return self._latest_ms + AHEAD_MS
+        wanted_ms = max(self._clock_ms() + AHEAD_MS, latest_ms + STEP_MS)
+        return wanted_ms if wanted_ms > self.saved_ms else None
 
     @property
     def next_ms(self) -> int:
