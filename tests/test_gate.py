@@ -59,12 +59,16 @@ def test_an_end_waits_for_a_write_and_lets_no_other_in(
     tx, gate = coordinator.start_short(), coordinator.gate
     writer = Writer(gate, tx)
     thread, ended = in_a_thread(lambda: getattr(coordinator, end)(tx))
-    while not coordinator.open_transactions()[0].end_asked:
+    for _ in range(5000):
+        if coordinator.open_transactions()[0].end_asked:
+            break
         threading.Event().wait(0.001)
     assert not ended
-    with pytest.raises(TransactionNotInProgress, match="it is ending"):
-        gate.enter(tx.transaction_id)
-    writer.leave()
+    try:
+        with pytest.raises(TransactionNotInProgress, match="it is ending"):
+            gate.enter(tx.transaction_id)
+    finally:
+        writer.leave()
     thread.join(10)
     assert ended == [None]
 

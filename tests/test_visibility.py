@@ -17,6 +17,7 @@ from txaware.errors import (
 )
 from txaware.interfaces import Write
 from txaware.messaging import Messaging
+from txaware.service.polling import Polling
 
 
 def committed(messaging: Messaging) -> list[bytes]:
@@ -206,3 +207,24 @@ def test_many_threads_store_for_one_reference(messaging: Messaging) -> None:
     stored = {b"%d.%d" % (thread, at) for thread in range(8) for at in range(20)}
     assert {*payloads(page), *refused} == stored
     assert len(page) + len(refused) == len(stored)
+
+
+def test_a_row_that_is_rolled_back_while_it_is_read_is_not_delivered(
+    messaging: Messaging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The snapshot comes before the rows; later it would take an abort for a yes."""
+    tx = messaging.coordinator.start_short()
+    response = publish(messaging, b"never", transaction=tx)
+    read, reads = Polling._read, [0]
+
+    def read_and_roll_back(*args: Any) -> Any:
+        found = read(*args)
+        reads[0] += 1
+        if reads[0] == 2:  # the first one only looks whether anything is there
+            messaging.rollback("t", response)
+            messaging.coordinator.abort(tx)
+        return found
+
+    monkeypatch.setattr(Polling, "_read", read_and_roll_back)
+    assert payloads(messaging.poll("t", isolation="committed")) == []
+    assert reads[0] >= 2
