@@ -1,3 +1,8 @@
 """Fixtures for all tests."""
 
-pytest_plugins = ["tests.coordinators", "tests.messagings", "tests.tephra_fixtures"]
+pytest_plugins = [
+    "tests.consume_setting",
+    "tests.coordinators",
+    "tests.messagings",
+    "tests.tephra_fixtures",
+]

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import txaware
 from coordinator.context import TransactionContext
 from tests.doubles import Watched
@@ -123,3 +125,16 @@ def run_in_thread(function: Any) -> Any:
 def in_transaction(here: Setting, consumer: Any, limit: int = 100) -> list[str]:
     with here.transaction():
         return texts(consumer.poll(limit))
+
+
+@pytest.fixture(params=["memory:", "leveldb:"])
+def here(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Setting]:
+    """A topic with consumers, in memory and on LevelDB."""
+    with Setting.at(request.param, tmp_path) as setting:
+        yield setting
+
+
+@pytest.fixture(params=[None, "g"], ids=["alone", "group"])
+def group(request: pytest.FixtureRequest) -> Any:
+    """A consumer without a group, and one with."""
+    return request.param

@@ -2,8 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -17,12 +16,6 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.messages import Message
-
-
-@pytest.fixture(params=["memory:", "leveldb:"])
-def here(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Setting]:
-    with Setting.at(request.param, tmp_path) as setting:
-        yield setting
 
 
 def test_run_handles_what_comes_and_stops_when_told(here: Setting) -> None:

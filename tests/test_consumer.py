@@ -2,7 +2,6 @@
 
 import logging
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +17,6 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.messages import MessageId, Page
-
-
-@pytest.fixture(params=["memory:", "leveldb:"])
-def here(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Setting]:
-    with Setting.at(request.param, tmp_path) as setting:
-        yield setting
-
-
-@pytest.fixture(params=[None, "g"], ids=["alone", "group"])
-def group(request: pytest.FixtureRequest) -> Any:
-    return request.param
 
 
 def divide_by_zero(page: Page) -> None:

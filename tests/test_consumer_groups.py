@@ -3,8 +3,6 @@
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,18 +17,6 @@ from txaware.errors import (
     TransactionRefused,
     Unavailable,
 )
-
-
-@pytest.fixture(params=["memory:", "leveldb:"])
-def here(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Setting]:
-    with Setting.at(request.param, tmp_path) as setting:
-        yield setting
-
-
-@pytest.fixture(params=[None, "g"], ids=["alone", "group"])
-def group(request: pytest.FixtureRequest) -> Any:
-    return request.param
-
 
 # Groups.
 

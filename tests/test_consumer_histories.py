@@ -19,17 +19,6 @@ from txaware.consume import Consumer
 from txaware.errors import TransactionConflict
 
 
-@pytest.fixture(params=["memory:", "leveldb:"])
-def here(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Setting]:
-    with Setting.at(request.param, tmp_path) as setting:
-        yield setting
-
-
-@pytest.fixture(params=[None, "g"], ids=["alone", "group"])
-def group(request: pytest.FixtureRequest) -> Any:
-    return request.param
-
-
 def store(here: Setting, *payloads: str) -> None:
     """Publishes by a reference to what was stored, in a transaction of its own."""
     tx = here.embedded.start_short()

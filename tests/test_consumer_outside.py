@@ -1,7 +1,5 @@
 """Consumers outside transactions: committed messages, and commits of their own."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,17 +12,6 @@ from txaware.errors import (
     TransactionOutcomeUnknown,
     Unavailable,
 )
-
-
-@pytest.fixture(params=["memory:", "leveldb:"])
-def here(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Setting]:
-    with Setting.at(request.param, tmp_path) as setting:
-        yield setting
-
-
-@pytest.fixture(params=[None, "g"], ids=["alone", "group"])
-def group(request: pytest.FixtureRequest) -> Any:
-    return request.param
 
 
 def test_outside_successive_polls_go_on(here: Setting, group: str | None) -> None:

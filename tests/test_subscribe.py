@@ -1,8 +1,6 @@
 """Subscribers: every message handled once, with the position, whatever fails."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,12 +17,6 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.messages import Message
-
-
-@pytest.fixture(params=["memory:", "leveldb:"])
-def here(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Setting]:
-    with Setting.at(request.param, tmp_path) as setting:
-        yield setting
 
 
 def test_it_handles_everything_in_order_and_moves_with_it(here: Setting) -> None:
