@@ -53,8 +53,9 @@ LINES = [
     ["txaware.interfaces"],
     *_package(
         "txaware.tables",
-        "columns database held memory topic_table",
-        "batches blocks payload_table position_table",
+        "columns database held memory",
+        "ranges",
+        "batches blocks payload_table position_table topic_table",
         "leveldb message_table",
     ),
     *_package(

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from coordinator.embedded import EmbeddedCoordinator
 from txaware.errors import TopicNotFound
-from txaware.messages import MessageId
+from txaware.messages import Bounds, MessageId
 from txaware.metrics import GroupLag, Metrics
 from txaware.requests import Start, checked_limit, checked_start
 from txaware.rowkeys import row_key
@@ -71,14 +71,8 @@ class Administration:
 
     def lag_ms(self, group: str, topic: str) -> int:
         """How far a group is behind the newest message; 0 when it has read it."""
-        last = self._service.bounds(topic).last
         position = self._service.position(group, topic)
-        if last is None:
-            return 0
-        if position is None:
-            first = self._service.bounds(topic).first or last
-            return last.publish_time_ms - first.publish_time_ms
-        return max(0, last.publish_time_ms - position.publish_time_ms)
+        return _behind_ms(self._service.bounds(topic), position)
 
     def _lags(self) -> Iterator[GroupLag]:
         for group, name in self._positions.groups():
@@ -89,7 +83,7 @@ class Administration:
                 yield GroupLag(
                     group,
                     topic,
-                    self.lag_ms(group, topic),
+                    _behind_ms(self._service.bounds(topic), position),
                     self._inspection.rows_after(place, position),
                 )
 
@@ -109,3 +103,10 @@ class Administration:
             open_now,
             self._coordinator.invalid_size(),
         )
+
+
+def _behind_ms(bounds: Bounds, position: MessageId | None) -> int:
+    if bounds.first is None or bounds.last is None:
+        return 0
+    read = bounds.first if position is None else position
+    return max(0, bounds.last.publish_time_ms - read.publish_time_ms)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from txaware.interfaces import OrderedTable, Row, Write
 from txaware.rowkeys import after
+from txaware.tables.ranges import pieces
 
 BATCH_ROWS = 1000
 
@@ -32,8 +33,8 @@ class Deleting:
         before they go.
         """
         count = 0
-        while rows := self._table.scan(
-            prefix, start=start, stop=stop, limit=BATCH_ROWS
+        for rows in pieces(
+            self._table, prefix, start=start, stop=stop, limit=BATCH_ROWS
         ):
             if look is not None:
                 look(rows)
@@ -42,7 +43,6 @@ class Deleting:
                 writes.append(with_first)
             self._table.submit(writes)()
             count += len(rows)
-            start = rows[-1][0] + b"\0"
         if count:
             self._touch(prefix, after(prefix) if stop is None else prefix + stop)
         return count

@@ -12,6 +12,7 @@ from txaware.rowkeys import MESSAGE, PAYLOAD
 from txaware.service.places import Place
 from txaware.tables.blocks import Block
 from txaware.tables.message_table import MessageTable
+from txaware.tables.ranges import pieces
 
 PLAIN, COMMITTED, IN_PROGRESS = "plain", "committed", "in progress"
 INVALID, ROLLED_BACK = "invalid", "rolled back"
@@ -130,11 +131,9 @@ class Inspection:
 
     def _stored(self, place: Place) -> tuple[int, int]:
         count = size_bytes = 0
-        prefix, start = PAYLOAD + place.topic.prefix, b""
-        while rows := self._table.scan(prefix, start=start):
+        for rows in pieces(self._table, PAYLOAD + place.topic.prefix):
             count += len(rows)
             size_bytes += sum([len(value) - 1 for _, value in rows])
-            start = rows[-1][0] + b"\0"
         return count, size_bytes
 
 

@@ -187,8 +187,9 @@ class LocalService:
         """How far a group has come, as the transaction or a fresh snapshot sees it."""
         checked_snapshot(transaction)
         name = self.topic(topic).topic
-        if not self._positions.has_any(checked_group(group), name):
-            return None
+        checked_group(group)
+        if transaction is None and not self._positions.has_any(group, name):
+            return None  # without a snapshot, which costs the coordinator something
         judge = self._reading.judge(transaction)
         position = self._positions.position(group, name, judge)
         if position is None and transaction is None:

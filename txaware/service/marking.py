@@ -1,13 +1,14 @@
 """Marks what invalid transactions wrote, so that they can be forgotten."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from coordinator.gate import Gate
 from coordinator.transaction import POINTERS_PER_MS, Transaction
-from txaware.interfaces import OrderedTable, Row, Write
+from txaware.interfaces import OrderedTable
 from txaware.rowkeys import MESSAGE, POSITION, row_key
 from txaware.service.scan_cache import ScanCache
-from txaware.tables.columns import negated, pointer_of
+from txaware.tables.columns import pointer_of
+from txaware.tables.ranges import negate, pieces
 from txaware.topics import Topic
 
 # A coordinator of ours goes by the same clock as the rows, but after a crash it may be
@@ -64,37 +65,31 @@ class Marking:
     def mark_topic(self, topic: Topic, pointers: set[int]) -> int:
         """Marks the message rows of one topic; answers how many."""
         prefix = MESSAGE + topic.prefix
-        marked, start = 0, b""
+        start = b""
         if self._gate is not None and self._went_through:
             start = row_key(max(0, min(pointers) // POINTERS_PER_MS - MARGIN_MS))
-        while rows := self._table.scan(prefix, start=start):
-            found = [row for row in rows if pointer_of(row[1]) in pointers]
-            self._negate(prefix, found)
-            self._cache.negate(topic.prefix, [key for key, _ in found])
-            marked += len(found)
-            start = rows[-1][0] + b"\0"
+        marked = 0
+        for keys in self._mark(prefix, pointers, start):
+            self._cache.negate(topic.prefix, keys)
+            marked += len(keys)
         return marked
 
     def mark_positions(self, pointers: set[int]) -> int:
         """Marks the positions that they saved."""
-        marked, start = 0, b""
-        while pointers and (rows := self._table.scan(POSITION, start=start)):
+        if not pointers:
+            return 0
+        return sum(len(keys) for keys in self._mark(POSITION, pointers, b""))
+
+    def _mark(
+        self, prefix: bytes, pointers: set[int], start: bytes
+    ) -> Iterator[list[bytes]]:
+        """Marks rows, and answers the keys of each piece without the prefix."""
+        for rows in pieces(self._table, prefix, start=start):
             found = [row for row in rows if pointer_of(row[1]) in pointers]
-            self._negate(POSITION, found)
-            marked += len(found)
-            start = rows[-1][0] + b"\0"
-        return marked
+            negate(self._table, [(prefix + key, value) for key, value in found])
+            yield [key for key, _ in found]
 
     def done(self, pointers: Iterable[int]) -> None:
         """All tables were gone through for these."""
         self._went_through = True
         self._marked.update(pointers)
-
-    def _negate(self, prefix: bytes, rows: list[Row]) -> None:
-        writes: list[Write] = []
-        for key, value in rows:
-            row = (prefix + key, negated(value))
-            if not self._table.replace_held(*row):
-                writes.append(row)
-        if writes:
-            self._table.submit(writes)()

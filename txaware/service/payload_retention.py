@@ -15,6 +15,7 @@ from txaware.service.deleting import Deleting
 from txaware.service.site import Site
 from txaware.tables.columns import REFERENCE, pointer_of
 from txaware.tables.message_table import MessageTable
+from txaware.tables.ranges import pieces
 from txaware.topics import Topic
 
 POINTERS_AT_ONCE = 10_000
@@ -96,7 +97,7 @@ class PayloadRetention:
         return last_ms + self._grace_ms(topic) < now_ms
 
     def _is_ours(self, pointer: int) -> bool:
-        return self._gate is None or self._gate.gave_out(pointer)
+        return self._gate is None or self._is_gated(pointer)
 
     def _grace_ms(self, topic: Topic) -> int:
         return topic.ttl_ms + int(self._settings.orphan_grace_s * 1000)
@@ -116,7 +117,7 @@ class PayloadRetention:
     ) -> int:
         """Removes them, unless a reference came while we were looking."""
         prefix = payload_prefix(topic.prefix, pointer)
-        if self._gate is not None and self._gate.gave_out(pointer):
+        if self._is_gated(pointer):
             return deleting.delete_range(prefix)  # no reference of it can come now
         with self._references.removing(topic.prefix, pointer) as mark:
             if self._named(topic, {pointer}, looked_from):
@@ -127,26 +128,24 @@ class PayloadRetention:
         self, topic: Topic, snapshot: Transaction, now_ms: int, deleting: Deleting
     ) -> None:
         """Marks of transactions that could not write any more without them either."""
-        start = b""
         late = (now_ms - self._grace_ms(topic)) * POINTERS_PER_MS
-        while rows := self._table.scan(MARK + topic.prefix, start=start):
+        for rows in pieces(self._table, MARK + topic.prefix):
             pointers = [int.from_bytes(key, "big") for key, _ in rows]
             deleting.delete(
                 [
                     mark_key(topic.prefix, pointer)
                     for pointer in pointers
                     if _is_over(pointer, snapshot)
+                    and (self._is_gated(pointer) or FIRST_TIMED < pointer < late)
                     and not self._table.scan(
                         payload_prefix(topic.prefix, pointer), limit=1
                     )
-                    and (
-                        FIRST_TIMED < pointer < late
-                        if self._gate is None or not self._gate.gave_out(pointer)
-                        else True
-                    )
                 ]
             )
-            start = rows[-1][0] + b"\0"
+
+    def _is_gated(self, pointer: int) -> bool:
+        """Whether every write with it goes through our gate, which refuses it now."""
+        return self._gate is not None and self._gate.gave_out(pointer)
 
 
 def _is_over(pointer: int, snapshot: Transaction) -> bool:

@@ -8,6 +8,7 @@ from txaware.interfaces import OrderedTable
 from txaware.rowkeys import POINTER_BYTES, POSITION
 from txaware.service.deleting import Deleting
 from txaware.tables.columns import pointer_of
+from txaware.tables.ranges import pieces
 
 # A position: its key, and the pointer that saved it.
 Saved = tuple[bytes, int]
@@ -44,11 +45,9 @@ class PositionRetention:
         return len(keys)
 
     def _rows(self) -> Iterator[Saved]:
-        start = b""
-        while rows := self._table.scan(POSITION, start=start):
+        for rows in pieces(self._table, POSITION):
             for key, value in rows:
                 yield POSITION + key, pointer_of(value) or 0
-            start = rows[-1][0] + b"\0"
 
 
 def _superseded(saved: Iterator[Saved], earlier: Transaction) -> list[bytes]:

@@ -3,8 +3,8 @@
 from txaware.interfaces import OrderedTable
 from txaware.messages import MessageId
 from txaware.service.judge import DELIVER, Judge
-from txaware.tables.columns import negated
 from txaware.tables.position_table import PositionTable, position_write
+from txaware.tables.ranges import negate
 from txaware.topics import TopicName
 
 
@@ -46,6 +46,4 @@ class Positions:
         value = self._table.get(key)
         if value is None:
             return
-        value = negated(value)
-        if not self._table.replace_held(key, value):
-            self._table.submit([(key, value)])()
+        negate(self._table, [(key, value)])

@@ -36,7 +36,6 @@ class Publishing:
     """Writes rows; those of a transaction of this process wait for its commit."""
 
     def __init__(self, site: Site) -> None:
-        self._table = site.table
         self._messages = MessageTable(site.table)
         self._references = site.references
         self._cache = site.cache
@@ -141,9 +140,7 @@ class Publishing:
         if not rows:
             return
         with self.undoing(pointer):
-            writes = self._messages.negate(prefix, rows)
-            if writes:
-                self._table.submit(writes)()
+            self._messages.negate(prefix, rows)
             self._cache.negate(prefix, [key for key, _ in rows])
         place.counters.rolled_back()
         place.writer.signal.tell()

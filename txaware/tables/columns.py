@@ -16,7 +16,6 @@ EXPIRY, ATTEMPT, RECEIPTS = b"e", b"a", b"r"
 
 _POINTER = struct.Struct(">q")
 _MORE = struct.Struct(">cI")
-PAYLOAD_AT = {PLAIN: 1, POINTED: 9, REFERENCE: 9}
 
 
 @attrs.frozen

@@ -100,11 +100,6 @@ class Database:
         """Rewrites a range without what was deleted there."""
         self._read(lambda db: db.compact_range(start=start, stop=stop))
 
-    def approximate_bytes(self, start: bytes, stop: bytes) -> int:
-        """About how much of the disk a range takes, without what is still in memory."""
-        size: int = self._read(lambda db: db.approximate_size(start, stop))
-        return size
-
     def reopen(self) -> None:
         """Closes the database and opens it again; raises what LevelDB raises."""
         self.close()

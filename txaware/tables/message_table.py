@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
-from txaware.interfaces import OrderedTable, Row, Write
+from txaware.interfaces import OrderedTable, Row
 from txaware.rowkeys import MESSAGE
 from txaware.tables.blocks import Block, decode_block
-from txaware.tables.columns import negated, pointer_of
+from txaware.tables.columns import pointer_of
+from txaware.tables.ranges import negate, pieces
 
 
 class MessageTable:
@@ -42,9 +43,8 @@ class MessageTable:
 
     def rows(self, prefix: bytes, *, start: bytes, stop: bytes) -> Iterator[Row]:
         """All rows of a range, a bounded number at a time."""
-        while rows := self._table.scan(MESSAGE + prefix, start=start, stop=stop):
+        for rows in pieces(self._table, MESSAGE + prefix, start=start, stop=stop):
             yield from rows
-            start = rows[-1][0] + b"\0"
 
     def to_negate(
         self, prefix: bytes, pointer: int, *, start: bytes, stop: bytes
@@ -56,13 +56,6 @@ class MessageTable:
             if pointer_of(value) == pointer
         ]
 
-    def negate(self, prefix: bytes, rows: Sequence[Row]) -> list[Write]:
-        """Marks rows as rolled back; answers the writes that are left to submit."""
-        writes: list[Write] = [
-            (MESSAGE + prefix + key, negated(value)) for key, value in rows
-        ]
-        return [
-            (key, value)
-            for key, value in writes
-            if value is not None and not self._table.replace_held(key, value)
-        ]
+    def negate(self, prefix: bytes, rows: Sequence[Row]) -> None:
+        """Marks rows as rolled back; on disk when it returns, or held as they were."""
+        negate(self._table, [(MESSAGE + prefix + key, value) for key, value in rows])

@@ -6,6 +6,7 @@ from txaware.interfaces import OrderedTable
 from txaware.messages import Message, MessageId
 from txaware.rowkeys import payload_prefix
 from txaware.tables.columns import ATTEMPT, EXPIRY, Columns, decode, decode_expiry
+from txaware.tables.ranges import pieces
 
 
 class PayloadTable:
@@ -18,12 +19,10 @@ class PayloadTable:
         self, prefix: bytes, pointer: int, *, start: bytes = b"", piece: int = 1000
     ) -> Iterator[tuple[bytes, Columns]]:
         """All rows from `start` on, a bounded number at a time."""
-        while found := self._table.scan(
-            payload_prefix(prefix, pointer), start=start, limit=piece
-        ):
+        whole = payload_prefix(prefix, pointer)
+        for found in pieces(self._table, whole, start=start, limit=piece):
             for key, value in found:
                 yield key, decode(value)
-            start = found[-1][0] + b"\0"
 
     def messages(
         self,

@@ -8,6 +8,7 @@ import attrs
 from txaware.errors import TopicExists, TopicNotFound
 from txaware.interfaces import OrderedTable
 from txaware.rowkeys import TOPIC, topic_key
+from txaware.tables.ranges import pieces
 from txaware.topics import Topic, TopicName
 
 Change = Callable[[Topic | None], Topic]
@@ -71,12 +72,10 @@ class TopicTable:
 
     def all(self, prefix: bytes = b"") -> Iterator[Topic]:
         """All topics whose key begins so, deleted ones included."""
-        start = b""
-        while rows := self._table.scan(TOPIC + prefix, start=start):
+        for rows in pieces(self._table, TOPIC + prefix):
             for key, value in rows:
                 namespace, name, _ = (prefix + key).decode("ascii").split(":")
                 yield Topic.from_bytes(TopicName(name, namespace), value)
-            start = rows[-1][0] + b"\0"
 
     def _read(self, name: TopicName) -> Topic | None:
         with self._changing:
