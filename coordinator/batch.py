@@ -33,6 +33,7 @@ class Batch:
 
     def __init__(self) -> None:
         self.led = False
+        self.handed_over = False
         self.on_disk = False
         self.error: Unavailable | None = None
         self._ended = False

@@ -79,13 +79,7 @@ class GroupCommit:
         self, *records: Record, end: End | None = None, rows: Sequence[Any] = ()
     ) -> Callable[[], None]:
         """Puts records and rows into the next batch; answers how to wait for it."""
-        if os.getpid() != self._owner:
-            raise Unavailable(
-                f"this journal belongs to process {self._owner}, which forked; a "
-                f"directory has one owner at a time"
-            )
-        if self._closed:
-            raise Unavailable(f"{self._destination.name} is closed")
+        self._require_open()
         if threading.get_ident() == self._main_thread:
             with self._queue:
                 batch = self._forming
@@ -98,6 +92,23 @@ class GroupCommit:
                 return partial(batch.wait, batch.expect())
             batch.led = True
         return partial(self._lead_own, batch)
+
+    def hand_over(self, rows: Sequence[Any], end: End) -> None:
+        """Puts rows into the next batch, for which nobody waits: `end` is told.
+
+        For whoever must not wait, as an event loop; a thread of ours leads the batch.
+        """
+        self._require_open()
+        with self._queue:
+            batch = self._forming
+            batch.submit((), end, rows)
+            if batch.led or batch.handed_over:
+                return
+            batch.handed_over = True
+        self._to_lead.put(batch)
+        if self._closed:  # the thread that leads for us may have ended
+            self._to_lead.put(None)
+            self._lead_for_main()
 
     def append(self, *records: Record) -> None:
         """Returns when the records, and every note made before, are on disk."""
@@ -144,6 +155,15 @@ class GroupCommit:
         self._leader.join()
         with self._writing:
             self._destination.close()
+
+    def _require_open(self) -> None:
+        if os.getpid() != self._owner:
+            raise Unavailable(
+                f"this journal belongs to process {self._owner}, which forked; a "
+                f"directory has one owner at a time"
+            )
+        if self._closed:
+            raise Unavailable(f"{self._destination.name} is closed")
 
     def _wait_alone(self, batch: Batch) -> None:
         """The main thread's wait, in no chain, for a batch that another one leads."""

@@ -53,7 +53,7 @@ LINES = [
     ["txaware.interfaces"],
     *_package(
         "txaware.tables",
-        "columns database held memory",
+        "columns database encoded held memory",
         "ranges",
         "batches blocks payload_table position_table topic_table",
         "leveldb message_table",
@@ -61,9 +61,10 @@ LINES = [
     *_package(
         "txaware.service",
         "check_copy check_report deleting judge references scan_cache signals",
-        "check_scan marking polling position_retention positions site topic_writer",
-        "check_journal payload_retention places",
-        "check_groups inspection publishing reading retention",
+        "check_scan marking position_retention positions selection site topic_writer",
+        "check_journal payload_retention places polling",
+        "check_groups inspection publishing retention scan",
+        "reading",
         "check_messages janitor local",
         "check_payloads",
         "checking",

@@ -168,6 +168,13 @@ class OrderedTable(Protocol):
         anybody returns from waiting.
         """
 
+    def hand_over(self, writes: Sequence[Write], then: Then) -> None:
+        """Takes writes for the next batch; `then` is told, in whatever thread.
+
+        For whoever must not wait, as an event loop. `then` takes no time, and raises
+        nothing.
+        """
+
     @property
     def clock(self) -> StoreClock:
         """The time of this table, for keys that rise."""

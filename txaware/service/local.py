@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from functools import partial
 
+from coordinator.batch import Then
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
 from txaware.interfaces import UNCOMMITTED
@@ -23,6 +24,7 @@ from txaware.service.places import Place, Places
 from txaware.service.positions import Positions
 from txaware.service.publishing import Publishing, waits_for_commit
 from txaware.service.reading import Ask, Reading, checked_isolation, checked_snapshot
+from txaware.service.scan import Scan
 from txaware.service.site import Site
 from txaware.topics import (
     Topic,
@@ -93,10 +95,7 @@ class LocalService:
         """Publishes in one piece; in a transaction answers what `rollback` takes."""
         place, payloads = self._places.at(topic), self._payloads(messages)
         if transaction is None:
-            if not len(payloads) or receipts is not None:
-                raise BadRequest(
-                    "a publish without a transaction has messages, and no receipts"
-                )
+            _check_plain(payloads, receipts)
             self._publishing.plain(place, payloads)
             return None
         pointer = self._publishing.begun(transaction)
@@ -105,6 +104,17 @@ class LocalService:
         if receipts is not None:
             raise BadRequest("a publish has messages or receipts, not both")
         return self._publishing.transactional(place, payloads, pointer)
+
+    def publish_soon(
+        self, topic: str, messages: Iterable[Payload], then: Then
+    ) -> None:
+        """Publishes without a transaction and does not wait for the disk.
+
+        For an event loop: `then` is told in another thread, and must be quick.
+        """
+        place, payloads = self._places.at(topic), self._payloads(messages)
+        _check_plain(payloads, None)
+        self._publishing.plain_soon(place, payloads, then)
 
     def store(
         self,
@@ -178,8 +188,32 @@ class LocalService:
             isolation=isolation,
         )
         return bool(
-            self._reading.wait(partial(self._places.at, topic), ask, timeout_s)[1]
+            self._reading.wait(partial(self._places.at, topic), ask, timeout_s)[0]
         )
+
+    def begin_poll(
+        self,
+        topic: str,
+        *,
+        start: Start = None,
+        inclusive: bool = True,
+        limit: int = 100,
+        transaction: Transaction | None = None,
+        isolation: str = UNCOMMITTED,
+    ) -> Scan:
+        """One look at a topic, to be read in pieces."""
+        ask = _asked(
+            start=start,
+            inclusive=inclusive,
+            limit=limit,
+            transaction=transaction,
+            isolation=isolation,
+        )
+        return self._reading.begin(self._places.at(topic), ask)
+
+    def pause_s(self, scan: Scan, last_s: float) -> float:
+        """How long to wait for a topic's signal after a look that found nothing."""
+        return self._reading.pause_s(scan, last_s)
 
     def position(
         self, group: str, topic: str, *, transaction: Transaction | None = None
@@ -258,6 +292,13 @@ class LocalService:
     def _payloads(self, messages: Iterable[Payload]) -> Payloads:
         return checked_payloads(
             messages, limit_bytes=self._settings.message_limit_bytes
+        )
+
+
+def _check_plain(payloads: Payloads, receipts: Iterable[Receipt] | None) -> None:
+    if not len(payloads) or receipts is not None:
+        raise BadRequest(
+            "a publish without a transaction has messages, and no receipts"
         )
 
 

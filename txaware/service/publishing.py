@@ -7,9 +7,15 @@ from functools import partial
 from types import MappingProxyType
 from typing import cast
 
+from coordinator.batch import Then
 from coordinator.open import OpenTransaction
 from coordinator.transaction import POINTERS_PER_MS, Transaction
-from txaware.errors import BadRequest, TransactionNotInProgress, TransactionRefused
+from txaware.errors import (
+    BadRequest,
+    TransactionNotInProgress,
+    TransactionRefused,
+    Unavailable,
+)
 from txaware.interfaces import Write
 from txaware.messages import PublishResponse, Receipt
 from txaware.requests import Payloads, Pointer, checked_pointer
@@ -48,16 +54,28 @@ class Publishing:
 
     def plain(self, place: Place, payloads: Payloads) -> None:
         """Publishes without a transaction; on disk when it returns."""
-        if place.topic.publishing == "transactional":
-            raise BadRequest(
-                f"topic {place.topic.topic} accepts messages in transactions only"
-            )
+        _check_plain(place.topic)
         began_s = time.perf_counter()
         rows = partial(_rows, MESSAGE + place.topic.prefix, payloads)
         place.writer.publish(len(payloads), rows)
         place.counters.published(
             len(payloads), payloads.size_bytes, time.perf_counter() - began_s
         )
+
+    def plain_soon(self, place: Place, payloads: Payloads, then: Then) -> None:
+        """The same for whoever must not wait: `then` is told in another thread."""
+        _check_plain(place.topic)
+        began_s = time.perf_counter()
+
+        def written(error: Unavailable | None) -> None:
+            if error is None:
+                place.counters.published(
+                    len(payloads), payloads.size_bytes, time.perf_counter() - began_s
+                )
+            then(error)
+
+        rows = partial(_rows, MESSAGE + place.topic.prefix, payloads)
+        place.writer.publish_soon(len(payloads), rows, written)
 
     def transactional(
         self, place: Place, payloads: Payloads, pointer: int
@@ -222,6 +240,11 @@ class Publishing:
             raise TransactionRefused(
                 f"transaction {pointer} began more than {lifetime_s:g} s ago"
             )
+
+
+def _check_plain(topic: Topic) -> None:
+    if topic.publishing == "transactional":
+        raise BadRequest(f"topic {topic.topic} accepts messages in transactions only")
 
 
 def waits_for_commit(entry: OpenTransaction | None) -> bool:

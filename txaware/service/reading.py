@@ -13,13 +13,16 @@ from txaware.requests import Start, checked_wait_s
 from txaware.rowkeys import row_key
 from txaware.service.judge import Judge, NoJudge
 from txaware.service.places import Place
-from txaware.service.polling import Polling, Query
+from txaware.service.polling import Polling
+from txaware.service.scan import Scan
+from txaware.service.selection import Messages, Query
 from txaware.service.site import Site
 from txaware.tables.message_table import MessageTable
 from txaware.tables.payload_table import PayloadTable
 
-# Whoever is not woken looks again after this: a time-out wakes nobody, for example.
+# Whoever is blocked looks again after this: a time-out wakes nobody, for example.
 LOOK_AGAIN_S = 1.0
+UNBLOCKED_S = 60.0
 # A coordinator elsewhere wakes nobody: looks are that close at first, then less so.
 FIRST_PAUSE_S, SLOWER = 0.005, 1.5
 
@@ -54,33 +57,72 @@ class Reading:
 
     def poll(self, place: Callable[[], Place], ask: Ask, wait_s: float) -> Page:
         """A page; waits for its first message up to `wait_s`, and counts it."""
-        here, page, took_s = self.wait(place, ask, wait_s)
+        page, scan, took_s = self.wait(place, ask, wait_s)
         size_bytes = sum([len(message.payload) for message in page])
-        here.counters.polled(len(page), size_bytes, took_s)
-        return page
+        scan.place.counters.polled(len(page), size_bytes, took_s)
+        return Page(
+            page,
+            next_id=scan.next,
+            blocked_by=scan.blocked_by,
+            skipped_before=scan.skipped_before,
+        )
 
     def wait(
         self, place: Callable[[], Place], ask: Ask, wait_s: float
-    ) -> tuple[Place, Page, float]:
-        """The page of the last look, and how long that look took.
+    ) -> tuple[Messages, Scan, float]:
+        """What the last look found, and how long that look took.
 
         `place` is asked at every look: the topic may change meanwhile.
         """
         until_s, pause_s = self._clock_s() + checked_wait_s(wait_s), FIRST_PAUSE_S
         while True:
-            if self._closed:
-                raise Unavailable("the messaging service is closed")
-            here = place()
+            here, found = place(), Messages()
             seen = here.writer.signal.count
             began_s = time.perf_counter()
-            page = self._look(here, ask)
-            left_s = until_s - self._clock_s() if wait_s and not page else 0
+            scan = self.begin(here, ask)
+            scan.read(found)
+            left_s = until_s - self._clock_s() if wait_s and not found else 0
             if left_s <= 0:
-                return here, page, time.perf_counter() - began_s
-            if self._gate is not None or ask.isolation == UNCOMMITTED:
-                pause_s = LOOK_AGAIN_S
+                return found, scan, time.perf_counter() - began_s
+            pause_s = self.pause_s(scan, pause_s)
             here.writer.signal.wait(seen, min(left_s, pause_s))
-            pause_s = min(pause_s * SLOWER, LOOK_AGAIN_S)
+
+    def begin(self, place: Place, ask: Ask) -> Scan:
+        """One look at a topic, as it is now."""
+        if self._closed:
+            raise Unavailable("the messaging service is closed")
+        query, skipped_before = self._query(place, ask, stop=place.writer.mark())
+        if ask.transaction is not None:
+            judge = self.judge(ask.transaction)
+        elif ask.isolation == UNCOMMITTED:
+            judge = _NO_JUDGE
+        elif self._polling.is_empty(query):
+            return Scan(
+                self._polling,
+                place,
+                query,
+                _NO_JUDGE,
+                skipped_before=skipped_before,
+                is_over=True,
+            )
+        else:
+            # First the snapshot, then the rows: one that was rolled back between
+            # the two would be delivered.
+            judge = self.judge(None)
+            query = attrs.evolve(query, stop=place.writer.mark())
+        return Scan(self._polling, place, query, judge, skipped_before=skipped_before)
+
+    def pause_s(self, scan: Scan, last_s: float) -> float:
+        """How long to wait for a signal after a look that found nothing.
+
+        Only what a publish changes is signalled for sure: whoever is blocked looks
+        again, more and more slowly where the coordinator is elsewhere.
+        """
+        if scan.blocked_by is None:
+            return UNBLOCKED_S
+        if self._gate is not None:
+            return LOOK_AGAIN_S
+        return min(last_s * SLOWER, LOOK_AGAIN_S)
 
     def bounds(self, place: Place) -> Bounds:
         """The first and last row within the time to live, and the next one's place."""
@@ -107,21 +149,6 @@ class Reading:
 
     def _bound_ms(self, place: Place) -> int:
         return max(0, self._clock_ms() - place.topic.ttl_ms)
-
-    def _look(self, place: Place, ask: Ask) -> Page:
-        query, skipped_before = self._query(place, ask, stop=place.writer.mark())
-        if ask.transaction is not None:
-            judge = self.judge(ask.transaction)
-        elif ask.isolation == UNCOMMITTED:
-            judge = _NO_JUDGE
-        elif self._polling.is_empty(query):
-            return Page([], next_id=query.before, skipped_before=skipped_before)
-        else:
-            # First the snapshot, then the rows: one that was rolled back between
-            # the two would be delivered.
-            judge = self.judge(None)
-            query = attrs.evolve(query, stop=place.writer.mark())
-        return self._polling.page(query, judge, skipped_before=skipped_before)
 
     def _query(
         self, place: Place, ask: Ask, *, stop: bytes

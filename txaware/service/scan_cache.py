@@ -23,8 +23,8 @@ KEEP, TRIM = 0.5, 0.7
 
 
 def weight_bytes(block: Block) -> int:
-    """About how much memory a block takes."""
-    return block.size_bytes + ROW_BYTES * len(block)
+    """About how much memory a block takes, as it is now."""
+    return block.size_bytes + ROW_BYTES * len(block) + block.encoded.size_bytes
 
 
 class Span:
@@ -91,6 +91,22 @@ class ScanCache:
         first = bisect_left(block.keys, start)
         last = min(bisect_left(block.keys, stop), first + limit)
         return block if last - first == len(block) else part(block, first, last)
+
+    def has(self, prefix: bytes, key: bytes) -> bool:
+        """Whether what follows that key is kept."""
+        with self._lock:
+            span = self._spans.get(prefix)
+            return span is not None and span.start <= key < span.end
+
+    def recount(self) -> None:
+        """Counts anew what is kept: blocks grow when they are encoded."""
+        with self._lock:
+            self.size_bytes = sum(
+                weight_bytes(block)
+                for span in self._spans.values()
+                for block in span.blocks
+            )
+            self._trim()
 
     def has_message(self, prefix: bytes, key: bytes) -> bool:
         """Whether that row is kept, and is a message and no reference."""
@@ -197,6 +213,8 @@ def part(block: Block, first: int, last: int) -> Block:
         None if pointers is None else pointers[first:last],
         more,
         sum([len(payload) for payload in payloads if payload is not None]),
+        block.encoded,
+        block.encoded_from + first,
     )
 
 

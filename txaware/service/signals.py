@@ -1,7 +1,9 @@
 """Wakes whoever waits for something to happen in a topic."""
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+
+Listener = Callable[[], object]
 
 
 class Signal:
@@ -12,6 +14,7 @@ class Signal:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._waiting = 0
+        self._listeners: dict[Listener, None] = {}
         self.count = 0
 
     def tell(self) -> None:
@@ -20,6 +23,28 @@ class Signal:
         if self._waiting:
             with self._lock:
                 self._changed.notify_all()
+        if self._listeners:
+            with self._lock:
+                listeners, self._listeners = self._listeners, {}
+            for listener in listeners:
+                listener()
+
+    def listen(self, seen: int, listener: Listener) -> bool:
+        """Has `listener` called once, when something happens; for an event loop.
+
+        In whatever thread: it must be quick. False where the count is no longer `seen`.
+        """
+        with self._lock:
+            self._listeners[listener] = None
+        if self.count == seen:
+            return True
+        self.forget(listener)
+        return False
+
+    def forget(self, listener: Listener) -> None:
+        """It need not be called any more."""
+        with self._lock:
+            self._listeners.pop(listener, None)
 
     def wait(self, seen: int, timeout_s: float) -> None:
         """Returns when the count is no longer `seen`, or after the time-out."""

@@ -4,6 +4,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from coordinator.batch import Then
 from coordinator.ends import Wait
 from txaware.errors import Unavailable
 from txaware.interfaces import OrderedTable, Write
@@ -99,6 +100,23 @@ class TopicWriter:
         if held:
             self.signal.tell()
         return keys[0], keys[-1]
+
+    def publish_soon(self, count: int, rows: Rows, then: Then) -> None:
+        """Writes message rows and does not wait; `then` is told how that ended."""
+
+        def settled(error: Unavailable | None) -> None:
+            self._settled(error)
+            then(error)
+
+        with self._lock:
+            keys = self._keys(self._messages, count)
+            writes = rows(keys)
+            self._in_flight.append(keys[0])
+            try:
+                self._table.hand_over(writes, settled)
+            except Exception:
+                self._in_flight.pop()
+                raise
 
     def store(self, count: int, rows: Rows, *, hold_for: int | None) -> Wait | None:
         """Writes payload rows; answers how to wait for the disk, unless held."""

@@ -145,9 +145,17 @@ class LevelDbTable:
 
     def submit(self, writes: Sequence[Write], then: Then | None = None) -> Wait:
         """Takes writes for the next batch."""
+        self._drop_held(writes)
+        return self.journal.submit(end=None if then is None else End(then), rows=writes)
+
+    def hand_over(self, writes: Sequence[Write], then: Then) -> None:
+        """Takes writes for the next batch; `then` is told in another thread."""
+        self._drop_held(writes)
+        self.journal.hand_over(writes, End(then))
+
+    def _drop_held(self, writes: Sequence[Write]) -> None:
         if self._held:
             self._held.drop(key for key, value in writes if value is None)
-        return self.journal.submit(end=None if then is None else End(then), rows=writes)
 
     def hold(self, pointer: int, writes: Sequence[Write]) -> bool:
         """Holds rows for the commit; False where they are too many for that."""

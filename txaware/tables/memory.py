@@ -74,6 +74,10 @@ class MemoryTable:
             then(None)
         return _nothing
 
+    def hand_over(self, writes: Sequence[Write], then: Then) -> None:
+        """Writes at once."""
+        self.submit(writes, then)
+
     def hold(self, _: int, writes: Sequence[Write]) -> bool:
         """Writes at once; what a transaction left is judged by its pointer anyway."""
         self.submit(writes)

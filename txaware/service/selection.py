@@ -1,0 +1,210 @@
+"""What a reader gets of the rows: up to the limits, or to where the judge stops."""
+
+from typing import Protocol
+
+import attrs
+
+from txaware.messages import BlockedBy, Message, MessageId
+from txaware.service.judge import SKIP, STOP, Judge
+from txaware.tables.blocks import Block
+from txaware.tables.columns import (
+    EXPIRY,
+    RECEIPTS,
+    decode_expiry,
+    decode_receipts,
+)
+from txaware.tables.payload_table import PayloadTable
+
+READ_ROWS = 1000
+_AFTER_ALL = b"\xff" * 10
+
+
+class Found(Protocol):
+    """Where a selection puts what a reader gets: messages, or whole rows at once."""
+
+    def add(self, message: Message) -> None:
+        """Adds a message."""
+
+    def add_rows(self, block: Block, first: int, last: int) -> None:
+        """Adds some rows, none of which is a reference."""
+
+
+class Messages(list[Message]):
+    """Messages one by one."""
+
+    def add(self, message: Message) -> None:
+        """Adds a message."""
+        self.append(message)
+
+    def add_rows(self, block: Block, first: int, last: int) -> None:
+        """Adds the messages of some rows."""
+        self += block.messages(first, last)
+
+
+@attrs.frozen
+class Query:
+    """Where to begin, how far, how much: `start` is an id, exclusive or not.
+
+    `before` is the greatest id below what was asked for, and `start` may be later, by
+    the time to live. `cached_from` is the row key below which the cache is not trusted.
+    """
+
+    prefix: bytes
+    before: MessageId
+    start: MessageId
+    inclusive: bool
+    stop: bytes
+    limit: int
+    limit_bytes: int
+    now_ms: int
+    cached_from: bytes = b""
+
+    @property
+    def first_key(self) -> bytes:
+        """The least row key that may have something at or after the start."""
+        key = self.start.row_key
+        return key + b"\0" if self.start.payload_key == _AFTER_ALL else key
+
+    def asks_for(self, message: Message) -> bool:
+        """Whether a message of the row that the start names is at or after it."""
+        return message.id > self.start or (self.inclusive and message.id == self.start)
+
+
+class Selection:
+    """What was found so far, and where the next poll goes on.
+
+    `is_at_end` is whether the rows ended it, and neither a limit nor the judge.
+    """
+
+    def __init__(
+        self, query: Query, judge: Judge, payloads: PayloadTable, found: Found
+    ) -> None:
+        self.count = 0
+        self.size_bytes = 0
+        self.blocked_by: BlockedBy | None = None
+        self.next = query.before
+        self.is_at_end = False
+        self._query = query
+        self._judge = judge
+        self._payloads = payloads
+        self._found = found
+
+    @property
+    def room(self) -> int:
+        """How many more are asked for."""
+        return self._query.limit - self.count
+
+    @property
+    def has_room(self) -> bool:
+        """Whether there is room for another one, if it is small enough."""
+        return self.room > 0 and (
+            self.size_bytes < self._query.limit_bytes or not self.count
+        )
+
+    def take(self, block: Block) -> bool:
+        """Takes rows as far as they go; False when the page ends within them."""
+        first = 0
+        if block.keys[0] == self._query.start.row_key:
+            if not self._take_first(block):
+                return False
+            first = 1
+        if self._is_simple(block):
+            return self._take_all(block, first)
+        return all(
+            self.has_room and self._take_row(block, index)
+            for index in range(first, len(block))
+        )
+
+    def _is_simple(self, block: Block) -> bool:
+        """Whether all its rows are messages that are delivered."""
+        if block.more or self.size_bytes + block.size_bytes > self._query.limit_bytes:
+            return False
+        return block.pointers is None or self._judge.delivers_all(block.pointers)
+
+    def _take_all(self, block: Block, first: int) -> bool:
+        last = min(len(block), first + self.room)
+        if first < last:
+            self._found.add_rows(block, first, last)
+            self.count += last - first
+            self.size_bytes += block.size_bytes
+            self.next = MessageId(block.keys[last - 1] + bytes(10))
+        return last == len(block)
+
+    def _take_first(self, block: Block) -> bool:
+        """The row that the start names: all of it, what follows the start, or none."""
+        query, message = self._query, block.message(0)
+        if message is None:
+            return self._take_row(
+                block, 0, after=query.start, inclusive=query.inclusive
+            )
+        if query.asks_for(message):
+            return self._take_row(block, 0)
+        return True
+
+    def _take_row(
+        self,
+        block: Block,
+        index: int,
+        *,
+        after: MessageId | None = None,
+        inclusive: bool = True,
+    ) -> bool:
+        key, message = block.keys[index], block.message(index)
+        pointer = block.pointers[index] if block.pointers is not None else None
+        verdict = self._judge.verdict(pointer)
+        if verdict == STOP:
+            since_ms = int.from_bytes(key[:8], "big")
+            self.blocked_by = BlockedBy(abs(pointer or 0), since_ms)
+            return False
+        more = block.more.get(index, {})
+        if message is None:
+            if verdict != SKIP and not self._expand(
+                key, abs(pointer or 0), more.get(RECEIPTS), after, inclusive=inclusive
+            ):
+                return False
+            self.next = MessageId.after_payloads(key)
+            return True
+        expiry = more.get(EXPIRY)
+        if verdict != SKIP and not (
+            expiry is not None and decode_expiry(expiry) <= self._query.now_ms
+        ):
+            return self._append(message)
+        self.next = message.id
+        return True
+
+    def _expand(
+        self,
+        row_key: bytes,
+        pointer: int,
+        receipts: bytes | None,
+        after: MessageId | None,
+        *,
+        inclusive: bool,
+    ) -> bool:
+        """Delivers what a reference stands for; False when the page is full before."""
+        start = b"" if after is None else after.payload_key
+        for message in self._payloads.messages(
+            self._query.prefix,
+            pointer,
+            row_key=row_key,
+            start=start if inclusive or not start else start + b"\0",
+            attempts=None if receipts is None else decode_receipts(receipts),
+            now_ms=self._query.now_ms,
+            piece=min(self.room + 1, READ_ROWS),
+        ):
+            if not self._append(message):
+                return False
+        return True
+
+    def _append(self, message: Message) -> bool:
+        """Adds a message; False where the page has no room for it."""
+        size_bytes = self.size_bytes + len(message.payload)
+        if not self.has_room or (
+            self.count and size_bytes > self._query.limit_bytes
+        ):
+            return False
+        self._found.add(message)
+        self.count += 1
+        self.size_bytes = size_bytes
+        self.next = message.id
+        return True

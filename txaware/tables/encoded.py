@@ -1,0 +1,73 @@
+"""Rows as they go over the wire, encoded once and sent many times."""
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+_NO_PAYLOAD_ROW = bytes(10)
+_ID_HEAD = b"\x28"  # an id has 20 bytes
+
+
+def varint(number: int) -> bytes:
+    """A number from 0 on as Avro writes a long."""
+    rest, data = number << 1, bytearray()
+    while rest > 0x7F:
+        data.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    data.append(rest)
+    return bytes(data)
+
+
+def encoded_item(message_id: bytes, payload: bytes) -> bytes:
+    """The Avro record of one message: its id and its payload."""
+    return b"%b%b%b%b" % (_ID_HEAD, message_id, varint(len(payload)), payload)
+
+
+class Encoded:
+    """The items of an Avro array of messages, and where each of them ends.
+
+    Made when it is first asked for; a reference has an empty item. Threads that ask at
+    once make the same twice.
+    """
+
+    __slots__ = ("_data", "_ends", "_keys", "_payloads")
+
+    def __init__(
+        self, keys: Sequence[bytes], payloads: Sequence[bytes | None]
+    ) -> None:
+        self._keys = keys
+        self._payloads = payloads
+        self._data: bytes | None = None
+        self._ends: list[int] = []
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much memory it takes, as it is now."""
+        return 0 if self._data is None else len(self._data) + 8 * len(self._ends)
+
+    def items(self, first: int, last: int) -> bytes:
+        """Some of the items, one behind the other."""
+        data = self._data
+        if data is None:
+            data = self._make()
+        ends = self._ends
+        return data[ends[first] : ends[last]]
+
+    def end_of(self, index: int) -> int:
+        """Where an item ends, once any of them was asked for."""
+        return self._ends[index + 1]
+
+    def _make(self) -> bytes:
+        heads: dict[int, bytes] = {}
+        items: list[bytes] = []
+        for key, payload in zip(self._keys, self._payloads, strict=True):
+            if payload is None:
+                items.append(b"")
+                continue
+            size = len(payload)
+            head = heads.get(size)
+            if head is None:
+                head = heads[size] = _NO_PAYLOAD_ROW + varint(size)
+            items.append(b"\x28" + key + head + payload)
+        self._ends = [0, *accumulate(map(len, items))]
+        self._data = data = b"".join(items)
+        return data
