@@ -9,6 +9,10 @@ from coordinator.errors import Unavailable
 NAME = "LOCK"
 
 
+class DirectoryInUse(Unavailable):
+    """Another process owns the directory, or this one does already."""
+
+
 class DirectoryLock:
     """Taken when made; also refused to a second holder within one process.
 
@@ -24,7 +28,7 @@ class DirectoryLock:
         except OSError as error:
             holder = os.pread(self._fd, 32, 0).decode("ascii", "replace").strip()
             self.release()
-            raise Unavailable(
+            raise DirectoryInUse(
                 f"{directory} is in use by process {holder or 'unknown'}; a directory "
                 f"has one owner at a time"
             ) from error

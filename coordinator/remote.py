@@ -1,149 +1,28 @@
 """Both ends of a coordinator over HTTP, as functions of method, path and body.
 
 `CoordinatorRoutes` answers requests for any web server; `RemoteCoordinator` makes them
-through any function that sends one. Transactions travel as Tephra's bytes, everything
-else as JSON, and every call names its transaction.
+through any function that sends one.
 """
 
 import base64
-import binascii
 import inspect
 import json
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 import attrs
 
 from coordinator import codec, errors
-from coordinator.errors import BadRequest, TransactionRefused, TxAwareError, Unavailable
-from coordinator.interfaces import Coordinator
+from coordinator.errors import BadRequest, NotWritten, TxAwareError, Unavailable
 from coordinator.pointers import Pointers
-from coordinator.transaction import Transaction, TransactionType
-
-ROOT = "/v1/transactions"
-_POINTER = re.compile("[0-9]{1,19}", re.ASCII)
-BYTES = "application/octet-stream"
-JSON = "application/json"
+from coordinator.remote_routes import CoordinatorRoutes
+from coordinator.remote_wire import BYTES, JSON, ROOT, Answer, Fields, fields_of
+from coordinator.standing import Standing
+from coordinator.transaction import Transaction
 
 # Sends method, path and body, and answers status and body. What it raises as `OSError`
 # leaves open whether the request arrived.
 Send = Callable[[str, str, bytes], tuple[int, bytes]]
-Fields = Mapping[str, Any]
-
-
-@attrs.frozen
-class Answer:
-    """What goes back to the caller."""
-
-    status: int
-    body: bytes = b"{}"
-    content_type: str = JSON
-
-
-class CoordinatorRoutes:
-    """Answers everything below `/v1/transactions` by one coordinator."""
-
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
-        self._whole: dict[str, tuple[str, Callable[[Fields], Answer]]] = {
-            "": ("POST", self._start),
-            "snapshot": ("POST", self._snapshot),
-            "status": ("GET", self._status),
-            "invalid-size": ("GET", self._invalid_size),
-            "truncate": ("POST", self._truncate),
-        }
-        self._single: dict[str, Callable[[Transaction, Fields], Answer]] = {
-            "can-commit": self._can_commit,
-            "persist": self._persist,
-            "commit": self._commit,
-            "abort": self._abort,
-            "invalidate": self._invalidate,
-            "checkpoint": self._checkpoint,
-        }
-
-    def answer(self, method: str, path: str, body: bytes = b"") -> Answer:
-        """The answer to one request; every `TxAwareError` is one, with its status."""
-        try:
-            return self._route(method, path, body)
-        except TxAwareError as error:
-            return _error(_status_of(error), type(error).__name__, str(error))
-
-    def _route(self, method: str, path: str, body: bytes) -> Answer:
-        if path != ROOT and not path.startswith(ROOT + "/"):
-            return _error(404, "NotFound", f"there is nothing at {path}")
-        name, _, call = path[len(ROOT) + 1 :].partition("/")
-        if not call and name in self._whole:
-            allowed, handler = self._whole[name]
-            if method != allowed:
-                return _error(405, "MethodNotAllowed", f"{path} takes {allowed}")
-            return handler(_fields(body))
-        if call not in self._single or not _POINTER.fullmatch(name):
-            return _error(404, "NotFound", f"there is nothing at {path}")
-        if method != "POST":
-            return _error(405, "MethodNotAllowed", f"{path} takes POST")
-        fields = _fields(body)
-        return self._single[call](_named(int(name), fields), fields)
-
-    def _start(self, fields: Fields) -> Answer:
-        kind, timeout_s = fields.get("type", "short"), fields.get("timeoutS")
-        if kind == "long" and timeout_s is None:
-            tx = self._coordinator.start_long(outlives_process=True)
-        elif kind == "short" and _is_number(timeout_s):
-            tx = self._coordinator.start_short(timeout_s, outlives_process=True)
-        else:
-            raise BadRequest(
-                f'type {kind!r} with timeoutS {timeout_s!r}: it takes "short" with a '
-                f'number or null, or "long" without one'
-            )
-        return Answer(200, codec.encode(tx), BYTES)
-
-    def _snapshot(self, _: Fields) -> Answer:
-        return Answer(200, codec.encode(self._coordinator.snapshot()), BYTES)
-
-    def _status(self, _: Fields) -> Answer:
-        return _json(status=self._coordinator.status())
-
-    def _invalid_size(self, _: Fields) -> Answer:
-        return _json(invalidSize=self._coordinator.invalid_size())
-
-    def _truncate(self, fields: Fields) -> Answer:
-        if "beforeMs" in fields:
-            before_ms = _whole_number(fields["beforeMs"], "beforeMs")
-            done = self._coordinator.truncate_invalid_tx_before(before_ms)
-        else:
-            done = self._coordinator.truncate_invalid_tx(_pointers(fields, "pointers"))
-        return _json(truncated=done)
-
-    def _can_commit(self, tx: Transaction, fields: Fields) -> Answer:
-        listed = _list(fields, "changes")
-        try:
-            changes = [base64.b64decode(change, validate=True) for change in listed]
-        except (TypeError, ValueError, binascii.Error) as error:
-            raise BadRequest(f"changes are not all base64: {error}") from error
-        self._coordinator.can_commit(tx, changes)
-        return Answer(200)
-
-    def _persist(self, tx: Transaction, _: Fields) -> Answer:
-        self._coordinator.persist(tx)
-        return Answer(200)
-
-    def _commit(self, tx: Transaction, _: Fields) -> Answer:
-        self._coordinator.commit(tx)
-        return Answer(200)
-
-    def _abort(self, tx: Transaction, _: Fields) -> Answer:
-        self._coordinator.abort(tx)
-        return Answer(200)
-
-    def _invalidate(self, tx: Transaction, _: Fields) -> Answer:
-        return _json(invalidated=self._coordinator.invalidate(tx))
-
-    def _checkpoint(self, tx: Transaction, _: Fields) -> Answer:
-        checkpointed = self._coordinator.checkpoint(tx)
-        # Its holder goes on when this process does not, so the disk has to know.
-        self._coordinator.persist(checkpointed)
-        return _json(pointers=list(checkpointed.checkpoint_write_pointers))
 
 
 class RemoteCoordinator:
@@ -173,8 +52,16 @@ class RemoteCoordinator:
         self._post_for(tx, "persist")
 
     def commit(self, tx: Transaction) -> None:
-        """Makes the writes of `tx` visible to all that begin from now on."""
-        self._post_for(tx, "commit")
+        """Makes the writes of `tx` visible to all that begin from now on.
+
+        Where the answer is lost it asks again, once: that is answered truly.
+        """
+        try:
+            self._post_for(tx, "commit")
+        except NotWritten:
+            raise
+        except Unavailable:
+            self._post_for(tx, "commit", repeat=True)
 
     def abort(self, tx: Transaction) -> None:
         """Ends a transaction whose holder has undone everything it wrote."""
@@ -198,20 +85,29 @@ class RemoteCoordinator:
 
     def status(self) -> str:
         """`"OK"`, or a sentence about what is wrong."""
-        return str(_fields(self._call("GET", "/status", b""))["status"])
+        return str(fields_of(self._call("GET", "/status", b""))["status"])
+
+    def standings(self, state: str) -> list[Standing]:
+        """All that are `open` or `invalid`, the oldest first."""
+        body = self._call("GET", f"?state={state}", b"")
+        return [_standing(fields) for fields in json.loads(body)]
+
+    def standing(self, pointer: int) -> Standing:
+        """The transaction that writes, or wrote, with that pointer."""
+        return _standing(fields_of(self._call("GET", f"/{pointer}", b"")))
 
     def truncate_invalid_tx(self, pointers: Iterable[int]) -> bool:
         """Forgets these invalid pointers; True if any was forgotten."""
         body = self._post("/truncate", pointers=list(pointers))
-        return bool(_fields(body)["truncated"])
+        return bool(fields_of(body)["truncated"])
 
     def truncate_invalid_tx_before(self, time_ms: int) -> bool:
         """Forgets all invalid pointers of transactions begun before that time."""
-        return bool(_fields(self._post("/truncate", beforeMs=time_ms))["truncated"])
+        return bool(fields_of(self._post("/truncate", beforeMs=time_ms))["truncated"])
 
     def invalid_size(self) -> int:
         """How many pointers are invalid."""
-        return int(_fields(self._call("GET", "/invalid-size", b""))["invalidSize"])
+        return int(fields_of(self._call("GET", "/invalid-size", b""))["invalidSize"])
 
     def close(self) -> None:
         """The connection belongs to whoever gave the function that sends."""
@@ -229,7 +125,7 @@ class RemoteCoordinator:
             checkpoints=list(tx.checkpoint_write_pointers),
             **fields,
         )
-        return _fields(body)
+        return fields_of(body)
 
     def _post(self, path: str, **fields: Any) -> bytes:
         return self._call("POST", path, json.dumps(fields).encode())
@@ -244,6 +140,18 @@ class RemoteCoordinator:
         return answer
 
 
+def _standing(fields: Fields) -> Standing:
+    return Standing(
+        fields["transactionId"],
+        fields["state"],
+        tuple(fields["pointers"]),
+        fields["type"],
+        fields["stage"],
+        fields["expiresMs"],
+        fields["changes"],
+    )
+
+
 _CLASSES: dict[str, type[TxAwareError]] = {
     name: kind
     for name, kind in vars(errors).items()
@@ -254,72 +162,11 @@ _CLASSES: dict[str, type[TxAwareError]] = {
 def _raised(status: int, body: bytes) -> TxAwareError:
     """The error that was raised there; anything that is not ours says nothing."""
     try:
-        fields = _fields(body)
+        fields = fields_of(body)
         kind, message = _CLASSES[fields["error"]], str(fields["message"])
     except (BadRequest, KeyError, TypeError):
         return Unavailable(f"the coordinator answered {status}: {body[:200]!r}")
     return kind(message)
 
 
-def _status_of(error: TxAwareError) -> int:
-    if isinstance(error, Unavailable):
-        return 503
-    if isinstance(error, TransactionRefused):
-        return 409
-    return 400 if isinstance(error, BadRequest) else 500
-
-
-def _error(status: int, name: str, message: str) -> Answer:
-    return Answer(status, json.dumps({"error": name, "message": message}).encode())
-
-
-def _json(**fields: Any) -> Answer:
-    return Answer(200, json.dumps(fields).encode())
-
-
-def _fields(body: bytes) -> Fields:
-    try:
-        fields = json.loads(body or b"{}")
-    except (ValueError, RecursionError) as error:
-        raise BadRequest(f"the body is not JSON: {error}") from error
-    if not isinstance(fields, dict):
-        raise BadRequest("the body is not a JSON object")
-    return fields
-
-
-def _named(transaction_id: int, fields: Fields) -> Transaction:
-    """As much of the transaction as its calls need; nobody reads with it."""
-    kind = fields.get("type", "short")
-    if kind not in ("short", "long"):
-        raise BadRequest(f'type {kind!r} is neither "short" nor "long"')
-    checkpoints = _pointers(fields, "checkpoints")
-    return Transaction(
-        _whole_number(transaction_id, "the transaction's id"),
-        0,
-        write_pointer=checkpoints[-1] if checkpoints else transaction_id,
-        type=TransactionType[kind.upper()],
-        checkpoint_write_pointers=checkpoints,
-    )
-
-
-def _pointers(fields: Fields, name: str) -> Pointers:
-    return Pointers(_whole_number(value, name) for value in _list(fields, name))
-
-
-def _list(fields: Fields, name: str) -> list[Any]:
-    listed = fields.get(name, [])
-    if not isinstance(listed, list):
-        raise BadRequest(f"{name} is not a list")
-    return listed
-
-
-def _whole_number(value: object, name: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
-        raise BadRequest(f"{name}: {value!r} is not a whole number from 0 to 2^63-1")
-    return value
-
-
-def _is_number(value: object) -> bool:
-    return value is None or (
-        isinstance(value, (int, float)) and not isinstance(value, bool)
-    )
+__all__ = ["BYTES", "JSON", "ROOT", "Answer", "CoordinatorRoutes", "RemoteCoordinator"]

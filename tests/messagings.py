@@ -16,7 +16,7 @@ from txaware.interfaces import OrderedTable
 from txaware.messages import Message, PublishResponse
 from txaware.messaging import Messaging
 
-KINDS = ["memory", "leveldb"]
+KINDS = ["memory", "leveldb", "http"]
 DAY_S = 86_400
 
 
@@ -32,6 +32,7 @@ class Site:
         self._directory = directory
         self._lives = 0
         self._settings = settings
+        self._served: Messaging | None = None
         self.messaging = self._connect()
 
     @property
@@ -40,22 +41,32 @@ class Site:
         return self._directory / f"life-{self._lives}"
 
     @property
+    def embedded(self) -> Messaging:
+        """The messaging in this process: itself, or what is behind the server."""
+        return self.messaging if self._served is None else self._served
+
+    def close(self) -> None:
+        """Closes it, and the server behind it."""
+        self.messaging.close()
+        self.embedded.close()
+
+    @property
     def table(self) -> OrderedTable:
         """The rows, for what no call answers."""
-        administration: Any = self.messaging._administration
+        administration: Any = self.embedded._administration
         table: OrderedTable = administration._table
         return table
 
     def open(self, **settings: Any) -> Messaging:
         """Closes it, and opens it again with these settings; memory begins anew."""
-        self.messaging.close()
+        self.close()
         self._settings |= settings
         self.messaging = self._connect()
         return self.messaging
 
     def crash(self) -> Messaging:
         """Opens what is on disk now, as after the process was killed."""
-        killed, found = self.messaging, self.directory
+        killed, found = self.embedded, self.directory
         self._lives += 1
         while not _copied(found, self.directory):
             shutil.rmtree(self.directory)
@@ -66,7 +77,12 @@ class Site:
     def _connect(self) -> Messaging:
         url = "memory:" if self.kind == "memory" else f"leveldb:{self.directory}"
         settings = Settings(**{"janitor_interval_s": 0, **self._settings})
-        return txaware.connect(url, settings=settings, clock_ms=self.clock)
+        found = txaware.connect(url, settings=settings, clock_ms=self.clock)
+        if self.kind != "http":
+            return found
+        self._served = found
+        server = found.serve()
+        return txaware.connect(server.url, settings=settings, clock_ms=self.clock)
 
 
 def _copied(found: Path, copy: Path) -> bool:
@@ -84,7 +100,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     """Every implementation in turn."""
     opened = Site(request.param, tmp_path)
     yield opened
-    opened.messaging.close()
+    opened.close()
 
 
 @pytest.fixture
@@ -92,7 +108,7 @@ def durable(tmp_path: Path) -> Iterator[Site]:
     """An implementation that outlives its process."""
     opened = Site("leveldb", tmp_path)
     yield opened
-    opened.messaging.close()
+    opened.close()
 
 
 @pytest.fixture

@@ -8,6 +8,8 @@ from txaware.consume import Consumer, Subscriber
 from txaware.errors import (
     BadRequest,
     MisusedTransaction,
+    NotAuthenticated,
+    NotAuthorized,
     ParticipantFailed,
     QueueFull,
     RequestTooLarge,
@@ -40,6 +42,8 @@ __all__ = [
     "MessageId",
     "Messaging",
     "MisusedTransaction",
+    "NotAuthenticated",
+    "NotAuthorized",
     "Outgoing",
     "Page",
     "ParticipantFailed",

@@ -88,6 +88,33 @@ class Settings:
     )
     """LevelDB: `snappy` or `none`."""
 
+    request_limit_bytes: int = _setting(10 * MIB)
+    """Server: no request body is larger."""
+    header_limit_bytes: int = _setting(64 << 10)
+    """Server: no request's headers are larger, all together."""
+    connection_limit: int = _setting(5000)
+    """Server: connections at once; those above it are answered 503 and closed."""
+    in_flight_limit: int = _setting(1000)
+    """Server: requests at once, without those that wait for messages; 503 above it."""
+    waiting_limit: int = _setting(5000)
+    """Server: requests at once that wait for messages; 503 above it."""
+    body_memory_bytes: int = _setting(128 * MIB)
+    """Server: request bodies in memory at once; 503 above it."""
+    server_threads: int = _setting(16)
+    """Server: threads for whatever has to wait for the disk."""
+    header_timeout_s: float = _setting(30, least=0)
+    """Server: how long a client may take for a request's headers."""
+    body_timeout_s: float = _setting(60, least=0)
+    """Server: how long a client may take for a request's body."""
+    write_timeout_s: float = _setting(60, least=0)
+    """Server: how long a client may leave an answer unread before it is cut off."""
+    idle_timeout_s: float = _setting(75, least=0)
+    """Server: how long a connection stays open between requests."""
+    long_poll_s: float = _setting(30, least=0)
+    """Server: no request waits longer for messages; clients ask again."""
+    drain_timeout_s: float = _setting(30, least=0)
+    """Server: how long requests in flight may take once it is told to stop."""
+
     @classmethod
     def load(
         cls,

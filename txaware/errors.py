@@ -7,6 +7,8 @@ TxAwareError
 ├── TopicNotFound       create the topic first
 ├── TopicExists         use it as it is, or update it
 ├── RequestTooLarge     also BadRequest: send less at once
+├── NotAuthorized       the rules do not allow it: have them changed
+│   └── NotAuthenticated    no token, or one that is not known: send a valid one
 ├── PublisherClosed     also MisusedTransaction: nothing was taken, fix the program
 ├── QueueFull           the asynchronous publisher has too much waiting: slow down
 └── StoreCorrupted      what is on disk is not what was written: run check, restore
@@ -43,6 +45,14 @@ class RequestTooLarge(BadRequest):
     """One message, or all of a request, is above a limit; nothing was stored."""
 
 
+class NotAuthorized(TxAwareError):
+    """The rules of this principal do not allow it; they have to be changed first."""
+
+
+class NotAuthenticated(NotAuthorized):
+    """No token was sent, or none that is known; send a valid one."""
+
+
 class PublisherClosed(MisusedTransaction):
     """The publisher was closed, and took nothing; the program needs a fix."""
 
@@ -61,6 +71,8 @@ __all__ = [
     "MalformedTransaction",
     "MissingExtra",
     "MisusedTransaction",
+    "NotAuthenticated",
+    "NotAuthorized",
     "NotWritten",
     "ParticipantFailed",
     "PublisherClosed",

@@ -1,7 +1,8 @@
 """What a program holds: `connect` and what it answers."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, Self
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol, Self
 from weakref import WeakSet
 
 from coordinator import (
@@ -9,14 +10,18 @@ from coordinator import (
     TransactionAware,
     TransactionContext,
 )
+from txaware.auth import Tokens
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.config import Settings
 from txaware.consume import Consumer, Subscriber, subscribe
 from txaware.consume.places import StartAt
+from txaware.errors import BadRequest
+from txaware.http.server import Access, HttpServer
 from txaware.interfaces import COMMITTED
 from txaware.messages import MessageId, PublishResponse, Receipt
 from txaware.metrics import Metrics
-from txaware.parts import Parts, open_parts
+from txaware.opening import open_parts
+from txaware.parts import Parts
 from txaware.publish import (
     AsyncPublisher,
     AtMostOncePublisher,
@@ -27,11 +32,20 @@ from txaware.publish import (
     written_by_hand,
 )
 from txaware.requests import Payload, Pointer, Start
+from txaware.service.backup import Backup, save
 from txaware.service.check_report import Report
 from txaware.service.check_scan import Progress
 from txaware.service.inspection import Peeked, TopicReport
 from txaware.service.retention import CleanUp, OnProgress, Pruned
 from txaware.verbs import Verbs
+
+
+class Closes(Protocol):
+    """What has to be closed before the parts that it works on."""
+
+    def close(self) -> None:
+        """Ends it."""
+
 
 # One serves all who ask for it, as any number of threads may share it.
 KNOWN_PUBLISHERS = 10_000
@@ -49,8 +63,7 @@ class Messaging(Verbs):
         self._administration = parts.administration
         self._known_topics = KnownTopics(parts.service)
         self._publishers: dict[str, Publisher] = {}
-        self._to_close: WeakSet[AsyncPublisher | AtMostOncePublisher | Subscriber]
-        self._to_close = WeakSet()
+        self._to_close: WeakSet[Closes] = WeakSet()
 
     @property
     def coordinator(self) -> Coordinator:
@@ -232,6 +245,14 @@ class Messaging(Verbs):
         """
         return self._administration.check(progress)
 
+    def backup(self, file: BinaryIO, *, progress: Progress | None = None) -> Backup:
+        """Copies everything that is committed now to a file; nobody has to stop.
+
+        `txaware restore` makes a data directory of it. `progress` is told how many rows
+        were copied, and about which part of all that is.
+        """
+        return save(self._administration.backup(), file, progress=progress)
+
     def clean_up(self, on_progress: OnProgress | None = None) -> CleanUp:
         """Removes what has expired, and marks what invalid transactions wrote."""
         return self._administration.clean_up(on_progress)
@@ -247,8 +268,37 @@ class Messaging(Verbs):
         """What was counted in this process, and how things stand."""
         return self._administration.metrics()
 
+    def serve(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        tokens: str | Path | None = None,
+        insecure: bool = False,
+        **options: Any,
+    ) -> HttpServer:
+        """Serves this data to other processes until the end of the `with` block.
+
+        `with messaging.serve() as server:` listens at `server.url`, by default on a
+        free port of loopback. `tokens` is a file of tokens; without one an address
+        that others reach is refused, unless it is `insecure`. Further `options` are
+        those of `Access`: `audit`, `certificate`, `key`.
+        """
+        if self._parts.served is None:
+            raise BadRequest("this data is served already, by another process")
+        access = Access(
+            host=host,
+            port=port,
+            tokens=None if tokens is None else Tokens.load(tokens),
+            is_insecure=insecure,
+            **options,
+        )
+        server = HttpServer(self._parts.served, access)
+        self._to_close.add(server)
+        return server
+
     def close(self) -> None:
-        """Closes what came from here, background publishers and subscribers first.
+        """Closes what came from here first: servers, publishers, subscribers.
 
         They lose nothing. A coordinator of the caller's stays open.
         """
@@ -266,15 +316,22 @@ class Messaging(Verbs):
 def connect(
     url: str,
     *,
-    coordinator: str | Coordinator = "embedded",
+    coordinator: str | Coordinator | None = None,
+    token: str | None = None,
     settings: Settings | None = None,
     clock_ms: ClockMs = system_clock_ms,
 ) -> Messaging:
-    """Connects to `memory:`, which ends with the process, or to `leveldb:PATH`.
+    """Connects to `memory:`, `leveldb:PATH`, or a server at `http://HOST:PORT`.
+
+    What is in memory ends with the process. A directory has one owner; where that one
+    serves it, others of its user are led there.
 
     `coordinator` is `embedded` (durable beside the data), the address of a Tephra
-    (`tephra:DIR` in a JVM of its own, `tephra://HOST:PORT`, `tephra+zk://HOSTS`), or a
-    `Coordinator` of the caller's. `settings` are read from the environment by default.
+    (`tephra:DIR` in a JVM of its own, `tephra://HOST:PORT`, `tephra+zk://HOSTS`) or of
+    a server (`http://HOST:PORT`), or a `Coordinator` of the caller's. By default it is
+    the embedded one, or the server's own. `token` is what a server may ask for; by
+    default it comes from `TXAWARE_TOKEN` or the file that `TXAWARE_TOKEN_FILE` names.
+    `settings` are read from the environment by default.
     """
     settings = Settings.load() if settings is None else settings
-    return Messaging(open_parts(url, coordinator, settings, clock_ms))
+    return Messaging(open_parts(url, coordinator, settings, clock_ms, token))

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
+from txaware.histogram import SIZES, Histogram, HistogramCounter
+
 
 @attrs.frozen
 class Timing:
@@ -18,6 +20,14 @@ class Timing:
     def mean_s(self) -> float:
         """How long it took on average."""
         return self.total_s / self.count if self.count else 0.0
+
+
+class Latencies:
+    """How long publishes and polls took, over all topics."""
+
+    def __init__(self) -> None:
+        self.publish = HistogramCounter()
+        self.poll = HistogramCounter()
 
 
 @attrs.frozen
@@ -37,7 +47,8 @@ class TopicMetrics:
 class TopicCounters:
     """Counts for one topic, under a lock of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, latencies: Latencies) -> None:
+        self._latencies = latencies
         self._lock = threading.Lock()
         self._values = dict.fromkeys(
             ("in", "bytes_in", "stored", "out", "bytes_out", "rollbacks"), 0
@@ -50,6 +61,7 @@ class TopicCounters:
             self._values["in"] += messages
             self._values["bytes_in"] += size_bytes
             self._time("publish", took_s)
+        self._latencies.publish.add(took_s)
 
     def stored(self, messages: int) -> None:
         """Payloads are stored ahead of their commit."""
@@ -62,6 +74,7 @@ class TopicCounters:
             self._values["out"] += messages
             self._values["bytes_out"] += size_bytes
             self._time("poll", took_s)
+        self._latencies.poll.add(took_s)
 
     def rolled_back(self) -> None:
         """A publish was taken back."""
@@ -95,6 +108,103 @@ def _timing(times: list[float]) -> Timing:
 
 
 @attrs.frozen
+class WriteMetrics:
+    """What went to disk: batches, each of them synced once for all who waited.
+
+    `rows` and `transactions` are how many of them a batch had, `sync_s` how long it
+    took to have it on disk. `failed` ones are not among those.
+    """
+
+    rows: Histogram
+    transactions: Histogram
+    sync_s: Histogram
+    failed: int
+
+
+class WriteCounters:
+    """Counts the batches of one table."""
+
+    def __init__(self) -> None:
+        self._rows = HistogramCounter(SIZES)
+        self._transactions = HistogramCounter((0.0, *SIZES))
+        self._sync_s = HistogramCounter()
+        self._failed = 0
+
+    def written(self, rows: int, transactions: int, took_s: float) -> None:
+        """A batch is on disk, with so many commits in it."""
+        self._rows.add(rows)
+        self._transactions.add(transactions)
+        self._sync_s.add(took_s)
+
+    def failed(self) -> None:
+        """A batch could not be written; one thread at a time says so."""
+        self._failed += 1
+
+    def snapshot(self) -> WriteMetrics:
+        """The counts as they are now."""
+        return WriteMetrics(
+            self._rows.snapshot(),
+            self._transactions.snapshot(),
+            self._sync_s.snapshot(),
+            self._failed,
+        )
+
+
+@attrs.frozen
+class RetentionMetrics:
+    """What clean-ups removed since the start, by reason, and how far the last one came.
+
+    While one runs, `topics_done` of `topics` are through; `last_ended_ms` and
+    `last_took_s` are those of the last one that ended.
+    """
+
+    removed: Mapping[str, int] = attrs.field(factory=dict)
+    runs: int = 0
+    failed_topics: int = 0
+    topics: int = 0
+    topics_done: int = 0
+    last_ended_ms: int | None = None
+    last_took_s: float = 0.0
+
+
+class RetentionCounters:
+    """Counts clean-ups; only one runs at a time."""
+
+    def __init__(self) -> None:
+        self._removed: dict[str, int] = {}
+        self._now = RetentionMetrics()
+
+    def begun(self, topics: int) -> None:
+        """One begins, which will go through so many topics."""
+        self._now = attrs.evolve(self._now, topics=topics, topics_done=0)
+
+    def done(self, topics: int) -> None:
+        """So many are through."""
+        self._now = attrs.evolve(self._now, topics_done=topics)
+
+    def ended(
+        self, removed: Mapping[str, int], *, failed: int, ended_ms: int, took_s: float
+    ) -> None:
+        """It has removed that much; so many topics could not be cleaned up."""
+        self._removed = {
+            reason: self._removed.get(reason, 0) + removed.get(reason, 0)
+            for reason in self._removed.keys() | removed.keys()
+        }
+        self._now = attrs.evolve(
+            self._now,
+            removed=self._removed,
+            runs=self._now.runs + 1,
+            failed_topics=self._now.failed_topics + failed,
+            last_ended_ms=ended_ms,
+            last_took_s=took_s,
+        )
+
+    def snapshot(self) -> RetentionMetrics:
+        """The counts as they are now."""
+        return self._now
+
+
+@attrs.frozen
 class GroupLag:
     """How far a group is behind: in time, and in rows (counted up to 10,000)."""
 
@@ -104,19 +214,34 @@ class GroupLag:
     rows: int
 
 
-@attrs.frozen
-class Metrics:
-    """What `messaging.metrics()` answers: counts, and how things stand now.
+@attrs.frozen(kw_only=True)
+class Counts:
+    """What was counted in this process since its start.
 
     `expired_unseen` counts, by topic, how often a clean-up removed what a blocked
-    reader had yet to see.
+    reader had yet to see. `writes` is None for data in memory.
     """
 
     topics: Mapping[str, TopicMetrics]
-    groups: Sequence[GroupLag]
     expired_unseen: Mapping[str, int]
     cache_bytes: int
     cache_hits: int
     cache_misses: int
+    publish_latency_s: Histogram
+    poll_latency_s: Histogram
+    writes: WriteMetrics | None
+    retention: RetentionMetrics
+
+
+@attrs.frozen(kw_only=True)
+class Metrics(Counts):
+    """What `messaging.metrics()` answers: counts, and how things stand now.
+
+    `open_transactions` and `oldest_open_ms`, when the oldest of them began, are None
+    where the coordinator is elsewhere, the latter also where none is open.
+    """
+
+    groups: Sequence[GroupLag]
     open_transactions: int | None
+    oldest_open_ms: int | None
     invalid_transactions: int

@@ -1,20 +1,15 @@
 """`txaware check`: verifies a data directory, and changes nothing in it."""
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
+from txaware.cli.bar import rows_bar
 from txaware.cli.session import Session, pass_session
 from txaware.cli.show import counted, echo_fields, echo_json
 from txaware.errors import BadRequest
 from txaware.service.check_report import Report
-from txaware.service.check_scan import Progress
 from txaware.service.checking import check_directory
-
-STEPS = 1000
 
 
 @click.command()
@@ -36,7 +31,7 @@ def check(session: Session, as_json: bool) -> None:
       txaware check
       txaware --url leveldb:./backup check --json
     """
-    with _progress() as progress:
+    with rows_bar() as progress:
         if session.given is not None:
             report = session.given.check(progress)
         else:
@@ -70,20 +65,3 @@ def _echo(report: Report) -> None:
     if left:
         click.echo(f"... and {left:,} more")
     click.echo("clean" if report.is_clean else counted(report.problem_count, "problem"))
-
-
-@contextmanager
-def _progress() -> Iterator[Progress | None]:
-    """A bar on standard error, where that is a terminal."""
-    err = sys.stderr
-    if not err.isatty():
-        yield None
-        return
-    with click.progressbar(length=STEPS, label="rows", file=err) as bar:
-
-        def progress(rows: int, part: float | None) -> None:
-            bar.label = counted(rows, "row")
-            bar.update(max(int((part or 0) * STEPS) - bar.pos, 0))
-
-        yield progress
-        bar.update(STEPS - bar.pos)

@@ -2,6 +2,7 @@
 
 import click
 
+from txaware.cli.backup import backup, restore
 from txaware.cli.bench import bench
 from txaware.cli.check import check
 from txaware.cli.demo import demo
@@ -11,6 +12,7 @@ from txaware.cli.logs import LEVELS, logged_to_stderr
 from txaware.cli.poll import poll
 from txaware.cli.publish import publish
 from txaware.cli.session import DEFAULT_URL, Session, accept_url, load_settings
+from txaware.cli.token import token
 from txaware.cli.topic import topic
 from txaware.cli.transactions import transactions
 from txaware.cli.values import pair
@@ -101,9 +103,9 @@ def command(
     ctx.obj = Session(url, coordinator, settings, given)
 
 
-for verb in (demo, bench):
+for verb in (demo, bench, token):
     command.add_command(verb)
-for verb in (topic, publish, poll, transactions, janitor, check):
+for verb in (topic, publish, poll, transactions, janitor, check, backup, restore):
     command.add_command(verb)
     accept_url(verb)
 

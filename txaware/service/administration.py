@@ -3,15 +3,20 @@
 from collections.abc import Iterator
 from contextlib import suppress
 
+import attrs
+
 from coordinator.embedded import EmbeddedCoordinator
+from coordinator.transaction import POINTERS_PER_MS
 from txaware.errors import TopicNotFound
 from txaware.messages import Bounds, MessageId
-from txaware.metrics import GroupLag, Metrics
+from txaware.metrics import Counts, GroupLag, Metrics
 from txaware.requests import Start, checked_limit, checked_start
 from txaware.rowkeys import row_key
+from txaware.service.backup import backup_chunks
 from txaware.service.check_report import Report
 from txaware.service.check_scan import Progress
 from txaware.service.checking import check
+from txaware.service.depths import Depths
 from txaware.service.inspection import Inspection, Peeked, TopicReport
 from txaware.service.local import LocalService
 from txaware.service.retention import CleanUp, OnProgress, Pruned, Retention
@@ -27,6 +32,7 @@ class Administration:
         self._service = service
         self._coordinator = site.coordinator
         self._retention = retention
+        self._gate = site.gate
         self._table = site.table
         self._inspection = Inspection(site.table)
         self._positions = PositionTable(site.table)
@@ -56,10 +62,19 @@ class Administration:
         bounds = self._service.bounds(topic)
         return self._inspection.report(place, self._coordinator.snapshot(), bounds)
 
+    def table_status(self) -> str:
+        """`"OK"`, or a sentence about what is wrong with the rows."""
+        return self._table.status()
+
     def check(self, progress: Progress | None = None) -> Report:
         """Verifies every invariant beside everybody who uses the data."""
         durable = isinstance(self._table, LevelDbTable)
         return check(self._table, durable=durable, progress=progress)
+
+    def backup(self) -> Iterator[bytes]:
+        """All that is on disk at this moment, as the bytes of a backup."""
+        snapshot = None if self._gate is not None else self._coordinator.snapshot()
+        return backup_chunks(self._table, snapshot)
 
     def clean_up(self, on_progress: OnProgress | None = None) -> CleanUp:
         """Removes what has expired, and marks what invalid transactions wrote."""
@@ -87,21 +102,40 @@ class Administration:
                     self._inspection.rows_after(place, position),
                 )
 
+    def depths(self) -> Depths:
+        """Counts rows for whoever asks again and again."""
+        return Depths(self._table, lambda name: self._service.place(name).topic.prefix)
+
+    def counts(self) -> Counts:
+        """What was counted in this process; cheap, and asks nobody."""
+        cache, latencies = self._service.cache, self._service.latencies
+        table = self._table
+        return Counts(
+            topics=self._service.topic_metrics(),
+            expired_unseen=dict(self._retention.expired_unseen),
+            cache_bytes=cache.size_bytes,
+            cache_hits=cache.hits,
+            cache_misses=cache.misses,
+            publish_latency_s=latencies.publish.snapshot(),
+            poll_latency_s=latencies.poll.snapshot(),
+            writes=table.write_metrics() if isinstance(table, LevelDbTable) else None,
+            retention=self._retention.counters.snapshot(),
+        )
+
     def metrics(self) -> Metrics:
         """What was counted in this process, and how things stand."""
-        cache, embedded = self._service.cache, self._coordinator
-        open_now = None
-        if isinstance(embedded, EmbeddedCoordinator):
-            open_now = len(embedded.open_transactions())
+        open_now = oldest_ms = None
+        if isinstance(self._coordinator, EmbeddedCoordinator):
+            found = self._coordinator.open_transactions()
+            open_now = len(found)
+            if found:
+                oldest_ms = found[0].transaction_id // POINTERS_PER_MS
         return Metrics(
-            self._service.topic_metrics(),
-            list(self._lags()),
-            dict(self._retention.expired_unseen),
-            cache.size_bytes,
-            cache.hits,
-            cache.misses,
-            open_now,
-            self._coordinator.invalid_size(),
+            **attrs.asdict(self.counts(), recurse=False),
+            groups=list(self._lags()),
+            open_transactions=open_now,
+            oldest_open_ms=oldest_ms,
+            invalid_transactions=self._coordinator.invalid_size(),
         )
 
 

@@ -8,7 +8,7 @@ from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
 from txaware.interfaces import UNCOMMITTED
 from txaware.messages import ID_BYTES, Bounds, MessageId, Page, PublishResponse, Receipt
-from txaware.metrics import TopicMetrics
+from txaware.metrics import Latencies, TopicMetrics
 from txaware.requests import (
     Payload,
     Payloads,
@@ -28,6 +28,7 @@ from txaware.service.scan import Scan
 from txaware.service.site import Site
 from txaware.topics import (
     Topic,
+    TopicName,
     checked_group,
     checked_namespace,
 )
@@ -277,8 +278,16 @@ class LocalService:
 
     def namespaces(self) -> list[str]:
         """All that have a topic, in order."""
-        topics = self._places.topics.all()
-        return sorted({topic.namespace for topic in topics if topic.generation > 0})
+        return sorted({name.namespace for name in self.all_topics()})
+
+    def all_topics(self) -> list[TopicName]:
+        """The names of all topics."""
+        return [topic.topic for topic in self._places.topics.all() if topic.generation > 0]
+
+    @property
+    def latencies(self) -> Latencies:
+        """How long publishes and polls took."""
+        return self._places.latencies
 
     def topic_metrics(self) -> dict[str, TopicMetrics]:
         """What was counted, by topic."""

@@ -8,7 +8,7 @@ import attrs
 from txaware.config import Settings
 from txaware.errors import TopicExists
 from txaware.interfaces import OrderedTable
-from txaware.metrics import TopicCounters, TopicMetrics
+from txaware.metrics import Latencies, TopicCounters, TopicMetrics
 from txaware.service.topic_writer import TopicWriter
 from txaware.tables.topic_table import TopicTable
 from txaware.topics import (
@@ -40,6 +40,7 @@ class Places:
 
     def __init__(self, table: OrderedTable, settings: Settings) -> None:
         self.topics = TopicTable(table)
+        self.latencies = Latencies()
         self._table = table
         self._settings = settings
         self._names: dict[str, TopicName] = {}
@@ -65,7 +66,7 @@ class Places:
             return place
         writer = self._writers.get(name)
         if writer is None:
-            self._counters.setdefault(name, TopicCounters())
+            self._counters.setdefault(name, TopicCounters(self.latencies))
             writer = self._writers.setdefault(name, TopicWriter(self._table))
         place = Place(found, writer, self._counters[name])
         if len(self._places) < KNOWN_NAMES:

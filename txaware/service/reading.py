@@ -77,7 +77,6 @@ class Reading:
         until_s, pause_s = self._clock_s() + checked_wait_s(wait_s), FIRST_PAUSE_S
         while True:
             here, found = place(), Messages()
-            seen = here.writer.signal.count
             began_s = time.perf_counter()
             scan = self.begin(here, ask)
             scan.read(found)
@@ -85,32 +84,35 @@ class Reading:
             if left_s <= 0:
                 return found, scan, time.perf_counter() - began_s
             pause_s = self.pause_s(scan, pause_s)
-            here.writer.signal.wait(seen, min(left_s, pause_s))
+            here.writer.signal.wait(scan.seen, min(left_s, pause_s))
 
     def begin(self, place: Place, ask: Ask) -> Scan:
         """One look at a topic, as it is now."""
         if self._closed:
             raise Unavailable("the messaging service is closed")
+        seen = place.writer.signal.count  # first: what comes later is not missed
         query, skipped_before = self._query(place, ask, stop=place.writer.mark())
+        is_over = False
         if ask.transaction is not None:
             judge = self.judge(ask.transaction)
         elif ask.isolation == UNCOMMITTED:
             judge = _NO_JUDGE
         elif self._polling.is_empty(query):
-            return Scan(
-                self._polling,
-                place,
-                query,
-                _NO_JUDGE,
-                skipped_before=skipped_before,
-                is_over=True,
-            )
+            judge, is_over = _NO_JUDGE, True
         else:
             # First the snapshot, then the rows: one that was rolled back between
             # the two would be delivered.
             judge = self.judge(None)
             query = attrs.evolve(query, stop=place.writer.mark())
-        return Scan(self._polling, place, query, judge, skipped_before=skipped_before)
+        return Scan(
+            self._polling,
+            place,
+            query,
+            judge,
+            seen=seen,
+            skipped_before=skipped_before,
+            is_over=is_over,
+        )
 
     def pause_s(self, scan: Scan, last_s: float) -> float:
         """How long to wait for a signal after a look that found nothing.

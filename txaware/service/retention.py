@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 
@@ -9,6 +10,7 @@ import attrs
 
 from coordinator.transaction import Transaction
 from txaware.interfaces import Row
+from txaware.metrics import RetentionCounters
 from txaware.rowkeys import MARK, MESSAGE, PAYLOAD, row_key
 from txaware.service.deleting import Deleting
 from txaware.service.marking import Marking
@@ -23,6 +25,11 @@ log = logging.getLogger(__name__)
 
 # The topic that is done now, how many are done, and how many there are.
 OnProgress = Callable[[str, int, int], object]
+# What rows are removed or marked for: fields of `CleanUp`.
+REASONS = (
+    *("expired_messages", "expired_payloads", "old_generation_rows"),
+    *("marked_rows", "positions"),
+)
 
 
 @attrs.frozen
@@ -66,6 +73,7 @@ class Retention:
         self._turn = threading.Lock()
         self._stopped = False
         self.expired_unseen: Counter[str] = Counter()
+        self.counters = RetentionCounters()
         self._marking = Marking(site.table, site.cache, site.gate)
         self._payloads = PayloadRetention(site)
         self._positions = PositionRetention(site.table)
@@ -73,7 +81,16 @@ class Retention:
     def clean_up(self, on_progress: OnProgress | None = None) -> CleanUp:
         """Goes through all topics once."""
         with self._turn:
-            return self._clean_up(on_progress)
+            began_s = time.monotonic()
+            cleaned = self._clean_up(on_progress)
+            removed = {reason: getattr(cleaned, reason) for reason in REASONS}
+            self.counters.ended(
+                removed,
+                failed=cleaned.failed_topics,
+                ended_ms=self._clock_ms(),
+                took_s=time.monotonic() - began_s,
+            )
+            return cleaned
 
     def stop(self) -> None:
         """Has the clean-up that runs just now end after the topic that it is at."""
@@ -85,6 +102,7 @@ class Retention:
         # The topics come after the snapshot: what is invalid in it has no row in a
         # topic that is made later.
         topics = list(self._topics.all())
+        self.counters.begun(len(topics))
         invalid = set() if snapshot is None else self._marking.due(snapshot)
         for number, topic in enumerate(topics, 1):
             if self._stopped:
@@ -94,6 +112,7 @@ class Retention:
             except Exception:
                 log.exception("topic %s could not be cleaned up", topic.topic)
                 counts["failed_topics"] += 1
+            self.counters.done(number)
             if on_progress is not None:
                 on_progress(str(topic.topic), number, len(topics))
         least_needed = None

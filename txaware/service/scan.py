@@ -13,7 +13,7 @@ class Scan:
     """What a reader may see at one moment: later pieces are judged as the first one.
 
     `next` is where the next poll goes on; `count` and `size_bytes` are what was found
-    so far. For one thread at a time.
+    so far, `seen` what the topic's signal stood at before it. For one thread at a time.
     """
 
     def __init__(
@@ -23,10 +23,12 @@ class Scan:
         query: Query,
         judge: Judge,
         *,
+        seen: int,
         skipped_before: int | None = None,
         is_over: bool = False,
     ) -> None:
         self.place = place
+        self.seen = seen
         self.next: MessageId = query.before
         self.skipped_before = skipped_before
         self.blocked_by: BlockedBy | None = None
@@ -41,6 +43,10 @@ class Scan:
     def is_cached(self) -> bool:
         """Whether the next piece needs no disk, as far as one can tell."""
         return self._polling.is_cached(self._query)
+
+    def recount(self) -> None:
+        """Says that rows were encoded, which may be kept."""
+        self._polling.recount()
 
     def read(
         self,

@@ -1,5 +1,6 @@
 """Writes batches to LevelDB: rows, the coordinator's records and the time, in one."""
 
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from coordinator.records import (
 from txaware.clock import StoreClock
 from txaware.errors import StoreCorrupted
 from txaware.interfaces import Write
+from txaware.metrics import WriteCounters
 from txaware.rowkeys import JOURNAL, STATE
 from txaware.tables.database import Database
 from txaware.tables.held import HeldRows, Taken
@@ -43,6 +45,7 @@ class Batches:
         self.broken = False
         self.clock: StoreClock | None = None
         self.history = History()
+        self.counters = WriteCounters()
         self._database = database
         self._held = held
         self._journal_bytes = journal_bytes
@@ -61,7 +64,8 @@ class Batches:
 
     def write(self, records: list[Record], rows: list[Write]) -> None:
         """Returns when rows, records and the rows they commit are on disk."""
-        taken = self._held.take(_committed(records, self._held))
+        committed = _committed(records, self._held)
+        taken = self._held.take(committed)
         number, due_ms = self._number + 1, self.clock.due() if self.clock else None
         batch = self._database.batch()
         for held in taken.values():
@@ -74,7 +78,11 @@ class Batches:
         if due_ms is not None:
             batch.put(TIME, due_ms.to_bytes(8, "big"))
         batch.put(BATCH, number.to_bytes(8, "big"))
+        began_s = time.perf_counter()
         self._write(batch, number, taken)
+        took_s = time.perf_counter() - began_s
+        row_count = len(rows) + sum(map(len, taken.values()))
+        self.counters.written(row_count, len(committed), took_s)
         self._held.carried(taken)
         if self.clock is not None and due_ms is not None:
             self.clock.saved(due_ms)
@@ -84,6 +92,7 @@ class Batches:
             batch.write()
         except Exception as error:
             self._problem = f"{self.name} could not be written: {error}"
+            self.counters.failed()
             self.broken, self._in_doubt = True, taken
             try:
                 self.repair()

@@ -52,11 +52,6 @@ class Block:
             return None
         return Message(MessageId(self.keys[index] + _NO_PAYLOAD_ROW), payload)
 
-    def items(self, first: int, last: int) -> bytes:
-        """The messages of some rows as they go over the wire."""
-        at = self.encoded_from
-        return self.encoded.items(at + first, at + last)
-
     def messages(self, first: int, last: int) -> list[Message]:
         """The messages of some rows, none of which is a reference."""
         new, none = tuple.__new__, _NO_PAYLOAD_ROW

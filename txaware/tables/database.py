@@ -1,7 +1,9 @@
 """A LevelDB database that can be closed and opened again under its readers."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,6 +13,7 @@ from txaware.errors import Unavailable
 from txaware.interfaces import Row
 
 FIRST_ROWS, MOST_ROWS = 2, 512
+_ABOVE_ALL = b"\xff" * 64
 LOOK_AGAIN_S = 0.002
 
 # LevelDB maps each table file that it has open, and takes 64 of them at least.
@@ -100,6 +103,10 @@ class Database:
         """Rewrites a range without what was deleted there."""
         self._read(lambda db: db.compact_range(start=start, stop=stop))
 
+    def view(self) -> "View":
+        """All rows as they are now; see `View`."""
+        return View(self._name, self._read)
+
     def reopen(self) -> None:
         """Closes the database and opens it again; raises what LevelDB raises."""
         self.close()
@@ -132,6 +139,64 @@ class Database:
             raise
         finally:
             self._readers.discard(reader)
+
+
+class View:
+    """All rows as they were at one moment, whatever is written meanwhile.
+
+    It ends with `close`, and when the database has to be opened again.
+    """
+
+    def __init__(self, name: str, read: Callable[[Callable[[Any], Any]], Any]) -> None:
+        self._name = name
+        self._read = read
+        self._of, self._snapshot = read(lambda db: (db, db.snapshot()))
+
+    def pieces(self, piece_bytes: int) -> Iterator[list[Row]]:
+        """All rows in order, about so many bytes of them at a time.
+
+        They are read with their checksums, and past all caches.
+        """
+        last = None
+        while rows := self._read(partial(self._piece, last, piece_bytes)):
+            yield rows
+            last = rows[-1][0]
+
+    def part(self, key: bytes) -> float:
+        """About which part of all rows lies before a key, by their place on disk."""
+
+        def read(db: Any) -> float:
+            whole = db.approximate_size(b"", _ABOVE_ALL)
+            return db.approximate_size(b"", key) / whole if whole else 0.0
+
+        return min(1.0, self._read(read))
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much of the disk the rows take that are in table files."""
+        size: int = self._read(lambda db: db.approximate_size(b"", _ABOVE_ALL))
+        return size
+
+    def close(self) -> None:
+        """Lets old rows go; a second close does nothing."""
+        with suppress(Unavailable):  # where it is closed, LevelDB has let them go
+            self._read(lambda _: self._snapshot.close())
+
+    def _piece(self, last: bytes | None, piece_bytes: int, db: Any) -> list[Row]:
+        if db is not self._of:
+            raise Unavailable(
+                f"{self._name} was opened again after a failed write, which ended this "
+                f"view of it; begin again"
+            )
+        rows, size = [], 0
+        for row in self._snapshot.iterator(
+            start=last, include_start=False, verify_checksums=True, fill_cache=False
+        ):
+            rows.append(row)
+            size += len(row[0]) + len(row[1])
+            if size >= piece_bytes:
+                break
+        return rows
 
 
 def _bounded(rows: Any, limit: int, max_bytes: int) -> list[Row]:

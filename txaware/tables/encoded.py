@@ -1,5 +1,6 @@
 """Rows as they go over the wire, encoded once and sent many times."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
 
@@ -31,9 +32,7 @@ class Encoded:
 
     __slots__ = ("_data", "_ends", "_keys", "_payloads")
 
-    def __init__(
-        self, keys: Sequence[bytes], payloads: Sequence[bytes | None]
-    ) -> None:
+    def __init__(self, keys: Sequence[bytes], payloads: Sequence[bytes | None]) -> None:
         self._keys = keys
         self._payloads = payloads
         self._data: bytes | None = None
@@ -44,17 +43,20 @@ class Encoded:
         """About how much memory it takes, as it is now."""
         return 0 if self._data is None else len(self._data) + 8 * len(self._ends)
 
-    def items(self, first: int, last: int) -> bytes:
-        """Some of the items, one behind the other."""
+    def cut(self, first: int, last: int, piece_bytes: int) -> list[tuple[int, bytes]]:
+        """Some of the items, in pieces that end where they have that many bytes.
+
+        Each with the number of its items.
+        """
         data = self._data
         if data is None:
             data = self._make()
-        ends = self._ends
-        return data[ends[first] : ends[last]]
-
-    def end_of(self, index: int) -> int:
-        """Where an item ends, once any of them was asked for."""
-        return self._ends[index + 1]
+        ends, pieces = self._ends, []
+        while first < last:
+            at = bisect_left(ends, ends[first] + piece_bytes, first + 1, last)
+            pieces.append((at - first, data[ends[first] : ends[at]]))
+            first = at
+        return pieces
 
     def _make(self) -> bytes:
         heads: dict[int, bytes] = {}
@@ -67,7 +69,7 @@ class Encoded:
             head = heads.get(size)
             if head is None:
                 head = heads[size] = _NO_PAYLOAD_ROW + varint(size)
-            items.append(b"\x28" + key + head + payload)
+            items.append(_ID_HEAD + key + head + payload)
         self._ends = [0, *accumulate(map(len, items))]
         self._data = data = b"".join(items)
         return data

@@ -14,9 +14,10 @@ from txaware.clock import ClockMs, StoreClock, system_clock_ms
 from txaware.config import Settings
 from txaware.errors import BadRequest, StoreCorrupted, Unavailable
 from txaware.interfaces import Row, Write
+from txaware.metrics import WriteMetrics
 from txaware.rowkeys import STATE, after
 from txaware.tables.batches import Batches
-from txaware.tables.database import Database, Open, leveldb_at
+from txaware.tables.database import Database, Open, View, leveldb_at
 from txaware.tables.held import HeldRows
 
 FORMAT, OUR_FORMAT = STATE + b"format", b"txaware 1"
@@ -182,6 +183,14 @@ class LevelDbTable:
     def compact(self, start: bytes, stop: bytes) -> None:
         """Gives the space of deleted rows back to the disk."""
         self._database.compact(start, stop)
+
+    def write_metrics(self) -> WriteMetrics:
+        """What was counted of the batches."""
+        return self._batches.counters.snapshot()
+
+    def view(self) -> View:
+        """What is on disk now; rows that are held for a commit are not."""
+        return self._database.view()
 
     def status(self) -> str:
         """`"OK"`, or a sentence about what is wrong."""

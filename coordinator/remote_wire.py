@@ -1,0 +1,77 @@
+"""What travels between a coordinator and its callers over HTTP.
+
+Transactions travel as Tephra's bytes, everything else as JSON, and every call names
+its transaction.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from coordinator.errors import BadRequest
+from coordinator.pointers import Pointers
+
+ROOT = "/v1/transactions"
+BYTES = "application/octet-stream"
+JSON = "application/json"
+
+Fields = Mapping[str, Any]
+
+
+@attrs.frozen
+class Answer:
+    """What goes back to the caller."""
+
+    status: int
+    body: bytes = b"{}"
+    content_type: str = JSON
+
+
+def json_answer(value: Any) -> Answer:
+    """An answer of JSON."""
+    return Answer(200, json.dumps(value).encode())
+
+
+def error_answer(status: int, name: str, message: str) -> Answer:
+    """What every refusal looks like."""
+    return Answer(status, json.dumps({"error": name, "message": message}).encode())
+
+
+def fields_of(body: bytes) -> Fields:
+    """The JSON object that a body is."""
+    try:
+        fields = json.loads(body or b"{}")
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"the body is not JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise BadRequest("the body is not a JSON object")
+    return fields
+
+
+def pointers_of(fields: Fields, name: str) -> Pointers:
+    """A field that is a list of pointers."""
+    return Pointers(whole_number(value, name) for value in list_of(fields, name))
+
+
+def list_of(fields: Fields, name: str) -> list[Any]:
+    """A field that is a list; an empty one where it is missing."""
+    listed = fields.get(name, [])
+    if not isinstance(listed, list):
+        raise BadRequest(f"{name} is not a list")
+    return listed
+
+
+def whole_number(value: object, name: str) -> int:
+    """The value, where it is a whole number that fits."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+        raise BadRequest(f"{name}: {value!r} is not a whole number from 0 to 2^63-1")
+    return value
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a number or nothing."""
+    return value is None or (
+        isinstance(value, (int, float)) and not isinstance(value, bool)
+    )

@@ -1,0 +1,42 @@
+"""A server in this process over a store in memory, and a client of it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import attrs
+
+import txaware
+from txaware.config import Settings
+from txaware.http.server import Access, HttpServer, Served
+from txaware.messaging import Messaging
+
+
+@attrs.frozen
+class ServedStore:
+    """What is served, for a look behind the server, and the server."""
+
+    messaging: Messaging
+    server: HttpServer
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return self.server.url
+
+
+@contextmanager
+def served(access: Access | None = None, **settings: Any) -> Iterator[ServedStore]:
+    """Serves a store in memory, until the block ends."""
+    chosen = Settings(**{"janitor_interval_s": 0, **settings})
+    with txaware.connect("memory:", settings=chosen) as messaging:
+        parts: Any = messaging._parts
+        what = Served(
+            service=parts.service,
+            administration=parts.administration,
+            coordinator=parts.coordinator,
+            settings=parts.settings,
+            clock_ms=parts.clock_ms,
+        )
+        with HttpServer(what, access or Access()) as server:
+            yield ServedStore(messaging, server)

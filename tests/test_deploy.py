@@ -1,0 +1,119 @@
+"""The files in examples/deploy name what there is, and systemd takes them."""
+
+import configparser
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import click
+import pytest
+
+from txaware.cli.root import command
+
+ROOT = Path(__file__).parent.parent
+DEPLOY = ROOT / "examples" / "deploy"
+UNITS = sorted([*DEPLOY.glob("*.service"), *DEPLOY.glob("*.timer")])
+SERVICES = sorted(DEPLOY.glob("*.service"))
+PROGRAM = "/opt/txaware/bin/txaware"
+
+
+def check_call(arguments: list[str]) -> None:
+    """The verb exists, and it and the group have the options that are named."""
+    verb: click.Command | None = None
+    values = 0
+    options = {name: param for param in command.params for name in param.opts}
+    rest = iter(arguments)
+    for argument in rest:
+        if argument.startswith("--"):
+            option = options[argument]
+            assert isinstance(option, click.Option)
+            if not option.is_flag:
+                next(rest)
+        elif verb is None:
+            verb = command.commands[argument]
+            options = {name: param for param in verb.params for name in param.opts}
+        else:
+            values += 1
+    assert verb is not None
+    assert values <= sum(isinstance(param, click.Argument) for param in verb.params)
+
+
+def unit(path: Path) -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(strict=False, interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment, method-assign]
+    parser.read(path)
+    return parser
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_a_unit_is_one(path: Path) -> None:
+    sections = unit(path).sections()
+    assert sections[0] == "Unit"
+    assert sections[1] in ("Service", "Timer")
+
+
+@pytest.mark.parametrize("path", SERVICES, ids=lambda path: path.name)
+def test_a_service_calls_what_there_is(path: Path) -> None:
+    start = unit(path)["Service"]["ExecStart"]
+    program, *arguments = shlex.split(start)
+    assert program == PROGRAM
+    check_call(arguments)
+
+
+@pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze"
+)
+def test_systemd_takes_the_units(tmp_path: Path) -> None:
+    for path in UNITS:
+        text = path.read_text().replace(PROGRAM, "/bin/true")
+        (tmp_path / path.name).write_text(text)
+    ran = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *map(str, tmp_path.iterdir())],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    about_ours = [line for line in ran.stderr.splitlines() if "txaware" in line]
+    assert not about_ours, ran.stderr
+
+
+def instructions() -> list[tuple[str, str]]:
+    text = (DEPLOY / "Dockerfile").read_text()
+    lines = re.sub(r"\\\n\s*", "", re.sub(r"(?m)^#.*\n", "", text)).splitlines()
+    return [tuple(line.split(maxsplit=1)) for line in lines if line]  # type: ignore[misc]
+
+
+def words(instruction: str) -> list[str]:
+    (text,) = [text for name, text in instructions() if name == instruction]
+    found: list[str] = json.loads(text[text.index("[") :])
+    return found
+
+
+def test_the_image_runs_what_there_is() -> None:
+    assert words("ENTRYPOINT") == ["txaware"]
+    check_call(words("CMD"))
+    python, flag, program = words("HEALTHCHECK")
+    assert (python, flag) == ("python", "-c")
+    compile(program, "HEALTHCHECK", "exec")
+    assert "/health'" in program
+
+
+def test_the_image_copies_what_there_is_and_what_is_sent() -> None:
+    sent = (DEPLOY / "Dockerfile.dockerignore").read_text().split("\n")
+    for name, text in instructions():
+        if name == "COPY" and not text.startswith("--from"):
+            for source in text.split()[:-1]:
+                assert (ROOT / source).exists()
+                assert f"!{source}" in sent
+
+
+def test_the_image_runs_as_nobody_in_particular() -> None:
+    names = [name for name, _ in instructions()]
+    assert names.index("USER") < names.index("ENTRYPOINT")
+    assert dict(instructions())["USER"] == "txaware"
+    assert dict(instructions())["EXPOSE"] == "11015"
+    assert dict(instructions())["VOLUME"] == "/data"

@@ -1,0 +1,23 @@
+"""Who may do what: tokens, principals and their rules, and a log of refused calls."""
+
+from txaware.auth.audit import AuditLog, Refusal
+from txaware.auth.digests import digest_text, new_token
+from txaware.auth.own_token import token_from_environment
+from txaware.auth.principal import ANYBODY, Principal
+from txaware.auth.rights import EVERYTHING, VERBS, Rule, Verb
+from txaware.auth.tokens import Tokens
+
+__all__ = [
+    "ANYBODY",
+    "EVERYTHING",
+    "VERBS",
+    "AuditLog",
+    "Principal",
+    "Refusal",
+    "Rule",
+    "Tokens",
+    "Verb",
+    "digest_text",
+    "new_token",
+    "token_from_environment",
+]

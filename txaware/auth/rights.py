@@ -1,0 +1,118 @@
+"""What rules give: each adds to the others, and what none gives is refused."""
+
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import attrs
+
+from txaware.auth.patterns import NamePattern, Pattern
+from txaware.topics import TopicName
+
+# `admin` is to create, update and delete a topic, and includes neither of the others:
+# who looks after topics need not read them. On `*:*` it makes an operator.
+Verb = Literal["admin", "publish", "consume"]
+VERBS: tuple[Verb, ...] = get_args(Verb)
+
+# Names come from whoever calls, so what is remembered of them is bounded.
+REMEMBERED = 4096
+
+
+@attrs.frozen(kw_only=True)
+class Rule:
+    """Verbs on topics that match; and, beside them, groups, ids and two permissions."""
+
+    topics: tuple[NamePattern, ...] = ()
+    verbs: frozenset[Verb] = frozenset()
+    groups: tuple[NamePattern, ...] = ()
+    transactional_ids: tuple[Pattern, ...] = ()
+    transactions: bool = False
+    monitor: bool = False
+
+    @property
+    def makes_operator(self) -> bool:
+        """Whether it gives `admin` on every topic there can be."""
+        everything = any(pattern.is_everything for pattern in self.topics)
+        return everything and "admin" in self.verbs
+
+
+_ANY_NAME = (NamePattern(Pattern("*"), Pattern("*")),)
+EVERYTHING = Rule(
+    topics=_ANY_NAME,
+    verbs=frozenset(VERBS),
+    groups=_ANY_NAME,
+    transactional_ids=(Pattern("*"),),
+    transactions=True,
+    monitor=True,
+)
+
+
+@attrs.frozen(kw_only=True)
+class Rights:
+    """Answers what somebody may do; a decision is remembered, so it costs little."""
+
+    rules: tuple[Rule, ...] = ()
+    may_use_transactions: bool = attrs.field(init=False, repr=False)
+    may_monitor: bool = attrs.field(init=False, repr=False)
+    is_operator: bool = attrs.field(init=False, repr=False)
+    _remembered: dict[tuple[str, ...], bool] = attrs.field(
+        factory=dict, init=False, repr=False, eq=False
+    )
+
+    @may_use_transactions.default
+    def _any_transactions(self) -> bool:
+        return any(rule.transactions for rule in self.rules)
+
+    @may_monitor.default
+    def _any_monitor(self) -> bool:
+        return any(rule.monitor for rule in self.rules)
+
+    @is_operator.default
+    def _any_operator(self) -> bool:
+        return any(rule.makes_operator for rule in self.rules)
+
+    def may(self, verb: Verb, topic: TopicName) -> bool:
+        """Whether it may do that with the topic, which may exist or not."""
+        key = (verb, topic.namespace, topic.name)
+        known = self._remembered.get(key)
+        if known is not None:
+            return known
+        return self._decide(
+            key,
+            lambda rule: (
+                verb in rule.verbs
+                and any(one.matches(topic.namespace, topic.name) for one in rule.topics)
+            ),
+        )
+
+    def may_see(self, topic: TopicName) -> bool:
+        """Whether it may do anything at all with the topic."""
+        return (
+            self.may("consume", topic)
+            or self.may("publish", topic)
+            or self.may("admin", topic)
+        )
+
+    def may_use_group(self, namespace: str, group: str) -> bool:
+        """Whether it may read and move the positions of a consumer group."""
+        key = ("group", namespace, group)
+        known = self._remembered.get(key)
+        if known is not None:
+            return known
+        return self._decide(
+            key, lambda rule: any(one.matches(namespace, group) for one in rule.groups)
+        )
+
+    def may_use_transactional_id(self, transactional_id: str) -> bool:
+        """Whether it may produce under that id."""
+        return any(
+            pattern.matches(transactional_id)
+            for rule in self.rules
+            for pattern in rule.transactional_ids
+        )
+
+    def _decide(self, key: tuple[str, ...], given_by: Callable[[Rule], bool]) -> bool:
+        decision = any(map(given_by, self.rules))
+        if len(self._remembered) >= REMEMBERED:
+            self._remembered.clear()
+        self._remembered[key] = decision
+        return decision

@@ -1,0 +1,164 @@
+"""`txaware token`: makes tokens for a server's clients, and looks at a tokens file."""
+
+from pathlib import Path
+
+import click
+
+from txaware.auth import VERBS, Rule, new_token
+from txaware.auth.enrolment import Enrolment, enrol
+from txaware.auth.tokens_file import Enrolled, read_tokens_file
+from txaware.cli.show import NOTHING, echo_columns, echo_json, note
+
+
+@click.group(short_help="Make tokens for a server's clients; check their file.")
+def token() -> None:
+    """Make tokens for a server's clients, and check the file that knows them.
+
+    A server with --auth FILE lets in whoever has a token of FILE, and lets each do
+    what the rules of its principal give. FILE has digests only. A client finds its
+    token in TXAWARE_TOKEN, or in the file that TXAWARE_TOKEN_FILE names; no verb takes
+    one as an option, where other users would see it.
+
+    \b
+    Example:
+      txaware token new ann --file tokens.toml --topic 'orders*' --verb publish
+      txaware token check --file tokens.toml
+    """
+
+
+@token.command()
+@click.argument("principal")
+@click.option(
+    "--file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The tokens file to write to; made where there is none.",
+)
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="PATTERN",
+    help="Topics that --verb is about: `orders`, `orders*`, `audit:*`; `*` is all of "
+    "namespace default, `*:*` all there are. May be repeated.",
+)
+@click.option(
+    "--verb",
+    "verbs",
+    multiple=True,
+    type=click.Choice(VERBS),
+    help="What it may do with them; none includes another. admin is to create, change "
+    "and delete; on `*:*` also clean-up, prune, check and backup. May be repeated.",
+)
+@click.option(
+    "--group",
+    "groups",
+    multiple=True,
+    metavar="PATTERN",
+    help="Consumer groups it may use, written as topics are. May be repeated.",
+)
+@click.option(
+    "--transactional-id",
+    "transactional_ids",
+    multiple=True,
+    metavar="PATTERN",
+    help="Transactional ids it may use. May be repeated.",
+)
+@click.option("--transactions", is_flag=True, help="It may begin and end transactions.")
+@click.option("--monitor", is_flag=True, help="It may see metrics and the overview.")
+def new(
+    *, principal: str, file: Path | None, **options: tuple[str, ...] | bool
+) -> None:
+    """Make a token for PRINCIPAL, and print it this once.
+
+    Its digest goes into --file, as a new principal with the rule that the options
+    say, or beside the tokens that PRINCIPAL has. Without --file the lines to put
+    there are printed on standard error. A running server knows it after SIGHUP.
+
+    To change a token without a gap: make a new one, give it to the clients, then take
+    the old line out of the file, and SIGHUP.
+
+    \b
+    Example:
+      txaware token new billing --file tokens.toml --topic 'orders*' --verb publish
+      txaware token new root --file tokens.toml --topic '*:*' --verb admin --monitor
+      (umask 077; txaware token new billing --file tokens.toml > billing.token)
+    """
+    if bool(options["topics"]) != bool(options["verbs"]):
+        raise click.UsageError("--topic and --verb go together")
+    rule = {
+        key: value if isinstance(value, bool) else list(value)
+        for key, value in options.items()
+        if value
+    }
+    made = new_token()
+    enrolment = Enrolment(principal=principal, token=made, rule=rule)
+    if file is None:
+        told = f"to be put into a tokens file:\n{enrolment.section()}"
+        click.echo(told, err=True, nl=False)
+    else:
+        enrol(file, enrolment)
+        note(f"{file} knows its digest; a running server does after SIGHUP")
+    click.echo(made)
+
+
+@token.command()
+@click.option(
+    "--file",
+    required=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The tokens file.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a principal.")
+def check(*, file: Path, as_json: bool) -> None:
+    """Check a tokens file, and list who may do what; no digests are shown.
+
+    \b
+    Example:
+      txaware token check --file tokens.toml
+    """
+    enrolled = read_tokens_file(file).enrolled
+    if as_json:
+        for one in enrolled:
+            echo_json(_as_json(one))
+        return
+    rows = [
+        (one.principal.name, len(one.digests), rule)
+        for one in enrolled
+        for rule in [_text(rule) for rule in one.principal.rules] or [NOTHING]
+    ]
+    echo_columns(("PRINCIPAL", "TOKENS", "MAY"), rows, empty="no principals")
+
+
+def _text(rule: Rule) -> str:
+    """`publish, consume on orders*, audit:*; use groups billing*; use transactions`."""
+    parts = []
+    if rule.topics:
+        verbs = [verb for verb in VERBS if verb in rule.verbs]
+        parts.append(f"{', '.join(verbs)} on {', '.join(map(str, rule.topics))}")
+    if rule.groups:
+        parts.append(f"use groups {', '.join(map(str, rule.groups))}")
+    if rule.transactional_ids:
+        ids = ", ".join(pattern.text for pattern in rule.transactional_ids)
+        parts.append(f"use transactional ids {ids}")
+    parts += ["use transactions"] * rule.transactions + ["monitor"] * rule.monitor
+    parts += ["operate the server"] * rule.makes_operator
+    return "; ".join(parts) or NOTHING
+
+
+def _as_json(one: Enrolled) -> dict[str, object]:
+    return {
+        "principal": one.principal.name,
+        "tokens": len(one.digests),
+        "operator": one.principal.is_operator,
+        "rules": [
+            {
+                "topics": [str(pattern) for pattern in rule.topics],
+                "verbs": [verb for verb in VERBS if verb in rule.verbs],
+                "groups": [str(pattern) for pattern in rule.groups],
+                "transactional_ids": [one.text for one in rule.transactional_ids],
+                "transactions": rule.transactions,
+                "monitor": rule.monitor,
+            }
+            for rule in one.principal.rules
+        ],
+    }

@@ -1,0 +1,72 @@
+"""Lets requests in while there is room, and says how long to stay away otherwise."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from txaware.config import Settings
+from txaware.errors import Unavailable
+
+RETRY_AFTER_S = 1
+
+
+class Full(Unavailable):
+    """There are too many requests in flight; come again in a moment."""
+
+
+class Admission:
+    """Counts requests and the bytes of their bodies; of one event loop only.
+
+    Those that wait for messages cost little, and have a number of their own.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.limit = settings.body_memory_bytes
+        self.in_flight = 0
+        self.waiting = 0
+        self.body_bytes = 0
+
+    @contextmanager
+    def entered(self, *, waits: bool) -> Iterator[None]:
+        """Counts a request while it is answered; `Full` where there are too many."""
+        limit = (
+            self._settings.waiting_limit if waits else self._settings.in_flight_limit
+        )
+        now = self.waiting if waits else self.in_flight
+        if now >= limit:
+            what = "requests that wait" if waits else "requests in flight"
+            raise Full(f"there are {now} {what}, as many as there may be")
+        self._count(1, waits=waits)
+        try:
+            yield
+        finally:
+            self._count(-1, waits=waits)
+
+    def _count(self, change: int, *, waits: bool) -> None:
+        if waits:
+            self.waiting += change
+        else:
+            self.in_flight += change
+
+
+class Memory:
+    """What the body of one request takes, until it is given back as a whole."""
+
+    __slots__ = ("_admission", "_taken_bytes")
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+        self._taken_bytes = 0
+
+    def take(self, size_bytes: int) -> None:
+        """Takes as much more; `Full` where others have it."""
+        others = self._admission.body_bytes - self._taken_bytes
+        if others and self._admission.body_bytes + size_bytes > self._admission.limit:
+            raise Full(f"request bodies of {others} bytes are in memory already")
+        self._admission.body_bytes += size_bytes
+        self._taken_bytes += size_bytes
+
+    def give_back(self) -> None:
+        """The request is answered."""
+        self._admission.body_bytes -= self._taken_bytes
+        self._taken_bytes = 0

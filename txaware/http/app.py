@@ -1,0 +1,222 @@
+"""The application: from an ASGI request to its answer, within all limits."""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+from txaware.auth import ANYBODY, AuditLog, Principal, Refusal, Tokens
+from txaware.config import Settings
+from txaware.errors import NotAuthorized, TxAwareError
+from txaware.http.admission import Admission, Memory
+from txaware.http.bodies import (
+    WORTH_BYTES,
+    Bodies,
+    ClientGone,
+    Gzip,
+    Receive,
+    compressed,
+    takes_gzip,
+)
+from txaware.http.exchange import Headers, Peer, Reply, Request, Stream
+from txaware.http.failures import error_reply, name_of, reply_to
+from txaware.http.origins import Origins
+from txaware.http.repeats import INSTANCE, KEY, Repeats
+from txaware.http.routing import Answer, Match, Route, Routes
+
+log = logging.getLogger(__name__)
+
+Scope = Mapping[str, Any]
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+
+_GZIPPED = ((b"content-encoding", b"gzip"), (b"vary", b"accept-encoding"))
+_NO_LENGTH: Headers = ((b"content-length", b"0"),)
+
+
+class Observer(Protocol):
+    """Is told of every answer; it raises nothing."""
+
+    def observe(self, route: str, status: int, took_s: float) -> None:
+        """A request to that route was answered."""
+
+    def count_error(self, name: str) -> None:
+        """An error of that class was answered."""
+
+
+class App:
+    """Answers requests by the table of routes; of one event loop only."""
+
+    def __init__(
+        self,
+        routes: Iterable[Route],
+        *,
+        settings: Settings,
+        repeats: Repeats,
+        observer: Observer,
+        origins: Origins,
+        tokens: Tokens | None = None,
+        audit: AuditLog | None = None,
+    ) -> None:
+        self.admission = Admission(settings)
+        self._routes = Routes(routes)
+        self._bodies = Bodies(settings)
+        self._repeats = repeats
+        self._observer = observer
+        self._origins = origins
+        self._tokens = tokens
+        self._audit = audit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request of ASGI."""
+        began_s = time.perf_counter()
+        peer: Peer = scope["state"]["peer"]
+        method, path = scope["method"], scope["raw_path"].decode("latin-1")
+        headers = dict(scope["headers"])
+        match = self._routes.match("GET" if method == "HEAD" else method, path)
+        answer: Answer
+        if isinstance(match, Reply):
+            answer, label = match, "(none)"
+        else:
+            label = match.route.path
+            memory = Memory(self.admission)
+            try:
+                with self.admission.entered(waits=match.route.waits):
+                    answer = await self._answer(match, scope, headers, receive, memory)
+                    if isinstance(answer, Stream):
+                        await _stream(answer, headers, send, peer)
+            except ClientGone:
+                return
+            except TxAwareError as error:
+                answer = self._refused(error, scope, headers, peer)
+            finally:
+                memory.give_back()
+        if isinstance(answer, Reply):
+            await _reply(answer, headers, send)
+            status = answer.status
+        else:
+            status = 200
+        self._observer.observe(label, status, time.perf_counter() - began_s)
+
+    async def _answer(
+        self,
+        match: Match,
+        scope: Scope,
+        headers: Mapping[bytes, bytes],
+        receive: Receive,
+        memory: Memory,
+    ) -> Answer:
+        route = match.route
+        self._origins.check(headers)
+        principal = ANYBODY if route.is_open else self._principal(headers)
+        route.allow(principal, match.params)
+        request = Request(
+            scope["method"],
+            scope["path"],
+            match.params,
+            headers,
+            scope["query_string"],
+            await self._bodies.read(headers, receive, memory),
+            principal,
+            scope["state"]["peer"],
+        )
+        key = headers.get(KEY) if route.keyed else None
+        try:
+            if key is None:
+                return await route.handle(request)
+            return await self._repeats.once(
+                (principal.name, match.route.method, request.path, key),
+                headers.get(INSTANCE),
+                partial(_whole, route, request),
+            )
+        except TxAwareError:
+            raise
+        except Exception:
+            log.exception("%s %s failed", request.method, request.path)
+            return error_reply(
+                500, "InternalError", "the server failed; its log says why"
+            )
+
+    def _principal(self, headers: Mapping[bytes, bytes]) -> Principal:
+        if self._tokens is None:
+            return ANYBODY
+        value = headers.get(b"authorization")
+        return self._tokens.principal(
+            None if value is None else value.decode("latin-1")
+        )
+
+    def _refused(
+        self,
+        error: TxAwareError,
+        scope: Scope,
+        headers: Mapping[bytes, bytes],
+        peer: Peer,
+    ) -> Reply:
+        reply = reply_to(error)
+        self._observer.count_error(name_of(error))
+        if reply.status == 500:
+            log.error("%s %s failed: %s", scope["method"], scope["path"], error)
+        if isinstance(error, NotAuthorized) and self._audit is not None:
+            self._audit.refused(
+                Refusal(
+                    principal=self._name(headers),
+                    remote=peer.address,
+                    method=scope["method"],
+                    path=scope["path"],
+                    status=reply.status,
+                    reason=str(error),
+                )
+            )
+        return reply
+
+    def _name(self, headers: Mapping[bytes, bytes]) -> str | None:
+        """Whose token it is; None where it is nobody's."""
+        try:
+            return self._principal(headers).name
+        except NotAuthorized:
+            return None
+
+
+async def _whole(route: Route, request: Request) -> Reply:
+    answer = await route.handle(request)
+    assert isinstance(answer, Reply)  # nothing that is streamed changes anything
+    return answer
+
+
+async def _reply(reply: Reply, asked: Mapping[bytes, bytes], send: Send) -> None:
+    body, headers = reply.body, [*reply.headers]
+    if len(body) >= WORTH_BYTES and takes_gzip(asked):
+        body = compressed(body)
+        headers += _GZIPPED
+    if reply.content_type is not None:
+        headers.append((b"content-type", reply.content_type.encode()))
+    headers.append((b"content-length", b"%d" % len(body)))
+    await send(
+        {"type": "http.response.start", "status": reply.status, "headers": headers}
+    )
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _stream(
+    stream: Stream, asked: Mapping[bytes, bytes], send: Send, peer: Peer
+) -> None:
+    """Each piece once the one before it is on its way: a slow client is not overrun."""
+    gzip = Gzip() if takes_gzip(asked) else None
+    headers = [*stream.headers, (b"content-type", stream.content_type.encode())]
+    headers += _GZIPPED if gzip is not None else ()
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    try:
+        async for piece in stream.pieces:
+            if peer.is_closed:
+                return
+            data = piece if gzip is None else gzip.piece(piece)
+            if data:
+                await send(
+                    {"type": "http.response.body", "body": data, "more_body": True}
+                )
+    except Exception:
+        log.exception("an answer was cut off")
+        peer.cut()
+        return
+    end = b"" if gzip is None else gzip.end()
+    await send({"type": "http.response.body", "body": end})

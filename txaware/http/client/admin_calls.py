@@ -1,0 +1,104 @@
+"""What an operator asks, as calls: pure, for whoever does the waiting."""
+
+from urllib.parse import urlencode
+
+from txaware.errors import BadRequest
+from txaware.http.client.answers import done, reading_field, reading_json
+from txaware.http.client.call import Call, Repeat, Steps, json_body
+from txaware.http.client.paths import Paths, start_field
+from txaware.messages import ROW_KEY_BYTES, MessageId
+from txaware.metrics import Metrics
+from txaware.requests import Start, checked_limit, checked_start
+from txaware.service.check_report import Report
+from txaware.service.inspection import Peeked, TopicReport
+from txaware.service.retention import CleanUp, Pruned
+
+# Reading or cleaning all of a large store takes a while.
+LONG_S = 3600.0
+# What a server shows at once.
+PIECE_ROWS = 1000
+_peeked, _report = reading_json(list[Peeked]), reading_json(TopicReport)
+_names, _lag = reading_json(list[str]), reading_field("lagMs", int)
+_checked, _cleaned = reading_json(Report), reading_json(CleanUp)
+_pruned, _metrics = reading_json(Pruned), reading_json(Metrics)
+_paths = Paths()
+
+
+def peek(topic: str, start: Start, limit: int) -> Steps[list[Peeked]]:
+    """Rows as they stand, as many as were asked for, in pieces."""
+    path, left = _paths.topic(topic) + "/peek", checked_limit(limit)
+    field = start_field(checked_start(start))
+    peeked: list[Peeked] = []
+    while True:
+        asked = min(left, PIECE_ROWS)
+        query = {"limit": asked} | ({} if field is None else {"startFrom": field})
+        piece: list[Peeked] = yield Call(
+            "GET", f"{path}?{urlencode(query)}", _peeked, longer_s=LONG_S
+        )
+        peeked += piece
+        left -= len(piece)
+        if len(piece) < asked or not left:
+            return peeked
+        field = str(_row_after(piece[-1].id))
+
+
+def _row_after(message_id: MessageId) -> MessageId:
+    row = int.from_bytes(message_id.row_key, "big") + 1
+    return MessageId(row.to_bytes(ROW_KEY_BYTES, "big") + bytes(10))
+
+
+def namespaces() -> Call[list[str]]:
+    """All that have a topic."""
+    return Call("GET", "/v1/namespaces", _names)
+
+
+def inspect(topic: str) -> Call[TopicReport]:
+    """Reads all of a topic."""
+    path = _paths.topic(topic) + "/inspect"
+    return Call("GET", path, _report, longer_s=LONG_S)
+
+
+def lag_ms(group: str, topic: str) -> Call[int]:
+    """How far a group is behind."""
+    return Call("GET", _paths.position(group, topic) + "/lag", _lag)
+
+
+def metrics() -> Call[Metrics]:
+    """What was counted there."""
+    return Call("GET", "/v1/metrics", _metrics, longer_s=LONG_S)
+
+
+def check() -> Call[Report]:
+    """Reads everything; does no harm, but costs too much to be done twice."""
+    return Call(
+        "POST", "/v1/admin/check", _checked, repeat=Repeat.NEVER, longer_s=LONG_S
+    )
+
+
+def clean_up() -> Call[CleanUp]:
+    """Counts what it removes, so a second one would answer something else."""
+    return Call(
+        "POST", "/v1/admin/clean-up", _cleaned, repeat=Repeat.NEVER, longer_s=LONG_S
+    )
+
+
+def prune(*, exclusive: bool) -> Call[Pruned]:
+    """Counts what it removes, too."""
+    if not isinstance(exclusive, bool):
+        raise BadRequest(f"exclusive is True or False, not {exclusive!r}")
+    body = json_body(exclusive=exclusive)
+    return Call(
+        "POST",
+        "/v1/admin/prune",
+        _pruned,
+        body,
+        repeat=Repeat.NEVER,
+        longer_s=LONG_S,
+    )
+
+
+def backup() -> Call[None]:
+    """All that is on disk there, to be streamed."""
+    path = "/v1/admin/backup"
+    accept = b"application/octet-stream"
+    return Call("GET", path, done, accept=accept, repeat=Repeat.NEVER, longer_s=LONG_S)

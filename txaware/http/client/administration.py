@@ -1,0 +1,59 @@
+"""What an operator asks of a store, asked of a server."""
+
+from collections.abc import Iterator
+
+from txaware.http.client import admin_calls
+from txaware.http.client.transport import Transport
+from txaware.metrics import Metrics
+from txaware.requests import Start
+from txaware.service.check_report import Report
+from txaware.service.check_scan import Progress
+from txaware.service.inspection import Peeked, TopicReport
+from txaware.service.retention import CleanUp, OnProgress, Pruned
+
+
+class HttpAdministration:
+    """The calls of `Administration`; no progress comes over the network."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._perform = transport.perform
+        self._run = transport.run
+        self._stream = transport.stream
+
+    def peek(
+        self, topic: str, *, start: Start = None, limit: int = 100
+    ) -> list[Peeked]:
+        """Rows as they stand, whatever became of their transactions."""
+        return self._run(admin_calls.peek(topic, start, limit))
+
+    def namespaces(self) -> list[str]:
+        """All that have a topic."""
+        return self._perform(admin_calls.namespaces())
+
+    def inspect(self, topic: str) -> TopicReport:
+        """Counts, sizes, times and who blocks a topic; reads all of it."""
+        return self._perform(admin_calls.inspect(topic))
+
+    def check(self, progress: Progress | None = None) -> Report:
+        """Verifies every invariant of the server's data; `progress` is not told."""
+        return self._perform(admin_calls.check())
+
+    def backup(self) -> Iterator[bytes]:
+        """All that is on disk there at this moment, as the bytes of a backup."""
+        return self._stream(admin_calls.backup())
+
+    def clean_up(self, on_progress: OnProgress | None = None) -> CleanUp:
+        """Removes what has expired, on the server; `on_progress` is not told."""
+        return self._perform(admin_calls.clean_up())
+
+    def prune(self, *, exclusive: bool = False) -> Pruned:
+        """Has the coordinator forget invalid transactions that nothing here needs."""
+        return self._perform(admin_calls.prune(exclusive=exclusive))
+
+    def lag_ms(self, group: str, topic: str) -> int:
+        """How far a group is behind the newest message; 0 when it has read it."""
+        return self._perform(admin_calls.lag_ms(group, topic))
+
+    def metrics(self) -> Metrics:
+        """What was counted in the server, and how things stand."""
+        return self._perform(admin_calls.metrics())

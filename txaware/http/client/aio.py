@@ -1,0 +1,183 @@
+"""The asyncio client: the same calls, awaited; one implementation of what they say."""
+
+from collections.abc import Iterable
+from typing import Self
+
+from coordinator.context import TransactionContext
+from coordinator.interfaces import TransactionAware
+from coordinator.remote import RemoteCoordinator
+from txaware.config import Settings
+from txaware.consume import Consumer
+from txaware.consume.places import StartAt
+from txaware.http.client.async_consumer import TopicConsumer
+from txaware.http.client.async_publisher import TopicPublisher
+from txaware.http.client.async_service import AsyncService
+from txaware.http.client.async_transaction import AsyncTransaction, open_transaction
+from txaware.http.client.async_transport import AsyncTransport
+from txaware.http.client.coordinator_calls import CoordinatorSend
+from txaware.http.client.link import Link
+from txaware.http.client.service import HttpService, within_limits
+from txaware.http.client.settings import ClientSettings
+from txaware.http.client.transport import Transport
+from txaware.http.client.workers import Workers
+from txaware.interfaces import COMMITTED
+from txaware.messages import MessageId, PublishResponse, Receipt
+from txaware.publish import KnownTopics, Publisher, WrittenByHand, written_by_hand
+from txaware.requests import Payload, Pointer
+from txaware.topics import TopicName
+
+
+class AsyncMessaging(AsyncService):
+    """A `Messaging` for asyncio: an async context manager, of one event loop.
+
+    Verbs go through the loop's own connections, and thousands may wait at once.
+    Transactions, and consumers in them, run in threads, as many as there may be
+    connections: their participants are the same ones as everywhere and may block.
+    Participants that are coroutines, subscribers, background publishers and what an
+    operator asks are not here.
+    """
+
+    def __init__(self, link: Link) -> None:
+        transport = AsyncTransport(link)
+        super().__init__(transport)
+        blocking = Transport(link)
+        self._blocking = HttpService(blocking)
+        self._known_topics = KnownTopics(self._blocking)
+        self._coordinator = RemoteCoordinator(CoordinatorSend(blocking))
+        self._workers = Workers(link.settings.pool_connections)
+
+    def transaction(
+        self,
+        *participants: TransactionAware,
+        timeout_s: float | None = None,
+        long: bool = False,
+    ) -> AsyncTransaction:
+        """`async with messaging.transaction(table) as tx:` commits at its end."""
+        context = TransactionContext(
+            self._coordinator, *participants, timeout_s=timeout_s, long=long
+        )
+        return AsyncTransaction(context, self._workers)
+
+    def publisher(self, topic: str) -> TopicPublisher:
+        """Publishes in the open transaction of this task, or at once."""
+        return TopicPublisher(topic, self, self._coordinator, self._publisher)
+
+    async def consumer(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        start: StartAt = None,
+        inclusive: bool = True,
+        isolation: str = COMMITTED,
+    ) -> TopicConsumer:
+        """Reads a topic in order; `start` is looked up now, as `Messaging` does."""
+
+        def make() -> Consumer:
+            return Consumer(
+                self._blocking,
+                self._coordinator,
+                topic,
+                group=group,
+                start=start,
+                inclusive=inclusive,
+                isolation=isolation,
+            )
+
+        async with self._workers.one() as worker:
+            consumer = await worker.run(make)
+        return TopicConsumer(
+            consumer,
+            topic=str(TopicName.parse(topic)),
+            group=group,
+            isolation=isolation,
+            service=self,
+            coordinator=self._coordinator,
+            workers=self._workers,
+        )
+
+    async def publish(
+        self,
+        topic: str,
+        messages: Iterable[Payload],
+        *,
+        transaction: Pointer | None = None,
+        receipts: Iterable[Receipt] | None = None,
+    ) -> PublishResponse | None:
+        """Publishes in one piece, at once.
+
+        Where `transaction` is that of an `async with` block of this task, the block
+        takes it back when it fails. By whoever else holds one, `rollback` has to.
+        """
+        block = None if transaction is None else open_transaction(self._coordinator)
+        if block is None or transaction is None:
+            return await super().publish(
+                topic, messages, transaction=transaction, receipts=receipts
+            )
+
+        def publish() -> PublishResponse | None:
+            by_hand = self._by_hand(transaction) or self._blocking
+            return by_hand.publish(
+                topic, messages, transaction=transaction, receipts=receipts
+            )
+
+        return await block.run(publish)
+
+    async def save_position(
+        self,
+        group: str,
+        topic: str,
+        position: MessageId | None,
+        *,
+        transaction: Pointer,
+    ) -> None:
+        """Moves a group with the commit; a block takes it back when it fails."""
+        block = open_transaction(self._coordinator)
+        if block is None:
+            await super().save_position(group, topic, position, transaction=transaction)
+            return
+
+        def save() -> None:
+            by_hand = self._by_hand(transaction) or self._blocking
+            by_hand.save_position(group, topic, position, transaction=transaction)
+
+        await block.run(save)
+
+    def _by_hand(self, transaction: Pointer) -> WrittenByHand | None:
+        return written_by_hand(
+            self._blocking, self._coordinator, transaction, shares_journal=False
+        )
+
+    def _publisher(self, topic: str) -> Publisher:
+        settings = within_limits(Settings(), self._blocking.info())
+        return Publisher(
+            self._blocking,
+            self._coordinator,
+            topic,
+            buffer_limit_bytes=settings.buffer_limit_bytes,
+            message_limit_bytes=settings.message_limit_bytes,
+            shares_journal=False,
+            known_topics=self._known_topics,
+        )
+
+    async def close(self) -> None:
+        """Closes all connections and threads."""
+        self._workers.close()
+        self._blocking.close()
+        await self._transport.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<AsyncMessaging by {self._transport!r}>"
+
+
+def connect_async(
+    url: str, *, token: str | None = None, settings: ClientSettings | None = None
+) -> AsyncMessaging:
+    """`async with connect_async("http://HOST:PORT", token=...) as messaging:`."""
+    return AsyncMessaging(Link(url, token=token, settings=settings))

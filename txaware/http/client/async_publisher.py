@@ -1,0 +1,51 @@
+"""Publishes with the open transaction of its task, or at once."""
+
+from collections.abc import Callable, Iterable
+
+from coordinator.interfaces import Coordinator
+from txaware.http.client.async_service import AsyncService
+from txaware.http.client.async_transaction import open_transaction
+from txaware.publish import Publisher
+from txaware.publish.payloads import checked_many
+from txaware.requests import Payload
+from txaware.topics import TopicName
+
+
+class TopicPublisher:
+    """What `Publisher` promises, awaited. In a transaction each call visits its thread:
+    `publish_all` does so once for many messages.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        service: AsyncService,
+        coordinator: Coordinator,
+        make: Callable[[str], Publisher],
+    ) -> None:
+        self.topic = str(TopicName.parse(topic))
+        self._service = service
+        self._coordinator = coordinator
+        self._make = make
+        self._joining: Publisher | None = None
+
+    async def publish(self, payload: Payload) -> None:
+        """Publishes one message; an `Outgoing` ages from its flush or spill on."""
+        await self.publish_all([payload])
+
+    async def publish_all(self, payloads: Iterable[Payload]) -> None:
+        """Publishes many, in order; without a transaction in one piece, all or none."""
+        messages = list(checked_many(payloads))
+        transaction = open_transaction(self._coordinator)
+        if transaction is not None:
+            await transaction.run(self._hold, messages)
+        elif messages:
+            await self._service.publish(self.topic, messages)
+
+    def _hold(self, messages: list[Payload]) -> None:
+        if self._joining is None:
+            self._joining = self._make(self.topic)
+        self._joining.publish_all(messages)
+
+    def __repr__(self) -> str:
+        return f"<TopicPublisher of {self.topic}>"

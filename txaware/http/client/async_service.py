@@ -1,0 +1,150 @@
+"""The verbs of the messaging service as coroutines."""
+
+from collections.abc import Iterable, Mapping
+
+from coordinator.transaction import Transaction
+from txaware.http.client.async_transport import AsyncTransport
+from txaware.http.client.calls import ServiceCalls
+from txaware.http.client.server_info import ServerInfo
+from txaware.interfaces import COMMITTED, UNCOMMITTED
+from txaware.messages import Bounds, MessageId, Page, PublishResponse, Receipt
+from txaware.requests import Payload, Pointer, Start
+from txaware.topics import Topic
+
+
+class AsyncService:
+    """What `MessagingService` has, awaited; see there what each of them promises."""
+
+    def __init__(self, transport: AsyncTransport) -> None:
+        self._run = transport.run
+        self._transport = transport
+        self._calls = ServiceCalls(transport.link)
+
+    async def create_topic(
+        self,
+        topic: str,
+        *,
+        ttl_s: int | str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> Topic:
+        """Creates a topic, or the next generation of one that was deleted."""
+        return await self._run(self._calls.create_topic(topic, ttl_s, properties))
+
+    async def update_topic(
+        self,
+        topic: str,
+        *,
+        ttl_s: int | str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> Topic:
+        """Replaces all properties; a ttl that is not named falls to the default."""
+        return await self._run(self._calls.update_topic(topic, ttl_s, properties))
+
+    async def topic(self, topic: str) -> Topic:
+        """The topic as it stands."""
+        return await self._run(self._calls.topic(topic))
+
+    async def topics(self, namespace: str = "default") -> list[str]:
+        """The names of a namespace's topics, in the order of their keys."""
+        return await self._run(self._calls.topics(namespace))
+
+    async def delete_topic(self, topic: str) -> None:
+        """Deletes a topic; its messages are gone at once."""
+        await self._run(self._calls.delete_topic(topic))
+
+    async def publish(
+        self,
+        topic: str,
+        messages: Iterable[Payload],
+        *,
+        transaction: Pointer | None = None,
+        receipts: Iterable[Receipt] | None = None,
+    ) -> PublishResponse | None:
+        """Publishes in one piece; in a transaction answers what `rollback` takes."""
+        return await self._run(
+            self._calls.publish(topic, messages, transaction, receipts)
+        )
+
+    async def store(
+        self,
+        topic: str,
+        messages: Iterable[Payload],
+        *,
+        transaction: Pointer,
+        attempt: bytes | None = None,
+    ) -> Receipt:
+        """Stores payloads ahead of the commit; a reference publishes them later."""
+        return await self._run(self._calls.store(topic, messages, transaction, attempt))
+
+    async def rollback(self, topic: str, response: PublishResponse) -> None:
+        """Hides what a publish wrote from all who poll in a transaction."""
+        await self._run(self._calls.rollback(topic, response))
+
+    async def poll(
+        self,
+        topic: str,
+        *,
+        start: Start = None,
+        inclusive: bool = True,
+        limit: int = 100,
+        transaction: Transaction | None = None,
+        isolation: str = UNCOMMITTED,
+        wait_s: float = 0,
+    ) -> Page:
+        """Messages from `start` on: an id, a time in ms, or None for the beginning."""
+        return await self._run(
+            self._calls.poll(
+                topic,
+                start=start,
+                inclusive=inclusive,
+                limit=limit,
+                transaction=transaction,
+                isolation=isolation,
+                wait_s=wait_s,
+            )
+        )
+
+    async def position(
+        self, group: str, topic: str, *, transaction: Transaction | None = None
+    ) -> MessageId | None:
+        """How far a group has come, as the transaction or a fresh snapshot sees it."""
+        return await self._run(self._calls.position(group, topic, transaction))
+
+    async def save_position(
+        self,
+        group: str,
+        topic: str,
+        position: MessageId | None,
+        *,
+        transaction: Pointer,
+    ) -> None:
+        """Moves a group with the commit; None takes back what this one had saved."""
+        await self._run(self._calls.save_position(group, topic, position, transaction))
+
+    async def bounds(self, topic: str) -> Bounds:
+        """The first and the last id, committed or not, and where the next goes."""
+        return await self._run(self._calls.bounds(topic))
+
+    async def wait(
+        self,
+        topic: str,
+        *,
+        start: Start = None,
+        inclusive: bool = True,
+        isolation: str = COMMITTED,
+        timeout_s: float,
+    ) -> bool:
+        """Waits until something is there to poll; False after the time-out."""
+        return await self._run(
+            self._calls.wait(
+                topic,
+                start=start,
+                inclusive=inclusive,
+                isolation=isolation,
+                timeout_s=timeout_s,
+            )
+        )
+
+    async def info(self) -> ServerInfo:
+        """Which server this is, and its limits."""
+        return await self._run(self._calls.info())

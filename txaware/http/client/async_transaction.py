@@ -1,0 +1,122 @@
+"""`async with`: a transaction that begins, commits and undoes in a thread of its own.
+
+There it is the same `TransactionContext` as everywhere, with the same participants,
+which block and are called from that one thread. The event loop only waits for it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import ParamSpec, Self, TypeVar
+
+from coordinator.context import Status, TransactionContext
+from coordinator.interfaces import Coordinator
+from coordinator.transaction import Transaction
+from txaware.errors import MisusedTransaction
+from txaware.http.client.workers import Worker, Workers
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class AsyncTransaction:
+    """Commits at the end of the block, or undoes everything; belongs to its task.
+
+    A task that is cancelled first undoes what the block did, or sees its commit to the
+    end, and is cancelled then: the note of its error says how the transaction ended.
+    """
+
+    def __init__(self, context: TransactionContext, workers: Workers) -> None:
+        self._context = context
+        self._workers = workers
+        self._worker: Worker | None = None
+        self._task: object = None
+
+    @property
+    def transaction(self) -> Transaction:
+        """The snapshot it reads with, and the pointer it writes with now."""
+        return self._context.transaction
+
+    @property
+    def status(self) -> Status:
+        """How far it has come."""
+        return self._context.status
+
+    def is_of(self, coordinator: Coordinator) -> bool:
+        """Whether it is open there, in this task."""
+        return (
+            self._context.coordinator is coordinator
+            and self._task is asyncio.current_task()
+            and self.status is not Status.COMMITTED
+        )
+
+    async def run(
+        self, function: Callable[P, R], /, *args: P.args, **options: P.kwargs
+    ) -> R:
+        """Calls something that blocks, in the thread of the transaction.
+
+        What joins the open transaction of its thread joins this one.
+        """
+        if self._worker is None:
+            raise MisusedTransaction(f"{self._context} is not open")
+        return await self._worker.run(function, *args, **options)
+
+    async def checkpoint(self) -> Transaction:
+        """Lets participants write what was changed, and goes on with a new pointer."""
+        return await self.run(self._context.checkpoint)
+
+    async def abort(self) -> None:
+        """Undoes everything; a block that ends after it commits nothing."""
+        await self.run(self._context.abort)
+
+    async def __aenter__(self) -> Self:
+        outer = open_transaction(self._context.coordinator)
+        if outer is not None and outer.status in (Status.ACTIVE, Status.ENDING):
+            raise MisusedTransaction(
+                f"{outer} is already open in this task; begin the other one in a task "
+                f"of its own"
+            )
+        self._worker = await self._workers.take()
+        try:
+            await self.run(self._context.__enter__)
+        except BaseException as error:
+            await self._end(error)
+            raise
+        self._task = asyncio.current_task()
+        _open.set((*_open.get(), self))
+        return self
+
+    async def __aexit__(
+        self, kind: object, error: BaseException | None, _: object
+    ) -> None:
+        try:
+            await self._end(error)
+        finally:
+            _open.set(tuple(one for one in _open.get() if one is not self))
+
+    async def _end(self, error: BaseException | None) -> None:
+        worker, kind = self._worker, None if error is None else type(error)
+        if worker is None:
+            return
+        try:
+            await worker.run(self._context.__exit__, kind, error, None)
+        except asyncio.CancelledError as cancelled:
+            cancelled.add_note(f"{self._context} is {self.status.value}")
+            raise
+        finally:
+            self._worker = None
+            self._workers.give_back(worker)
+
+    def __str__(self) -> str:
+        return str(self._context)
+
+    def __repr__(self) -> str:
+        return f"<AsyncTransaction {self}, {self.status.value}>"
+
+
+_open: ContextVar[tuple[AsyncTransaction, ...]] = ContextVar("_open", default=())
+
+
+def open_transaction(coordinator: Coordinator) -> AsyncTransaction | None:
+    """The one that this task has open there; not that of the task that made it."""
+    return next((one for one in _open.get() if one.is_of(coordinator)), None)

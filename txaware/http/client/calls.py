@@ -1,0 +1,240 @@
+"""The verbs of the messaging service as calls: pure, for whoever does the waiting."""
+
+import struct
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from coordinator.transaction import Transaction
+from txaware.errors import BadRequest
+from txaware.http.client.answers import (
+    done,
+    reading,
+    reading_field,
+)
+from txaware.http.client.call import Call, Repeat, Steps, json_body
+from txaware.http.client.checks import (
+    checked_inclusive,
+    checked_named,
+    checked_position,
+    checked_response,
+    checked_wait,
+    messages_of,
+)
+from txaware.http.client.paths import encoded_transaction, start_field
+from txaware.http.client.storing import cut_to_fit, require_fit, total_receipt
+from txaware.http.client.topic_calls import TopicCalls
+from txaware.http.formats import (
+    OWN,
+    PollRequest,
+    PublishRequest,
+    decode_page,
+    decode_publish_response,
+    decode_receipt,
+    encode_poll,
+    encode_publish,
+    encode_rollback,
+)
+from txaware.messages import MessageId, Page, PublishResponse, Receipt
+from txaware.requests import (
+    Payload,
+    Payloads,
+    Pointer,
+    Start,
+    checked_attempt,
+    checked_limit,
+    checked_payloads,
+    checked_pointer,
+    checked_start,
+)
+from txaware.service.reading import checked_isolation, checked_snapshot
+
+_OWN = OWN.media_type.encode()
+_page, _response = reading(decode_page), reading(decode_publish_response)
+_receipt, _ready = reading(decode_receipt), reading_field("ready", bool)
+
+
+def _id_or_none(text: Any) -> MessageId | None:
+    return None if text is None else MessageId.parse(text)
+
+
+_position = reading_field("position", _id_or_none)
+
+
+class ServiceCalls(TopicCalls):
+    """All verbs of a `MessagingService`."""
+
+    def publish(
+        self,
+        topic: str,
+        messages: Iterable[Payload],
+        transaction: Pointer | None,
+        receipts: Iterable[Receipt] | None,
+    ) -> Steps[PublishResponse | None]:
+        """One request, whatever its size: what is published stays in one piece."""
+        path = self._paths.topic(topic)
+        info = yield from self.info()
+        payloads = checked_payloads(messages, limit_bytes=info.message_bytes)
+        pointer = None if transaction is None else checked_pointer(transaction)
+        named = checked_named(receipts)
+        _check_publish(payloads, pointer, named)
+        request = PublishRequest(pointer, messages_of(payloads), receipts=named)
+        body = encode_publish(request)
+        require_fit(len(payloads), len(body), info)
+        read = done if pointer is None else _response
+        response: PublishResponse | None = yield _keyed(path + "/publish", body, read)
+        return response
+
+    def store(
+        self,
+        topic: str,
+        messages: Iterable[Payload],
+        transaction: Pointer,
+        attempt: bytes | None,
+    ) -> Steps[Receipt]:
+        """As many requests of one attempt as it takes."""
+        path = self._paths.topic(topic)
+        info = yield from self.info()
+        payloads = checked_payloads(messages, limit_bytes=info.message_bytes)
+        pointer, attempt = checked_pointer(transaction), checked_attempt(attempt)
+        if not len(payloads):
+            raise BadRequest("a store has messages")
+        request = PublishRequest(pointer, messages_of(payloads), attempt=attempt)
+        receipts: list[Receipt] = []
+        for body in cut_to_fit(request, info):
+            receipts.append((yield _keyed(path + "/store", body, _receipt)))
+        return total_receipt(receipts)
+
+    def rollback(self, topic: str, response: PublishResponse) -> Steps[None]:
+        """Hides what a publish wrote; once more does no harm."""
+        path = self._paths.topic(topic) + "/rollback"
+        body = encode_rollback(checked_response(response))
+        yield Call("POST", path, done, body, _OWN, _OWN)
+
+    def poll(
+        self,
+        topic: str,
+        *,
+        start: Start,
+        inclusive: bool,
+        limit: int,
+        transaction: Transaction | None,
+        isolation: str,
+        wait_s: float,
+    ) -> Steps[Page]:
+        """Asks again where the server waits for less than `wait_s`."""
+        path = self._paths.topic(topic) + "/poll"
+        until_s = self._link.clock_s() + checked_wait(wait_s, transaction)
+        checked_snapshot(transaction)
+        checked = (
+            checked_start(start),
+            checked_inclusive(inclusive),
+            checked_limit(limit),
+            transaction,
+            checked_isolation(isolation),
+        )
+        while True:
+            asked_s, is_last = yield from self._turn(wait_s, until_s)
+            body = _poll_body(*checked, asked_s)
+            call = Call("POST", path, _page, body, _OWN, _OWN, longer_s=asked_s)
+            page: Page = yield call
+            if page or is_last:
+                return page
+
+    def wait(
+        self,
+        topic: str,
+        *,
+        start: Start,
+        inclusive: bool,
+        isolation: str,
+        timeout_s: float,
+    ) -> Steps[bool]:
+        """Asks again where the server waits for less."""
+        path = self._paths.topic(topic) + "/wait"
+        until_s = self._link.clock_s() + checked_wait(timeout_s, None)
+        fields = {
+            "startFrom": start_field(checked_start(start)),
+            "inclusive": checked_inclusive(inclusive),
+            "isolation": checked_isolation(isolation),
+        }
+        while True:
+            asked_s, is_last = yield from self._turn(timeout_s, until_s)
+            body = json_body(**fields, waitMs=int(asked_s * 1000))
+            ready: bool = yield Call("POST", path, _ready, body, longer_s=asked_s)
+            if ready or is_last:
+                return ready
+
+    def _turn(self, wait_s: float, until_s: float) -> Steps[tuple[float, bool]]:
+        """How long to have the server wait now, and whether that is all."""
+        if wait_s <= 0:
+            return 0.0, True
+        info = yield from self.info()
+        left_s = max(0.0, until_s - self._link.clock_s())
+        return min(left_s, info.long_poll_s), left_s <= info.long_poll_s
+
+    def position(
+        self, group: str, topic: str, transaction: Transaction | None
+    ) -> Steps[MessageId | None]:
+        """How far a group has come."""
+        path = self._paths.position(group, topic)
+        checked_snapshot(transaction)
+        if transaction is None:
+            call = Call("GET", path, _position)
+        else:
+            body = json_body(transaction=encoded_transaction(transaction))
+            call = Call("POST", path, _position, body)
+        position: MessageId | None = yield call
+        return position
+
+    def save_position(
+        self, group: str, topic: str, position: MessageId | None, transaction: Pointer
+    ) -> Steps[None]:
+        """Moves a group.
+
+        Keyed, so that a first try that comes late does not move it back again.
+        """
+        path = self._paths.position(group, topic)
+        body = json_body(
+            position=checked_position(position),
+            transaction=checked_pointer(transaction),
+        )
+        yield from self.info()
+        yield Call("PUT", path, done, body, repeat=Repeat.KEYED)
+
+
+def _keyed(path: str, body: bytes, read: Callable[..., Any]) -> Call[Any]:
+    return Call("POST", path, read, body, _OWN, _OWN, Repeat.KEYED)
+
+
+def _check_publish(
+    payloads: Payloads, pointer: int | None, receipts: list[Receipt] | None
+) -> None:
+    if pointer is None and (not len(payloads) or receipts is not None):
+        raise BadRequest(
+            "a publish without a transaction has messages, and no receipts"
+        )
+    if len(payloads) and receipts is not None:
+        raise BadRequest("a publish has messages or receipts, not both")
+
+
+def _poll_body(
+    start: Start,
+    inclusive: bool,
+    limit: int,
+    transaction: Transaction | None,
+    isolation: str,
+    wait_s: float,
+) -> bytes:
+    try:
+        return encode_poll(
+            PollRequest(
+                start=start,
+                inclusive=inclusive,
+                limit=limit,
+                transaction=transaction,
+                isolation=isolation,
+                wait_s=wait_s,
+            )
+        )
+    except (struct.error, OverflowError) as error:
+        raise BadRequest(f"the transaction has odd numbers: {error}") from error

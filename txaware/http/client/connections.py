@@ -1,0 +1,139 @@
+"""Connections that are kept open: the latest idle one is used next.
+
+Of httpcore, but not its pool, which looks at every connection three times or more for
+each request: with 64 idle ones that costs more than the request, and 500 that end
+their long polls at once kept an event loop busy for half a minute.
+"""
+
+import socket
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import httpcore
+
+from txaware.http.client.link import Link
+
+# Servers close idle connections, after a minute or so: before they do, we do, so that
+# nothing is sent just when it can no longer arrive.
+KEEP_IDLE_S = 25.0
+# A server that vanished without a word is noticed after a minute, where an answer may
+# take longer than that.
+_PROBES = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+
+
+def connection_options(link: Link, network_backend: Any = None) -> dict[str, Any]:
+    """What every connection is made with, sync and async."""
+    secure = link.address.scheme == "https"
+    return {
+        "origin": link.origin,
+        "ssl_context": link.settings.ssl_context() if secure else None,
+        "keepalive_expiry": KEEP_IDLE_S,
+        "network_backend": network_backend,
+        "socket_options": [
+            (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+            *(
+                (socket.IPPROTO_TCP, getattr(socket, name), value)
+                for name, value in _PROBES
+                if hasattr(socket, name)
+            ),
+        ],
+    }
+
+
+class Connections:
+    """So many at most, each for one request at a time; any number of threads may ask.
+
+    No lock is held that a fork could find taken, but for the count of free ones.
+    """
+
+    def __init__(self, limit: int, options: dict[str, Any]) -> None:
+        self._options = options
+        self._free = threading.Semaphore(limit)
+        self._idle: deque[httpcore.HTTPConnection] = deque()
+        self._used: set[httpcore.HTTPConnection] = set()
+        self._closed = False
+
+    @property
+    def in_use(self) -> int:
+        """How many have a request under way."""
+        return len(self._used)
+
+    @property
+    def idle(self) -> int:
+        """How many wait for one."""
+        return len(self._idle)
+
+    @contextmanager
+    def one(self, timeout_s: float) -> Iterator[httpcore.HTTPConnection]:
+        """A connection, for one request and its answer; `PoolTimeout` if none is free.
+
+        What is not at the end of its answer afterwards is closed.
+        """
+        if not self._free.acquire(timeout=timeout_s):
+            raise httpcore.PoolTimeout
+        try:
+            connection = self._latest() or httpcore.HTTPConnection(**self._options)
+            self._used.add(connection)
+            try:
+                yield connection
+            finally:
+                self._used.discard(connection)
+                self._give_back(connection)
+        finally:
+            self._free.release()
+
+    def _latest(self) -> httpcore.HTTPConnection | None:
+        with suppress(IndexError):
+            while True:
+                connection = self._idle.pop()
+                if not connection.has_expired():
+                    return connection
+                connection.close()
+        return None
+
+    def _give_back(self, connection: httpcore.HTTPConnection) -> None:
+        if not connection.is_available() or self._closed:
+            connection.close()
+            return
+        self._idle.append(connection)
+        if len(self._idle) > 1:
+            self._let_go_of_oldest()
+
+    def _let_go_of_oldest(self) -> None:
+        """It would otherwise stay open for ever, where few are in use."""
+        with suppress(IndexError):
+            oldest = self._idle.popleft()
+            if oldest.has_expired():
+                oldest.close()
+            else:
+                self._idle.appendleft(oldest)
+
+    def close(self) -> None:
+        """Closes all; who waits for an answer is told at once."""
+        for connection in list(self._used):
+            with suppress(Exception):
+                _shut_down(connection)
+        self.forsake()
+
+    def forsake(self) -> None:
+        """Closes this process's copies; those of its parent, if any, stay open."""
+        self._closed = True
+        for connection in (*self._idle, *self._used):
+            with suppress(Exception):
+                connection.close()
+        self._idle.clear()
+
+
+def _shut_down(connection: httpcore.HTTPConnection) -> None:
+    # A thread that reads from a socket does not notice that another one closes it.
+    http11: Any = connection._connection
+    http11._network_stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+
+
+def shown(*pools: Any) -> str:
+    """How many there are, as an operator wants it."""
+    in_use = sum(pool.in_use for pool in pools)
+    return f"{in_use} connections in use, {sum(pool.idle for pool in pools)} idle"

@@ -1,0 +1,57 @@
+"""The calls of a `RemoteCoordinator`, and which of them may be made again."""
+
+import json
+import re
+
+from coordinator.remote import ROOT
+from txaware.errors import NotAuthorized
+from txaware.http.client.answers import error_of
+from txaware.http.client.call import Answer, Call, Repeat
+from txaware.http.client.transport import Transport
+
+# What may be told the same twice. A second `invalidate` answers False, after which
+# whoever settles an outcome looks at a snapshot, and finds what the first one did.
+_HARMLESS = re.compile(
+    ROOT + r"/(snapshot|status|invalid-size|state|\d+/(can-commit|persist|invalidate))"
+)
+
+
+def coordinator_call(method: str, path: str, body: bytes) -> Call[tuple[int, bytes]]:
+    """One of them; status and body are for the coordinator to read."""
+    repeat = Repeat.HARMLESS if _is_harmless(method, path, body) else Repeat.NEVER
+    return Call(method, path, _status_and_body, body, repeat=repeat)
+
+
+class CoordinatorSend:
+    """The function that a `RemoteCoordinator` sends with, over a client's connections.
+
+    What came of a call that got no answer is `Unavailable`, as everywhere.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def __call__(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        return self._transport.perform(coordinator_call(method, path, body))
+
+    def __repr__(self) -> str:
+        return f"<CoordinatorSend by {self._transport!r}>"
+
+
+def _status_and_body(answer: Answer) -> tuple[int, bytes]:
+    if answer.status in (401, 403):
+        error = error_of(answer)
+        if isinstance(error, NotAuthorized):  # which the coordinator does not know
+            raise error
+    return answer.status, answer.body
+
+
+def _is_harmless(method: str, path: str, body: bytes) -> bool:
+    if method == "GET" or _HARMLESS.fullmatch(path):
+        return True
+    fields = json.loads(body or b"{}")
+    if path.endswith("/commit"):
+        # One that is marked as a repeat is answered truly, however often it comes.
+        return fields.get("repeat") is True
+    # A short transaction that nobody knows of ends by itself, and has written nothing.
+    return path == ROOT and fields.get("type") == "short"

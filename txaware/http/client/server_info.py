@@ -1,0 +1,66 @@
+"""What a server says of itself: which instance it is, and its limits."""
+
+from typing import Any, Self
+
+import attrs
+
+from txaware.errors import BadRequest
+from txaware.http.client.answers import reading
+from txaware.http.client.call import Call
+from txaware.http.values import read_json
+
+MIB = 1 << 20
+
+
+@attrs.frozen
+class ServerInfo:
+    """The limits of a server; what it does not say is as DESIGN.md has it."""
+
+    instance: str = ""
+    version: str = ""
+    request_bytes: int = 10 * MIB
+    message_bytes: int = 64 * MIB
+    buffer_bytes: int = 8 * MIB
+    long_poll_s: float = 30.0
+    settle_grace_s: float = 86_400.0
+
+    @classmethod
+    def parse(cls, body: bytes) -> Self:
+        """Reads the answer of GET /v1/server."""
+        fields = read_json(body)
+        limits = fields.get("limits") if isinstance(fields, dict) else None
+        if not isinstance(limits, dict):
+            raise BadRequest("it has no limits")
+        return cls(
+            str(fields.get("instance", "")),
+            str(fields.get("version", "")),
+            int(_limit(limits, "requestBytes", cls().request_bytes)),
+            int(_limit(limits, "messageBytes", cls().message_bytes)),
+            int(_limit(limits, "bufferBytes", cls().buffer_bytes)),
+            _limit(limits, "longPollS", cls().long_poll_s),
+            _limit(fields, "settleGraceS", cls().settle_grace_s),
+        )
+
+    @property
+    def largest_message_bytes(self) -> int:
+        """A single message that still fits into a request."""
+        return max(1, min(self.message_bytes, self.request_bytes - ENVELOPE_BYTES))
+
+
+# What a request with one message has beside its payload, with receipts a little more.
+ENVELOPE_BYTES = 1024
+
+
+def server_info() -> Call[ServerInfo]:
+    """Asks for it."""
+    return Call("GET", "/v1/server", _read)
+
+
+_read = reading(ServerInfo.parse)
+
+
+def _limit(limits: dict[str, Any], name: str, usual: float) -> float:
+    value = limits.get(name, usual)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        raise BadRequest(f"its limit {name} is {value!r}")
+    return value

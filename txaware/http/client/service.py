@@ -1,0 +1,186 @@
+"""The messaging service at the other end of a connection."""
+
+from collections.abc import Iterable, Mapping
+
+import attrs
+
+from coordinator.transaction import Transaction
+from txaware.config import Settings
+from txaware.http.client.calls import ServiceCalls
+from txaware.http.client.server_info import ServerInfo
+from txaware.http.client.transport import Transport
+from txaware.interfaces import COMMITTED, UNCOMMITTED
+from txaware.messages import Bounds, MessageId, Page, PublishResponse, Receipt
+from txaware.requests import Payload, Pointer, Start
+from txaware.topics import Topic
+
+
+class HttpService:
+    """A `MessagingService` by way of a server; any number of threads may call.
+
+    `Unavailable` leaves open whether the server did what was asked. What could be asked
+    again without harm was, for as long as the settings say.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._run = transport.run
+        self._transport = transport
+        self._calls = ServiceCalls(transport.link)
+
+    def create_topic(
+        self,
+        topic: str,
+        *,
+        ttl_s: int | str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> Topic:
+        """Creates a topic, or the next generation of one that was deleted."""
+        return self._run(self._calls.create_topic(topic, ttl_s, properties))
+
+    def update_topic(
+        self,
+        topic: str,
+        *,
+        ttl_s: int | str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> Topic:
+        """Replaces all properties; a ttl that is not named falls to the default."""
+        return self._run(self._calls.update_topic(topic, ttl_s, properties))
+
+    def topic(self, topic: str) -> Topic:
+        """The topic as it stands."""
+        return self._run(self._calls.topic(topic))
+
+    def topics(self, namespace: str = "default") -> list[str]:
+        """The names of a namespace's topics, in the order of their keys."""
+        return self._run(self._calls.topics(namespace))
+
+    def delete_topic(self, topic: str) -> None:
+        """Deletes a topic; its messages are gone at once."""
+        self._run(self._calls.delete_topic(topic))
+
+    def publish(
+        self,
+        topic: str,
+        messages: Iterable[Payload],
+        *,
+        transaction: Pointer | None = None,
+        receipts: Iterable[Receipt] | None = None,
+    ) -> PublishResponse | None:
+        """Publishes in one piece; in a transaction answers what `rollback` takes."""
+        return self._run(self._calls.publish(topic, messages, transaction, receipts))
+
+    def store(
+        self,
+        topic: str,
+        messages: Iterable[Payload],
+        *,
+        transaction: Pointer,
+        attempt: bytes | None = None,
+    ) -> Receipt:
+        """Stores payloads ahead of the commit; a reference publishes them later.
+
+        What is too large for one request goes in several: where one of these fails,
+        others may be stored, and the attempt must not be named in a reference.
+        """
+        return self._run(self._calls.store(topic, messages, transaction, attempt))
+
+    def rollback(self, topic: str, response: PublishResponse) -> None:
+        """Hides what a publish wrote from all who poll in a transaction."""
+        self._run(self._calls.rollback(topic, response))
+
+    def poll(
+        self,
+        topic: str,
+        *,
+        start: Start = None,
+        inclusive: bool = True,
+        limit: int = 100,
+        transaction: Transaction | None = None,
+        isolation: str = UNCOMMITTED,
+        wait_s: float = 0,
+    ) -> Page:
+        """Messages from `start` on: an id, a time in ms, or None for the beginning."""
+        return self._run(
+            self._calls.poll(
+                topic,
+                start=start,
+                inclusive=inclusive,
+                limit=limit,
+                transaction=transaction,
+                isolation=isolation,
+                wait_s=wait_s,
+            )
+        )
+
+    def position(
+        self, group: str, topic: str, *, transaction: Transaction | None = None
+    ) -> MessageId | None:
+        """How far a group has come, as the transaction or a fresh snapshot sees it."""
+        return self._run(self._calls.position(group, topic, transaction))
+
+    def save_position(
+        self,
+        group: str,
+        topic: str,
+        position: MessageId | None,
+        *,
+        transaction: Pointer,
+    ) -> None:
+        """Moves a group with the commit; None takes back what this one had saved."""
+        self._run(self._calls.save_position(group, topic, position, transaction))
+
+    def bounds(self, topic: str) -> Bounds:
+        """The first and the last id, committed or not, and where the next goes."""
+        return self._run(self._calls.bounds(topic))
+
+    def wait(
+        self,
+        topic: str,
+        *,
+        start: Start,
+        inclusive: bool = True,
+        isolation: str = COMMITTED,
+        timeout_s: float,
+    ) -> bool:
+        """Waits until something is there to poll; False after the time-out."""
+        return self._run(
+            self._calls.wait(
+                topic,
+                start=start,
+                inclusive=inclusive,
+                isolation=isolation,
+                timeout_s=timeout_s,
+            )
+        )
+
+    def info(self) -> ServerInfo:
+        """Which server this is, and its limits."""
+        return self._run(self._calls.info())
+
+    def limited(self, settings: Settings) -> Settings:
+        """The settings for publishers: nothing they send is above the server's limits.
+
+        A single message that is fails when it is published, and not at the commit.
+        """
+        return within_limits(settings, self.info())
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._transport.close()
+
+    def __repr__(self) -> str:
+        return f"<HttpService by {self._transport!r}>"
+
+
+def within_limits(settings: Settings, info: ServerInfo) -> Settings:
+    """The settings with the limits of a server, where those are lower."""
+    return attrs.evolve(
+        settings,
+        message_limit_bytes=min(
+            settings.message_limit_bytes, info.largest_message_bytes
+        ),
+        buffer_limit_bytes=min(
+            settings.buffer_limit_bytes, info.buffer_bytes, info.largest_message_bytes
+        ),
+    )

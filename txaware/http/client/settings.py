@@ -1,0 +1,60 @@
+"""The settings of a client, and the TLS context that follows from them."""
+
+import os
+import ssl
+from typing import Any
+
+import attrs
+import httpcore
+
+from txaware.errors import BadRequest
+
+# The server remembers the answer to a request that may be repeated for a minute.
+LONGEST_RETRY_S = 50
+
+
+def _number(most: float, *, least: float = 0) -> Any:
+    def check(_: object, field: "attrs.Attribute[Any]", value: Any) -> None:
+        kinds = int if field.type is int else (int, float)
+        if isinstance(value, bool) or not isinstance(value, kinds):
+            kind = "whole number" if field.type is int else "number"
+            raise BadRequest(f"{field.name} is a {kind}, not {value!r}")
+        if not least <= value <= most:  # nor is NaN
+            raise BadRequest(f"{field.name} is from {least:g} to {most:g}, not {value}")
+
+    return check
+
+
+@attrs.frozen(kw_only=True)
+class ClientSettings:
+    """Every wait has an end; the names say which, and in what unit."""
+
+    connect_timeout_s: float = attrs.field(
+        default=5, validator=_number(3600, least=0.001)
+    )
+    """For a connection, and for a free one where all are in use."""
+    answer_timeout_s: float = attrs.field(
+        default=30, validator=_number(86_400, least=0.001)
+    )
+    """Between two signs of life of a server that has been asked, beside what it is
+    asked to wait."""
+    retry_for_s: float = attrs.field(default=10, validator=_number(LONGEST_RETRY_S))
+    """After its beginning a call is not tried again; 0 for one try."""
+    pool_connections: int = attrs.field(default=64, validator=_number(100_000, least=1))
+    """How many calls are made at once."""
+    ca_file: str | None = attrs.field(
+        factory=lambda: os.environ.get("TXAWARE_CA_FILE"),
+        validator=attrs.validators.optional(attrs.validators.instance_of(str)),
+    )
+    """Whom to trust, instead of the authorities that the system and certifi know."""
+
+    def ssl_context(self) -> ssl.SSLContext:
+        """Checks the server's certificate and name."""
+        if not self.ca_file:
+            return httpcore.default_ssl_context()
+        try:
+            return ssl.create_default_context(cafile=self.ca_file)
+        except (OSError, ValueError) as error:
+            raise BadRequest(
+                f"{self.ca_file} holds no certificates: {error}"
+            ) from error

@@ -1,0 +1,88 @@
+"""The verbs about topics as calls: pure, for whoever does the waiting."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from txaware.http.client.answers import done, reading, reading_json
+from txaware.http.client.call import Call, Repeat, Steps, json_body
+from txaware.http.client.link import Link
+from txaware.http.client.paths import Paths
+from txaware.http.client.server_info import ServerInfo, server_info
+from txaware.http.values import topic_from_json
+from txaware.messages import Bounds
+from txaware.topics import (
+    Topic,
+    TopicName,
+    checked_namespace,
+    checked_properties,
+    checked_ttl_s,
+)
+
+_names, _bounds = reading_json(list[str]), reading_json(Bounds)
+
+
+class TopicCalls:
+    """Each verb yields its calls; knows the limits of the server it once asked."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._paths = Paths()
+        self._info: ServerInfo | None = None
+        self._info_of: bytes | None = None
+
+    def info(self) -> Steps[ServerInfo]:
+        """The limits of the server that answers now."""
+        info = self._info
+        if info is None or self._info_of != self._link.instance:
+            info = self._info = yield server_info()
+            self._info_of = self._link.instance
+        return info
+
+    def create_topic(
+        self, topic: str, ttl_s: int | str | None, properties: Mapping[str, str] | None
+    ) -> Steps[Topic]:
+        """Creates it, and then asks how it stands."""
+        path, body = self._paths.topic(topic), _properties(ttl_s, properties)
+        yield from self.info()
+        yield Call("PUT", path, done, body, repeat=Repeat.KEYED)
+        return (yield from self.topic(topic))
+
+    def update_topic(
+        self, topic: str, ttl_s: int | str | None, properties: Mapping[str, str] | None
+    ) -> Steps[Topic]:
+        """Changes it, and then asks how it stands."""
+        path, body = self._paths.topic(topic), _properties(ttl_s, properties)
+        yield Call("PUT", path + "/properties", done, body)
+        return (yield from self.topic(topic))
+
+    def topic(self, topic: str) -> Steps[Topic]:
+        """The topic as it stands."""
+        path, namespace = self._paths.topic(topic), TopicName.parse(topic).namespace
+        read = reading(lambda body: topic_from_json(namespace, body))
+        found: Topic = yield Call("GET", path, read)
+        return found
+
+    def topics(self, namespace: str) -> Steps[list[str]]:
+        """The names of a namespace's topics."""
+        path = f"/v1/namespaces/{checked_namespace(namespace)}/topics"
+        names: list[str] = yield Call("GET", path, _names)
+        return names
+
+    def delete_topic(self, topic: str) -> Steps[None]:
+        """Deletes a topic."""
+        path = self._paths.topic(topic)
+        yield from self.info()
+        yield Call("DELETE", path, done, repeat=Repeat.KEYED)
+
+    def bounds(self, topic: str) -> Steps[Bounds]:
+        """Where a topic begins and ends."""
+        path = self._paths.topic(topic) + "/bounds"
+        bounds: Bounds = yield Call("GET", path, _bounds)
+        return bounds
+
+
+def _properties(ttl_s: int | str | None, properties: Mapping[str, str] | None) -> bytes:
+    fields: dict[str, Any] = {**checked_properties(properties)}
+    if ttl_s is not None:
+        fields["ttl"] = checked_ttl_s(ttl_s)
+    return json_body(**fields)

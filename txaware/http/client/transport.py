@@ -1,0 +1,130 @@
+"""Performs calls in the thread of the caller, over connections that threads share."""
+
+import os
+import time
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+import httpcore
+import tenacity
+
+from txaware.errors import TxAwareError, Unavailable
+from txaware.http.client.call import Call, Steps
+from txaware.http.client.connections import Connections, connection_options, shown
+from txaware.http.client.link import Link
+from txaware.http.client.tries import FAILURES, Tries, again
+
+T = TypeVar("T")
+
+
+class Transport:
+    """Any number of threads may call. A forked child opens connections of its own.
+
+    Calls that wait for something have a pool of their own: however many they are, the
+    others find a connection.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        network_backend: httpcore.NetworkBackend | None = None,
+    ) -> None:
+        self.link = link
+        self._sleep = sleep
+        self._options = connection_options(link, network_backend)
+        # By process, and whether for calls that wait. Of a parent's nothing may be
+        # used, not even its locks.
+        self._pools: dict[tuple[int, bool], Connections] = {}
+        self._closed = False
+
+    def run(self, steps: Steps[T]) -> T:
+        """Performs the calls of a verb, and answers what it returns."""
+        answer: Any = None
+        try:
+            while True:
+                answer = self.perform(steps.send(answer))
+        except StopIteration as done:
+            value: T = done.value
+            return value
+
+    def perform(self, call: Call[T]) -> T:
+        """One call, with as many tries as it may have."""
+        tries = Tries(call, self.link)
+        try:
+            return self._try(tries)
+        except TxAwareError as error:
+            if tries.pause_s is None:
+                raise
+            first = [error]
+
+        def one_more() -> T:
+            # The first try has been made: only its failure costs what follows.
+            if first:
+                raise first.pop()
+            return self._try(tries)
+
+        retrying = tenacity.Retrying(**again(tries), sleep=self._sleep)
+        return retrying(one_more)
+
+    def stream(self, call: Call[Any]) -> Generator[bytes, None, None]:
+        """The body of an answer in pieces, as they come, in one try.
+
+        What was cut off ends with `Unavailable`.
+        """
+        tries = Tries(call, self.link)
+        try:
+            with self._one(tries) as connection:
+                response = connection.handle_request(tries.request())
+                try:
+                    if response.status != 200:
+                        body = response.read()
+                        tries.answered(response.status, response.headers, body)
+                    yield from response.iter_stream()
+                finally:
+                    response.close()
+        except FAILURES as error:
+            raise tries.failed(error) from error
+
+    def _try(self, tries: Tries[T]) -> T:
+        request = tries.request()
+        try:
+            with self._one(tries) as connection:
+                response = connection.handle_request(request)
+                try:
+                    body = response.read()
+                finally:
+                    response.close()
+        except FAILURES as error:
+            raise tries.failed(error) from error
+        return tries.answered(response.status, response.headers, body)
+
+    def _one(
+        self, tries: Tries[Any]
+    ) -> AbstractContextManager[httpcore.HTTPConnection]:
+        key = (os.getpid(), tries.waits)
+        pool = self._pools.get(key) or self._open(key)
+        return pool.one(self.link.settings.connect_timeout_s)
+
+    def _open(self, key: tuple[int, bool]) -> Connections:
+        if self._closed:
+            raise Unavailable(f"{self.link.url}: this client is closed")
+        for inherited in [one for one in self._pools if one[0] != key[0]]:
+            pool = self._pools.pop(inherited, None)
+            if pool is not None:
+                pool.forsake()
+        limit = self.link.settings.pool_connections
+        return self._pools.setdefault(key, Connections(limit, self._options))
+
+    def close(self) -> None:
+        """Closes all connections; what is asked later is `Unavailable`."""
+        self._closed = True
+        for key in list(self._pools):
+            self._pools.pop(key).close()
+
+    def __repr__(self) -> str:
+        pools = [pool for key, pool in self._pools.items() if key[0] == os.getpid()]
+        state = "closed" if self._closed else shown(*pools)
+        return f"<Transport to {self.link.url}, {state}>"

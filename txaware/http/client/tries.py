@@ -1,0 +1,155 @@
+"""One call, tried until it is answered: what goes out, and whether once more.
+
+Pure: whoever performs the call sends, sleeps and tells what came of it.
+"""
+
+import ssl
+from typing import Any, Generic, TypeVar
+
+import httpcore
+import tenacity
+
+from txaware.errors import TxAwareError, Unavailable
+from txaware.http.client.answers import error_of
+from txaware.http.client.call import Answer, Call, Repeat
+from txaware.http.client.link import Link
+
+T = TypeVar("T")
+
+# Whatever the way to the server and back may raise.
+FAILURES = (
+    httpcore.NetworkError,
+    httpcore.ProtocolError,
+    httpcore.TimeoutException,
+    OSError,
+)
+# The request was not sent yet.
+_NOT_SENT = (httpcore.ConnectError, httpcore.ConnectTimeout, httpcore.PoolTimeout)
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
+_INSTANCE, _OUTCOME = b"txaware-instance", b"txaware-outcome"
+_RETRY_AFTER = b"retry-after"
+
+
+class Tries(Generic[T]):
+    """After a try that failed, `pause_s` is when the next one comes, or None."""
+
+    def __init__(self, call: Call[T], link: Link) -> None:
+        self.pause_s: float | None = None
+        self._call = call
+        self._link = link
+        self._began_s = link.clock_s()
+        self._failed = 0
+        # Which instance may have a first try whose answer was lost, and whether one is.
+        self._asked: bytes | None = None
+        self._in_doubt = False
+        self._headers = [(b"Accept", call.accept)]
+        if call.method != "GET":
+            self._headers.append((b"Content-Length", b"%d" % len(call.body)))
+            if call.body:
+                self._headers.append((b"Content-Type", call.content_type))
+        if call.repeat is Repeat.KEYED:
+            self._headers.append((b"Idempotency-Key", link.new_key()))
+
+    @property
+    def waits(self) -> bool:
+        """Whether the server may take its time."""
+        return self._call.longer_s > 0
+
+    def request(self) -> httpcore.Request:
+        """What the next try sends."""
+        self.pause_s = None
+        call, headers = self._call, self._headers
+        if not self._in_doubt:
+            self._asked = self._link.instance
+        elif call.repeat is Repeat.KEYED and self._asked is not None:
+            headers = [*headers, (b"Txaware-Instance", self._asked)]
+        return self._link.request(
+            call.method, call.path, headers, call.body, longer_s=call.longer_s
+        )
+
+    def answered(
+        self, status: int, headers: list[tuple[bytes, bytes]], body: bytes
+    ) -> T:
+        """The value of an answer; raises what it says instead."""
+        answer = Answer(status, body, headers, self._link.url)
+        instance = answer.header(_INSTANCE)
+        if instance is not None:
+            self._link.instance = instance
+        if status == 503:
+            self._refused(answer)
+        return self._call.read(answer)
+
+    def failed(self, error: Exception) -> Unavailable:
+        """What a try that got no answer is for the caller."""
+        if isinstance(error, _NOT_SENT):
+            if not isinstance(error.__cause__, ssl.SSLError):
+                self._again(self._backoff_s())
+        else:
+            self._in_doubt = True
+            if self._may_repeat:
+                self._again(self._backoff_s())
+        return Unavailable(f"{self._link.url}: {self._why(error)}")
+
+    @property
+    def _may_repeat(self) -> bool:
+        """Whether to ask again what may have been done: not without knowing by whom."""
+        if self._call.repeat is Repeat.KEYED:
+            return self._asked is not None
+        return self._call.repeat is Repeat.HARMLESS
+
+    def _refused(self, answer: Answer) -> None:
+        """Too much to do there just now, so that it was not begun: again in a moment.
+
+        A proxy, which answers for the server, cannot know that.
+        """
+        retry_after = answer.header(_RETRY_AFTER)
+        if retry_after is None or answer.header(_OUTCOME) is not None:
+            return
+        is_ours = answer.header(_INSTANCE) is not None
+        if not is_ours and self._call.repeat is not Repeat.HARMLESS:
+            return
+        after_s = int(retry_after) if retry_after.isdigit() else 1
+        self._again(after_s * self._link.jitter(1.0, 1.25))
+        if self.pause_s is not None:
+            raise error_of(answer)
+
+    def _backoff_s(self) -> float:
+        """Nothing at first, for a connection that was closed while it was idle."""
+        self._failed += 1
+        if self._failed == 1:
+            return 0
+        most_s = min(_FIRST_PAUSE_S * 2**self._failed, _LONGEST_PAUSE_S)
+        return self._link.jitter(0, most_s)
+
+    def _again(self, pause_s: float) -> None:
+        spent_s = self._link.clock_s() - self._began_s
+        if spent_s + pause_s <= self._link.settings.retry_for_s:
+            self.pause_s = pause_s
+
+    def _why(self, error: Exception) -> str:
+        settings = self._link.settings
+        answer_s = settings.answer_timeout_s + self._call.longer_s
+        if isinstance(error, httpcore.PoolTimeout):
+            return f"all {settings.pool_connections} connections are in use"
+        if isinstance(error, httpcore.ConnectTimeout):
+            return f"no connection in {settings.connect_timeout_s:g} s"
+        if isinstance(error, httpcore.ConnectError):
+            return f"no connection, {error}"
+        if isinstance(error, httpcore.WriteTimeout):
+            return f"it took nothing more in {settings.answer_timeout_s:g} s"
+        if isinstance(error, httpcore.TimeoutException):
+            return f"no answer in {answer_s:g} s"
+        return f"the connection was lost, {error or type(error).__name__}"
+
+
+def again(tries: Tries[Any]) -> dict[str, Any]:
+    """What tenacity is told, sync and async: to repeat when and as `tries` says."""
+
+    def is_due(error: BaseException) -> bool:
+        return isinstance(error, TxAwareError) and tries.pause_s is not None
+
+    return {
+        "retry": tenacity.retry_if_exception(is_due),
+        "wait": lambda _: tries.pause_s or 0,
+        "reraise": True,
+    }

@@ -1,0 +1,126 @@
+// What an operator sees first: readers that wait, four figures, the state of the server.
+
+import { Chart } from "./charts.js";
+import { askToRelease } from "./release.js";
+import { button, child, make, setText } from "./table.js";
+import * as words from "./words.js";
+
+// A transaction that is open for a moment is nothing to look at.
+export const BLOCKED_AFTER_MS = 1000;
+const GRAVE_AFTER_MS = 30_000;
+
+const announcements = document.getElementById("announce");
+const blocked = document.getElementById("blocked");
+const state = document.getElementById("state");
+const tiles = {
+  in: tile("tile-in", "in", words.rate),
+  out: tile("tile-out", "out", words.rate),
+  behind: tile("tile-behind", "behind", words.duration),
+  open: tile("tile-open", "open", words.count),
+};
+let announced = "";
+
+/** Has a screen reader say it. */
+export function announce(sentence) {
+  setText(announcements, sentence);
+}
+
+export function showGlance(report) {
+  showTiles(report);
+  showBlocked(report);
+  showState(report);
+}
+
+function tile(id, series, format) {
+  const element = document.getElementById(id);
+  const chart = new Chart([series]);
+  element.append(chart.element);
+  const name = element.querySelector("h2").textContent;
+  return (value, values, beside) => {
+    setText(element.querySelector(".figure"), format(value));
+    setText(element.querySelector(".beside"), beside);
+    const most = values.length ? `at most ${format(Math.max(...values))}` : "nothing yet";
+    chart.draw([values], `${name} in the last two minutes: ${most}`);
+  };
+}
+
+function showTiles(report) {
+  const all = (count, bytes) => `a second; ${words.shortCount(count)} in all, ${words.bytes(bytes)}`;
+  tiles.in(report.rates[0], report.lately[0], all(report.messagesIn, report.bytesIn));
+  tiles.out(report.rates[1], report.lately[1], all(report.messagesOut, report.bytesOut));
+  const slowest = [...report.groups].sort((a, b) => (b.unreadMs ?? -1) - (a.unreadMs ?? -1))[0];
+  const isBehind = slowest !== undefined && slowest.unreadMs !== null;
+  tiles.behind(
+    isBehind ? slowest.unreadMs : 0,
+    report.latelyBehind,
+    isBehind ? `by ${slowest.group} in ${slowest.topic}` : "all groups have read all",
+  );
+  const ages = report.transactions.map((one) => one.ageMs);
+  tiles.open(
+    report.transactionCount,
+    report.latelyOpen,
+    ages.length ? `the oldest for ${words.duration(Math.max(...ages))}` : "none",
+  );
+}
+
+function showBlocked(report) {
+  const shown = report.transactions.filter(
+    (one) => one.blocks.length && one.blocksMs >= BLOCKED_AFTER_MS,
+  );
+  blocked.hidden = shown.length === 0;
+  const list = blocked.querySelector("ul");
+  const kept = new Set(shown.map((one) => one.id));
+  for (const item of [...list.children]) if (!kept.has(item.dataset.id)) item.remove();
+  for (const transaction of shown) showWaiting(list, transaction, report);
+  const now = shown
+    .map((one) => `Readers of ${words.some(one.blocks)} wait for transaction ${one.id}.`)
+    .join(" ");
+  if (now !== announced) announce(now || "No reader is waiting any more.");
+  announced = now;
+}
+
+function showWaiting(list, transaction, report) {
+  const { id, blocks, blocksMs, leftMs, pointers } = transaction;
+  let item = [...list.children].find((one) => one.dataset.id === id);
+  if (!item) {
+    item = make("li");
+    item.dataset.id = id;
+    list.append(item);
+  }
+  item.classList.toggle("grave", blocksMs >= GRAVE_AFTER_MS);
+  const text = child(item, "div", "text");
+  const are = blocks.length > 1 ? "are" : "is";
+  const what = `${words.some(blocks, 5)} ${are} blocked for ${words.duration(blocksMs)}`;
+  setText(child(text, "p", "what"), what);
+  const left = leftMs === null ? "" : `, which times out in ${words.duration(leftMs)}`;
+  const waiting = report.groups.filter((group) => pointers.includes(group.waitsFor));
+  const groups = [...new Set(waiting.map((group) => group.group))];
+  const verb = groups.length > 1 ? "wait" : "waits";
+  const who = groups.length ? `; ${words.some(groups)} ${verb}` : "";
+  setText(child(text, "p", "why"), `by transaction ${id}${left}${who}`);
+  button(item, "release", "Release…", () => askToRelease(transaction))
+    .setAttribute("aria-label", `Release the readers of ${words.some(blocks)}`);
+}
+
+function showState(report) {
+  const tries = report.cacheHits + report.cacheMisses;
+  const hits = tries ? `${Math.round((100 * report.cacheHits) / tries)} % hits` : "not used yet";
+  const facts = [
+    ["Up for", words.duration(report.upMs)],
+    ["Store", report.store],
+    ["Coordinator", report.coordinator],
+    ["Invalid transactions", words.count(report.invalidTransactions)],
+    ["Cache", `${hits}, ${words.bytes(report.cacheBytes)}`],
+  ];
+  if (report.unjudgedTopics) {
+    facts.push(["Not looked at yet", words.several(report.unjudgedTopics, "topic")]);
+  }
+  while (state.children.length > facts.length) state.lastChild.remove();
+  facts.forEach(([name, value], at) => {
+    const fact = state.children[at] ?? state.appendChild(make("p"));
+    setText(child(fact, "span", "label"), name);
+    const shown = setText(child(fact, "span", "value"), value);
+    const isPart = name === "Store" || name === "Coordinator";
+    shown.classList.toggle("wrong", isPart && value !== "OK");
+  });
+}

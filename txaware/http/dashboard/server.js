@@ -1,0 +1,73 @@
+// Asks the server: a token where there is one, a time limit, exact whole numbers.
+
+const TIME_LIMIT_MS = 15_000;
+const TOKEN = "txaware-token";
+
+/** What the server refused, in its own words. */
+export class Refused extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+/** Nobody answered. */
+export class NoAnswer extends Error {}
+
+export function hasToken() {
+  return sessionStorage.getItem(TOKEN) !== null;
+}
+
+export function useToken(token) {
+  sessionStorage.setItem(TOKEN, token);
+}
+
+/** The answer to a request, parsed; paths are relative to the page. */
+export async function ask(path, { method = "GET", body } = {}) {
+  const headers = { Accept: "application/json" };
+  const token = sessionStorage.getItem(TOKEN);
+  if (token !== null) headers.Authorization = `Bearer ${token}`;
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  let response, text;
+  try {
+    response = await fetch(path, {
+      method,
+      headers,
+      body: body === undefined ? undefined : JSON.stringify(body),
+      cache: "no-store",
+      signal: AbortSignal.timeout(TIME_LIMIT_MS),
+    });
+    text = await response.text();
+  } catch (error) {
+    throw new NoAnswer(
+      error.name === "TimeoutError"
+        ? `no answer in ${TIME_LIMIT_MS / 1000} s`
+        : "the server cannot be reached",
+    );
+  }
+  if (response.ok) return parse(text);
+  throw new Refused(response.status, sentence(text) ?? `the answer was ${response.status}`);
+}
+
+function sentence(text) {
+  try {
+    return JSON.parse(text).message;
+  } catch {
+    return undefined;
+  }
+}
+
+// Transactions are whole numbers above 2^53, which a JavaScript number cannot hold:
+// those of 16 digits and more become text. Strings are matched first, and left alone.
+const TOKENS = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
+
+export function parse(json) {
+  const exact = json.replace(TOKENS, (token) => (/^-?\d{16,}$/.test(token) ? `"${token}"` : token));
+  return JSON.parse(exact);
+}
+
+/** The path of a topic that is named `name` or `namespace:name`. */
+export function topicPath(topic) {
+  const [name, namespace = "default"] = topic.split(":").reverse();
+  return `v1/namespaces/${encodeURIComponent(namespace)}/topics/${encodeURIComponent(name)}`;
+}

@@ -1,0 +1,170 @@
+// The three tables: topics, consumer groups, open transactions.
+
+import { Chart } from "./charts.js";
+import { BLOCKED_AFTER_MS } from "./glance.js";
+import { showMessages } from "./messages.js";
+import { askToRelease } from "./release.js";
+import { button, child, LiveTable, setText } from "./table.js";
+import * as words from "./words.js";
+
+const topics = table(
+  "topics",
+  [
+    { name: "topic", label: "Topic", sort: (t) => t.topic, show: showTopic },
+    number("in", "In a second", (t) => t.rates[0], (cell, t) =>
+      showRate(cell, t.rates[0], t.messagesIn, t.bytesIn),
+    ),
+    number("out", "Out a second", (t) => t.rates[1], (cell, t) =>
+      showRate(cell, t.rates[1], t.messagesOut, t.bytesOut),
+    ),
+    { name: "lately", label: "In ↑ out ↓", show: showLately },
+    number("behind", "Rows behind", (t) => t.rowsBehind, showRows),
+    number("newest", "Newest", (t) => t.newestAgeMs, (cell, t) =>
+      showAge(cell, t.newestAgeMs, t.newestMs),
+    ),
+    number("oldest", "Oldest", (t) => t.oldestAgeMs, (cell, t) =>
+      showAge(cell, t.oldestAgeMs, t.oldestMs),
+    ),
+    { name: "state", label: "State", sort: (t) => -(t.blockedMs ?? -1), show: showTopicState },
+  ],
+  { key: (t) => t.topic, sorted: "topic" },
+);
+
+const groups = table(
+  "groups",
+  [
+    { name: "group", label: "Group", sort: (g) => g.group, show: (c, g) => setText(c, g.group) },
+    { name: "of", label: "Topic", sort: (g) => g.topic, show: showGroupTopic },
+    number("behind", "Rows behind", (g) => g.rows, (cell, g) =>
+      showRows(cell, { rowsBehind: g.rows, hasMore: g.hasMore }),
+    ),
+    duration("unread", "Oldest unread", (g) => g.unreadMs),
+    duration("lag", "Lag", (g) => g.lagMs),
+    { name: "state", label: "State", sort: groupState, show: showGroupState },
+  ],
+  { key: (g) => `${g.group} ${g.topic}`, sorted: "unread", downwards: true },
+);
+
+const transactions = table(
+  "transactions",
+  [
+    { name: "id", label: "Transaction", sort: (t) => t.id, show: (c, t) => setText(c, t.id) },
+    { name: "type", label: "Type", sort: typeOf, show: (c, t) => setText(c, typeOf(t)) },
+    duration("age", "Open for", (t) => t.ageMs),
+    duration("left", "Times out in", (t) => t.leftMs),
+    {
+      name: "blocks",
+      label: "Keeps waiting",
+      sort: (t) => -t.blocks.length,
+      show: (c, t) => setText(c, t.blocks.length ? words.some(t.blocks) : "–"),
+    },
+    { name: "act", label: "End it", show: showInvalidate },
+  ],
+  { key: (t) => t.id, sorted: "age", downwards: true },
+);
+
+/** `chosen` is {has(topic, ...names), isAll}: what the search and the namespace leave. */
+export function showTables(report, chosen) {
+  const found = chosen.isAll ? null : "Nothing fits the search.";
+  topics(
+    report.topics.filter((t) => chosen.has(t.topic, t.topic)),
+    { listed: report.topics.length, count: report.topicCount },
+    { cut: "the most active of", none: found ?? "There is no topic." },
+  );
+  groups(
+    report.groups.filter((g) => chosen.has(g.topic, g.topic, g.group)),
+    { listed: report.groups.length, count: report.groupCount },
+    { cut: "furthest behind, of", none: found ?? "No group has a position." },
+  );
+  transactions(
+    report.transactions,
+    { listed: report.transactions.length, count: report.transactionCount },
+    { cut: "the oldest of", none: "No transaction is open." },
+  );
+}
+
+function table(id, columns, options) {
+  const section = document.getElementById(id);
+  const live = new LiveTable(section.querySelector("table"), columns, options);
+  return (rows, { listed, count }, { cut, none }) => {
+    live.update(rows, none);
+    const shown = words.count(rows.length);
+    const text = count > listed ? `${shown}, ${cut} ${words.count(count)}` : shown;
+    setText(section.querySelector(".note"), text);
+  };
+}
+
+function number(name, label, sort, show) {
+  return { name, label, sort, show, numeric: true };
+}
+
+function duration(name, label, of) {
+  return number(name, label, of, (cell, row) => setText(cell, words.duration(of(row))));
+}
+
+function showTopic(cell, topic) {
+  button(cell, "name", topic.topic, () => showMessages(topic.topic));
+  cell.firstChild.title = "Look at its messages";
+  const generation = topic.generation > 1 ? `, generation ${topic.generation}` : "";
+  const kept = `kept for ${words.duration(topic.ttlS * 1000)}${generation}`;
+  setText(child(cell, "span", "under"), kept);
+}
+
+function showRate(cell, rate, count, bytes) {
+  setText(child(cell, "span", "figure"), words.rate(rate));
+  const under = setText(child(cell, "span", "under"), `${words.shortCount(count)} in all`);
+  under.title = `${words.several(count, "message")}, ${words.bytes(bytes)} since the start`;
+}
+
+function showLately(cell, topic) {
+  cell.chart ??= new Chart(["in", "out"]);
+  if (!cell.firstChild) cell.append(cell.chart.element);
+  const most = Math.max(0, ...topic.lately.flat());
+  cell.chart.draw(topic.lately, `the last two minutes: at most ${words.rate(most)} a second`);
+}
+
+function showRows(cell, { rowsBehind, hasMore }) {
+  setText(cell, `${words.count(rowsBehind)}${hasMore ? "+" : ""}`);
+}
+
+function showAge(cell, ageMs, ms) {
+  setText(cell, words.duration(ageMs));
+  cell.title = ms === null ? "" : words.time(ms);
+}
+
+function showTopicState(cell, topic) {
+  const isBlocked = topic.blockedMs !== null && topic.blockedMs >= BLOCKED_AFTER_MS;
+  cell.classList.toggle("waits", isBlocked);
+  const unseen = topic.expiredUnseen ? `${words.count(topic.expiredUnseen)} expired unseen` : "";
+  const text = isBlocked ? `blocked for ${words.duration(topic.blockedMs)}` : unseen;
+  cell.classList.toggle("nothing", !text);
+  setText(child(cell, "span", "badge"), text);
+  const release = button(cell, "release", "Release…", () => askToRelease(topic.blocker));
+  release.setAttribute("aria-label", `Release the readers of ${topic.topic}`);
+  release.hidden = !isBlocked;
+}
+
+function showGroupTopic(cell, group) {
+  button(cell, "name", group.topic, () => showMessages(group.topic, { start: group.position }));
+  cell.firstChild.title = "Look at its messages, from where the group is";
+}
+
+function groupState(group) {
+  if (group.waitsFor !== null && group.unreadMs >= BLOCKED_AFTER_MS) return "waits";
+  return group.rows ? "behind" : "has read all";
+}
+
+function showGroupState(cell, group) {
+  const state = groupState(group);
+  cell.classList.toggle("waits", state === "waits");
+  setText(cell, state === "waits" ? `waits for ${group.waitsFor}` : state);
+}
+
+function typeOf({ stage, type }) {
+  return stage === null || stage === "open" ? (type ?? "–") : `${type}, ${stage}`;
+}
+
+function showInvalidate(cell, transaction) {
+  const end = button(cell, "release", "Invalidate…", () => askToRelease(transaction));
+  end.setAttribute("aria-label", `Invalidate transaction ${transaction.id}`);
+}

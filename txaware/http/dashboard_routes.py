@@ -1,0 +1,48 @@
+"""The page for operators, and what it shows."""
+
+from functools import partial
+
+from txaware.http.dashboard import FILES, HEADERS
+from txaware.http.exchange import JSON, Reply, Request
+from txaware.http.hosted import Hosted
+from txaware.http.routing import Route
+from txaware.http.values import to_json
+from txaware.service.overview import Overview
+from txaware.topics import TopicName
+
+_HEADERS = tuple((name.encode(), value.encode()) for name, value in HEADERS.items())
+
+
+class DashboardRoutes:
+    """The files are for anybody; what they show is for who may monitor."""
+
+    def __init__(self, hosted: Hosted, overview: Overview) -> None:
+        self._hosted = hosted
+        self._overview = overview
+
+    def routes(self) -> list[Route]:
+        """Methods and paths."""
+        return [
+            *(Route("GET", path, self._file, is_open=True) for path in FILES),
+            Route("GET", "/v1/overview", self._answer),
+        ]
+
+    async def _file(self, request: Request) -> Reply:
+        content_type, data = FILES[request.path]
+        return Reply(200, data, content_type, _HEADERS)
+
+    async def _answer(self, request: Request) -> Reply:
+        request.principal.require_monitor()
+        fields, may_see = (
+            request.query("search", "namespace"),
+            request.principal.may_see,
+        )
+        report = await self._hosted.in_thread(
+            partial(
+                self._overview.snapshot,
+                search=fields.get("search", ""),
+                namespace=fields.get("namespace"),
+                sees=lambda topic: may_see(TopicName.parse(topic)),
+            )
+        )
+        return Reply(200, to_json(report), JSON)

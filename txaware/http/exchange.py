@@ -1,0 +1,101 @@
+"""Requests and replies, as the routes see them: no sockets, no framework."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Protocol
+from urllib.parse import parse_qsl
+
+import attrs
+
+from txaware.auth import Principal
+from txaware.errors import BadRequest
+
+JSON = "application/json"
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+class Peer(Protocol):
+    """Who is at the other end of the connection."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nobody reads the answer any more."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be sent any more."""
+
+    def cut(self) -> None:
+        """Closes the connection at once, so that a broken answer is noticed."""
+
+    @property
+    def address(self) -> str | None:
+        """Its address, where it has one."""
+
+    def tell_when_gone(self, event: asyncio.Event | None) -> None:
+        """Sets the event when the other end goes; None takes that back."""
+
+
+@attrs.frozen
+class Request:
+    """One request, read to its end; `params` are the names in its path."""
+
+    method: str
+    path: str
+    params: Mapping[str, str]
+    headers: Mapping[bytes, bytes]
+    query_string: bytes
+    body: bytes
+    principal: Principal
+    peer: Peer
+
+    @property
+    def content_type(self) -> str | None:
+        """The header Content-Type."""
+        value = self.headers.get(b"content-type")
+        return None if value is None else value.decode("latin-1")
+
+    @property
+    def topic(self) -> str:
+        """`namespace:topic`, from the path."""
+        return f"{self.params['namespace']}:{self.params['topic']}"
+
+    def query(self, *names: str) -> dict[str, str]:
+        """The query's fields; one that is not among `names` is a `BadRequest`."""
+        fields = dict(
+            parse_qsl(self.query_string.decode("latin-1"), keep_blank_values=True)
+        )
+        unknown = fields.keys() - set(names)
+        if unknown:
+            raise BadRequest(
+                f"no such field in the query: {', '.join(sorted(unknown))}"
+            )
+        return fields
+
+
+@attrs.frozen
+class Reply:
+    """One answer, as a whole."""
+
+    status: int = 200
+    body: bytes = b""
+    content_type: str | None = None
+    headers: Headers = ()
+
+
+@attrs.frozen
+class Stream:
+    """One answer in pieces; what fails after the first one cuts the connection."""
+
+    pieces: AsyncIterator[bytes]
+    content_type: str
+    headers: Headers = ()
+
+
+DONE = Reply()
+
+
+def json_reply(value: Any, *, status: int = 200) -> Reply:
+    """A reply of JSON."""
+    return Reply(status, json.dumps(value).encode(), JSON)

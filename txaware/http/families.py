@@ -1,0 +1,234 @@
+"""The metrics of the store: their names, their help, and how a moment makes them."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client.metrics_core import Metric
+
+from txaware.http.moment import Moment
+from txaware.http.samples import age_s, counter, gauge, histogram
+from txaware.http.topic_labels import FIELDS, MOST_TOPICS, OTHER
+
+MOST_BLOCKED, MOST_GROUPS = 100, 200
+
+_OF_TOPICS = (
+    f"The {MOST_TOPICS} topics that came first have a label of their own, all others "
+    f"are summed as {OTHER}."
+)
+_COUNTERS = {
+    "messages_in": ("messages_published", "Messages that were published."),
+    "bytes_in": ("published_bytes", "Bytes of payload that were published."),
+    "messages_stored": ("messages_stored", "Payloads stored ahead of their commit."),
+    "messages_out": ("messages_polled", "Messages that were delivered."),
+    "bytes_out": ("polled_bytes", "Bytes of payload that were delivered."),
+    "rollbacks": ("rollbacks", "Publishes that were taken back."),
+}
+
+
+def topic_counts(moment: Moment) -> Iterator[Metric]:
+    """What went into topics and out of them."""
+    counts = moment.by_label()
+    for at, field in enumerate(FIELDS):
+        name, text = _COUNTERS[field]
+        yield counter(
+            name,
+            f"{text} {_OF_TOPICS}",
+            {(topic,): values[at] for topic, values in counts.items()},
+            "topic",
+        )
+
+
+def topic_ages(moment: Moment) -> Iterator[Metric]:
+    """How long the oldest message has been there."""
+    yield gauge(
+        "topic_oldest_seconds",
+        f"Age of the oldest message within the time to live; 0 for an empty topic. "
+        f"The {MOST_TOPICS} topics that came first.",
+        {
+            (topic,): age_s(
+                moment.now_ms, found.first.publish_time_ms if found.first else 0
+            )
+            for topic, found in moment.bounds().items()
+        },
+        "topic",
+    )
+
+
+def topic_rows(moment: Moment) -> Iterator[Metric]:
+    """How much a topic holds."""
+    yield gauge(
+        "topic_rows",
+        f"Rows that a topic holds within its time to live, rolled back ones included; "
+        f"stored payloads count as the one reference that published them. Counted some "
+        f"tens of thousands at a scrape, so that it rises to the truth after a start. "
+        f"The {MOST_TOPICS} topics that came first.",
+        {(topic,): rows for topic, rows in moment.rows().items()},
+        "topic",
+    )
+
+
+def topics(moment: Moment) -> Iterator[Metric]:
+    """How many topics there are, and which of them expire unseen."""
+    report, counts = moment.report(), moment.counts()
+    yield gauge("topics", "Topics that exist.", {(): report.topic_count})
+    unseen = sorted(counts.expired_unseen.items(), key=lambda item: -item[1])
+    yield counter(
+        "expired_unseen",
+        "Clean-ups that removed what a blocked reader had yet to see.",
+        {(topic,): count for topic, count in unseen[:MOST_TOPICS]}
+        | _rest(count for _, count in unseen[MOST_TOPICS:]),
+        "topic",
+    )
+
+
+def blocked(moment: Moment) -> Iterator[Metric]:
+    """Who keeps whose readers waiting."""
+    report = moment.report()
+    found = [topic for topic in report.topics if topic.blocked_by is not None]
+    found.sort(key=lambda topic: topic.blocked_by.since_ms if topic.blocked_by else 0)
+    yield gauge(
+        "blocked_topics",
+        "Topics whose committed readers wait for the end of a transaction.",
+        {(): report.blocked_count},
+    )
+    yield gauge(
+        "blocked_topic_seconds",
+        f"How long the first row that they wait for has been there; the {MOST_BLOCKED} "
+        f"that wait longest, with the id of the transaction.",
+        {
+            (topic.topic, str(topic.blocked_by.pointer)): age_s(
+                moment.now_ms, topic.blocked_by.since_ms
+            )
+            for topic in found[:MOST_BLOCKED]
+            if topic.blocked_by is not None
+        },
+        *("topic", "transaction"),
+    )
+
+
+def groups(moment: Moment) -> Iterator[Metric]:
+    """How far consumer groups are behind."""
+    report = moment.report()
+    shown = report.groups[:MOST_GROUPS]
+    which = f"The {MOST_GROUPS} groups that are furthest behind."
+    yield gauge("groups", "Groups with a position, by topic.", {(): report.group_count})
+    yield gauge(
+        "group_lag_seconds",
+        f"Time between a group's position and the newest message. {which}",
+        {(group.group, group.topic): group.lag_ms / 1000 for group in shown},
+        *("group", "topic"),
+    )
+    yield gauge(
+        "group_lag_rows",
+        f"Rows that a group has yet to read, counted up to 1,000. {which}",
+        {(group.group, group.topic): group.rows for group in shown},
+        *("group", "topic"),
+    )
+
+
+def transactions(moment: Moment) -> Iterator[Metric]:
+    """What the coordinator has to do."""
+    report = moment.report()
+    yield gauge(
+        "open_transactions", "Transactions in progress.", {(): report.transaction_count}
+    )
+    began_ms = min((one.began_ms for one in report.transactions), default=0)
+    yield gauge(
+        "oldest_transaction_seconds",
+        "Age of the oldest transaction in progress; 0 where there is none.",
+        {(): age_s(moment.now_ms, began_ms)},
+    )
+    if report.invalid_transactions is not None:
+        yield gauge(
+            "invalid_transactions",
+            "Pointers of transactions that ended unfinished and are not yet forgotten.",
+            {(): report.invalid_transactions},
+        )
+
+
+def latencies(moment: Moment) -> Iterator[Metric]:
+    """How long the service takes, without the network."""
+    counts = moment.counts()
+    yield histogram(
+        "publish_seconds",
+        "How long a publish took; one in a transaction may only wait for its commit.",
+        {(): counts.publish_latency_s},
+    )
+    yield histogram(
+        "poll_seconds",
+        "How long a look for messages took, without the time it waited for one.",
+        {(): counts.poll_latency_s},
+    )
+
+
+def writes(moment: Moment) -> Iterator[Metric]:
+    """What goes to disk; nothing for data in memory."""
+    found = moment.counts().writes
+    if found is None:
+        return
+    yield histogram(
+        "batch_rows",
+        "Rows that went to disk together; so many shared one sync.",
+        {(): found.rows},
+    )
+    yield histogram(
+        "batch_transactions",
+        "Commits that shared one sync: the size of a group commit.",
+        {(): found.transactions},
+    )
+    yield histogram("sync_seconds", "How long a synced write took.", {(): found.sync_s})
+    yield counter(
+        "failed_writes", "Batches that could not be written.", {(): found.failed}
+    )
+
+
+def cache(moment: Moment) -> Iterator[Metric]:
+    """The cache of rows that were read."""
+    counts = moment.counts()
+    yield counter("cache_hits", "Reads from the cache.", {(): counts.cache_hits})
+    yield counter("cache_misses", "Reads past it.", {(): counts.cache_misses})
+    yield gauge("cache_bytes", "What the cache takes.", {(): counts.cache_bytes})
+
+
+def retention(moment: Moment) -> Iterator[Metric]:
+    """What clean-ups do."""
+    found = moment.counts().retention
+    yield counter(
+        "retention_rows",
+        "Rows that clean-ups removed, or marked as never committed.",
+        {(reason,): count for reason, count in found.removed.items()},
+        "reason",
+    )
+    yield counter("retention_runs", "Clean-ups that ended.", {(): found.runs})
+    yield counter(
+        "retention_failed_topics",
+        "Topics that a clean-up could not go through.",
+        {(): found.failed_topics},
+    )
+    yield gauge(
+        "retention_topics",
+        "Topics of the clean-up that runs, or ran last: done, and all.",
+        {("done",): found.topics_done, ("all",): found.topics},
+        "which",
+    )
+    if found.last_ended_ms is not None:
+        yield gauge(
+            "retention_last_end_seconds",
+            "When the last clean-up ended, in seconds since 1970.",
+            {(): found.last_ended_ms / 1000},
+        )
+        yield gauge(
+            "retention_last_duration_seconds",
+            "How long it took.",
+            {(): found.last_took_s},
+        )
+
+
+FAMILIES: tuple[Callable[[Moment], Iterable[Metric]], ...] = (
+    *(topic_counts, topic_ages, topic_rows, topics, blocked, groups, transactions),
+    *(latencies, writes, cache, retention),
+)
+
+
+def _rest(counts: Iterable[int]) -> dict[tuple[str, ...], float]:
+    total = sum(counts)
+    return {(OTHER,): total} if total else {}

@@ -1,0 +1,38 @@
+"""Bodies to values and back: JSON, `avro/binary`, `application/vnd.txaware+avro`."""
+
+from txaware.http.formats.avro_format import AVRO, OWN
+from txaware.http.formats.avro_writing import encode_item, long_bytes
+from txaware.http.formats.interfaces import Format, PageWriter
+from txaware.http.formats.json_format import JSON
+from txaware.http.formats.media_types import format_of
+from txaware.http.formats.own_client import (
+    decode_page,
+    decode_publish_response,
+    decode_receipt,
+    encode_poll,
+    encode_publish,
+    encode_rollback,
+)
+from txaware.http.formats.requests import MAX_MESSAGES, PollRequest, PublishRequest
+from txaware.http.formats.schemas import schemas
+
+__all__ = [
+    "AVRO",
+    "JSON",
+    "MAX_MESSAGES",
+    "OWN",
+    "Format",
+    "PageWriter",
+    "PollRequest",
+    "PublishRequest",
+    "decode_page",
+    "decode_publish_response",
+    "decode_receipt",
+    "encode_item",
+    "encode_poll",
+    "encode_publish",
+    "encode_rollback",
+    "format_of",
+    "long_bytes",
+    "schemas",
+]

@@ -1,0 +1,93 @@
+"""Routes of consumer groups: where they stand, and how far behind."""
+
+import base64
+import binascii
+
+from coordinator import codec
+from coordinator.transaction import Transaction
+from txaware.errors import BadRequest
+from txaware.http.exchange import DONE, Reply, Request, json_reply
+from txaware.http.hosted import Hosted
+from txaware.http.permissions import in_group
+from txaware.http.routing import Route
+from txaware.http.values import read_json
+from txaware.messages import MessageId
+from txaware.requests import checked_pointer
+
+POSITION = "/v1/namespaces/{namespace}/groups/{group}/positions/{topic}"
+
+
+class GroupRoutes:
+    """Positions, as a snapshot sees them, and saved with a transaction."""
+
+    def __init__(self, hosted: Hosted) -> None:
+        self._hosted = hosted
+        self._service = hosted.service
+
+    def routes(self) -> list[Route]:
+        """Methods and paths."""
+        return [
+            Route("GET", POSITION, self._position, in_group()),
+            Route("POST", POSITION, self._position_seen, in_group()),
+            Route("PUT", POSITION, self._save, in_group(transactions=True)),
+            Route("GET", POSITION + "/lag", self._lag, in_group()),
+        ]
+
+    async def _position(self, request: Request) -> Reply:
+        group = request.params["group"]
+        position = await self._hosted.in_thread(
+            self._service.position, group, request.topic
+        )
+        return _reply(position)
+
+    async def _position_seen(self, request: Request) -> Reply:
+        group = request.params["group"]
+        text = _object(request.body, "transaction").get("transaction")
+        try:
+            data = base64.b64decode(text, validate=True)  # type: ignore[arg-type]
+        except (TypeError, ValueError, binascii.Error) as error:
+            raise BadRequest(f"transaction is not base64: {error}") from error
+        transaction = codec.decode(data)
+        position = await self._hosted.in_thread(
+            self._service.position, group, request.topic, transaction=transaction
+        )
+        return _reply(position)
+
+    async def _save(self, request: Request) -> Reply:
+        group = request.params["group"]
+        fields = _object(request.body, "position", "transaction")
+        text = fields.get("position", "")
+        if text is not None and not isinstance(text, str):
+            raise BadRequest(f"position is 40 hex digits or null, not {text!r:.50}")
+        pointer = checked_pointer(fields.get("transaction"))
+        self._hosted.owners.check(pointer, request.principal)
+        await self._hosted.in_thread(
+            self._service.save_position,
+            group,
+            request.topic,
+            None if text is None else MessageId.parse(text),
+            transaction=Transaction(pointer, 0),
+        )
+        return DONE
+
+    async def _lag(self, request: Request) -> Reply:
+        group = request.params["group"]
+        lag_ms = await self._hosted.in_thread(
+            self._hosted.administration.lag_ms, group, request.topic
+        )
+        return json_reply({"lagMs": lag_ms})
+
+
+def _object(body: bytes, *names: str) -> dict[str, object]:
+    """The body's fields; one that is not among `names` is a `BadRequest`."""
+    found = read_json(body)
+    if not isinstance(found, dict):
+        raise BadRequest("the body is no JSON object")
+    unknown = found.keys() - set(names)
+    if unknown:
+        raise BadRequest(f"no such field: {', '.join(sorted(unknown))}")
+    return found
+
+
+def _reply(position: MessageId | None) -> Reply:
+    return json_reply({"position": None if position is None else str(position)})

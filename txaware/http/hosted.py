@@ -1,0 +1,65 @@
+"""What the routes of a server work on, together."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+import attrs
+
+from coordinator.interfaces import Coordinator
+from txaware.clock import ClockMs
+from txaware.config import Settings
+from txaware.http.outcomes import Outcomes
+from txaware.http.owners import Owners
+from txaware.service.administration import Administration
+from txaware.service.local import LocalService
+
+T = TypeVar("T")
+
+
+class Stopping:
+    """Whether the server was told to stop, and who wants to know that at once."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._events: set[asyncio.Event] = set()
+
+    def tell(self, event: asyncio.Event) -> None:
+        """Sets the event when the server is told to stop."""
+        self._events.add(event)
+
+    def forget(self, event: asyncio.Event) -> None:
+        """It is not waited for any more."""
+        self._events.discard(event)
+
+    def set(self) -> None:
+        """The server is told to stop."""
+        self.is_set = True
+        for event in self._events:
+            event.set()
+
+
+@attrs.frozen(eq=False)
+class Hosted:
+    """A store that is served: its parts, and the threads that wait for its disk.
+
+    `owners` knows who began which transaction, where that is asked.
+    """
+
+    service: LocalService
+    administration: Administration
+    coordinator: Coordinator
+    settings: Settings
+    clock_ms: ClockMs
+    instance: str
+    threads: ThreadPoolExecutor
+    outcomes: Outcomes
+    stopping: Stopping
+    owners: Owners = attrs.field(factory=Owners)
+
+    async def in_thread(self, act: Callable[..., T], *args: Any, **named: Any) -> T:
+        """Has a thread do what may wait for a disk or take long."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.threads, partial(act, *args, **named))

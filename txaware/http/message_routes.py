@@ -1,0 +1,127 @@
+"""Routes that write messages: publish, store, roll back."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import TypeVar
+
+from coordinator.transaction import Transaction
+from txaware.errors import BadRequest, Unavailable
+from txaware.http.exchange import DONE, Reply, Request
+from txaware.http.formats import Format, PublishRequest, format_of
+from txaware.http.hosted import Hosted
+from txaware.http.permissions import on_topic
+from txaware.http.routing import Route
+from txaware.http.topic_routes import TOPIC
+from txaware.messages import PublishResponse
+from txaware.requests import Payload, checked_pointer
+
+T = TypeVar("T")
+
+# A larger body is read in a thread, so that the others do not wait for it.
+QUICK_BYTES = 128 << 10
+
+
+class MessageRoutes:
+    """A plain publish waits for the disk in the event loop, all others in a thread.
+
+    So sixteen connections, or a thousand, share one batch.
+    """
+
+    def __init__(self, hosted: Hosted) -> None:
+        self._hosted = hosted
+        self._service = hosted.service
+        self._owners = hosted.owners
+
+    def routes(self) -> list[Route]:
+        """Methods and paths."""
+        in_transaction = on_topic("publish", transactions=True)
+        return [
+            Route(
+                "POST",
+                TOPIC + "/publish",
+                self._publish,
+                on_topic("publish"),
+                keyed=True,
+            ),
+            Route("POST", TOPIC + "/store", self._store, in_transaction, keyed=True),
+            Route("POST", TOPIC + "/rollback", self._rollback, in_transaction),
+        ]
+
+    async def _publish(self, request: Request) -> Reply:
+        format_ = format_of(request.content_type)
+        self._service.topic(request.topic)  # an absent one is told before a bad body
+        if len(request.body) > QUICK_BYTES:
+            return await self._hosted.in_thread(self._publish_large, request, format_)
+        asked = format_.publish_request(request.body)
+        if asked.pointer is not None or asked.receipts is not None:
+            return await self._hosted.in_thread(
+                self._publish_asked, request, format_, asked
+            )
+        await self._publish_plain(request.topic, asked.messages)
+        return DONE
+
+    async def _publish_plain(self, topic: str, messages: Iterable[Payload]) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        settle = self._hosted.outcomes.settle
+
+        def written(error: Unavailable | None) -> None:
+            settle(future, error)
+
+        self._service.publish_soon(topic, messages, written)
+        await future
+
+    def _publish_large(self, request: Request, format_: Format) -> Reply:
+        asked = format_.publish_request(request.body)
+        return self._publish_asked(request, format_, asked)
+
+    def _publish_asked(
+        self, request: Request, format_: Format, asked: PublishRequest
+    ) -> Reply:
+        if asked.pointer is not None:
+            request.principal.require_transactions()
+            self._owners.check(asked.pointer, request.principal)
+        response = self._service.publish(
+            request.topic,
+            asked.messages,
+            transaction=None if asked.pointer is None else _named(asked.pointer),
+            receipts=asked.receipts,
+        )
+        if response is None:
+            return DONE
+        return _reply(format_, format_.publish_response(response))
+
+    async def _store(self, request: Request) -> Reply:
+        format_ = format_of(request.content_type)
+        self._service.topic(request.topic)
+        return await self._hosted.in_thread(self._store_in_thread, request, format_)
+
+    def _store_in_thread(self, request: Request, format_: Format) -> Reply:
+        asked = format_.publish_request(request.body)
+        if asked.pointer is None:
+            raise BadRequest("a store names the write pointer of its transaction")
+        self._owners.check(asked.pointer, request.principal)
+        receipt = self._service.store(
+            request.topic,
+            asked.messages,
+            transaction=_named(asked.pointer),
+            attempt=asked.attempt,
+        )
+        body = format_.receipt(receipt)
+        return _reply(format_, body) if body else DONE
+
+    async def _rollback(self, request: Request) -> Reply:
+        response: PublishResponse = format_of(request.content_type).rollback_request(
+            request.body
+        )
+        self._owners.check(response.transaction_write_pointer, request.principal)
+        await self._hosted.in_thread(self._service.rollback, request.topic, response)
+        return DONE
+
+
+def _named(pointer: int) -> Transaction:
+    """As much of a transaction as a write needs to have its start on disk first."""
+    return Transaction(checked_pointer(pointer), 0)
+
+
+def _reply(format_: Format, body: bytes) -> Reply:
+    return Reply(200, body, format_.media_type)

@@ -1,0 +1,105 @@
+"""What all metrics of one scrape are made from; each part is found out once."""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Protocol, TypeVar
+
+import attrs
+
+from txaware.errors import TopicNotFound
+from txaware.http.request_counts import RequestCounts, RequestMetrics
+from txaware.http.topic_labels import TopicLabels, Values
+from txaware.messages import Bounds
+from txaware.metrics import Counts
+from txaware.service.administration import Administration
+from txaware.service.depths import Depths
+from txaware.service.local import LocalService
+from txaware.service.overview import Overview
+from txaware.service.overview_report import OverviewReport
+
+T = TypeVar("T")
+
+
+class InFlight(Protocol):
+    """Who knows how many requests are answered just now, and what they take."""
+
+    in_flight: int
+    waiting: int
+    body_bytes: int
+
+
+@attrs.frozen
+class Sources:
+    """Where metrics come from; what lasts from one scrape to the next."""
+
+    administration: Administration
+    service: LocalService
+    overview: Overview
+    in_flight: InFlight
+    requests: RequestCounts
+    labels: TopicLabels
+    depths: Depths
+    clock_ms: Callable[[], int]
+    started_ms: int
+
+
+class Moment:
+    """The parts are functions: one that raises fails only whoever asks for it.
+
+    What raised is not tried again, or every metric would wait for the same time-out.
+    """
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self.now_ms = sources.clock_ms()
+        self.started_ms = sources.started_ms
+        self.in_flight = sources.in_flight
+        self.counts: Callable[[], Counts] = _once(sources.administration.counts)
+        self.report: Callable[[], OverviewReport] = _once(sources.overview.snapshot)
+        self.requests: Callable[[], RequestMetrics] = _once(sources.requests.snapshot)
+        self.by_label: Callable[[], Mapping[str, Values]] = _once(self._by_label)
+        self.bounds: Callable[[], Mapping[str, Bounds]] = _once(self._bounds)
+        self.rows: Callable[[], Mapping[str, int]] = _once(self._rows)
+
+    def _by_label(self) -> Mapping[str, Values]:
+        return self._sources.labels.divide(self.counts().topics, self._idle_topics())
+
+    def _idle_topics(self) -> list[str]:
+        """Topics that nobody used yet in this process, as far as they are known."""
+        try:
+            return [topic.topic for topic in self.report().topics]
+        except Exception:  # whoever shows the report itself says so
+            return []
+
+    def _bounds(self) -> Mapping[str, Bounds]:
+        self.by_label()
+        found = {}
+        for topic in self._sources.labels.topics:
+            try:
+                found[topic] = self._sources.service.bounds(topic)
+            except TopicNotFound:  # deleted a moment ago
+                continue
+        return found
+
+    def _rows(self) -> Mapping[str, int]:
+        depths, bounds = self._sources.depths, self.bounds()
+        depths.look(bounds)
+        rows = {topic: depths.rows(topic) for topic in bounds}
+        return {topic: count for topic, count in rows.items() if count is not None}
+
+
+def _once(find: Callable[[], T]) -> Callable[[], T]:
+    @cache
+    def found() -> tuple[T | None, Exception | None]:
+        try:
+            return find(), None
+        except Exception as error:
+            return None, error
+
+    def answer() -> T:
+        value, error = found()
+        if error is not None:
+            raise error
+        return value  # type: ignore[return-value]
+
+    return answer

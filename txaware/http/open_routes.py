@@ -1,0 +1,75 @@
+"""Routes that anybody may ask: whether it is well, and how to speak to it."""
+
+from collections.abc import Callable
+from importlib.metadata import version
+
+from txaware.errors import TxAwareError
+from txaware.http.exchange import Reply, Request, json_reply
+from txaware.http.formats import schemas
+from txaware.http.hosted import Hosted
+from txaware.http.routing import Route
+
+OK = "OK"
+
+
+class OpenRoutes:
+    """Health, schemas, and what a client has to know of the server."""
+
+    def __init__(self, hosted: Hosted) -> None:
+        self._hosted = hosted
+        self._schemas = schemas()
+
+    def routes(self) -> list[Route]:
+        """Methods and paths."""
+        return [
+            Route("GET", "/ping", self._ping, is_open=True),
+            Route("GET", "/health", self._health, is_open=True),
+            Route("GET", "/v1/schemas", self._answer_schemas, is_open=True),
+            Route("GET", "/v1/server", self._server),
+        ]
+
+    async def _ping(self, _: Request) -> Reply:
+        return Reply(200, b"OK", "text/plain; charset=utf-8")
+
+    async def _health(self, _: Request) -> Reply:
+        """A plain publish works while the coordinator is away; both are told apart."""
+        parts = {
+            "table": await self._part(self._hosted.administration.table_status),
+            "coordinator": await self._part(self._hosted.coordinator.status),
+        }
+        is_well = all(status == OK for status in parts.values())
+        return json_reply(
+            {
+                "status": OK if is_well else "not all parts are well",
+                "parts": parts,
+                "stopping": self._hosted.stopping.is_set,
+            },
+            status=200 if is_well and not self._hosted.stopping.is_set else 503,
+        )
+
+    async def _part(self, status: Callable[[], str]) -> str:
+        try:
+            return await self._hosted.in_thread(status)
+        except TxAwareError as error:
+            return str(error)
+
+    async def _answer_schemas(self, _: Request) -> Reply:
+        return json_reply(self._schemas)
+
+    async def _server(self, _: Request) -> Reply:
+        settings = self._hosted.settings
+        return json_reply(
+            {
+                "instance": self._hosted.instance,
+                "version": version("txaware"),
+                "limits": {
+                    "requestBytes": settings.request_limit_bytes,
+                    "messageBytes": settings.message_limit_bytes,
+                    "pollMessages": settings.poll_limit_messages,
+                    "pollBytes": settings.poll_limit_bytes,
+                    "longPollS": settings.long_poll_s,
+                    "transactionTimeoutS": settings.transaction_timeout_s,
+                },
+                "settleGraceS": self._hosted.coordinator.settle_grace_s,
+            }
+        )

@@ -1,0 +1,93 @@
+"""Routes for whoever runs the server: look into topics, clean up, check, back up."""
+
+from collections.abc import AsyncIterator, Iterator
+
+from txaware.errors import BadRequest
+from txaware.http.exchange import JSON, Reply, Request, Stream
+from txaware.http.hosted import Hosted
+from txaware.http.permissions import monitor, on_topic, operator
+from txaware.http.routing import Route
+from txaware.http.topic_routes import TOPIC
+from txaware.http.values import read_json, to_json
+from txaware.messages import MessageId
+from txaware.requests import Start
+
+MOST_PEEKED = 1000
+
+
+class OperatorRoutes:
+    """What `Messaging` offers beside the service."""
+
+    def __init__(self, hosted: Hosted) -> None:
+        self._hosted = hosted
+        self._administration = hosted.administration
+
+    def routes(self) -> list[Route]:
+        """Methods and paths."""
+        return [
+            Route("GET", TOPIC + "/peek", self._peek, on_topic("consume")),
+            Route("GET", TOPIC + "/inspect", self._inspect, on_topic("consume")),
+            Route("GET", "/v1/metrics", self._metrics, monitor),
+            Route("POST", "/v1/admin/clean-up", self._clean_up, operator),
+            Route("POST", "/v1/admin/prune", self._prune, operator),
+            Route("POST", "/v1/admin/check", self._check, operator),
+            Route("GET", "/v1/admin/backup", self._backup, operator),
+        ]
+
+    async def _peek(self, request: Request) -> Reply:
+        fields = request.query("startFrom", "limit")
+        peeked = await self._hosted.in_thread(
+            self._administration.peek,
+            request.topic,
+            start=_start(fields.get("startFrom")),
+            limit=min(_number(fields.get("limit", "100"), "limit"), MOST_PEEKED),
+        )
+        return Reply(200, to_json(peeked), JSON)
+
+    async def _inspect(self, request: Request) -> Reply:
+        inspect = self._administration.inspect
+        report = await self._hosted.in_thread(inspect, request.topic)
+        return Reply(200, to_json(report), JSON)
+
+    async def _metrics(self, _: Request) -> Reply:
+        metrics = await self._hosted.in_thread(self._administration.metrics)
+        return Reply(200, to_json(metrics), JSON)
+
+    async def _clean_up(self, _: Request) -> Reply:
+        cleaned = await self._hosted.in_thread(self._administration.clean_up)
+        return Reply(200, to_json(cleaned), JSON)
+
+    async def _prune(self, request: Request) -> Reply:
+        fields = read_json(request.body or b"{}")
+        exclusive = fields.get("exclusive", False) if isinstance(fields, dict) else None
+        if not isinstance(exclusive, bool):
+            raise BadRequest('the body is {"exclusive": true}, or false, or nothing')
+        pruned = await self._hosted.in_thread(
+            self._administration.prune, exclusive=exclusive
+        )
+        return Reply(200, to_json(pruned), JSON)
+
+    async def _check(self, _: Request) -> Reply:
+        report = await self._hosted.in_thread(self._administration.check)
+        return Reply(200, to_json(report), JSON)
+
+    async def _backup(self, _: Request) -> Stream:
+        chunks = await self._hosted.in_thread(self._administration.backup)
+        return Stream(self._pieces(chunks), "application/octet-stream")
+
+    async def _pieces(self, chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+        """One chunk at a time, as the client takes them."""
+        while chunk := await self._hosted.in_thread(next, chunks, b""):
+            yield chunk
+
+
+def _start(text: str | None) -> Start:
+    if text is None:
+        return None
+    return MessageId.parse(text) if len(text) == 40 else _number(text, "startFrom")
+
+
+def _number(text: str, name: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise BadRequest(f"{name} is a whole number, not {text[:50]!r}")
+    return int(text)

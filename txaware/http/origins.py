@@ -1,0 +1,47 @@
+"""Keeps pages of other sites, open in a browser here, from using a local server."""
+
+from collections.abc import Mapping
+from ipaddress import ip_address
+
+from txaware.errors import NotAuthorized
+
+
+class ForeignOrigin(NotAuthorized):
+    """The request comes from a page of another site."""
+
+
+class Origins:
+    """Checks the headers that a browser sends, and a page cannot change.
+
+    `only_local` is for a server without tokens: its name must then be that of this
+    machine, or a page whose own name was made to lead here would count as ours.
+    """
+
+    def __init__(self, *, only_local: bool) -> None:
+        self._only_local = only_local
+
+    def check(self, headers: Mapping[bytes, bytes]) -> None:
+        """Raises where the request comes from elsewhere."""
+        host = headers.get(b"host", b"").decode("latin-1")
+        if self._only_local and host and not is_local(_without_port(host)):
+            raise ForeignOrigin(f"this server is not called {host[:100]!r}")
+        origin = headers.get(b"origin")
+        if origin is not None:
+            _, _, source = origin.decode("latin-1").partition("://")
+            if source != host:
+                raise ForeignOrigin("pages of other sites may not use this server")
+
+
+def is_local(host: str) -> bool:
+    """Whether a host is this machine, seen from itself."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _without_port(host: str) -> str:
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdigit() else host

@@ -1,0 +1,62 @@
+"""What a caller has to be allowed for a route: checked before its body is read."""
+
+from collections.abc import Callable, Mapping
+
+from txaware.auth import Principal, Verb
+from txaware.topics import TopicName, checked_group, checked_namespace
+
+Params = Mapping[str, str]
+# Raises where the principal may not; wrong names are a `BadRequest`.
+Allow = Callable[[Principal, Params], None]
+
+
+def anybody(_: Principal, __: Params) -> None:
+    """Whoever has a token, if tokens are asked for."""
+
+
+def monitor(principal: Principal, _: Params) -> None:
+    """Whoever may look at the server as a whole."""
+    principal.require_monitor()
+
+
+def operator(principal: Principal, _: Params) -> None:
+    """Whoever may do everything."""
+    principal.require_operator()
+
+
+def to_list(_: Principal, params: Params) -> None:
+    """Anybody: only what they may see is listed."""
+    checked_namespace(params["namespace"])
+
+
+def to_see(principal: Principal, params: Params) -> None:
+    """Whoever has any verb on the topic."""
+    principal.require_sight(_topic(params))
+
+
+def on_topic(verb: Verb, *, transactions: bool = False) -> Allow:
+    """Whoever has that verb on the topic, and `transactions` where that is needed."""
+
+    def allow(principal: Principal, params: Params) -> None:
+        principal.require(verb, _topic(params))
+        if transactions:
+            principal.require_transactions()
+
+    return allow
+
+
+def in_group(*, transactions: bool = False) -> Allow:
+    """Whoever may consume the topic, and be in the group."""
+
+    def allow(principal: Principal, params: Params) -> None:
+        topic, group = _topic(params), checked_group(params["group"])
+        principal.require("consume", topic)
+        principal.require_group(topic.namespace, group)
+        if transactions:
+            principal.require_transactions()
+
+    return allow
+
+
+def _topic(params: Params) -> TopicName:
+    return TopicName.parse(f"{params['namespace']}:{params['topic']}")

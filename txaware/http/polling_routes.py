@@ -1,0 +1,168 @@
+"""Routes that read messages: poll and wait, look into a topic."""
+
+import json
+import time
+from collections.abc import AsyncIterator
+from functools import partial
+
+import attrs
+
+from txaware.errors import BadRequest
+from txaware.http.encoded_page import EncodedItems
+from txaware.http.exchange import Reply, Request, Stream, json_reply
+from txaware.http.formats import PageWriter, PollRequest, format_of
+from txaware.http.hosted import Hosted
+from txaware.http.long_polls import LongPolls
+from txaware.http.message_routes import QUICK_BYTES
+from txaware.http.permissions import on_topic
+from txaware.http.routing import Answer, Route
+from txaware.http.topic_routes import TOPIC
+from txaware.interfaces import COMMITTED
+from txaware.messages import MessageId
+from txaware.service.scan import Scan
+from txaware.service.selection import Messages
+
+# A page is read and sent in pieces of that size, one after the other.
+PIECE_MESSAGES, PIECE_BYTES = 1000, 1 << 20
+NO_LIMIT = 2**31 - 1
+
+
+class PollingRoutes:
+    """What is cached is read in the event loop, everything else in a thread."""
+
+    def __init__(self, hosted: Hosted) -> None:
+        self._hosted = hosted
+        self._service = hosted.service
+        self._long_polls = LongPolls(hosted)
+
+    def routes(self) -> list[Route]:
+        """Methods and paths."""
+        consume = on_topic("consume")
+        return [
+            Route("POST", TOPIC + "/poll", self._poll, consume, waits=True),
+            Route("POST", TOPIC + "/wait", self._wait, consume, waits=True),
+            Route("GET", TOPIC + "/bounds", self._bounds, consume),
+        ]
+
+    async def _poll(self, request: Request) -> Answer:
+        format_ = format_of(request.content_type)
+        self._service.topic(request.topic)
+        read = format_.poll_request
+        if len(request.body) > QUICK_BYTES:  # a snapshot with very many invalid ids
+            asked = await self._hosted.in_thread(read, request.body)
+        else:
+            asked = read(request.body)
+        _check_wait(asked)
+        writer = format_.page_writer(asked)
+        page = Page(writer)
+        scan = await self._long_polls.first_piece(
+            partial(self._begin, request.topic, asked),
+            page.read,
+            wait_s=asked.wait_s,
+            peer=request.peer,
+            needs_thread=asked.isolation == COMMITTED,
+        )
+        first = writer.begin() + page.take()
+        if scan.is_over or not scan.count:
+            return Reply(200, first + page.end(scan), format_.media_type)
+        return Stream(self._pieces(first, page, scan), format_.media_type)
+
+    async def _pieces(
+        self, first: bytes, page: "Page", scan: Scan
+    ) -> AsyncIterator[bytes]:
+        """Reads the next piece when the one before it was sent, and not earlier."""
+        yield first
+        while not scan.is_over:
+            if scan.is_cached:
+                page.read(scan)
+            else:
+                await self._hosted.in_thread(page.read, scan)
+            yield page.take()
+        yield page.end(scan)
+
+    def _begin(self, topic: str, asked: PollRequest) -> Scan:
+        return self._service.begin_poll(
+            topic,
+            start=asked.start,
+            inclusive=asked.inclusive,
+            limit=NO_LIMIT if asked.limit is None else asked.limit,
+            transaction=asked.transaction,
+            isolation=asked.isolation,
+        )
+
+    async def _wait(self, request: Request) -> Reply:
+        self._service.topic(request.topic)
+        asked = format_of("application/json").poll_request(request.body)
+        if "isolation" not in json.loads(request.body):
+            asked = attrs.evolve(asked, isolation=COMMITTED)
+        _check_wait(asked)
+        found = Messages()
+        await self._long_polls.first_piece(
+            partial(self._begin, request.topic, attrs.evolve(asked, limit=1)),
+            lambda scan: scan.read(found),
+            wait_s=asked.wait_s,
+            peer=request.peer,
+            needs_thread=asked.isolation == COMMITTED,
+        )
+        return json_reply({"ready": bool(found)})
+
+    async def _bounds(self, request: Request) -> Reply:
+        bounds = await self._hosted.in_thread(self._service.bounds, request.topic)
+        return json_reply(
+            {
+                "first": _hex(bounds.first),
+                "last": _hex(bounds.last),
+                "next": _hex(bounds.next),
+            }
+        )
+
+
+class Page:
+    """The answer to one poll, as far as it has come; counts what it has read."""
+
+    def __init__(self, writer: PageWriter) -> None:
+        self._writer = writer
+        self._found: EncodedItems | Messages = self._nothing()
+        self._took_s = 0.0
+
+    def read(self, scan: Scan) -> None:
+        """Reads the next piece."""
+        began_s = time.perf_counter()
+        scan.read(self._found, limit=PIECE_MESSAGES, limit_bytes=PIECE_BYTES)
+        if isinstance(self._found, EncodedItems) and self._found.is_new:
+            scan.recount()
+        self._took_s += time.perf_counter() - began_s
+
+    def take(self) -> bytes:
+        """What was read since the last time, written."""
+        found, self._found = self._found, self._nothing()
+        if isinstance(found, EncodedItems):
+            found.close()
+            encoded = self._writer.encoded
+            return b"".join([encoded(count, data) for count, data in found.blocks])
+        return self._writer.messages(found) if found else b""
+
+    def end(self, scan: Scan) -> bytes:
+        """What follows the last piece."""
+        counters = scan.place.counters
+        counters.polled(scan.count, scan.size_bytes, self._took_s)
+        return self._writer.end(
+            next_id=scan.next,
+            blocked_by=scan.blocked_by,
+            skipped_before=scan.skipped_before,
+        )
+
+    def _nothing(self) -> EncodedItems | Messages:
+        return EncodedItems() if self._writer.takes_encoded else Messages()
+
+
+def _check_wait(asked: PollRequest) -> None:
+    if asked.wait_s and asked.transaction is not None:
+        raise BadRequest(
+            "a poll in a transaction cannot wait: its snapshot sees nothing that "
+            "commits later; wait before the transaction begins"
+        )
+
+
+def _hex(message_id: MessageId | None) -> str | None:
+    return None if message_id is None else str(message_id)

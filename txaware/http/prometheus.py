@@ -1,0 +1,132 @@
+"""What is counted and how things stand, as Prometheus reads it."""
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import CounterMetricFamily, Metric
+from prometheus_client.process_collector import ProcessCollector
+
+from txaware.clock import ClockMs, system_clock_ms
+from txaware.errors import TopicNotFound
+from txaware.http import families, server_families
+from txaware.http.moment import InFlight, Moment, Sources
+from txaware.http.request_counts import RequestCounts
+from txaware.http.topic_labels import TopicLabels
+from txaware.service.administration import Administration
+from txaware.service.local import LocalService
+from txaware.service.overview import Overview
+
+Make = Callable[[Moment], Iterable[Metric]]
+FAMILIES: tuple[Make, ...] = (*families.FAMILIES, *server_families.FAMILIES)
+
+log = logging.getLogger(__name__)
+
+REMEMBERED_S = 1.0
+
+
+class Exposition:
+    """All metrics of one server, in a registry of its own.
+
+    Each family is made by itself: one that fails is left out, logged and counted, and
+    fails nothing else. Any number of threads may ask; they share one look a second.
+    """
+
+    def __init__(
+        self,
+        service: LocalService,
+        administration: Administration,
+        overview: Overview,
+        in_flight: InFlight,
+        *,
+        families: Iterable[Make] = FAMILIES,
+        clock_ms: ClockMs = system_clock_ms,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._requests = RequestCounts()
+        self._sources = Sources(
+            administration,
+            service,
+            overview,
+            in_flight,
+            self._requests,
+            TopicLabels(_exists_in(service)),
+            administration.depths(),
+            clock_ms,
+            clock_ms(),
+        )
+        self._families = (*families, _process_collector())
+        self._clock_s = clock_s
+        self._lock = threading.Lock()
+        self._failures: Counter[str] = Counter()
+        self._made: list[Metric] = []
+        self._until_s = float("-inf")
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+        self.observe = self._requests.observe
+        self.count_error = self._requests.count_error
+
+    def text(self, accept: str = "") -> tuple[str, bytes]:
+        """The content type and the metrics, in the form that a header Accept asks for.
+
+        It may read some tens of thousands of rows: not for an event loop.
+        """
+        encode, content_type = choose_encoder(accept)
+        return content_type, encode(self._registry)
+
+    def collect(self) -> Iterable[Metric]:
+        """For the registry: all families, as they are now or were a moment ago."""
+        with self._lock:
+            if self._clock_s() >= self._until_s:
+                self._made = list(self._make(Moment(self._sources)))
+                self._until_s = self._clock_s() + REMEMBERED_S
+            return self._made
+
+    def _make(self, moment: Moment) -> Iterator[Metric]:
+        for make in self._families:
+            try:
+                yield from [_checked(family) for family in make(moment)]
+            except Exception:
+                self._failures[make.__name__] += 1
+                log.exception("metrics of %s are left out", make.__name__)
+        failures = CounterMetricFamily(
+            "txaware_metric_failures",
+            "How often metrics were left out because they could not be made.",
+            labels=["family"],
+        )
+        for name, count in self._failures.items():
+            failures.add_metric([name], count)
+        yield failures
+
+
+def _process_collector() -> Make:
+    """What the operating system counts of this process: memory, CPU, files."""
+    collector = ProcessCollector(registry=None)
+
+    def operating_system(_: Moment) -> Iterable[Metric]:
+        return list(collector.collect())
+
+    return operating_system
+
+
+def _checked(family: Metric) -> Metric:
+    """What the library would fall over only when it writes everything."""
+    for sample in family.samples:
+        float(sample.value)
+        "".join(sample.labels.values())
+    return family
+
+
+def _exists_in(service: LocalService) -> Callable[[str], bool]:
+    def exists(topic: str) -> bool:
+        try:
+            service.topic(topic)
+        except TopicNotFound:
+            return False
+        return True
+
+    return exists

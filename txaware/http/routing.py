@@ -1,0 +1,91 @@
+"""The table of routes: a method and a path to the function that answers."""
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from urllib.parse import unquote
+
+import attrs
+
+from txaware.http.exchange import Reply, Request, Stream
+from txaware.http.failures import error_reply
+from txaware.http.permissions import Allow, anybody
+
+Answer = Reply | Stream
+Handle = Callable[[Request], Awaitable[Answer]]
+
+# Paths that were looked up; the same few come again and again.
+KNOWN_PATHS = 20_000
+_NAME = re.compile(r"\{(\w+)\}")
+
+
+@attrs.frozen
+class Route:
+    """`path` has `{names}`, and `allow` refuses whoever may not ask.
+
+    `is_open` is whether no token is needed. `waits` is whether it may wait for
+    messages, and is counted apart from the others. A `keyed` one remembers its answers
+    for whoever repeats a request.
+    """
+
+    method: str
+    path: str
+    handle: Handle
+    allow: Allow = anybody
+    is_open: bool = False
+    waits: bool = False
+    keyed: bool = False
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """Matches the paths of this route, still percent-encoded."""
+        return re.compile(_NAME.sub(r"(?P<\1>[^/]*)", self.path))
+
+
+@attrs.frozen
+class Match:
+    """The route of a request, and the names in its path."""
+
+    route: Route
+    params: Mapping[str, str]
+
+
+class Routes:
+    """Finds the route of a request; remembers what it has found."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self.table = tuple(routes)
+        self._patterns = [(route, route.pattern) for route in self.table]
+        self._known: dict[tuple[str, str], Match] = {}
+
+    def match(self, method: str, raw_path: str) -> Match | Reply:
+        """The match; or a reply, 404 or 405. A name is checked after decoding."""
+        found = self._known.get((method, raw_path))
+        if found is not None:
+            return found
+        allowed: list[str] = []
+        for route, pattern in self._patterns:
+            match = pattern.fullmatch(raw_path)
+            if match is None:
+                continue
+            if route.method != method:
+                allowed.append(route.method)
+                continue
+            params = {key: unquote(text) for key, text in match.groupdict().items()}
+            found = Match(route, params)
+            if len(self._known) < KNOWN_PATHS:
+                self._known[method, raw_path] = found
+            return found
+        return _not_found(raw_path, allowed)
+
+
+def _not_found(path: str, allowed: list[str]) -> Reply:
+    shown = path[:200]
+    if not allowed:
+        return error_reply(404, "NotFound", f"there is nothing at {shown}")
+    takes = ", ".join(sorted(set(allowed)))
+    return error_reply(
+        405,
+        "MethodNotAllowed",
+        f"{shown} takes {takes}",
+        headers=((b"allow", takes.encode()),),
+    )

@@ -1,0 +1,249 @@
+"""Serves a store over HTTP: a thread with an event loop, from start to drain."""
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Self
+
+import attrs
+import uvicorn
+import uvloop
+
+from coordinator.interfaces import Coordinator
+from txaware.auth import EVERYTHING, AuditLog, Principal, Tokens, new_token
+from txaware.clock import ClockMs
+from txaware.config import Settings
+from txaware.errors import BadRequest, Unavailable
+from txaware.http.app import App, Observer
+from txaware.http.connection import Connection
+from txaware.http.group_routes import GroupRoutes
+from txaware.http.hosted import Hosted, Stopping
+from txaware.http.message_routes import MessageRoutes
+from txaware.http.open_routes import OpenRoutes
+from txaware.http.operator_routes import OperatorRoutes
+from txaware.http.origins import Origins, is_local
+from txaware.http.outcomes import Outcomes
+from txaware.http.polling_routes import PollingRoutes
+from txaware.http.repeats import Repeats
+from txaware.http.routing import Route
+from txaware.http.server_file import ServerFile
+from txaware.http.topic_routes import TopicRoutes
+from txaware.http.transaction_routes import TransactionRoutes
+from txaware.service.administration import Administration
+from txaware.service.local import LocalService
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 2048
+
+
+@attrs.frozen(kw_only=True)
+class Served:
+    """What is served: the parts of a store, and its directory if it has one."""
+
+    service: LocalService
+    administration: Administration
+    coordinator: Coordinator
+    settings: Settings
+    clock_ms: ClockMs
+    directory: Path | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Access:
+    """Where the server listens, and who may use it; see `txaware serve`."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    tokens: Tokens | None = None
+    audit: AuditLog | None = None
+    is_insecure: bool = False
+    certificate: str | Path | None = None
+    key: str | Path | None = None
+
+    def check(self) -> None:
+        """Everybody who reaches another address than loopback could do anything."""
+        if self.tokens is None and not self.is_insecure and not is_local(self.host):
+            raise BadRequest(
+                f"{self.host} can be reached from elsewhere, and there are no tokens: "
+                f"name a file of them (--auth), or say that everybody may do anything "
+                f"(--insecure)"
+            )
+
+
+class HttpServer:
+    """Listens from its making to `close`, in threads of its own."""
+
+    def __init__(self, served: Served, access: Access) -> None:
+        access.check()
+        self.instance = secrets.token_hex(8)
+        self._served = served
+        self._access = access
+        self._stopping = Stopping()
+        self._closing = threading.Lock()
+        self._is_closed = False
+        self._config = self._configured()
+        self._socket = _listening(access.host, access.port)
+        self._socket_name: tuple[str, int] = self._socket.getsockname()[:2]
+        self._server = uvicorn.Server(self._config)
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="txaware-http")
+        self._thread.start()
+        self._server_file = self._made_known()
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        host, port = self._socket_name
+        shown = f"[{host}]" if ":" in host else host
+        scheme = "http" if self._access.certificate is None else "https"
+        return f"{scheme}://{shown}:{port}"
+
+    def reload(self) -> None:
+        """Reads the tokens again, and goes on in new log files (SIGHUP)."""
+        if self._access.tokens is not None:
+            self._access.tokens.reload()
+        if self._access.audit is not None:
+            self._access.audit.reopen()
+
+    def close(self) -> None:
+        """Ends what waits, lets what is in flight finish, and listens no more."""
+        with self._closing:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            if self._server_file is not None and self._served.directory is not None:
+                self._server_file.remove(self._served.directory)
+            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._server.should_exit = True
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else "listening"
+        connections = len(self._server.server_state.connections)
+        return f"<HttpServer {self.url} {state}, {connections} connections>"
+
+    def _made_known(self) -> ServerFile | None:
+        """Leads other processes of this user here, with a token of their own."""
+        directory = self._served.directory
+        if directory is None:
+            return None
+        file = ServerFile(self.url, os.getpid(), new_token())
+        if self._access.tokens is not None:
+            owner = Principal(name="owner of the data", rules=(EVERYTHING,))
+            self._access.tokens.admit(file.token, owner)
+        file.write(directory)
+        return file
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.run(self._serve())
+        except Exception:
+            log.exception("the server at %s ended", self.url)
+
+    async def _serve(self) -> None:
+        with ThreadPoolExecutor(
+            self._served.settings.server_threads, thread_name_prefix="txaware-http"
+        ) as threads:
+            self._config.loaded_app = self._app(threads)
+            await self._server.serve(sockets=[self._socket])
+
+    def _app(self, threads: ThreadPoolExecutor) -> App:
+        served, access = self._served, self._access
+        hosted = Hosted(
+            served.service,
+            served.administration,
+            served.coordinator,
+            served.settings,
+            served.clock_ms,
+            self.instance,
+            threads,
+            Outcomes(self._loop),
+            self._stopping,
+        )
+        return App(
+            all_routes(hosted),
+            settings=served.settings,
+            repeats=Repeats(self.instance, time.monotonic),
+            observer=_Unobserved(),
+            origins=Origins(
+                only_local=access.tokens is None and not access.is_insecure
+            ),
+            tokens=access.tokens,
+            audit=access.audit or AuditLog(),
+        )
+
+    def _configured(self) -> uvicorn.Config:
+        settings, access = self._served.settings, self._access
+        protocol: Any = type("Connection", (Connection,), {"settings": settings})
+        config = uvicorn.Config(
+            _not_yet,
+            http=protocol,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            headers=[("txaware-instance", self.instance)],
+            timeout_keep_alive=int(settings.idle_timeout_s),
+            timeout_graceful_shutdown=int(settings.drain_timeout_s),
+            ssl_certfile=access.certificate,
+            ssl_keyfile=access.key,
+        )
+        try:
+            config.load()
+        except OSError as error:
+            raise BadRequest(f"the certificate or its key is wrong: {error}") from error
+        return config
+
+
+def all_routes(hosted: Hosted) -> list[Route]:
+    """Every route of the server."""
+    return [
+        *MessageRoutes(hosted).routes(),
+        *PollingRoutes(hosted).routes(),
+        *TopicRoutes(hosted).routes(),
+        *GroupRoutes(hosted).routes(),
+        *TransactionRoutes(hosted).routes(),
+        *OperatorRoutes(hosted).routes(),
+        *OpenRoutes(hosted).routes(),
+    ]
+
+
+class _Unobserved(Observer):
+    def observe(self, route: str, status: int, took_s: float) -> None:
+        pass
+
+    def count_error(self, name: str) -> None:
+        pass
+
+
+async def _not_yet(_: object, __: object, ___: object) -> None:
+    raise Unavailable("the server is starting")
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listening = socket.socket(family)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(BACKLOG)
+    except OSError as error:
+        raise Unavailable(f"{host}:{port} cannot be listened at: {error}") from error
+    return listening

@@ -1,0 +1,83 @@
+"""The metrics of the server itself: what is asked of it, and how it is."""
+
+import platform
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+
+from prometheus_client.metrics_core import InfoMetricFamily, Metric
+
+from txaware.http.moment import Moment
+from txaware.http.samples import age_s, counter, gauge, histogram
+
+
+def parts(moment: Moment) -> Iterator[Metric]:
+    """Whether all is well."""
+    report = moment.report()
+    yield gauge(
+        "up",
+        "Whether this part works, 1 or 0; /health says why not.",
+        {
+            ("coordinator",): float(report.coordinator == "OK"),
+            ("store",): float(report.store == "OK"),
+        },
+        "part",
+    )
+
+
+def requests(moment: Moment) -> Iterator[Metric]:
+    """What was asked over HTTP."""
+    found = moment.requests()
+    yield counter(
+        "http_requests",
+        "Requests that were answered; those that nobody waited for are not.",
+        {(route, str(status)): n for (route, status), n in found.answers.items()},
+        *("route", "status"),
+    )
+    yield histogram(
+        "http_request_seconds",
+        "How long it took, reading the body and waiting for messages included.",
+        {(route,): took for route, took in found.took_s.items()},
+        "route",
+    )
+    yield counter(
+        "errors",
+        "Requests that were answered with an error, by its class.",
+        {(name,): count for name, count in found.errors.items()},
+        "error",
+    )
+
+
+def in_flight(moment: Moment) -> Iterator[Metric]:
+    """What is being answered."""
+    now = moment.in_flight
+    yield gauge(
+        "http_requests_in_flight",
+        "Requests that are being answered, and those that wait for a message.",
+        {("working",): now.in_flight, ("waiting",): now.waiting},
+        "kind",
+    )
+    yield gauge("http_body_bytes", "What request bodies take.", {(): now.body_bytes})
+
+
+def process(moment: Moment) -> Iterator[Metric]:
+    """Which program this is, and since when it runs."""
+    yield gauge(
+        "uptime_seconds",
+        "How long this server has been running.",
+        {(): age_s(moment.now_ms, moment.started_ms)},
+    )
+    yield InfoMetricFamily(
+        "txaware_build",
+        "The version of this server.",
+        {"version": _version(), "python": platform.python_version()},
+    )
+
+
+FAMILIES = (parts, requests, in_flight, process)
+
+
+def _version() -> str:
+    try:
+        return version("txaware")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,46 @@
+"""The file SERVER in a data directory leads programs of its user to its owner."""
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import attrs
+
+NAME = "SERVER"
+
+
+@attrs.frozen
+class ServerFile:
+    """Where the owner of a directory serves it; `token` is for this user's programs."""
+
+    url: str
+    pid: int
+    token: str = attrs.field(repr=False)
+
+    def write(self, directory: Path) -> None:
+        """Makes it known; nobody else may read it, and nobody sees half of it."""
+        temporary = directory / f"{NAME}.{self.pid}"
+        temporary.unlink(missing_ok=True)
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(fd, "w") as file:
+            json.dump(attrs.asdict(self), file)
+        temporary.replace(directory / NAME)
+
+    def remove(self, directory: Path) -> None:
+        """Takes it back, unless another server has written its own."""
+        if read_server_file(directory) == self:
+            (directory / NAME).unlink(missing_ok=True)
+
+
+def read_server_file(directory: Path) -> ServerFile | None:
+    """What a server has written, if it is of this user and nobody else can read it."""
+    try:
+        with (directory / NAME).open() as file:
+            found = os.fstat(file.fileno())
+            if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+                return None
+            fields = json.load(file)
+        return ServerFile(str(fields["url"]), int(fields["pid"]), str(fields["token"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,82 @@
+"""Which topics have a label of their own in metrics; the rest is summed."""
+
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter, sub
+
+from txaware.metrics import TopicMetrics
+
+MOST_TOPICS = 200
+OTHER = "(other)"  # no topic can have that name
+
+FIELDS = (
+    *("messages_in", "bytes_in", "messages_stored"),
+    *("messages_out", "bytes_out", "rollbacks"),
+)
+_values: Callable[[TopicMetrics], tuple[int, ...]] = attrgetter(*FIELDS)
+_NONE = (0,) * len(FIELDS)
+
+# What was counted of a topic, in the order of `FIELDS`.
+Values = tuple[int, ...]
+
+
+class TopicLabels:
+    """A topic keeps its label until it is deleted, or its counters would jump.
+
+    What a topic counted before it had a label stays with the rest, so that no sum ever
+    falls.
+    """
+
+    def __init__(self, exists: Callable[[str], bool], most: int = MOST_TOPICS) -> None:
+        self._exists = exists
+        self._most = most
+        self._since: dict[str, Values] = {}
+        self._gone = _NONE
+        self._before: Mapping[str, Values] = {}
+
+    @property
+    def topics(self) -> list[str]:
+        """Those that have a label."""
+        return list(self._since)
+
+    def divide(
+        self, counts: Mapping[str, TopicMetrics], others: Iterable[str] = ()
+    ) -> dict[str, Values]:
+        """The counts by label; `others` are topics that may have a label as well."""
+        now = {name: _values(count) for name, count in counts.items()}
+        self._forget(now)
+        self._choose(now, others)
+        self._before = now
+        own = {
+            name: _less(now.get(name, _NONE), since)
+            for name, since in self._since.items()
+        }
+        rest = _less(_sum(now.values()), _sum([self._gone, *own.values()]))
+        if any(rest) or now.keys() - own.keys():
+            own[OTHER] = rest
+        return own
+
+    def _forget(self, now: Mapping[str, Values]) -> None:
+        """What a deleted topic counted under its label counts nowhere now."""
+        for name in [name for name in self._since if not self._exists(name)]:
+            own = _less(now.get(name, _NONE), self._since.pop(name))
+            self._gone = _sum([self._gone, own])
+
+    def _choose(self, now: Mapping[str, Values], others: Iterable[str]) -> None:
+        """The busiest come first, as long as there is room."""
+        if len(self._since) >= self._most:
+            return
+        found = [name for name in now.keys() | set(others) if name not in self._since]
+        found.sort(key=lambda name: (-sum(now.get(name, _NONE)), name))
+        for name in found:
+            if len(self._since) >= self._most:
+                return
+            if self._exists(name):
+                self._since[name] = self._before.get(name, _NONE)
+
+
+def _less(one: Values, other: Values) -> Values:
+    return tuple(map(sub, one, other))
+
+
+def _sum(many: Iterable[Values]) -> Values:
+    return tuple(map(sum, zip(_NONE, *many, strict=True)))

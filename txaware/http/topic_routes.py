@@ -1,0 +1,107 @@
+"""Routes of topics: create, change, describe, list, delete."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from txaware.errors import BadRequest
+from txaware.http.exchange import DONE, JSON, Reply, Request, json_reply
+from txaware.http.hosted import Hosted
+from txaware.http.permissions import on_topic, to_list, to_see
+from txaware.http.routing import Route
+from txaware.http.values import topic_to_json
+from txaware.topics import TopicName
+
+TOPICS = "/v1/namespaces/{namespace}/topics"
+TOPIC = TOPICS + "/{topic}"
+
+
+class TopicRoutes:
+    """What is not about messages."""
+
+    def __init__(self, hosted: Hosted) -> None:
+        self._hosted = hosted
+        self._service = hosted.service
+
+    def routes(self) -> list[Route]:
+        """Methods and paths."""
+        return [
+            Route("PUT", TOPIC, self._create, on_topic("admin"), keyed=True),
+            Route("GET", TOPIC, self._describe, to_see),
+            Route("DELETE", TOPIC, self._delete, on_topic("admin"), keyed=True),
+            Route("PUT", TOPIC + "/properties", self._update, on_topic("admin")),
+            Route("GET", TOPICS, self._list, to_list),
+            Route("GET", "/v1/namespaces", self._namespaces),
+        ]
+
+    async def _create(self, request: Request) -> Reply:
+        ttl_s, properties = _properties(request.body)
+        await self._hosted.in_thread(
+            self._service.create_topic,
+            request.topic,
+            ttl_s=ttl_s,
+            properties=properties,
+        )
+        return DONE
+
+    async def _update(self, request: Request) -> Reply:
+        self._service.topic(request.topic)
+        if not request.body:
+            raise BadRequest("the body is a JSON object of all properties")
+        ttl_s, properties = _properties(request.body)
+        await self._hosted.in_thread(
+            self._service.update_topic,
+            request.topic,
+            ttl_s=ttl_s,
+            properties=properties,
+        )
+        return DONE
+
+    async def _describe(self, request: Request) -> Reply:
+        return Reply(200, topic_to_json(self._service.topic(request.topic)), JSON)
+
+    async def _delete(self, request: Request) -> Reply:
+        await self._hosted.in_thread(self._service.delete_topic, request.topic)
+        return DONE
+
+    async def _list(self, request: Request) -> Reply:
+        namespace = request.params["namespace"]
+        names = await self._hosted.in_thread(self._service.topics, namespace)
+        may_see = request.principal.may_see
+        return json_reply(
+            [name for name in names if may_see(TopicName(name, namespace))]
+        )
+
+    async def _namespaces(self, request: Request) -> Reply:
+        may_see = request.principal.may_see
+        names = await self._hosted.in_thread(self._service.all_topics)
+        return json_reply(sorted({name.namespace for name in names if may_see(name)}))
+
+
+def _properties(body: bytes) -> tuple[Any, Mapping[str, str]]:
+    """The ttl, if any, and all others; `generation` is ours and is left out."""
+    if not body:
+        return None, {}
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"the body is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise BadRequest("the body is no JSON object of properties")
+    if "ttl" in found and found["ttl"] is None:
+        raise BadRequest("ttl is a whole number of seconds, not null")
+    generation = found.pop("generation", None)
+    if generation is not None and not _is_generation(generation):
+        raise BadRequest(f"generation is a number above 0, not {generation!r:.50}")
+    return found.pop("ttl", None), found
+
+
+def _is_generation(value: object) -> bool:
+    text = str(value) if isinstance(value, int) else value
+    return (
+        isinstance(text, str)
+        and not isinstance(value, bool)
+        and text.isascii()
+        and text.isdigit()
+        and int(text[:20]) > 0
+    )

@@ -1,0 +1,172 @@
+"""What administration answers, as JSON and back: one converter for both ends."""
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn, TypeVar, get_args, get_origin
+
+import attrs
+import cattrs
+from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
+
+from txaware.errors import BadRequest
+from txaware.messages import MessageId
+from txaware.topics import Topic, TopicName, checked_ttl_s
+
+T = TypeVar("T")
+
+
+def to_json(value: Any) -> bytes:
+    """Attributes in camelCase, ids as 40 hex digits, bytes as base64."""
+    return json.dumps(_converter.unstructure(value), separators=(",", ":")).encode()
+
+
+def from_json(kind: type[T], data: bytes) -> T:
+    """Reads what `to_json` wrote of a value of that kind; fields it lacks are unknown.
+
+    `BadRequest` for anything else. Fields that are not known are passed over, so that
+    a newer server can say more.
+    """
+    return _structured(kind, read_json(data))
+
+
+def topic_to_json(topic: Topic) -> bytes:
+    """A topic as the seeds show it: its bare name, and properties that are all text."""
+    properties = {
+        **topic.properties,
+        "generation": str(topic.generation),
+        "ttl": str(topic.ttl_s),
+    }
+    return to_json({"name": topic.name, "properties": properties})
+
+
+def topic_from_json(namespace: str, data: bytes) -> Topic:
+    """Reads what `topic_to_json` wrote of a topic in that namespace."""
+    fields = _structured(dict[str, Any], read_json(data))
+    name = _structured(str, fields.get("name"))
+    properties = dict(_structured(dict[str, str], fields.get("properties")))
+    generation = properties.pop("generation", "")
+    ttl_s = checked_ttl_s(properties.pop("ttl", None))
+    if not (generation.isascii() and generation.isdigit()):
+        raise BadRequest(f"{generation!r} is no generation of a topic")
+    return Topic(TopicName(name, namespace), int(generation), ttl_s, properties)
+
+
+def read_json(data: bytes) -> Any:
+    """The JSON in these bytes; `BadRequest` where there is none."""
+    try:
+        return json.loads(data, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"the body is not JSON: {error}") from error
+
+
+def _structured(kind: type[T], value: Any) -> T:
+    try:
+        return _converter.structure(value, kind)
+    except BadRequest:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        name = getattr(kind, "__name__", kind)
+        raise BadRequest(f"the body is no {name}: {error!r}") from error
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(other.title() for other in others)
+
+
+def _renamed(kind: type) -> dict[str, Any]:
+    resolved = attrs.resolve_types(kind)
+    return {
+        field.name: override(rename=_camel(field.name))
+        for field in attrs.fields(resolved)
+    }
+
+
+def _writer(kind: type) -> Any:
+    return make_dict_unstructure_fn(kind, _converter, **_renamed(kind))
+
+
+def _reader(kind: type) -> Any:
+    read: Any = make_dict_structure_fn(kind, _converter, **_renamed(kind))
+    return lambda value, of: read(_object(value), of)
+
+
+def _exactly(*kinds: type) -> Any:
+    """Takes a value as it is, instead of making another one of it."""
+
+    def check(value: Any, _: object) -> Any:
+        if type(value) not in kinds:
+            raise TypeError(f"{value!r:.100} is no {kinds[0].__name__}")
+        return float(value) if kinds[0] is float else value
+
+    return check
+
+
+def _bytes(value: Any, _: object) -> bytes:
+    try:
+        return base64.b64decode(value, validate=True)
+    except (TypeError, ValueError, binascii.Error) as error:
+        raise TypeError(f"{value!r:.100} is no base64") from error
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{value!r:.100} is no object")
+    return value
+
+
+def _list(value: Any, kind: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r:.100} is no list")
+    (item,) = get_args(kind)
+    return [_converter.structure(one, item) for one in value]
+
+
+def _is_list(kind: Any) -> bool:
+    return get_origin(kind) is list
+
+
+def _tuple(value: Any, kind: Any) -> tuple[Any, ...]:
+    return tuple(_list(value, list[get_args(kind)[0]]))  # type: ignore[misc]
+
+
+def _is_tuple(kind: Any) -> bool:
+    return get_origin(kind) in (tuple, Sequence)
+
+
+def _mapping(value: Any, kind: Any) -> dict[str, Any]:
+    _, item = get_args(kind)
+    fields = _object(value).items()
+    return {name: _converter.structure(one, item) for name, one in fields}
+
+
+def _is_mapping(kind: Any) -> bool:
+    return get_origin(kind) in (dict, Mapping)
+
+
+def _new_converter() -> cattrs.Converter:
+    converter = cattrs.Converter(detailed_validation=False)
+    for kind in (int, str, bool):
+        converter.register_structure_hook(kind, _exactly(kind))
+    converter.register_structure_hook(float, _exactly(float, int))
+    converter.register_structure_hook(MessageId, lambda v, _: MessageId.parse(v))
+    converter.register_structure_hook(bytes, _bytes)
+    converter.register_structure_hook_func(_is_list, _list)
+    converter.register_structure_hook_func(_is_mapping, _mapping)
+    converter.register_structure_hook_func(_is_tuple, _tuple)
+    converter.register_unstructure_hook(MessageId, str)
+    converter.register_unstructure_hook(
+        bytes, lambda v: base64.b64encode(v).decode("ascii")
+    )
+    converter.register_unstructure_hook_factory(attrs.has, _writer)
+    converter.register_structure_hook_factory(attrs.has, _reader)
+    return converter
+
+
+_converter = _new_converter()

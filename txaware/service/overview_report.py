@@ -1,0 +1,101 @@
+"""What an operator sees at a glance: the values that an overview is made of."""
+
+from collections.abc import Sequence
+
+import attrs
+
+from txaware.messages import BlockedBy, MessageId
+
+
+@attrs.frozen(kw_only=True)
+class TopicOverview:
+    """A topic: what went in and out since the start, how old it is, who blocks it.
+
+    `rows_behind` is how far its slowest group is behind, None without a group.
+    `blocked_by` has the id of the transaction, and when the first row it keeps from
+    readers was published. `expired_unseen` counts as `Metrics` does.
+    """
+
+    topic: str
+    generation: int
+    ttl_s: int
+    messages_in: int
+    bytes_in: int
+    messages_out: int
+    bytes_out: int
+    oldest_ms: int | None
+    newest_ms: int | None
+    rows_behind: int | None
+    blocked_by: BlockedBy | None
+    expired_unseen: int
+
+
+@attrs.frozen
+class GroupOverview:
+    """A group in a topic: how far it has come, and what it has yet to read.
+
+    `rows` are counted up to a bound, and `has_more` says that there are more.
+    `unread_since_ms` is when the first of them was published. `waits_for` is the
+    transaction whose row would be its next.
+    """
+
+    group: str
+    topic: str
+    position: MessageId | None
+    lag_ms: int
+    rows: int
+    has_more: bool
+    unread_since_ms: int | None
+    waits_for: int | None
+
+
+@attrs.frozen
+class OpenOverview:
+    """An open transaction; `blocks` are the topics whose readers wait for its end.
+
+    `blocks_since_ms` is when the first row that they wait for was published.
+    Only the embedded coordinator tells its type, its stage and when it times out.
+    """
+
+    id: int
+    began_ms: int
+    pointers: Sequence[int]
+    type: str | None = None
+    stage: str | None = None
+    expires_ms: int | None = None
+    blocks: Sequence[str] = ()
+    blocks_since_ms: int | None = None
+
+
+@attrs.frozen(kw_only=True)
+class OverviewReport:
+    """How things stand at `now_ms`: the most that is worth a look, and counts of all.
+
+    Of topics the blocked and the most active ones, of groups those furthest behind, of
+    transactions the oldest: where a list is shorter than its count, it is cut.
+    `messages_in` and `messages_out` are those of all topics. `unjudged_topics` may be
+    blocked or not: there was no time yet to look. `coordinator` and `store` are `"OK"`
+    or a sentence about what is wrong.
+    """
+
+    now_ms: int
+    started_ms: int
+    coordinator: str
+    store: str
+    namespaces: Sequence[str]
+    topics: Sequence[TopicOverview]
+    topic_count: int
+    blocked_count: int
+    unjudged_topics: int
+    groups: Sequence[GroupOverview]
+    group_count: int
+    transactions: Sequence[OpenOverview]
+    transaction_count: int
+    invalid_transactions: int | None
+    messages_in: int
+    messages_out: int
+    bytes_in: int
+    bytes_out: int
+    cache_bytes: int
+    cache_hits: int
+    cache_misses: int
