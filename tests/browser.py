@@ -144,6 +144,7 @@ def chromium() -> Iterator[Browser]:
         for argument in (*ARGUMENTS, f"--user-data-dir={profile}"):
             options.add_argument(argument)
         driver = Chrome(options=options, service=service)
+        driver.set_page_load_timeout(DEADLINE_S)
         try:
             yield Browser(driver)
         finally:

@@ -1,11 +1,13 @@
 """One fixture over every implementation of `Coordinator`."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import txaware
 from coordinator.embedded import EmbeddedCoordinator
 from coordinator.interfaces import Coordinator
 from coordinator.remote import CoordinatorRoutes, RemoteCoordinator
@@ -16,9 +18,12 @@ KINDS = [
     "durable",
     "remote-memory",
     "remote-durable",
+    "http-memory",
+    "http-durable",
     pytest.param("tephra", marks=TEPHRA),
     pytest.param("tephra_thrift", marks=TEPHRA),
     pytest.param("remote-tephra", marks=TEPHRA),
+    pytest.param("http-tephra", marks=TEPHRA),
 ]
 
 
@@ -33,13 +38,24 @@ def remote(coordinator: Coordinator) -> RemoteCoordinator:
     return RemoteCoordinator(send)
 
 
+@contextmanager
+def served(coordinator: Coordinator) -> Iterator[Coordinator]:
+    """A coordinator behind a real server, and over the real client."""
+    with (
+        txaware.connect("memory:", coordinator=coordinator) as messaging,
+        messaging.serve() as server,
+        txaware.connect("memory:", coordinator=server.url) as other,
+    ):
+        yield other.coordinator
+
+
 @pytest.fixture(params=KINDS)
 def coordinator(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> Iterator[Coordinator]:
     """Every implementation in turn; what is invalid there may be truncated at once."""
     kind: str = request.param
-    name = kind.removeprefix("remote-")
+    where, _, name = kind.rpartition("-")
     inner: Any
     if name == "memory":
         inner = EmbeddedCoordinator(settle_grace_s=0)
@@ -47,6 +63,10 @@ def coordinator(
         inner = EmbeddedCoordinator.open(tmp_path, settle_grace_s=0)
     else:
         inner = request.getfixturevalue(name)
-    yield remote(inner) if kind.startswith("remote-") else inner
+    if where == "http":
+        with served(inner) as by_http:
+            yield by_http
+    else:
+        yield remote(inner) if where == "remote" else inner
     if name in ("memory", "durable"):
         inner.close()

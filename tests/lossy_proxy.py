@@ -48,6 +48,8 @@ class LossyProxy:
                 client, _ = self._socket.accept()
                 server = socket.create_connection(self._server)
                 self._open += (client, server)
+                for line in (client, server):
+                    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 for source, target in ((client, server), (server, client)):
                     threading.Thread(
                         target=self._pass_on, args=(source, target), daemon=True

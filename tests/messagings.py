@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from txaware.messaging import Messaging
 
 KINDS = ["memory", "leveldb", "http"]
 DAY_S = 86_400
+NO_PARAMETERS = SimpleNamespace(params={})
 
 
 class Site:
@@ -93,6 +95,20 @@ def _copied(found: Path, copy: Path) -> bool:
     except shutil.Error:
         return False
     return before == os.listdir(found / "rows")
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """What looks inside the service (marked `in_process`) has no form over HTTP."""
+    left_out = [
+        item
+        for item in items
+        if item.get_closest_marker("in_process")
+        and "http" in getattr(item, "callspec", NO_PARAMETERS).params.values()
+    ]
+    items[:] = [item for item in items if item not in set(left_out)]
+    config.hook.pytest_deselected(items=left_out)
 
 
 @pytest.fixture(params=KINDS)

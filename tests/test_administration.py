@@ -61,6 +61,7 @@ def test_inspect_counts_a_topic(site: Site) -> None:
     assert report.bounds == messaging.bounds("t")
 
 
+@pytest.mark.in_process
 def test_a_check_beside_everybody_finds_what_is_wrong(site: Site) -> None:
     messaging = site.messaging
     messaging.create_topic("t")
@@ -166,6 +167,7 @@ def test_what_comes_after_a_close_is_refused(site: Site) -> None:
         messaging.create_topic("u")
 
 
+@pytest.mark.in_process
 def test_a_reference_whose_answer_was_lost_is_not_followed_by_an_empty_one(
     messaging: Messaging,
 ) -> None:
@@ -187,6 +189,7 @@ def test_a_reference_whose_answer_was_lost_is_not_followed_by_an_empty_one(
         messaging.publish("t", [], transaction=tx)
 
 
+@pytest.mark.in_process
 def test_a_store_whose_answer_was_lost_is_counted_before_it_is_named(
     messaging: Messaging,
 ) -> None:

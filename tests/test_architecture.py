@@ -136,16 +136,19 @@ LINES = [
     ["txaware.messaging"],
     *_package(
         "txaware.bench",
-        "measure",
-        "trial",
+        "measure sender",
+        "load server trial",
         "commits large memory reading",
-        "embedded",
+        "embedded http_memory http_reading http_writing",
+        "http_waiting",
+        "http",
     ),
     *_package(
         "txaware.cli",
         "demo_bank failures logs show stop values",
         "bar demo_child known session topic_options",
-        "backup bench check demo janitor poll publish token topic_look transactions",
+        "backup bench check demo groups janitor poll publish serve token topic_look "
+        "transactions",
         "topic",
         "root",
     ),

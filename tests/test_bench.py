@@ -2,12 +2,13 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from txaware.bench import measure, memory
+from txaware.bench import http, load, measure, memory
 from txaware.bench.embedded import FIGURES, LETTERS, figures
 from txaware.bench.measure import (
     Figure,
@@ -15,8 +16,10 @@ from txaware.bench.measure import (
     off_the_main_thread,
     per_second_of_threads,
 )
+from txaware.bench.server import serving
 from txaware.bench.trial import Trial, batches, payloads
 from txaware.cli.root import command
+from txaware.config import Settings
 
 TINY = {"rounds": 1, "for_s": 0.01, "scale": 0.0, "messages": 1000}
 
@@ -37,8 +40,35 @@ def test_each_figure_is_measured(letter: str, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="what a server takes: /proc")
+@pytest.mark.parametrize("letter", http.LETTERS)
+def test_each_figure_of_a_server_is_measured(letter: str, tmp_path: Path) -> None:
+    trial = Trial(directory=tmp_path, **TINY)  # type: ignore[arg-type]
+    found = list(http.figures(trial, letter))
+    assert found
+    assert all(figure.name.startswith(f"{letter})") for figure in found)
+    assert all(figure.ratio >= 0 for figure in found)
+
+
+@pytest.mark.skipif(load.WRK is None, reason="wrk is not installed")
+def test_wrk_sends_what_we_send(tmp_path: Path) -> None:
+    trial = Trial(directory=tmp_path, rounds=1, for_s=1, scale=0)
+    (figure,) = http.figures(trial, "a")
+    assert "load by wrk" in figure.name
+    assert figure.ratio > 0
+
+
+def test_load_that_is_refused_is_no_figure(tmp_path: Path) -> None:
+    absent = load.Load("/absent", [b""])
+    with serving(tmp_path / "data", Settings()) as server:
+        for for_s in (0.01, 1):
+            with pytest.raises(RuntimeError, match="requests failed"):
+                absent.per_second(server.url, for_s=for_s)
+
+
 def test_there_is_a_figure_for_each_floor() -> None:
     assert LETTERS == "abcdefghi"
+    assert http.LETTERS == "abcdef"
 
 
 def test_the_ratio_is_a_median_over_rounds() -> None:
@@ -67,6 +97,7 @@ def test_a_figure_is_one_line_and_one_object() -> None:
         "ratio_max": 11,
         "at_least": 3,
         "at_most": None,
+        "goal": None,
         "kept": False,
     }
 
@@ -127,14 +158,16 @@ def test_the_command_prints_one_line_and_one_object_for_each(tmp_path: Path) -> 
 
 
 def test_the_command_tells_how_it_measures() -> None:
-    text = CliRunner().invoke(command, ["bench", "embedded", "--help"]).stdout
-    joined = " ".join(text.split())
-    for measured in FIGURES:
-        assert f"{measured.letter}) {measured.method.split('. ')[0][:20]}" in joined
+    for name, listed in (("embedded", FIGURES), ("http", http.FIGURES)):
+        text = CliRunner().invoke(command, ["bench", name, "--help"]).stdout
+        joined = " ".join(text.split())
+        for measured in listed:
+            assert f"{measured.letter}) {measured.method.split('. ')[0][:20]}" in joined
 
 
+@pytest.mark.parametrize("name", ["embedded", "http"])
 @pytest.mark.parametrize("only", ["", "z", "a,z"])
-def test_the_command_refuses_figures_that_there_are_not(only: str) -> None:
-    done = CliRunner().invoke(command, ["bench", "embedded", "--only", only])
+def test_the_command_refuses_figures_that_there_are_not(name: str, only: str) -> None:
+    done = CliRunner().invoke(command, ["bench", name, "--only", only])
     assert done.exit_code == 2
     assert "figures are" in done.stderr

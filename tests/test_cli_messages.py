@@ -29,10 +29,21 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def messaging() -> Iterator[Messaging]:
+def embedded() -> Iterator[Messaging]:
     with txaware.connect("memory:") as opened:
         opened.create_topic("t")
         yield opened
+
+
+@pytest.fixture(params=["embedded", "http"])
+def messaging(
+    request: pytest.FixtureRequest, embedded: Messaging
+) -> Iterator[Messaging]:
+    if request.param == "embedded":
+        yield embedded
+        return
+    with embedded.serve() as server, txaware.connect(server.url) as client:
+        yield client
 
 
 def payloads(messaging: Messaging) -> list[bytes]:

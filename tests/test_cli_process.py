@@ -49,7 +49,8 @@ def test_a_directory_in_use_is_one_sentence_with_the_pid(here: Path) -> None:
         assert refused.returncode == 3
         assert refused.stderr.decode() == (
             f"Error: data is in use by process {follow.pid}; a directory has one "
-            f"owner at a time\n"
+            f"owner at a time. While that one serves it (messaging.serve(), or "
+            f"txaware serve --data), others are led there\n"
         )
         follow.send_signal(signal.SIGINT)
         out, err = follow.communicate(timeout=10)

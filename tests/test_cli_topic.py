@@ -21,10 +21,21 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def messaging() -> Iterator[Messaging]:
+def embedded() -> Iterator[Messaging]:
     with txaware.connect("memory:") as opened:
         opened.create_topic("t")
         yield opened
+
+
+@pytest.fixture(params=["embedded", "http"])
+def messaging(
+    request: pytest.FixtureRequest, embedded: Messaging
+) -> Iterator[Messaging]:
+    if request.param == "embedded":
+        yield embedded
+        return
+    with embedded.serve() as server, txaware.connect(server.url) as client:
+        yield client
 
 
 def test_a_topic_is_created_listed_updated_and_deleted() -> None:
@@ -203,13 +214,15 @@ def test_a_pointer_that_was_never_given_out_is_refused(messaging: Messaging) -> 
     )
 
 
-def test_prune_forgets_what_was_marked(messaging: Messaging) -> None:
+def test_prune_forgets_what_was_marked(
+    messaging: Messaging, embedded: Messaging
+) -> None:
     tx = messaging.coordinator.start_short()
     messaging.publish("t", [b"never"], transaction=tx)
     messaging.coordinator.invalidate(tx)
     [kept] = run_json("transactions", "prune", obj=messaging)
     assert (kept["pruned"], kept["invalid"]) == (0, 1)  # somebody may still ask
-    messaging.coordinator.settle_grace_s = 0  # type: ignore[misc]
+    embedded.coordinator.settle_grace_s = 0  # type: ignore[misc]
     assert (
         "forgot 1 invalid transaction, kept 0"
         in run("transactions", "prune", obj=messaging).stdout

@@ -1,7 +1,7 @@
 """The page for operators, in a real Chromium and by its files."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,14 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 import txaware
+from coordinator.embedded import EmbeddedCoordinator
 from tests.browser import Browser, chromium
+from tests.doubles import Watched, failing
 from tests.messagings import publish
 from txaware.auth import digest_text, new_token
 from txaware.clock import system_clock_ms
 from txaware.config import Settings
+from txaware.errors import Unavailable
 from txaware.http.dashboard import FILES, HEADERS
 from txaware.http.server import HttpServer
 from txaware.messaging import Messaging
@@ -135,11 +138,13 @@ def test_a_blocked_topic_is_shown_and_released(
     with messaging.transaction():
         messaging.publish("orders", [b"before"])
         messaging.consumer("orders", group="billing").poll(limit=10)
-    assert page.text("#blocked") == ""
+    assert page.text("#attention") == ""
     pointer = held(messaging, clock)
     messaging.publish("orders", [b"behind it"])
-    page.reads("#blocked", "orders is blocked for 4", f"by transaction {pointer}")
-    page.reads("#blocked", "billing waits", "times out in 59 min")
+    page.reads(
+        "#attention", "orders has been blocked for 4", f"by transaction {pointer}"
+    )
+    page.reads("#attention", "billing waits", "times out in 59 min")
     row_reads(page, "orders", "blocked for 4")
     row_reads(page, "billing", f"waits for {pointer}", table="groups")
     row_reads(page, str(pointer), "short", "orders", table="transactions")
@@ -151,12 +156,36 @@ def test_a_blocked_topic_is_shown_and_released(
     page.press(Keys.ESCAPE)
     page.wait(lambda: not page.all("#release"), "the dialog closed")
     assert pointer in messaging.coordinator.snapshot().in_progress
-    page.click("#blocked button.release")
+    page.click("#attention button.release")
     page.click("#release-now")
-    page.wait(lambda: not page.all("#blocked"), "no reader waiting")
+    page.wait(lambda: not page.all("#attention"), "no reader waiting")
     assert pointer in messaging.coordinator.snapshot().invalids
-    row_reads(page, "billing", "1", "behind", table="groups")
+    row_reads(page, "billing", "2", "behind", table="groups")
     page.reads("#transactions", "No transaction is open.")
+
+
+def test_it_says_that_the_coordinator_is_away(
+    browser: Browser, messaging: Messaging
+) -> None:
+    coordinator = Watched(EmbeddedCoordinator())
+    with (
+        txaware.connect("memory:", coordinator=coordinator) as other,
+        other.serve() as server,
+    ):
+        other.create_topic("orders")
+        other.publish("orders", [b"m"])
+        browser.open(server.url)
+        row_reads(browser, "orders", "1 in all")
+        assert browser.text("#attention") == ""
+        coordinator.instead["snapshot"] = failing(Unavailable("it is not to be had"))
+        browser.reads(
+            "#attention", "The coordinator is not well", "it is not to be had"
+        )
+        other.publish("orders", [b"m"])
+        row_reads(browser, "orders", "2 in all")
+        del coordinator.instead["snapshot"]
+        browser.wait(lambda: not browser.all("#attention"), "all well")
+        browser.close_page()
 
 
 def test_messages_are_looked_at_without_being_consumed(
@@ -177,7 +206,7 @@ def test_messages_are_looked_at_without_being_consumed(
     page.click("#later")
     page.reads("#rows", "number 050", NAUGHTY.decode(), "00 ff", "in progress")
     page.reads("#rows", f"transaction {tx.transaction_id}")
-    page.reads("#messages-place", "13 rows", "the last one")
+    page.reads("#messages-place", "13 rows", "the last ones")
     assert page.all("#later")[0].get_attribute("disabled")
     page.click("#earlier")
     page.reads("#rows", "number 025", "number 049")
@@ -214,6 +243,22 @@ def test_the_newest_messages_come_first_and_earlier_ones_can_be_reached(
     page.run("document.getElementById('from').value = '2020-01-01T00:00:00'")
     page.run("document.getElementById('from').dispatchEvent(new Event('change'))")
     page.reads("#rows", "number 000", "number 024")
+
+
+def test_the_end_of_a_large_batch_is_found(page: Browser, messaging: Messaging) -> None:
+    """All of it has one time, to the millisecond."""
+    messaging.publish("orders", [b"number %03d" % n for n in range(500)])
+    messaging.publish("orders", [b"last"])
+    page.click("#topics button.name")
+    page.reads("#rows", "last")
+    seen = [page.text("#rows")]
+    for _ in range(3):
+        page.click("#earlier")
+        page.wait(lambda: page.text("#rows") != seen[-1], "an earlier page")
+        seen.append(page.text("#rows"))
+    numbers = [int(n) for text in seen[::-1] for n in re.findall(r"number (\d+)", text)]
+    assert numbers == list(range(numbers[0], 500))
+    assert len(numbers) > 25
 
 
 def test_a_long_payload_is_shown_when_it_is_asked_for(
@@ -261,7 +306,7 @@ def test_a_token_is_asked_for_and_kept_in_the_tab(
     assert browser.run("return document.cookie") == ""
     browser.driver.refresh()
     browser.reads("#connection", "Live")
-    browser.click("#blocked button.release")
+    browser.click("#attention button.release")
     browser.click("#release-now")
     browser.reads("#release-problem", "ops may not use transactions")
     assert pointer in messaging.coordinator.snapshot().in_progress
@@ -295,7 +340,7 @@ def test_everything_can_be_reached_with_a_keyboard(
         messaging.publish("orders", [b"m"])
         messaging.consumer("orders", group="billing").poll()
     held(messaging, clock)
-    page.reads("#blocked", "orders")
+    page.reads("#attention", "orders")
     page.reads("#groups", "billing")
     page.run("window.scrollTo(0, 0); document.activeElement.blur()")
     walk = []
@@ -437,12 +482,12 @@ def test_it_is_readable_and_fits_on_every_screen(
 ) -> None:
     busy(messaging, clock)
     page.show(**VIEWS[view])
-    page.reads("#blocked", "orders is blocked")
+    page.reads("#attention", "orders has been blocked")
     page.reads("#groups", "billing")
-    states = {
+    states: dict[str, Callable[[], object]] = {
         "page": lambda: None,
         "messages": lambda: page.click("#topics tbody tr:last-child button.name"),
-        "release": lambda: page.click("#blocked button.release"),
+        "release": lambda: page.click("#attention button.release"),
     }
     for name, act in states.items():
         act()
@@ -488,7 +533,7 @@ def test_all_that_can_be_used_has_a_name(
 ) -> None:
     """As a screen reader hears it."""
     busy(messaging, clock)
-    page.reads("#blocked", "orders is blocked")
+    page.reads("#attention", "orders has been blocked")
     page.reads("#groups", "billing")
     driver: Any = page.driver
     tree = driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})

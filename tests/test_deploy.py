@@ -5,7 +5,9 @@ import json
 import re
 import shlex
 import shutil
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -117,3 +119,48 @@ def test_the_image_runs_as_nobody_in_particular() -> None:
     assert dict(instructions())["USER"] == "txaware"
     assert dict(instructions())["EXPOSE"] == "11015"
     assert dict(instructions())["VOLUME"] == "/data"
+
+
+def test_what_the_files_say_works_together(tmp_path: Path) -> None:
+    tokens, data = tmp_path / "tokens.toml", tmp_path / "data"
+    txaware = [sys.executable, "-m", "txaware"]
+    made = subprocess.run(
+        [*txaware, *("token", "new", "ann", "--file", str(tokens))],
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    assert made.stdout
+    said = dict(zip(words("CMD")[1::2], words("CMD")[2::2], strict=True))
+    said |= {"--data": str(data), "--auth": str(tokens), "--port": "0"}
+    serve = [word for pair in said.items() for word in pair]
+    with subprocess.Popen(
+        [*txaware, "serve", *serve], stdout=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            assert server.stdout is not None
+            port = server.stdout.readline().strip().rpartition(":")[2]
+            _, flag, program = words("HEALTHCHECK")
+            subprocess.run(
+                [sys.executable, flag, program.replace("11015", port)],
+                check=True,
+                timeout=60,
+            )
+            server.send_signal(signal.SIGHUP)
+            url = f"leveldb:{data}"
+            file = tmp_path / "latest.backup"
+            for _ in range(2):
+                subprocess.run(
+                    [*txaware, "--url", url, "backup", "--overwrite", file],
+                    check=True,
+                    timeout=60,
+                )
+            assert file.stat().st_size > 100
+            subprocess.run(
+                [*txaware, "restore", file, f"leveldb:{tmp_path / 'new'}"],
+                check=True,
+                timeout=60,
+            )
+        finally:
+            server.send_signal(signal.SIGTERM)
+        assert server.wait(60) == 0

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from coordinator.context import TransactionContext
+from coordinator.embedded import EmbeddedCoordinator
 from coordinator.errors import TransactionOutcomeUnknown, TxAwareError
 from coordinator.remote import RemoteCoordinator
 from tests.http_served import ServedStore, served
@@ -120,7 +121,7 @@ def test_a_transaction_is_there_as_a_whole_or_not_at_all(
         context = TransactionContext(coordinator)
         try:
             with context:
-                publisher.publish_all([payload] * 4)  # the first two are stored
+                publisher.publish_all([payload] * 4)  # the first ones are stored
             yes.add(payload)
         except TransactionOutcomeUnknown:
             unknown.add(payload)
@@ -128,8 +129,8 @@ def test_a_transaction_is_there_as_a_whole_or_not_at_all(
         except TxAwareError:
             if context.status.name not in ("NEW", "ABORTED"):
                 store.messaging.coordinator.invalidate(context.transaction)
-    for pointer in [one.transaction_id for one in open_ones(store)]:
-        store.messaging.coordinator.invalidate(pointer)
+    for left in open_ones(store):
+        store.messaging.coordinator.invalidate(left)
     found = counted(store, isolation="committed")
     assert set(found.values()) <= {4}
     assert yes <= found.keys() <= yes | unknown
@@ -137,8 +138,10 @@ def test_a_transaction_is_there_as_a_whole_or_not_at_all(
     transport.close()
 
 
-def open_ones(store: ServedStore) -> list[object]:
-    return list(store.messaging.coordinator.open_transactions())  # type: ignore[attr-defined]
+def open_ones(store: ServedStore) -> list[int]:
+    coordinator = store.messaging.coordinator
+    assert isinstance(coordinator, EmbeddedCoordinator)
+    return [one.transaction_id for one in coordinator.open_transactions()]
 
 
 def test_the_asyncio_client_loses_nothing_either(

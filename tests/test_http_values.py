@@ -35,16 +35,16 @@ from txaware.topics import Topic, TopicName
 
 ID = MessageId.of(1_700_000_000_000, 7)
 BOUNDS = Bounds(None, ID, ID)
-HISTOGRAM = Histogram((0.5, 1.0), (1, 2, 3), 4.5)
+HISTOGRAM = Histogram([0.5, 1.0], [1, 2, 3], 4.5)
 METRICS = Metrics(
     topics={"a_b:c-d": TopicMetrics(3, publish=Timing(2, 0.5, 0.25))},
-    groups=(GroupLag("g", "t", 12, 3),),
+    groups=[GroupLag("g", "t", 12, 3)],
     expired_unseen={"t_t": 1},
     cache_bytes=1,
     cache_hits=2,
     cache_misses=3,
     publish_latency_s=HISTOGRAM,
-    poll_latency_s=Histogram(),
+    poll_latency_s=Histogram([], [0]),
     writes=WriteMetrics(HISTOGRAM, HISTOGRAM, HISTOGRAM, 1),
     retention=RetentionMetrics({"expired": 1}, last_ended_ms=5),
     open_transactions=None,

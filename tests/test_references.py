@@ -302,6 +302,7 @@ def test_what_was_stored_and_named_is_known_after_a_restart(durable: Site) -> No
     assert payloads(messaging.poll("t")) == [b"a", b"c", b"b"]
 
 
+@pytest.mark.in_process
 def test_foreign_transactions_beyond_those_remembered_are_read_again(
     messaging: Messaging, monkeypatch: pytest.MonkeyPatch
 ) -> None:

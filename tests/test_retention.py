@@ -13,6 +13,8 @@ from txaware.messaging import Messaging
 from txaware.rowkeys import MESSAGE, PAYLOAD, POSITION
 from txaware.service.retention import CleanUp
 
+pytestmark = pytest.mark.in_process
+
 
 def rows(messaging: Messaging, prefix: bytes = MESSAGE) -> int:
     """How many rows a table has, whatever they are."""

@@ -14,6 +14,8 @@ from txaware.messaging import Messaging
 from txaware.rowkeys import MARK, MESSAGE, POSITION, TOPIC
 from txaware.service.retention import Retention
 
+pytestmark = pytest.mark.in_process
+
 
 def retention(messaging: Messaging) -> Retention:
     return messaging._administration._retention

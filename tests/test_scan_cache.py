@@ -17,6 +17,8 @@ from txaware.tables.blocks import Block, decode_block
 from txaware.tables.columns import value_head
 from txaware.tables.message_table import MessageTable
 
+pytestmark = pytest.mark.in_process
+
 WEIGHT = 1_000  # of a block of one row
 TOP = row_key(2**62)
 

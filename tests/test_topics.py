@@ -321,6 +321,7 @@ def test_a_topic_is_what_its_bytes_say(
     assert json.loads(topic.to_bytes())["ttl"] == str(ttl_s)
 
 
+@pytest.mark.in_process
 def test_a_change_that_was_interrupted_is_read_again(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

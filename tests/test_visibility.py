@@ -119,6 +119,7 @@ def in_background(call: Any) -> threading.Thread:
     return thread
 
 
+@pytest.mark.in_process
 def test_a_commit_waits_for_writes_under_way_and_lets_no_more_in(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +146,7 @@ def test_a_commit_waits_for_writes_under_way_and_lets_no_more_in(
     assert committed(messaging)[0] == b"a"
 
 
+@pytest.mark.in_process
 def test_a_reference_waits_for_stores_under_way(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,9 @@ from txaware.http.client import (
     HttpAdministration,
     HttpService,
     Link,
+    ServerInfo,
     Transport,
+    within_limits,
 )
 from txaware.parts import Parts
 
@@ -35,11 +37,13 @@ def open_remote(
     transport = _transport(url, token)
     try:
         service = HttpService(transport)
-        limited = service.limited(settings)
-        chosen = _coordinator_of(coordinator, transport, token)
+        info = service.info()
+        chosen = _coordinator_of(coordinator, transport, token, info)
     except BaseException:
         transport.close()
         raise
+
+    limited = within_limits(settings, info)
 
     def close() -> None:
         try:
@@ -56,6 +60,7 @@ def open_remote(
         clock_ms,
         False,
         close,
+        largest_buffer_bytes=limited.buffer_limit_bytes,
     )
 
 
@@ -65,10 +70,14 @@ def _transport(url: str, token: str | None) -> Transport:
 
 
 def _coordinator_of(
-    coordinator: str | Coordinator | None, transport: Transport, token: str | None
+    coordinator: str | Coordinator | None,
+    transport: Transport,
+    token: str | None,
+    info: ServerInfo,
 ) -> Coordinator:
     if coordinator is None:
-        return RemoteCoordinator(CoordinatorSend(transport))
+        send = CoordinatorSend(transport)
+        return RemoteCoordinator(send, settle_grace_s=info.settle_grace_s)
     if coordinator == "embedded":
         raise BadRequest(
             "a server has a coordinator of its own; an embedded one would end with "
@@ -92,7 +101,10 @@ class HostedCoordinator(RemoteCoordinator):
     """The coordinator of a server, over connections of its own."""
 
     def __init__(self, transport: Transport) -> None:
-        super().__init__(CoordinatorSend(transport))
+        super().__init__(
+            CoordinatorSend(transport),
+            settle_grace_s=HttpService(transport).info().settle_grace_s,
+        )
         self._transport = transport
 
     def close(self) -> None:

@@ -140,16 +140,16 @@ class Messaging(Verbs):
         return publisher
 
     def _publisher(self, topic: str, buffer_limit_bytes: int | None) -> Publisher:
-        settings = self._parts.settings
+        settings, largest = self._parts.settings, self._parts.largest_buffer_bytes
+        if buffer_limit_bytes is None:
+            buffer_limit_bytes = settings.buffer_limit_bytes
+        elif largest is not None and isinstance(buffer_limit_bytes, int):
+            buffer_limit_bytes = min(buffer_limit_bytes, largest)
         return Publisher(
             self._service,
             self._parts.coordinator,
             topic,
-            buffer_limit_bytes=(
-                settings.buffer_limit_bytes
-                if buffer_limit_bytes is None
-                else buffer_limit_bytes
-            ),
+            buffer_limit_bytes=buffer_limit_bytes,
             message_limit_bytes=settings.message_limit_bytes,
             shares_journal=self._parts.shares_journal,
             known_topics=self._known_topics,
@@ -273,7 +273,7 @@ class Messaging(Verbs):
         *,
         host: str = "127.0.0.1",
         port: int = 0,
-        tokens: str | Path | None = None,
+        tokens: str | Path | Tokens | None = None,
         insecure: bool = False,
         **options: Any,
     ) -> HttpServer:
@@ -289,7 +289,7 @@ class Messaging(Verbs):
         access = Access(
             host=host,
             port=port,
-            tokens=None if tokens is None else Tokens.load(tokens),
+            tokens=Tokens.load(tokens) if isinstance(tokens, str | Path) else tokens,
             is_insecure=insecure,
             **options,
         )

@@ -11,13 +11,14 @@ from txaware.config import Settings
 from txaware.elsewhere import is_http, named_coordinator, open_remote
 from txaware.errors import BadRequest, Unavailable
 from txaware.http.server import Served
-from txaware.http.server_file import read_server_file
+from txaware.http.server_file import forget_server, read_server_file
 from txaware.interfaces import OrderedTable
 from txaware.parts import Parts
 from txaware.rowkeys import COORDINATOR
 from txaware.service.administration import Administration
 from txaware.service.janitor import Janitor
 from txaware.service.local import LocalService
+from txaware.service.overview import Overview
 from txaware.service.retention import Retention
 from txaware.service.site import Site
 from txaware.tables.leveldb import LevelDbTable
@@ -86,7 +87,9 @@ def _open_table(url: str, settings: Settings, clock_ms: ClockMs) -> OrderedTable
     if url == "memory:":
         return MemoryTable(clock_ms=clock_ms)
     if scheme == "leveldb" and path:
-        return LevelDbTable.open(Path(path), settings, clock_ms=clock_ms)
+        table = LevelDbTable.open(Path(path), settings, clock_ms=clock_ms)
+        forget_server(Path(path))
+        return table
     raise BadRequest(
         f"{url!r} cannot be connected to; memory:, leveldb:PATH and http://HOST:PORT "
         f"can"
@@ -134,6 +137,7 @@ def _put_together(site: Site, close: Callable[[], None]) -> Parts:
             coordinator=site.coordinator,
             settings=site.settings,
             clock_ms=site.clock_ms,
+            overview=Overview(service, retention, site),
             directory=Path(table.name) if isinstance(table, LevelDbTable) else None,
         ),
     )

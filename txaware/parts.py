@@ -15,7 +15,10 @@ from txaware.service.administration import Administration
 
 @attrs.frozen
 class Parts:
-    """All parts, and how to give them back; `served` is what others may be served."""
+    """All parts, and how to give them back; `served` is what others may be served.
+
+    A publisher's buffer goes out in one request, where there are requests.
+    """
 
     service: MessagingService
     coordinator: Coordinator
@@ -25,3 +28,4 @@ class Parts:
     shares_journal: bool
     close: Callable[[], None]
     served: Served | None = None
+    largest_buffer_bytes: int | None = None

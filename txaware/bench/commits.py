@@ -92,7 +92,7 @@ def received(trial: Trial) -> list[Figure]:
         found = in_turns(
             trial.rounds,
             disk=lambda: fdatasync_p50_s(trial.directory, count=times),
-            ours=lambda: off_the_main_thread(lambda: _received_p50_s(messaging, times)),
+            ours=lambda: statistics.median(received_s(messaging, times)),
         )
     return [
         Figure(
@@ -106,18 +106,25 @@ def received(trial: Trial) -> list[Figure]:
     ]
 
 
-def _received_p50_s(messaging: Messaging, times: int) -> float:
-    received_s: list[float] = []
+def received_s(
+    messaging: Messaging, times: int, *, rests_s: float = CONSUMER_RESTS_S
+) -> list[float]:
+    """How long each took from its begin until a waiting consumer had it."""
+    return off_the_main_thread(lambda: _received_s(messaging, times, rests_s))
+
+
+def _received_s(messaging: Messaging, times: int, rests_s: float) -> list[float]:
+    ended_s: list[float] = []
     arrived = threading.Semaphore(0)
     start = messaging.bounds("t").next
 
     def consume() -> None:
         at, inclusive = start, True
-        while len(received_s) < times:
+        while len(ended_s) < times:
             page = messaging.poll(
                 "t", start=at, inclusive=inclusive, isolation="committed", wait_s=30
             )
-            received_s.extend([time.perf_counter()] * len(page))
+            ended_s.extend([time.perf_counter()] * len(page))
             at, inclusive = page.next, False
             arrived.release()
 
@@ -126,14 +133,12 @@ def _received_p50_s(messaging: Messaging, times: int) -> float:
     began_s: list[float] = []
     work = _transaction(messaging)
     for _ in range(times):
-        time.sleep(CONSUMER_RESTS_S)  # it is waiting again, and not on its way there
+        time.sleep(rests_s)  # it is waiting again, and not on its way there
         began_s.append(time.perf_counter())
         work()
         arrived.acquire()
     consumer.join()
-    return statistics.median(
-        [end - begin for begin, end in zip(began_s, received_s, strict=True)]
-    )
+    return [end - begin for begin, end in zip(began_s, ended_s, strict=True)]
 
 
 COMMITS = [

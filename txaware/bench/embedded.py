@@ -7,7 +7,7 @@ from txaware.bench.large import LARGE
 from txaware.bench.measure import Figure
 from txaware.bench.memory import MEMORY
 from txaware.bench.reading import READING
-from txaware.bench.trial import Measured, Trial
+from txaware.bench.trial import Measured, Trial, measured
 
 FIGURES: list[Measured] = [*COMMITS, *READING, *RECEIVE, *LARGE, *MEMORY]
 LETTERS = "".join(figure.letter for figure in FIGURES)
@@ -15,7 +15,4 @@ LETTERS = "".join(figure.letter for figure in FIGURES)
 
 def figures(trial: Trial, letters: Collection[str] = LETTERS) -> Iterator[Figure]:
     """Measures one figure after the other."""
-    for measured in FIGURES:
-        if measured.letter in letters:
-            trial.tell(f"measuring {measured.letter}")
-            yield from measured.run(trial)
+    return measured(FIGURES, trial, letters)

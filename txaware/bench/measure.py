@@ -23,7 +23,8 @@ T = TypeVar("T")
 class Figure:
     """A measured figure and the limit it is compared with, one value for each round.
 
-    The bound is on their ratio: `at_least`, or `at_most`, or none of the two.
+    The bound is on their ratio: `at_least`, or `at_most`, or none of the two. `goal` is
+    what to aim at, as measured elsewhere.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Figure:
     limit_name: str
     at_least: float | None = None
     at_most: float | None = None
+    goal: float | None = None
 
     @property
     def ratio(self) -> float:
@@ -70,16 +72,19 @@ class Figure:
                 "ratio_max": max(ratios),
                 "at_least": self.at_least,
                 "at_most": self.at_most,
+                "goal": self.goal,
                 "kept": self.is_kept,
             }
         )
 
     def _bound(self) -> str:
+        goal = "" if self.goal is None else f", goal {self.goal:,.6g}"
+        missed = "" if self.is_kept else ": MISSED"
         if self.at_least is not None:
-            return f", at least {self.at_least:g}{'' if self.is_kept else ': MISSED'}"
+            return f", at least {self.at_least:g}{missed}{goal}"
         if self.at_most is not None:
-            return f", at most {self.at_most:g}{'' if self.is_kept else ': MISSED'}"
-        return ""
+            return f", at most {self.at_most:g}{missed}{goal}"
+        return goal
 
     def _ratios(self) -> list[float]:
         return [

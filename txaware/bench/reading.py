@@ -63,7 +63,7 @@ def publish_thousand(trial: Trial) -> list[Figure]:
 def poll_all(trial: Trial) -> list[Figure]:
     """Figure d."""
     messages = trial.count(POLLED)
-    _fill(trial, "polled", messages)
+    fill(trial, "polled", messages)
 
     def ours(times: int) -> list[float]:
         with trial.connect("polled", cache_bytes=WARM_CACHE_BYTES) as messaging:
@@ -80,7 +80,9 @@ def poll_all(trial: Trial) -> list[Figure]:
         return first
 
     found = in_turns(
-        trial.rounds, raw=lambda: _scanned_per_second(trial, messages), cold=cold
+        trial.rounds,
+        raw=lambda: scanned_per_second(trial, "polled", messages),
+        cold=cold,
     )
     name = f"d) poll {messages:,} in pages of {PAGE:,}"
     return [
@@ -103,7 +105,7 @@ def poll_all(trial: Trial) -> list[Figure]:
     ]
 
 
-def _fill(trial: Trial, name: str, messages: int) -> None:
+def fill(trial: Trial, name: str, messages: int) -> None:
     """The same rows for us and for plyvel; the second polls settled rows from disk."""
     trial.tell(f"publishing {messages:,} messages")
     with trial.connect(name) as messaging, trial.raw(name) as db:
@@ -121,9 +123,9 @@ def _raw_key(topic: Topic, number: int) -> bytes:
     return MESSAGE + topic.prefix + row_key(number // BATCH, number % BATCH)
 
 
-def _scanned_per_second(trial: Trial, messages: int) -> float:
+def scanned_per_second(trial: Trial, name: str, messages: int) -> float:
     """A scan by plyvel alone, which looks at every value."""
-    with trial.raw("polled") as db:
+    with trial.raw(name) as db:
         began_s, found, size = time.perf_counter(), 0, 0
         for _, value in db.iterator(prefix=PREFIX):
             found += 1

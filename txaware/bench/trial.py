@@ -2,7 +2,7 @@
 
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -62,6 +62,16 @@ class Measured:
     letter: str
     method: str
     run: Callable[[Trial], list[Figure]]
+
+
+def measured(
+    figures: Iterable[Measured], trial: Trial, letters: Collection[str]
+) -> Iterator[Figure]:
+    """Measures those with these letters, one after the other."""
+    for one in figures:
+        if one.letter in letters:
+            trial.tell(f"measuring {one.letter}")
+            yield from one.run(trial)
 
 
 def payloads(count: int, size_bytes: int = 100) -> list[bytes]:

@@ -3,13 +3,23 @@
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
+import attrs
 import click
 
-from txaware.bench.embedded import FIGURES, LETTERS, figures
+from txaware.bench import embedded as embedded_figures
+from txaware.bench import http as http_figures
 from txaware.bench.measure import Figure
-from txaware.bench.trial import MANY_MESSAGES, Trial
+from txaware.bench.trial import MANY_MESSAGES, Measured, Trial
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# What wrk can do at the least is one second.
+HTTP_FOR_S, HTTP_QUICK_S = 2.0, 1.0
 
 METHOD = """Measures the embedded mode against what LevelDB and the disk allow.
 
@@ -22,19 +32,58 @@ say so, always ends with 0.
 """
 
 
-def _help() -> str:
-    """The help of `embedded`: how each figure is measured."""
-    parts = [METHOD]
-    parts += [f"{figure.letter}) {figure.method}" for figure in FIGURES]
-    return "\n\n".join(parts)
+HTTP_METHOD = """Measures a server against what it could answer at the most.
+
+The server is a process of its own, and the load comes from another one: from wrk where
+that is installed, else from a program of ours, which sends less. Every figure is shown
+as by `txaware bench embedded`; "goal" is what the service of the seeds reaches, in
+Java, on a machine of two processors.
+"""
 
 
-def _letters(_: object, __: object, text: str) -> str:
-    letters = text.replace(",", "").replace(" ", "")
-    wrong = set(letters) - set(LETTERS)
-    if wrong or not letters:
-        raise click.BadParameter(f"figures are {', '.join(LETTERS)}, not {text!r}")
-    return letters
+def _help(method: str, figures: Sequence[Measured]) -> str:
+    """How each figure is measured."""
+    return "\n\n".join([method, *(f"{one.letter}) {one.method}" for one in figures)])
+
+
+def _options(letters: str) -> Callable[[F], F]:
+    """What all benchmarks take."""
+
+    def checked(_: object, __: object, text: str) -> str:
+        found = text.replace(",", "").replace(" ", "")
+        if set(found) - set(letters) or not found:
+            raise click.BadParameter(f"figures are {', '.join(letters)}, not {text!r}")
+        return found
+
+    options = [
+        click.option(
+            "--quick", is_flag=True, help="Measure little, in less than a minute."
+        ),
+        click.option(
+            "--only",
+            default=letters,
+            callback=checked,
+            metavar="a,b,...",
+            help="Measure these figures only.",
+        ),
+        click.option(
+            "--directory",
+            type=click.Path(path_type=Path, file_okay=False),
+            default=Path(),
+            help="Measure on the disk of this directory; the default is the current "
+            "one.",
+        ),
+        click.option(
+            "--json", "only_json", is_flag=True, help="Print the JSON objects only."
+        ),
+    ]
+
+    def add(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
 
 
 @click.group()
@@ -42,55 +91,58 @@ def bench() -> None:
     """Measures this machine: every figure beside its limit, in one run."""
 
 
-@bench.command(help=_help())
-@click.option("--quick", is_flag=True, help="Measure little, in less than a minute.")
-@click.option(
-    "--only",
-    default=LETTERS,
-    callback=_letters,
-    metavar="a,b,...",
-    help="Measure these figures only.",
-)
-@click.option(
-    "--directory",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path(),
-    help="Measure on the disk of this directory; the default is the current one.",
-)
+@bench.command(help=_help(METHOD, embedded_figures.FIGURES))
+@_options(embedded_figures.LETTERS)
 @click.option(
     "--messages",
     type=click.IntRange(1000),
     help=f"How many messages g and h open; the default is {MANY_MESSAGES:,}.",
 )
-@click.option("--json", "only_json", is_flag=True, help="Print the JSON objects only.")
 def embedded(
     *, quick: bool, only: str, directory: Path, messages: int | None, only_json: bool
 ) -> None:
     """Measures the embedded mode; the help is made of what is measured."""
+    with _trial(directory) as trial:
+        if quick:
+            trial = attrs.evolve(
+                trial, rounds=3, for_s=0.2, scale=0.04, messages=100_000
+            )
+        if messages is not None:
+            trial = attrs.evolve(trial, messages=messages)
+        kept = _show_all(embedded_figures.figures(trial, only), only_json=only_json)
+    _end(kept, quick=quick)
+
+
+@bench.command(help=_help(HTTP_METHOD, http_figures.FIGURES))
+@_options(http_figures.LETTERS)
+def http(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
+    """Measures a server; the help is made of what is measured."""
+    with _trial(directory) as trial:
+        trial = attrs.evolve(trial, for_s=HTTP_FOR_S)
+        if quick:
+            trial = attrs.evolve(trial, rounds=2, for_s=HTTP_QUICK_S, scale=0.04)
+        kept = _show_all(http_figures.figures(trial, only), only_json=only_json)
+    _end(kept, quick=quick)
+
+
+@contextmanager
+def _trial(directory: Path) -> Iterator[Trial]:
     directory.mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix="txaware-bench-", dir=directory))
     try:
-        kept = [
-            _show(figure, only_json=only_json)
-            for figure in figures(_trial(place, messages, quick=quick), only)
-        ]
+        yield Trial(directory=place, tell=_tell)
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    if not (quick or all(kept)):
+
+
+def _show_all(figures: Iterable[Figure], *, only_json: bool) -> bool:
+    kept = [_show(figure, only_json=only_json) for figure in figures]
+    return all(kept)
+
+
+def _end(kept: bool, *, quick: bool) -> None:
+    if not (quick or kept):
         raise SystemExit(1)
-
-
-def _trial(place: Path, messages: int | None, *, quick: bool) -> Trial:
-    if quick:
-        return Trial(
-            directory=place,
-            rounds=3,
-            for_s=0.2,
-            scale=0.04,
-            messages=messages or 100_000,
-            tell=_tell,
-        )
-    return Trial(directory=place, messages=messages or MANY_MESSAGES, tell=_tell)
 
 
 def _tell(what: str) -> None:

@@ -4,11 +4,16 @@ from pathlib import Path
 
 import click
 
+from coordinator.directory_lock import DirectoryInUse
 from txaware.cli.bar import rows_bar
 from txaware.cli.session import Session, pass_session
 from txaware.cli.show import counted, echo_fields, echo_json
+from txaware.elsewhere import is_http
 from txaware.errors import BadRequest
+from txaware.http.server_file import read_server_file
+from txaware.messaging import connect
 from txaware.service.check_report import Report
+from txaware.service.check_scan import Progress
 from txaware.service.checking import check_directory
 
 
@@ -19,8 +24,9 @@ def check(session: Session, as_json: bool) -> None:
     """Verify everything in a data directory, and change nothing.
 
     Every key and value is read, with checksums, on a copy beside the directory that
-    takes no space for what does not change. Nobody may have the directory open. It
-    ends with 1 where something is wrong, and says at which key.
+    takes no space for what does not change. What is served is checked by its server,
+    while it is in use; nobody else may have the directory open. It ends with 1 where
+    something is wrong, and says at which key.
 
     It also tells which transaction ids the data still needs: rows of invalid
     transactions that are not marked yet. `txaware janitor` marks them; only then may
@@ -30,13 +36,10 @@ def check(session: Session, as_json: bool) -> None:
     Example:
       txaware check
       txaware --url leveldb:./backup check --json
+      txaware --url http://127.0.0.1:11015 check
     """
     with rows_bar() as progress:
-        if session.given is not None:
-            report = session.given.check(progress)
-        else:
-            directory = _directory(session)
-            report = check_directory(directory, session.settings, progress=progress)
+        report = _report(session, progress)
     if as_json:
         echo_json(report.as_dict())
     else:
@@ -45,11 +48,28 @@ def check(session: Session, as_json: bool) -> None:
         raise SystemExit(1)
 
 
+def _report(session: Session, progress: Progress | None) -> Report:
+    if session.given is not None or is_http(session.url):
+        with session.open() as messaging:
+            return messaging.check(progress)
+    directory = _directory(session)
+    try:
+        return check_directory(directory, session.settings, progress=progress)
+    except DirectoryInUse:
+        owner = read_server_file(directory)
+        if owner is None:
+            raise
+    settings = session.settings
+    with connect(owner.url, token=owner.token, settings=settings) as messaging:
+        return messaging.check(progress)
+
+
 def _directory(session: Session) -> Path:
     scheme, _, path = session.url.partition(":")
     if scheme != "leveldb" or not path:
         raise BadRequest(
-            f"{session.url} cannot be checked; a directory can: --url leveldb:PATH"
+            f"{session.url} cannot be checked; a directory or a server can: --url "
+            f"leveldb:PATH, or http://HOST:PORT"
         )
     session.require_data()
     return Path(path)

@@ -8,8 +8,10 @@ from typing import Any
 
 import click
 
+from txaware.auth.own_token import TOKEN, TOKEN_FILE
 from txaware.errors import (
     BadRequest,
+    NotAuthenticated,
     TopicNotFound,
     TransactionOutcomeUnknown,
     TxAwareError,
@@ -103,6 +105,11 @@ def _sentence(error: TxAwareError) -> str:
     text = str(error) or (type(error).__doc__ or "").strip()
     if isinstance(error, TopicNotFound):
         text += "; txaware topic list shows those that do"
+    if isinstance(error, NotAuthenticated):
+        text += (
+            f"; this command sends what is in {TOKEN}, or in the file that "
+            f"{TOKEN_FILE} names"
+        )
     return "; ".join([text, *getattr(error, "__notes__", [])])
 
 

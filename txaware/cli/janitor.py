@@ -1,6 +1,5 @@
 """`txaware janitor`: removes what nobody can read any more, once or every so often."""
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import attrs
 import click
 
+from txaware.cli.bar import later_bar
 from txaware.cli.session import Session, pass_session
 from txaware.cli.show import counted, echo_fields, echo_json
 from txaware.cli.stop import stopped_by_signal
@@ -68,16 +68,14 @@ def _echo(cleaned: dict[str, Any], *, as_json: bool) -> None:
 
 @contextmanager
 def _progress() -> Iterator[Progress | None]:
-    """A bar on standard error, where that is a terminal."""
-    err = sys.stderr
-    if not err.isatty():
-        yield None
-        return
-    with click.progressbar(length=1, label="topics", file=err) as bar:
+    """A bar on standard error, where that is a terminal and this process cleans up."""
+    with later_bar(length=1) as bar:
+        if bar is None:
+            yield None
+            return
 
         def on_progress(topic: str, done: int, all_topics: int) -> None:
-            bar.length = max(all_topics, 1)
-            bar.label = f"{counted(all_topics, 'topic')}, {topic}"
-            bar.update(done - bar.pos)
+            label = f"{counted(all_topics, 'topic')}, {topic}"
+            bar.move(label, to=done, length=max(all_topics, 1))
 
         yield on_progress

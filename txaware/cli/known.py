@@ -4,34 +4,39 @@ from collections.abc import Iterable
 
 import attrs
 
-from coordinator import Coordinator, EmbeddedCoordinator
-from coordinator.open import OpenTransaction
-from coordinator.transaction import POINTERS_PER_MS, TransactionType
+from coordinator.standing import INVALID, OPEN, Standing, standing, standings
 from txaware.cli.show import NOTHING, duration_text, time_text
 from txaware.clock import system_clock_ms
 from txaware.messages import BlockedBy
 from txaware.messaging import Messaging
 from txaware.topics import TopicName
 
-OPEN, INVALID, ENDED, NEVER = "open", "invalid", "ended", "never given out"
-
 
 @attrs.frozen
 class Known:
-    """A transaction, as far as its coordinator tells; `pointers` is all it wrote with.
+    """How a transaction stands, as it is shown."""
 
-    Only the embedded coordinator tells more than that one is open or invalid.
-    """
+    standing: Standing
 
-    transaction_id: int
-    state: str
-    pointers: tuple[int, ...]
-    entry: OpenTransaction | None = None
+    @property
+    def transaction_id(self) -> int:
+        """Its id, which is its first pointer."""
+        return self.standing.transaction_id
+
+    @property
+    def state(self) -> str:
+        """Open, invalid, ended or never given out."""
+        return self.standing.state
+
+    @property
+    def pointers(self) -> tuple[int, ...]:
+        """All it wrote with."""
+        return self.standing.pointers
 
     @property
     def began_ms(self) -> int:
         """Ids are times."""
-        return self.transaction_id // POINTERS_PER_MS
+        return self.standing.began_ms
 
     @property
     def age_s(self) -> float:
@@ -39,21 +44,14 @@ class Known:
         return max(system_clock_ms() - self.began_ms, 0) / 1000
 
     @property
-    def kind(self) -> str:
-        """`short` or `long`, where that is known."""
-        if self.entry is None:
-            return NOTHING
-        return TransactionType(self.entry.type).name.lower()
+    def expires_ms(self) -> int | None:
+        """When it times out, where that is known."""
+        return self.standing.expires_ms
 
     @property
     def stage(self) -> str:
         """Its state, and for an open one how far its end has come."""
-        return self.state if self.entry is None else self.entry.stage.value
-
-    @property
-    def expires_ms(self) -> int | None:
-        """When it times out, where that is known."""
-        return None if self.entry is None else self.entry.expires_ms
+        return self.standing.stage or self.state
 
     def as_json(self) -> dict[str, object]:
         """As `--json` prints it."""
@@ -61,7 +59,7 @@ class Known:
         return {
             "transaction": self.transaction_id,
             "state": self.state,
-            "type": None if self.entry is None else self.kind,
+            "type": self.standing.type,
             "began": time_text(self.began_ms),
             "age_s": self.age_s,
             "times_out": None if expires_ms is None else time_text(expires_ms),
@@ -73,11 +71,23 @@ class Known:
         return (
             self.transaction_id,
             self.stage,
-            self.kind,
+            self.standing.type or NOTHING,
             time_text(self.began_ms),
             duration_text(self.age_s),
             time_text(self.expires_ms),
         )
+
+    def as_fields(self) -> list[tuple[str, object]]:
+        """As `describe` shows it; an age is that of an open one."""
+        told = self.standing
+        return [
+            ("type", told.type or NOTHING),
+            ("began", time_text(self.began_ms)),
+            ("age", NOTHING if told.stage is None else duration_text(self.age_s)),
+            ("times out", time_text(self.expires_ms)),
+            ("pointers", ", ".join(map(str, self.pointers))),
+            ("changed keys", NOTHING if told.changes is None else told.changes),
+        ]
 
 
 HEADER = ("TRANSACTION", "STATE", "TYPE", "BEGAN", "AGE", "TIMES OUT")
@@ -85,38 +95,17 @@ HEADER = ("TRANSACTION", "STATE", "TYPE", "BEGAN", "AGE", "TIMES OUT")
 
 def open_ones(messaging: Messaging) -> list[Known]:
     """Those in progress now, the oldest first."""
-    coordinator = messaging.coordinator
-    if isinstance(coordinator, EmbeddedCoordinator):
-        entries = coordinator.open_transactions()
-        return [
-            Known(entry.transaction_id, OPEN, entry.pointers, entry)
-            for entry in entries
-        ]
-    in_progress = coordinator.snapshot().in_progress
-    return [Known(pointer, OPEN, (pointer,)) for pointer in in_progress]
+    return [Known(one) for one in standings(messaging.coordinator, OPEN)]
 
 
 def invalid_ones(messaging: Messaging) -> list[Known]:
     """Those whose writes nobody will see, the oldest first."""
-    invalids = messaging.coordinator.snapshot().invalids
-    return [Known(pointer, INVALID, (pointer,)) for pointer in invalids]
+    return [Known(one) for one in standings(messaging.coordinator, INVALID)]
 
 
 def known(messaging: Messaging, pointer: int) -> Known:
     """The transaction that writes, or wrote, with that pointer."""
-    found = next((one for one in open_ones(messaging) if pointer in one.pointers), None)
-    if found is not None:
-        return found
-    return Known(pointer, _past(messaging.coordinator, pointer), (pointer,))
-
-
-def _past(coordinator: Coordinator, pointer: int) -> str:
-    snapshot = coordinator.snapshot()
-    if pointer in snapshot.invalids:
-        return INVALID
-    if isinstance(coordinator, EmbeddedCoordinator):
-        return ENDED if coordinator.gate.gave_out(pointer) else NEVER
-    return ENDED if snapshot.is_visible(pointer) else NEVER
+    return Known(standing(messaging.coordinator, pointer))
 
 
 @attrs.frozen

@@ -7,10 +7,12 @@ from txaware.cli.bench import bench
 from txaware.cli.check import check
 from txaware.cli.demo import demo
 from txaware.cli.failures import EXIT_CODES, Commands
+from txaware.cli.groups import groups
 from txaware.cli.janitor import janitor
 from txaware.cli.logs import LEVELS, logged_to_stderr
 from txaware.cli.poll import poll
 from txaware.cli.publish import publish
+from txaware.cli.serve import serve
 from txaware.cli.session import DEFAULT_URL, Session, accept_url, load_settings
 from txaware.cli.token import token
 from txaware.cli.topic import topic
@@ -45,18 +47,17 @@ Shell completion:
     default=DEFAULT_URL,
     show_default=True,
     show_envvar=True,
-    help="Where the data is: leveldb:PATH, or memory: for data that ends with the "
-    "command.",
+    help="Where the data is: leveldb:PATH, http://HOST:PORT for a server, or memory: "
+    "for data that ends with the command.",
 )
 @click.option(
     "--coordinator",
     envvar="TXAWARE_COORDINATOR",
-    default="embedded",
-    show_default=True,
     show_envvar=True,
     metavar="ADDRESS",
-    help="Who decides what commits: embedded, tephra:DIR, tephra://HOST:PORT or "
-    "tephra+zk://HOSTS.",
+    help="Who decides what commits: embedded, tephra:DIR, tephra://HOST:PORT, "
+    "tephra+zk://HOSTS or http://HOST:PORT. By default the embedded one, or that of "
+    "the server.",
 )
 @click.option(
     "--settings",
@@ -87,7 +88,7 @@ Shell completion:
 def command(
     ctx: click.Context,
     url: str,
-    coordinator: str,
+    coordinator: str | None,
     settings_file: str | None,
     pairs: tuple[tuple[str, str], ...],
     log_level: str,
@@ -95,7 +96,9 @@ def command(
     """Messages that commit with your data, or not at all.
 
     Every verb works on the data that --url names, before the verb or after it, and
-    has a --help with examples. A directory has one owner at a time.
+    has a --help with examples. A directory has one owner at a time; while that is
+    `txaware serve`, other verbs are led to it. What a server asks for as a token is
+    taken from TXAWARE_TOKEN, or from the file that TXAWARE_TOKEN_FILE names.
     """
     ctx.with_resource(logged_to_stderr(log_level))
     given = ctx.obj if isinstance(ctx.obj, Messaging) else None
@@ -105,7 +108,10 @@ def command(
 
 for verb in (demo, bench, token):
     command.add_command(verb)
-for verb in (topic, publish, poll, transactions, janitor, check, backup, restore):
+for verb in (serve, topic, publish, poll, groups, transactions):
+    command.add_command(verb)
+    accept_url(verb)
+for verb in (janitor, check, backup, restore):
     command.add_command(verb)
     accept_url(verb)
 

@@ -24,7 +24,7 @@ class Session:
     """Opens what `--url` names; or serves one that is `given`, and leaves it open."""
 
     url: str = DEFAULT_URL
-    coordinator: str = "embedded"
+    coordinator: str | None = None
     settings: Settings = attrs.field(factory=Settings)
     given: Messaging | None = None
 

@@ -11,7 +11,7 @@ TICK_S = 0.25
 
 
 class Stop:
-    """Whether a signal asked to stop.
+    """Whether a signal asked to stop, or to read files again.
 
     Not a `threading.Event`: setting one in a signal handler hangs, if the signal comes
     while the same thread holds the lock of that event.
@@ -19,28 +19,45 @@ class Stop:
 
     def __init__(self) -> None:
         self.asked = False
+        self.reload_asked = False
 
     def wait(self, timeout_s: float) -> bool:
         """Waits until then at most; whether it was asked to stop."""
         until_s = time.monotonic() + timeout_s
-        while not self.asked and (left_s := until_s - time.monotonic()) > 0:
+        while not (self.asked or self.reload_asked):
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                break
             time.sleep(min(left_s, TICK_S))
         return self.asked
 
+    def must_reload(self) -> bool:
+        """Whether SIGHUP came since this was asked for the last time."""
+        asked, self.reload_asked = self.reload_asked, False
+        return asked
+
 
 @contextmanager
-def stopped_by_signal() -> Iterator[Stop]:
-    """The first signal asks to stop; the second one interrupts as usual."""
+def stopped_by_signal(*, reloads: bool = False) -> Iterator[Stop]:
+    """The first signal asks to stop; the second one interrupts as usual.
+
+    With `reloads`, SIGHUP asks to read files again; else it ends the process.
+    """
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop  # signals reach the main thread only
         return
     before = {number: signal.getsignal(number) for number in SIGNALS}
 
-    def ask(number: int, _: object) -> None:
-        signal.signal(number, before[signal.Signals(number)])
+    def ask(_: int, __: object) -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
         stop.asked = True
 
+    def reload(_: int, __: object) -> None:
+        stop.reload_asked = True
+
+    hangup = signal.signal(signal.SIGHUP, reload) if reloads else None
     for number in SIGNALS:
         signal.signal(number, ask)
     try:
@@ -48,3 +65,5 @@ def stopped_by_signal() -> Iterator[Stop]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        if reloads:
+            signal.signal(signal.SIGHUP, hangup)

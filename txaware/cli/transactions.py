@@ -2,13 +2,10 @@
 
 import click
 
+from coordinator.standing import ENDED, INVALID, NEVER, OPEN
 from txaware.cli.failures import Failure
 from txaware.cli.known import (
-    ENDED,
     HEADER,
-    INVALID,
-    NEVER,
-    OPEN,
     Known,
     invalid_ones,
     known,
@@ -114,12 +111,7 @@ def describe(
         [
             ("transaction", found.transaction_id),
             ("state", f"{found.stage}: {WHAT_IT_MEANS[found.state]}"),
-            ("type", found.kind),
-            ("began", time_text(found.began_ms)),
-            ("age", duration_text(found.age_s) if found.entry else NOTHING),
-            ("times out", time_text(found.expires_ms)),
-            ("pointers", ", ".join(map(str, found.pointers))),
-            ("changed keys", len(found.entry.changes) if found.entry else NOTHING),
+            *found.as_fields(),
             ("keeps waiting", ", ".join(topics) or "no topic"),
         ]
     )

@@ -1,8 +1,5 @@
 """Lets requests in while there is room, and says how long to stay away otherwise."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from txaware.config import Settings
 from txaware.errors import Unavailable
 
@@ -26,8 +23,7 @@ class Admission:
         self.waiting = 0
         self.body_bytes = 0
 
-    @contextmanager
-    def entered(self, *, waits: bool) -> Iterator[None]:
+    def entered(self, *, waits: bool) -> "Entered":
         """Counts a request while it is answered; `Full` where there are too many."""
         limit = (
             self._settings.waiting_limit if waits else self._settings.in_flight_limit
@@ -36,17 +32,30 @@ class Admission:
         if now >= limit:
             what = "requests that wait" if waits else "requests in flight"
             raise Full(f"there are {now} {what}, as many as there may be")
-        self._count(1, waits=waits)
-        try:
-            yield
-        finally:
-            self._count(-1, waits=waits)
+        return Entered(self, waits)
 
-    def _count(self, change: int, *, waits: bool) -> None:
+    def count(self, change: int, *, waits: bool) -> None:
+        """One more, or one less."""
         if waits:
             self.waiting += change
         else:
             self.in_flight += change
+
+
+class Entered:
+    """One request while it is answered. Not a generator: that takes twice the time."""
+
+    __slots__ = ("_admission", "_waits")
+
+    def __init__(self, admission: Admission, waits: bool) -> None:
+        self._admission = admission
+        self._waits = waits
+
+    def __enter__(self) -> None:
+        self._admission.count(1, waits=self._waits)
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._admission.count(-1, waits=self._waits)
 
 
 class Memory:

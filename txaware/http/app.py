@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from txaware.auth import ANYBODY, AuditLog, Principal, Refusal, Tokens
 from txaware.config import Settings
-from txaware.errors import NotAuthorized, TxAwareError
+from txaware.errors import BadRequest, NotAuthorized, TxAwareError
 from txaware.http.admission import Admission, Memory
 from txaware.http.bodies import (
     WORTH_BYTES,
@@ -32,6 +32,9 @@ Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
 _GZIPPED = ((b"content-encoding", b"gzip"), (b"vary", b"accept-encoding"))
 _NO_LENGTH: Headers = ((b"content-length", b"0"),)
+_SINGLE = frozenset(
+    (b"authorization", b"host", b"origin", b"content-type", b"content-encoding")
+) | {KEY, INSTANCE}
 
 
 class Observer(Protocol):
@@ -52,13 +55,14 @@ class App:
         routes: Iterable[Route],
         *,
         settings: Settings,
+        admission: Admission,
         repeats: Repeats,
         observer: Observer,
         origins: Origins,
         tokens: Tokens | None = None,
         audit: AuditLog | None = None,
     ) -> None:
-        self.admission = Admission(settings)
+        self._admission = admission
         self._routes = Routes(routes)
         self._bodies = Bodies(settings)
         self._repeats = repeats
@@ -79,9 +83,9 @@ class App:
             answer, label = match, "(none)"
         else:
             label = match.route.path
-            memory = Memory(self.admission)
+            memory = Memory(self._admission)
             try:
-                with self.admission.entered(waits=match.route.waits):
+                with self._admission.entered(waits=match.route.waits):
                     answer = await self._answer(match, scope, headers, receive, memory)
                     if isinstance(answer, Stream):
                         await _stream(answer, headers, send, peer)
@@ -107,6 +111,8 @@ class App:
         memory: Memory,
     ) -> Answer:
         route = match.route
+        if len(headers) != len(scope["headers"]):
+            _check_single(scope["headers"])
         self._origins.check(headers)
         principal = ANYBODY if route.is_open else self._principal(headers)
         route.allow(principal, match.params)
@@ -116,7 +122,7 @@ class App:
             match.params,
             headers,
             scope["query_string"],
-            await self._bodies.read(headers, receive, memory),
+            await self._body(route, headers, receive, memory),
             principal,
             scope["state"]["peer"],
         )
@@ -136,6 +142,18 @@ class App:
             return error_reply(
                 500, "InternalError", "the server failed; its log says why"
             )
+
+    async def _body(
+        self,
+        route: Route,
+        headers: Mapping[bytes, bytes],
+        receive: Receive,
+        memory: Memory,
+    ) -> bytes:
+        """A GET has none, and takes no memory: nobody may need a token for it."""
+        if route.method == "GET":
+            return b""
+        return await self._bodies.read(headers, receive, memory)
 
     def _principal(self, headers: Mapping[bytes, bytes]) -> Principal:
         if self._tokens is None:
@@ -175,6 +193,13 @@ class App:
             return self._principal(headers).name
         except NotAuthorized:
             return None
+
+
+def _check_single(headers: Headers) -> None:
+    """Two tokens, two hosts: whoever stands before this server may read the other."""
+    names = [name for name, _ in headers if name in _SINGLE]
+    if len(names) != len(set(names)):
+        raise BadRequest("a header is there twice, and must not be")
 
 
 async def _whole(route: Route, request: Request) -> Reply:

@@ -1,6 +1,5 @@
 """Reads a request's body within its limits, and compresses an answer."""
 
-import asyncio
 import gzip
 import zlib
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,10 +17,6 @@ WORTH_BYTES = 1024
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 
-class SlowBody(BadRequest):
-    """The client did not send its request's body in time."""
-
-
 class ClientGone(Exception):
     """The client closed the connection before its request was complete."""
 
@@ -31,7 +26,6 @@ class Bodies:
 
     def __init__(self, settings: Settings) -> None:
         self._limit_bytes = settings.request_limit_bytes
-        self._timeout_s = settings.body_timeout_s
 
     async def read(
         self, headers: Mapping[bytes, bytes], receive: Receive, memory: Memory
@@ -45,8 +39,8 @@ class Bodies:
             self._check_size(len(body))
             memory.take(len(body))
         else:
-            memory.take(int(announced or 0))
-            taken = 0 if announced is None else self._limit_bytes
+            taken = int(announced or 0)
+            memory.take(taken)
             body = await self._rest(message, receive, memory, taken)
         encoding = headers.get(b"content-encoding")
         if encoding is not None and body:
@@ -63,24 +57,17 @@ class Bodies:
     ) -> bytes:
         """A body that comes in pieces; memory for `taken` bytes is taken already."""
         body = bytearray()
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                while True:
-                    if message["type"] == "http.disconnect":
-                        raise ClientGone
-                    body += message["body"]
-                    self._check_size(len(body))
-                    if len(body) > taken:
-                        memory.take(len(body) - taken)
-                        taken = len(body)
-                    if not message.get("more_body", False):
-                        return bytes(body)
-                    message = await receive()
-        except TimeoutError as error:
-            raise SlowBody(
-                f"of the body {len(body)} bytes came within {self._timeout_s:g} s, "
-                f"and not all of it"
-            ) from error
+        while True:
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            body += message["body"]
+            self._check_size(len(body))
+            if len(body) > taken:
+                memory.take(len(body) - taken)
+                taken = len(body)
+            if not message.get("more_body", False):
+                return bytes(body)
+            message = await receive()
 
     def _inflated(self, encoding: bytes, body: bytes) -> bytes:
         if encoding.lower() != GZIP:

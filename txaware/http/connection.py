@@ -5,48 +5,50 @@ import json
 from contextlib import suppress
 from typing import Any
 
-import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from txaware.config import Settings
+from txaware.http.feeding import Feeding, Part
+from txaware.http.flow import Flow, Sink
+from txaware.http.hosted import Stopping
 
+# How long a client may still send what is read to nowhere: a connection that is closed
+# before is reset, and the answer is lost with it.
 LINGER_S = 5.0
+TLS_END_S = 1.0
+CUT_S = 0.05  # uvicorn leaves a tenth of a second
 
 Timer = asyncio.TimerHandle | None
 
 
-class HeadersTooLarge(Exception):
-    """The headers of a request are above the limit."""
-
-
-class Connection(HttpToolsProtocol):
-    """Limits the headers in size and time, the connections in number.
+class Connection(Feeding):
+    """Limits heads and bodies in time, and the connections in number.
 
     A half-closed connection still gets its answers: who has shut down its sending side
-    may wait for them. `settings` is set by the server that makes connections.
+    may wait for them. Like `settings`, `stopping` is set by the server.
     """
 
-    settings: Settings
+    stopping: Stopping
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
-        self._head_bytes = 0
-        self._in_head = True
-        self._head_timer: Timer = None
+        self._request_timer: Timer = None
         self._write_timer: Timer = None
         self._when_gone: asyncio.Event | None = None
-        self._has_ended = False
+        self._has_ended = False  # the client sends nothing more
+        self._is_ending = False  # nor do we
+        self._refusal: bytes | None = None
+        self._running: Any = None
         self.app_state = {"peer": self}
 
     @property
     def is_gone(self) -> bool:
         """Whether nobody reads the answer any more."""
-        return self._has_ended or self.transport.is_closing()
+        return self._has_ended or self.is_closed
 
     @property
     def is_closed(self) -> bool:
         """Whether nothing can be sent any more."""
-        return self.transport.is_closing()
+        return self._is_ending or self.transport.is_closing()
 
     def cut(self) -> None:
         """Closes the connection at once, so that a broken answer is noticed."""
@@ -79,90 +81,167 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Refuses connections above the limit, with a reason."""
         super().connection_made(transport)
-        if len(self.connections) > self.settings.connection_limit:
-            self._refuse(503, "Unavailable", "there are too many connections")
+        self.flow = Flow(transport, self.pipeline)
+        self._sink: Any = Sink(
+            transport, end=self._end, is_closed=lambda: self.is_closed
+        )
+        limit = self.settings.connection_limit
+        if self.stopping.is_set or len(self.connections) > 2 * limit:
+            transport.abort()
+        elif len(self.connections) > limit:
+            self.refuse(503, "Unavailable", "there are too many connections")
         else:
-            self._expect_head()
+            self._expect(self.settings.header_timeout_s, self._head_is_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tells whoever waits for messages for this client."""
-        self._head_arrived()
+        self._stop_expecting()
         self._reads_on()
+        self.pipeline.clear()
         super().connection_lost(exc)
+        if self._running is not None:
+            self._running.disconnected = True
+            self._running.message_event.set()
         self._tell_gone()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Keeps the connection open for an answer under way."""
+        """Keeps the connection open for the answers under way."""
         self._tell_gone()
-        if self.cycle is None or self.cycle.response_complete or self.cycle.more_body:
-            return False
-        if self.scheme == "https":
+        if self._is_ending or self.scheme == "https":
             return False  # TLS has no half-closed connections
-        last = self.pipeline[0][0] if self.pipeline else self.cycle
-        last.keep_alive = False
+        incomplete = self.part is Part.BODY and not self.has_unfed
+        if (incomplete and not self._drop_incomplete()) or not self._is_answering:
+            return False
+        if not self.pipeline and not self.has_unfed:
+            self._running.keep_alive = False
         return True
 
     def data_received(self, data: bytes) -> None:
-        """Feeds the parser, as long as the headers stay within their limit."""
-        if self.transport.is_closing():
+        """Feeds the parser, until nothing more is answered."""
+        if self.is_closed or self._refusal is not None:
             return
-        if self._in_head:
-            self._head_bytes += len(data)
+        self.feed(data)
+        self._expect_rest()
+
+    def on_message_begin(self) -> None:
+        """Somebody is there: the connection is not idle."""
         self._unset_keepalive_if_required()
-        try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            # No other protocol is spoken here; who asks for one is answered in this.
-            if rest := data[upgrade.args[0] :]:
-                self.data_received(rest)
-        except httptools.HttpParserError as error:
-            if isinstance(error.__context__, HeadersTooLarge):
-                self._refuse_head()
-            else:
-                self._refuse(400, "BadRequest", "this is no HTTP request")
-        else:
-            if not self._in_head:
-                return
-            if self._head_bytes > self.settings.header_limit_bytes:
-                self._refuse_head()
-            elif self._head_timer is None and self._head_bytes:
-                self._expect_head()
+        super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Checks the headers of one request before it begins."""
-        size = len(self.url) + sum(
-            len(name) + len(value) for name, value in self.headers
-        )
-        if size > self.settings.header_limit_bytes:
-            raise HeadersTooLarge
-        self._in_head = False
-        self._head_arrived()
+        """One request begins, or waits for the one before it."""
         super().on_headers_complete()
+        if self.part is Part.BODY:
+            self._unset_keepalive_if_required()
+            self._stop_expecting()
+            self.cycle.transport = self._sink
 
     def on_message_complete(self) -> None:
         """The next request's headers may follow."""
         super().on_message_complete()
-        self._in_head, self._head_bytes = True, 0
+        if self.part is Part.NOTHING:
+            self._stop_expecting()
+            if self.cycle.response_complete:
+                self._is_idle()
 
     def on_response_complete(self) -> None:
-        """Leaves a client that was refused a while to send the rest of its body."""
+        """Goes on with what waits, or ends."""
+        if self._is_ending:
+            return
         super().on_response_complete()
-        if not self._in_head and not self.transport.is_closing():
-            self.loop.call_later(LINGER_S, self._end_linger, self.cycle)
+        self.feed_unfed()
+        if self._is_answering or self.is_closed:
+            self._expect_rest()
+        elif self._refusal is not None:
+            self._say_refusal()
+        elif self._has_ended:
+            self._close()
+        elif self.part is Part.BODY:
+            # It was refused. Its body may go on for a while; then others may follow.
+            self._expect(LINGER_S, self._end)
 
-    def _end_linger(self, cycle: object) -> None:
-        if cycle is self.cycle and not self._in_head:
-            self.transport.close()
+    def timeout_keep_alive_handler(self) -> None:
+        """Nothing came for long."""
+        self._close()
 
-    def _expect_head(self) -> None:
-        self._head_timer = self.loop.call_later(
-            self.settings.header_timeout_s, self._head_is_late
+    def shutdown(self) -> None:
+        """The server stops: what is under way may take so much longer."""
+        self.loop.call_later(self.settings.drain_timeout_s, self._is_late_for_end)
+        if self._is_ending or not (self._is_answering or self.has_unfed):
+            self._close()
+            return
+        self._has_ended = True
+        if not self.pipeline and not self.has_unfed:
+            self._running.keep_alive = False
+
+    def _is_late_for_end(self) -> None:
+        if self.part is Part.BODY:
+            self.refuse(503, "Unavailable", "the server has stopped")
+        self.transport.close()
+        self.loop.call_later(CUT_S, self.transport.abort)
+
+    def refuse(self, status: int, name: str, message: str) -> None:
+        """Answers what never became a request, after the answers under way; and ends.
+
+        A request whose own body is wrong gets this answer instead of its own.
+        """
+        self._stop_expecting()
+        self.drop_unfed()
+        body = json.dumps({"error": name, "message": message}).encode()
+        retry = b"retry-after: 1\r\n" if status == 503 else b""
+        self._refusal = (
+            STATUS_LINE[status]
+            + b"content-type: application/json\r\n"
+            + retry
+            + b"content-length: %d\r\nconnection: close\r\n\r\n" % len(body)
+            + body
+        )
+        if self.part is Part.BODY and not self._drop_incomplete():
+            if self.cycle.response_started:
+                self._end()  # two answers to one request would be one too many
+                return
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if not self._is_answering:
+            self._say_refusal()
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._running = cycle
+        if cycle.waiting_for_100_continue:
+            app = _Expecting(cycle, app)
+        super()._start_asgi_task(cycle, app)
+
+    @property
+    def _is_answering(self) -> bool:
+        running = self._running
+        return bool(self.pipeline) or not (
+            running is None or running.response_complete or running.disconnected
         )
 
-    def _head_arrived(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+    def _drop_incomplete(self) -> bool:
+        """Takes back the request whose body is incomplete, unless it is under way."""
+        if self.pipeline and self.pipeline[0][0] is self.cycle:
+            self.pipeline.popleft()
+            return True
+        return False
+
+    def _expect_rest(self) -> None:
+        """Gives what has begun to come a time to end."""
+        if self._request_timer is not None or self.is_closed:
+            return
+        if self.part is Part.HEAD:
+            self._expect(self.settings.header_timeout_s, self._head_is_late)
+        elif self.part is Part.BODY and self.cycle is self._running:
+            self._expect(self.settings.body_timeout_s, self._body_is_late)
+
+    def _expect(self, timeout_s: float, late: Any) -> None:
+        self._stop_expecting()
+        self._request_timer = self.loop.call_later(timeout_s, late)
+
+    def _stop_expecting(self) -> None:
+        if self._request_timer is not None:
+            self._request_timer.cancel()
+            self._request_timer = None
 
     def _reads_on(self) -> None:
         if self._write_timer is not None:
@@ -170,37 +249,69 @@ class Connection(HttpToolsProtocol):
             self._write_timer = None
 
     def _head_is_late(self) -> None:
-        self._head_timer = None
-        if not self.transport.is_closing():
-            self._refuse(
-                408, "BadRequest", "the request's headers did not come in time"
-            )
+        self.refuse(408, "BadRequest", "the request's headers did not come in time")
 
-    def _refuse_head(self) -> None:
-        limit = self.settings.header_limit_bytes
-        self._refuse(
-            431, "RequestTooLarge", f"a request's headers have at most {limit} bytes"
+    def _body_is_late(self) -> None:
+        self.refuse(408, "BadRequest", "the request's body did not come in time")
+
+    def _is_idle(self) -> None:
+        self._unset_keepalive_if_required()
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
         )
 
-    def _refuse(self, status: int, name: str, message: str) -> None:
-        """Answers what never became a request, and closes."""
-        self._head_arrived()
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.transport.close()  # an answer is under way, and would be garbled
+    def _say_refusal(self) -> None:
+        if self._refusal is not None and not self.is_closed:
+            self.transport.write(self._refusal)
+        self._linger()
+
+    def _end(self) -> None:
+        """Ends when all is written; what the client still sends is read to nowhere."""
+        if self.part is Part.NOTHING and not self.has_unfed and not self.pipeline:
+            self._close()
+        else:
+            self._linger()
+
+    def _linger(self) -> None:
+        if self.is_closed:
             return
-        body = json.dumps({"error": name, "message": message}).encode()
-        retry = b"retry-after: 1\r\n" if status == 503 else b""
-        self.transport.write(
-            STATUS_LINE[status]
-            + b"content-type: application/json\r\n"
-            + retry
-            + b"content-length: %d\r\nconnection: close\r\n\r\n" % len(body)
-            + body
-        )
+        self._is_ending = True
+        self._stop_expecting()
+        self.drop_unfed()
+        self.pipeline.clear()
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.loop.call_later(LINGER_S, self._close)
+
+    def _close(self) -> None:
+        """Closes when all is written; or soon, if nobody reads it."""
         self.transport.close()
+        if self.transport.get_write_buffer_size():
+            self.loop.call_later(self.settings.write_timeout_s, self.transport.abort)
+        elif self.scheme == "https":  # a client need not say that it has heard of it
+            self.loop.call_later(TLS_END_S, self.transport.abort)
 
     def _tell_gone(self) -> None:
         self._has_ended = True
         if self._when_gone is not None:
             with suppress(RuntimeError):
                 self._when_gone.set()
+
+
+class _Expecting:
+    """An application for a client that waits to be told to send its body.
+
+    Answered before, it may send it or not: nothing else can follow.
+    """
+
+    def __init__(self, cycle: Any, app: Any) -> None:
+        self._cycle, self._app = cycle, app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async def told(message: Any) -> None:
+            if self._cycle.waiting_for_100_continue:
+                self._cycle.keep_alive = False
+            await send(message)
+
+        await self._app(scope, receive, told)

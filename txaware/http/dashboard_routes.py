@@ -32,17 +32,18 @@ class DashboardRoutes:
         return Reply(200, data, content_type, _HEADERS)
 
     async def _answer(self, request: Request) -> Reply:
-        request.principal.require_monitor()
-        fields, may_see = (
-            request.query("search", "namespace"),
-            request.principal.may_see,
+        principal = request.principal
+        principal.require_monitor()
+        fields = request.query("search", "namespace")
+
+        def sees(topic: str) -> bool:
+            return principal.may_see(TopicName.parse(topic))
+
+        snapshot = partial(
+            self._overview.snapshot,
+            search=fields.get("search", ""),
+            namespace=fields.get("namespace"),
+            sees=None if principal.is_operator else sees,
         )
-        report = await self._hosted.in_thread(
-            partial(
-                self._overview.snapshot,
-                search=fields.get("search", ""),
-                namespace=fields.get("namespace"),
-                sees=lambda topic: may_see(TopicName.parse(topic)),
-            )
-        )
+        report = await self._hosted.in_thread(snapshot)
         return Reply(200, to_json(report), JSON)

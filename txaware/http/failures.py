@@ -16,7 +16,6 @@ from txaware.errors import (
 )
 from txaware.errors import __all__ as public_names
 from txaware.http.admission import RETRY_AFTER_S, Full
-from txaware.http.bodies import SlowBody
 from txaware.http.exchange import JSON, Headers, Reply
 from txaware.http.repeats import UNKNOWN, OutcomeUnknown
 
@@ -38,8 +37,6 @@ _STATUS: tuple[tuple[type[TxAwareError], int], ...] = (
 
 def status_of(error: TxAwareError) -> int:
     """The status of an error of ours; 500 where the store itself is damaged."""
-    if isinstance(error, SlowBody):
-        return 408
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 

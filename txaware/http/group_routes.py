@@ -29,7 +29,7 @@ class GroupRoutes:
         return [
             Route("GET", POSITION, self._position, in_group()),
             Route("POST", POSITION, self._position_seen, in_group()),
-            Route("PUT", POSITION, self._save, in_group(transactions=True)),
+            Route("PUT", POSITION, self._save, in_group(transactions=True), keyed=True),
             Route("GET", POSITION + "/lag", self._lag, in_group()),
         ]
 
@@ -60,7 +60,7 @@ class GroupRoutes:
         if text is not None and not isinstance(text, str):
             raise BadRequest(f"position is 40 hex digits or null, not {text!r:.50}")
         pointer = checked_pointer(fields.get("transaction"))
-        self._hosted.owners.check(pointer, request.principal)
+        self._hosted.owners.check((pointer,), request.principal)
         await self._hosted.in_thread(
             self._service.save_position,
             group,

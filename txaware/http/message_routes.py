@@ -79,7 +79,7 @@ class MessageRoutes:
     ) -> Reply:
         if asked.pointer is not None:
             request.principal.require_transactions()
-            self._owners.check(asked.pointer, request.principal)
+            self._owners.check((asked.pointer,), request.principal)
         response = self._service.publish(
             request.topic,
             asked.messages,
@@ -99,7 +99,7 @@ class MessageRoutes:
         asked = format_.publish_request(request.body)
         if asked.pointer is None:
             raise BadRequest("a store names the write pointer of its transaction")
-        self._owners.check(asked.pointer, request.principal)
+        self._owners.check((asked.pointer,), request.principal)
         receipt = self._service.store(
             request.topic,
             asked.messages,
@@ -113,7 +113,7 @@ class MessageRoutes:
         response: PublishResponse = format_of(request.content_type).rollback_request(
             request.body
         )
-        self._owners.check(response.transaction_write_pointer, request.principal)
+        self._owners.check((response.transaction_write_pointer,), request.principal)
         await self._hosted.in_thread(self._service.rollback, request.topic, response)
         return DONE
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 
 from txaware.errors import TxAwareError
-from txaware.http.exchange import Reply, Request, json_reply
+from txaware.http.exchange import DONE, Reply, Request, json_reply
 from txaware.http.formats import schemas
 from txaware.http.hosted import Hosted
 from txaware.http.routing import Route
@@ -23,6 +23,7 @@ class OpenRoutes:
         """Methods and paths."""
         return [
             Route("GET", "/ping", self._ping, is_open=True),
+            Route("POST", "/ping", self._nothing, is_open=True),
             Route("GET", "/health", self._health, is_open=True),
             Route("GET", "/v1/schemas", self._answer_schemas, is_open=True),
             Route("GET", "/v1/server", self._server),
@@ -30,6 +31,10 @@ class OpenRoutes:
 
     async def _ping(self, _: Request) -> Reply:
         return Reply(200, b"OK", "text/plain; charset=utf-8")
+
+    async def _nothing(self, _: Request) -> Reply:
+        """Takes any body and does nothing: what one request costs at the least."""
+        return DONE
 
     async def _health(self, _: Request) -> Reply:
         """A plain publish works while the coordinator is away; both are told apart."""

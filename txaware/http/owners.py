@@ -2,10 +2,12 @@
 
 import threading
 from collections import OrderedDict
+from collections.abc import Iterable
 
 from txaware.auth import Principal
 from txaware.errors import NotAuthorized
 
+# Of each principal: a flood of one makes nobody else's transactions anybody's.
 REMEMBERED = 100_000
 
 
@@ -16,22 +18,29 @@ class Owners:
     transactions may go on with it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, remembered: int = REMEMBERED) -> None:
+        self._remembered = remembered
         self._lock = threading.Lock()
-        self._names: OrderedDict[int, str] = OrderedDict()
+        self._names: dict[int, str] = {}
+        self._by_name: dict[str, OrderedDict[int, None]] = {}
 
-    def began(self, transaction_id: int, principal: Principal) -> None:
-        """It began a transaction."""
+    def began(self, pointers: Iterable[int], principal: Principal) -> None:
+        """It was given these pointers: those of transactions, and of checkpoints."""
         with self._lock:
-            self._names[transaction_id] = principal.name
-            while len(self._names) > REMEMBERED:
-                self._names.popitem(last=False)
+            own = self._by_name.setdefault(principal.name, OrderedDict())
+            for pointer in pointers:
+                self._names[pointer] = principal.name
+                own[pointer] = None
+            while len(own) > self._remembered:
+                oldest, _ = own.popitem(last=False)
+                self._names.pop(oldest, None)
 
-    def check(self, transaction_id: int, principal: Principal) -> None:
-        """Raises where somebody else began it; operators may end any."""
-        owner = self._names.get(transaction_id)
-        if owner not in (None, principal.name) and not principal.is_operator:
-            raise NotAuthorized(
-                f"{principal.name} may not use transaction {transaction_id}: somebody "
-                f"else began it"
-            )
+    def check(self, pointers: Iterable[int], principal: Principal) -> None:
+        """Raises where somebody else began one of them; operators may end any."""
+        for pointer in pointers:
+            owner = self._names.get(pointer)
+            if owner not in (None, principal.name) and not principal.is_operator:
+                raise NotAuthorized(
+                    f"{principal.name} may not use transaction {pointer}: somebody "
+                    f"else began it"
+                )

@@ -1,11 +1,14 @@
 """What a caller has to be allowed for a route: checked before its body is read."""
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 from txaware.auth import Principal, Verb
 from txaware.topics import TopicName, checked_group, checked_namespace
 
 Params = Mapping[str, str]
+# The same few topics come again and again.
+KNOWN_NAMES = 20_000
 # Raises where the principal may not; wrong names are a `BadRequest`.
 Allow = Callable[[Principal, Params], None]
 
@@ -59,4 +62,9 @@ def in_group(*, transactions: bool = False) -> Allow:
 
 
 def _topic(params: Params) -> TopicName:
-    return TopicName.parse(f"{params['namespace']}:{params['topic']}")
+    return _parsed(f"{params['namespace']}:{params['topic']}")
+
+
+@lru_cache(KNOWN_NAMES)
+def _parsed(name: str) -> TopicName:
+    return TopicName.parse(name)

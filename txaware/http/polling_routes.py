@@ -25,6 +25,7 @@ from txaware.service.selection import Messages
 # A page is read and sent in pieces of that size, one after the other.
 PIECE_MESSAGES, PIECE_BYTES = 1000, 1 << 20
 NO_LIMIT = 2**31 - 1
+WAIT_FIELDS = frozenset(("startFrom", "inclusive", "isolation", "waitMs"))
 
 
 class PollingRoutes:
@@ -93,7 +94,10 @@ class PollingRoutes:
     async def _wait(self, request: Request) -> Reply:
         self._service.topic(request.topic)
         asked = format_of("application/json").poll_request(request.body)
-        if "isolation" not in json.loads(request.body):
+        fields = json.loads(request.body)
+        if unknown := fields.keys() - WAIT_FIELDS:
+            raise BadRequest(f"a wait has no {', '.join(sorted(unknown))}")
+        if "isolation" not in fields:
             asked = attrs.evolve(asked, isolation=COMMITTED)
         _check_wait(asked)
         found = Messages()

@@ -8,6 +8,7 @@ import attrs
 
 from txaware.errors import (
     BadRequest,
+    NotAuthorized,
     NotWritten,
     TopicExists,
     TopicNotFound,
@@ -20,7 +21,10 @@ KEY, INSTANCE = b"idempotency-key", b"txaware-instance"
 UNKNOWN = (b"txaware-outcome", b"unknown")
 LONGEST_KEY = 64
 KEEP_S = 60.0
-DEFINITE_NO = (BadRequest, TopicNotFound, TopicExists, TransactionRefused, NotWritten)
+DEFINITE_NO = (
+    *(BadRequest, NotAuthorized, TopicNotFound, TopicExists),
+    *(TransactionRefused, NotWritten),
+)
 MOST = 200_000
 
 Scope = tuple[str, str, str, bytes]
@@ -47,6 +51,7 @@ class Repeats:
         self._instance = instance.encode()
         self._clock_s = clock_s
         self._forgetful_until_s = float("-inf")
+        self._under_way: dict[Scope, asyncio.Future[Reply]] = {}
         self._remembered: OrderedDict[Scope, _Remembered] = OrderedDict()
 
     async def once(
@@ -62,9 +67,10 @@ class Repeats:
         if not 0 < len(scope[-1]) <= LONGEST_KEY:
             raise BadRequest(f"an Idempotency-Key has 1 to {LONGEST_KEY} characters")
         self._forget_old()
-        found = self._remembered.get(scope)
-        if found is not None:
-            return await asyncio.shield(found.reply)
+        if scope in self._under_way:
+            return await asyncio.shield(self._under_way[scope])
+        if scope in self._remembered:
+            return await self._remembered[scope].reply
         if instance is not None:
             self._check_repeat(instance)
         return await self._first(scope, perform)
@@ -75,18 +81,25 @@ class Repeats:
         perform: Callable[[], Awaitable[Reply]],
     ) -> Reply:
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._remembered[scope] = _Remembered(self._clock_s(), future)
+        self._under_way[scope] = future
         try:
             reply = await perform()
         except DEFINITE_NO as error:  # it may go better the next time
-            self._remembered.pop(scope, None)
+            del self._under_way[scope]
             _fail(future, error)
             raise
         except BaseException as error:
             _fail(future, OutcomeUnknown(f"the first request failed: {error}"))
+            self._remember(scope)
             raise
         future.set_result(reply)
+        self._remember(scope)
         return reply
+
+    def _remember(self, scope: Scope) -> None:
+        """The minute begins with the answer, however long that took."""
+        future = self._under_way.pop(scope)
+        self._remembered[scope] = _Remembered(self._clock_s(), future)
 
     def _check_repeat(self, instance: bytes) -> None:
         """A key that is not known here never came here, if that is still known."""

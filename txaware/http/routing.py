@@ -14,8 +14,11 @@ Answer = Reply | Stream
 Handle = Callable[[Request], Awaitable[Answer]]
 
 # Paths that were looked up; the same few come again and again.
-KNOWN_PATHS = 20_000
-_NAME = re.compile(r"\{(\w+)\}")
+# Nobody had to show a token for them, so they are bounded in number and in length.
+KNOWN_PATHS, LONGEST_KNOWN = 20_000, 200
+_NAME = re.compile(r"\\\{(\w+)\\\}")
+# What is no number where one belongs is not there; other names are checked later.
+_NUMBERS = ("transaction",)
 
 
 @attrs.frozen
@@ -38,7 +41,12 @@ class Route:
     @property
     def pattern(self) -> re.Pattern[str]:
         """Matches the paths of this route, still percent-encoded."""
-        return re.compile(_NAME.sub(r"(?P<\1>[^/]*)", self.path))
+        return re.compile(_NAME.sub(_group, re.escape(self.path)))
+
+
+def _group(name: re.Match[str]) -> str:
+    text = "[0-9]{1,19}" if name[1] in _NUMBERS else "[^/]*"
+    return f"(?P<{name[1]}>{text})"
 
 
 @attrs.frozen
@@ -72,7 +80,7 @@ class Routes:
                 continue
             params = {key: unquote(text) for key, text in match.groupdict().items()}
             found = Match(route, params)
-            if len(self._known) < KNOWN_PATHS:
+            if len(self._known) < KNOWN_PATHS and len(raw_path) <= LONGEST_KNOWN:
                 self._known[method, raw_path] = found
             return found
         return _not_found(raw_path, allowed)

@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,16 +21,21 @@ from txaware.auth import EVERYTHING, AuditLog, Principal, Tokens, new_token
 from txaware.clock import ClockMs
 from txaware.config import Settings
 from txaware.errors import BadRequest, Unavailable
-from txaware.http.app import App, Observer
+from txaware.http.admission import Admission
+from txaware.http.app import App
 from txaware.http.connection import Connection
+from txaware.http.dashboard_routes import DashboardRoutes
 from txaware.http.group_routes import GroupRoutes
 from txaware.http.hosted import Hosted, Stopping
 from txaware.http.message_routes import MessageRoutes
+from txaware.http.metrics_routes import MetricsRoutes
 from txaware.http.open_routes import OpenRoutes
+from txaware.http.openapi_routes import OpenApiRoutes
 from txaware.http.operator_routes import OperatorRoutes
 from txaware.http.origins import Origins, is_local
 from txaware.http.outcomes import Outcomes
 from txaware.http.polling_routes import PollingRoutes
+from txaware.http.prometheus import Exposition
 from txaware.http.repeats import Repeats
 from txaware.http.routing import Route
 from txaware.http.server_file import ServerFile
@@ -37,10 +43,12 @@ from txaware.http.topic_routes import TopicRoutes
 from txaware.http.transaction_routes import TransactionRoutes
 from txaware.service.administration import Administration
 from txaware.service.local import LocalService
+from txaware.service.overview import Overview
 
 log = logging.getLogger(__name__)
 
 BACKLOG = 2048
+AUDIT_FLUSH_S = 1.0
 
 
 @attrs.frozen(kw_only=True)
@@ -52,6 +60,7 @@ class Served:
     coordinator: Coordinator
     settings: Settings
     clock_ms: ClockMs
+    overview: Overview
     directory: Path | None = None
 
 
@@ -85,6 +94,7 @@ class HttpServer:
         self.instance = secrets.token_hex(8)
         self._served = served
         self._access = access
+        self._audit = access.audit or AuditLog()
         self._stopping = Stopping()
         self._closing = threading.Lock()
         self._is_closed = False
@@ -105,12 +115,16 @@ class HttpServer:
         scheme = "http" if self._access.certificate is None else "https"
         return f"{scheme}://{shown}:{port}"
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it listens, or still drains; what else ended it is in the log."""
+        return self._thread.is_alive()
+
     def reload(self) -> None:
         """Reads the tokens again, and goes on in new log files (SIGHUP)."""
         if self._access.tokens is not None:
             self._access.tokens.reload()
-        if self._access.audit is not None:
-            self._access.audit.reopen()
+        self._audit.reopen()
 
     def close(self) -> None:
         """Ends what waits, lets what is in flight finish, and listens no more."""
@@ -122,7 +136,17 @@ class HttpServer:
                 self._server_file.remove(self._served.directory)
             self._loop.call_soon_threadsafe(self._stopping.set)
             self._server.should_exit = True
+            self._drain()
+            self._audit.close()
+
+    def _drain(self) -> None:
+        """Whoever interrupts it does not wait for what is in flight."""
+        try:
             self._thread.join()
+        except BaseException:
+            self._server.force_exit = True
+            self._thread.join()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -153,13 +177,25 @@ class HttpServer:
                 runner.run(self._serve())
         except Exception:
             log.exception("the server at %s ended", self.url)
+        finally:
+            self._socket.close()  # nobody shall wait for an answer that never comes
 
     async def _serve(self) -> None:
         with ThreadPoolExecutor(
             self._served.settings.server_threads, thread_name_prefix="txaware-http"
         ) as threads:
             self._config.loaded_app = self._app(threads)
-            await self._server.serve(sockets=[self._socket])
+            telling = asyncio.create_task(self._tell_refusals())
+            try:
+                await self._server.serve(sockets=[self._socket])
+            finally:
+                telling.cancel()
+
+    async def _tell_refusals(self) -> None:
+        """Writes how many lines of the audit log were left out, when no more come."""
+        while True:
+            await asyncio.sleep(AUDIT_FLUSH_S)
+            self._audit.flush()
 
     def _app(self, threads: ThreadPoolExecutor) -> App:
         served, access = self._served, self._access
@@ -174,21 +210,31 @@ class HttpServer:
             Outcomes(self._loop),
             self._stopping,
         )
+        admission = Admission(served.settings)
+        exposition = Exposition(
+            served.service,
+            served.administration,
+            served.overview,
+            admission,
+            clock_ms=served.clock_ms,
+        )
         return App(
-            all_routes(hosted),
+            all_routes(hosted, served.overview, exposition),
             settings=served.settings,
+            admission=admission,
             repeats=Repeats(self.instance, time.monotonic),
-            observer=_Unobserved(),
+            observer=exposition,
             origins=Origins(
                 only_local=access.tokens is None and not access.is_insecure
             ),
             tokens=access.tokens,
-            audit=access.audit or AuditLog(),
+            audit=self._audit,
         )
 
     def _configured(self) -> uvicorn.Config:
         settings, access = self._served.settings, self._access
-        protocol: Any = type("Connection", (Connection,), {"settings": settings})
+        shared = {"settings": settings, "stopping": self._stopping}
+        protocol: Any = type("Connection", (Connection,), shared)
         config = uvicorn.Config(
             _not_yet,
             http=protocol,
@@ -200,8 +246,8 @@ class HttpServer:
             proxy_headers=False,
             server_header=False,
             headers=[("txaware-instance", self.instance)],
-            timeout_keep_alive=int(settings.idle_timeout_s),
-            timeout_graceful_shutdown=int(settings.drain_timeout_s),
+            timeout_keep_alive=settings.idle_timeout_s,  # type: ignore[arg-type]
+            timeout_graceful_shutdown=settings.drain_timeout_s,  # type: ignore[arg-type]
             ssl_certfile=access.certificate,
             ssl_keyfile=access.key,
         )
@@ -212,25 +258,22 @@ class HttpServer:
         return config
 
 
-def all_routes(hosted: Hosted) -> list[Route]:
+def all_routes(
+    hosted: Hosted, overview: Overview, exposition: Exposition
+) -> list[Route]:
     """Every route of the server."""
-    return [
+    routes = [
         *MessageRoutes(hosted).routes(),
         *PollingRoutes(hosted).routes(),
         *TopicRoutes(hosted).routes(),
         *GroupRoutes(hosted).routes(),
         *TransactionRoutes(hosted).routes(),
         *OperatorRoutes(hosted).routes(),
+        *MetricsRoutes(hosted, exposition).routes(),
+        *DashboardRoutes(hosted, overview).routes(),
         *OpenRoutes(hosted).routes(),
     ]
-
-
-class _Unobserved(Observer):
-    def observe(self, route: str, status: int, took_s: float) -> None:
-        pass
-
-    def count_error(self, name: str) -> None:
-        pass
+    return [*routes, *OpenApiRoutes(routes).routes()]
 
 
 async def _not_yet(_: object, __: object, ___: object) -> None:
@@ -240,10 +283,12 @@ async def _not_yet(_: object, __: object, ___: object) -> None:
 def _listening(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listening = socket.socket(family)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
-        listening.listen(BACKLOG)
+        with ExitStack() as on_failure:
+            listening = on_failure.enter_context(socket.socket(family))
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind((host, port))
+            listening.listen(BACKLOG)
+            on_failure.pop_all()
     except OSError as error:
         raise Unavailable(f"{host}:{port} cannot be listened at: {error}") from error
     return listening

@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 import attrs
@@ -31,6 +32,12 @@ class ServerFile:
         """Takes it back, unless another server has written its own."""
         if read_server_file(directory) == self:
             (directory / NAME).unlink(missing_ok=True)
+
+
+def forget_server(directory: Path) -> None:
+    """For whoever owns the directory now: a server that was killed left its file."""
+    with suppress(OSError):
+        (directory / NAME).unlink()
 
 
 def read_server_file(directory: Path) -> ServerFile | None:

@@ -75,7 +75,8 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number")
 
 
-def _camel(name: str) -> str:
+def camel(name: str) -> str:
+    """The name of a field as it travels."""
     first, *others = name.split("_")
     return first + "".join(other.title() for other in others)
 
@@ -83,7 +84,7 @@ def _camel(name: str) -> str:
 def _renamed(kind: type) -> dict[str, Any]:
     resolved = attrs.resolve_types(kind)
     return {
-        field.name: override(rename=_camel(field.name))
+        field.name: override(rename=camel(field.name))
         for field in attrs.fields(resolved)
     }
 
@@ -129,7 +130,7 @@ def _list(value: Any, kind: Any) -> list[Any]:
 
 
 def _is_list(kind: Any) -> bool:
-    return get_origin(kind) is list
+    return get_origin(kind) in (list, Sequence)
 
 
 def _tuple(value: Any, kind: Any) -> tuple[Any, ...]:
@@ -137,7 +138,7 @@ def _tuple(value: Any, kind: Any) -> tuple[Any, ...]:
 
 
 def _is_tuple(kind: Any) -> bool:
-    return get_origin(kind) in (tuple, Sequence)
+    return get_origin(kind) in (tuple,)
 
 
 def _mapping(value: Any, kind: Any) -> dict[str, Any]:

@@ -5,12 +5,17 @@ from collections.abc import Iterable
 from coordinator.context import current_transaction
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
-from txaware.errors import BadRequest, TopicNotFound, TransactionRefused
+from txaware.errors import (
+    BadRequest,
+    NotAuthorized,
+    TopicNotFound,
+    TransactionRefused,
+)
 from txaware.interfaces import MessagingService
 from txaware.messages import MessageId, PublishResponse, Receipt
 from txaware.requests import Payload, Pointer
 
-_DEFINITE_NO = (BadRequest, TopicNotFound, TransactionRefused)
+_DEFINITE_NO = (BadRequest, NotAuthorized, TopicNotFound, TransactionRefused)
 
 
 class WrittenByHand:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from coordinator.transaction import Transaction
 from txaware.errors import (
     BadRequest,
+    NotAuthorized,
     ParticipantFailed,
     TopicNotFound,
     TransactionRefused,
@@ -14,7 +15,7 @@ from txaware.interfaces import MessagingService, Payload
 from txaware.messages import PublishResponse, Receipt
 from txaware.publish.buffer import TopicBuffer
 
-DEFINITE_NO = (BadRequest, TopicNotFound, TransactionRefused)
+DEFINITE_NO = (BadRequest, NotAuthorized, TopicNotFound, TransactionRefused)
 ATTEMPT_BYTES = 16
 
 

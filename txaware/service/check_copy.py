@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.directory_lock import NAME as LOCK
+from coordinator.directory_lock import DirectoryInUse
 from txaware.config import Settings
 from txaware.errors import StoreCorrupted, Unavailable
 from txaware.interfaces import Row
@@ -73,8 +74,8 @@ def _mapped_errors() -> Iterator[None]:
 def copied(directory: Path, settings: Settings) -> Iterator[CopiedRows]:
     """Links or copies a directory that nobody has open, and opens that.
 
-    Raises `Unavailable` where somebody has, and `StoreCorrupted` where LevelDB cannot
-    read it at all.
+    Raises `DirectoryInUse` where somebody has, and `StoreCorrupted` where LevelDB
+    cannot read it at all.
     """
     if not (directory / ROWS).is_dir():
         raise Unavailable(f"{directory} is no data directory: it has no {ROWS}/")
@@ -101,7 +102,7 @@ def _held_still(directory: Path) -> Iterator[None]:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
-            raise Unavailable(
+            raise DirectoryInUse(
                 f"{directory} is in use by process {holder or 'unknown'}, and is "
                 f"checked when that has closed it"
             ) from error

@@ -106,9 +106,7 @@ class LocalService:
             raise BadRequest("a publish has messages or receipts, not both")
         return self._publishing.transactional(place, payloads, pointer)
 
-    def publish_soon(
-        self, topic: str, messages: Iterable[Payload], then: Then
-    ) -> None:
+    def publish_soon(self, topic: str, messages: Iterable[Payload], then: Then) -> None:
         """Publishes without a transaction and does not wait for the disk.
 
         For an event loop: `then` is told in another thread, and must be quick.
@@ -282,7 +280,9 @@ class LocalService:
 
     def all_topics(self) -> list[TopicName]:
         """The names of all topics."""
-        return [topic.topic for topic in self._places.topics.all() if topic.generation > 0]
+        return [
+            topic.topic for topic in self._places.topics.all() if topic.generation > 0
+        ]
 
     @property
     def latencies(self) -> Latencies:

@@ -69,9 +69,11 @@ class _Chosen:
         """Whether that topic is one of them, or what is named in it."""
         if topic not in self.seen:
             return False
-        if self.namespace not in (None, TopicName.parse(topic).namespace):
-            return False
-        return any(self.search in name.lower() for name in names)
+        if self.namespace is not None:
+            namespace = TopicName.parse(topic).namespace
+            if namespace != self.namespace:
+                return False
+        return not self.search or any(self.search in name.lower() for name in names)
 
 
 class Overview:

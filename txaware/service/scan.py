@@ -65,6 +65,7 @@ class Scan:
                 query,
                 limit=left if limit is None else min(left, limit),
                 limit_bytes=min(left_bytes, limit_bytes or left_bytes),
+                most_bytes=left_bytes if self.count else query.most_bytes,
             ),
             self._judge,
             found,
@@ -81,6 +82,7 @@ class Scan:
             selection.is_at_end
             or selection.blocked_by is not None
             or left <= 0
+            or not selection.count
             or self.size_bytes >= self._query.limit_bytes
         )
         if not self.is_over:

@@ -47,6 +47,7 @@ class Query:
 
     `before` is the greatest id below what was asked for, and `start` may be later, by
     the time to live. `cached_from` is the row key below which the cache is not trusted.
+    The first message may be above `limit_bytes`, but not above `most_bytes`.
     """
 
     prefix: bytes
@@ -58,6 +59,7 @@ class Query:
     limit_bytes: int
     now_ms: int
     cached_from: bytes = b""
+    most_bytes: float = float("inf")
 
     @property
     def first_key(self) -> bytes:
@@ -126,7 +128,7 @@ class Selection:
         if first < last:
             self._found.add_rows(block, first, last)
             self.count += last - first
-            self.size_bytes += block.size_bytes
+            self.size_bytes += sum(map(len, block.payloads[first:last]))  # type: ignore[arg-type]
             self.next = MessageId(block.keys[last - 1] + bytes(10))
         return last == len(block)
 
@@ -200,7 +202,8 @@ class Selection:
         """Adds a message; False where the page has no room for it."""
         size_bytes = self.size_bytes + len(message.payload)
         if not self.has_room or (
-            self.count and size_bytes > self._query.limit_bytes
+            size_bytes > self._query.limit_bytes
+            and (self.count or size_bytes > self._query.most_bytes)
         ):
             return False
         self._found.add(message)

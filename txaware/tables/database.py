@@ -167,7 +167,7 @@ class View:
 
         def read(db: Any) -> float:
             whole = db.approximate_size(b"", _ABOVE_ALL)
-            return db.approximate_size(b"", key) / whole if whole else 0.0
+            return float(db.approximate_size(b"", key) / whole) if whole else 0.0
 
         return min(1.0, self._read(read))
 

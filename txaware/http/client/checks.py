@@ -37,10 +37,11 @@ def checked_response(response: PublishResponse) -> PublishResponse:
             f"rollback takes the answer of a transactional publish, not {response!r}"
         )
     checked_pointer(response.transaction_write_pointer)
+    # Whether they name rows is for the server to say, as long as they can be sent.
     for time_ms in (response.start_timestamp, response.end_timestamp):
-        _checked_number(time_ms, "a time in it", _MOST_LONG)
+        _checked_number(time_ms, "a time in it", _MOST_LONG, least=~_MOST_LONG)
     for sequence in (response.start_sequence_id, response.end_sequence_id):
-        _checked_number(sequence, "a sequence in it", _MOST_INT)
+        _checked_number(sequence, "a sequence in it", _MOST_INT, least=~_MOST_INT)
     return response
 
 
@@ -85,6 +86,6 @@ def _checked_receipt(receipt: Receipt) -> Receipt:
     return attrs.evolve(receipt, attempt=checked_attempt(receipt.attempt))
 
 
-def _checked_number(value: Any, name: str, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-        raise BadRequest(f"{name} is from 0 to {most}, not {value!r}")
+def _checked_number(value: Any, name: str, most: int, *, least: int = 0) -> None:
+    if not isinstance(value, int) or not least <= value <= most:
+        raise BadRequest(f"{name} is from {least} to {most}, not {value!r}")

@@ -38,7 +38,7 @@ class ServerInfo:
             int(_limit(limits, "messageBytes", cls().message_bytes)),
             int(_limit(limits, "bufferBytes", cls().buffer_bytes)),
             _limit(limits, "longPollS", cls().long_poll_s),
-            _limit(fields, "settleGraceS", cls().settle_grace_s),
+            _limit(fields, "settleGraceS", cls().settle_grace_s, least=0),
         )
 
     @property
@@ -59,8 +59,10 @@ def server_info() -> Call[ServerInfo]:
 _read = reading(ServerInfo.parse)
 
 
-def _limit(limits: dict[str, Any], name: str, usual: float) -> float:
+def _limit(
+    limits: dict[str, Any], name: str, usual: float, *, least: float = 1e-3
+) -> float:
     value = limits.get(name, usual)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < least:
         raise BadRequest(f"its limit {name} is {value!r}")
     return value

@@ -158,13 +158,6 @@ class HttpService:
         """Which server this is, and its limits."""
         return self._run(self._calls.info())
 
-    def limited(self, settings: Settings) -> Settings:
-        """The settings for publishers: nothing they send is above the server's limits.
-
-        A single message that is fails when it is published, and not at the commit.
-        """
-        return within_limits(settings, self.info())
-
     def close(self) -> None:
         """Closes the connections."""
         self._transport.close()

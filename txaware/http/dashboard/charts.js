@@ -43,7 +43,7 @@ export class Chart {
         const x = first + (index * WIDTH) / (POINTS - 1);
         return `${x.toFixed(1)} ${(this.#base + (sign * value * this.#room) / most).toFixed(1)}`;
       });
-      const line = points.length ? `M${points.join("L")}` : "";
+      const line = series.some((value) => value > 0) ? `M${points.join("L")}` : "";
       this.#lines[at].setAttribute("d", line);
       const area = line && `${line}L${WIDTH} ${this.#base}L${first.toFixed(1)} ${this.#base}Z`;
       this.#areas[at].setAttribute("d", area);

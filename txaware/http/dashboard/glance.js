@@ -1,4 +1,4 @@
-// What an operator sees first: readers that wait, four figures, the state of the server.
+// What an operator sees first: what needs somebody, four figures, how the server is.
 
 import { Chart } from "./charts.js";
 import { askToRelease } from "./release.js";
@@ -8,9 +8,11 @@ import * as words from "./words.js";
 // A transaction that is open for a moment is nothing to look at.
 export const BLOCKED_AFTER_MS = 1000;
 const GRAVE_AFTER_MS = 30_000;
+const MOST_SHOWN = 5;
 
 const announcements = document.getElementById("announce");
-const blocked = document.getElementById("blocked");
+const attention = document.getElementById("attention");
+const list = attention.querySelector("ul");
 const state = document.getElementById("state");
 const tiles = {
   in: tile("tile-in", "in", words.rate),
@@ -27,7 +29,7 @@ export function announce(sentence) {
 
 export function showGlance(report) {
   showTiles(report);
-  showBlocked(report);
+  showAttention(report);
   showState(report);
 }
 
@@ -63,42 +65,63 @@ function showTiles(report) {
   );
 }
 
-function showBlocked(report) {
-  const shown = report.transactions.filter(
-    (one) => one.blocks.length && one.blocksMs >= BLOCKED_AFTER_MS,
-  );
-  blocked.hidden = shown.length === 0;
-  const list = blocked.querySelector("ul");
-  const kept = new Set(shown.map((one) => one.id));
-  for (const item of [...list.children]) if (!kept.has(item.dataset.id)) item.remove();
-  for (const transaction of shown) showWaiting(list, transaction, report);
-  const now = shown
-    .map((one) => `Readers of ${words.some(one.blocks)} wait for transaction ${one.id}.`)
-    .join(" ");
-  if (now !== announced) announce(now || "No reader is waiting any more.");
+function showAttention(report) {
+  const wrong = ["coordinator", "store"].filter((part) => report[part] !== "OK");
+  const waiting = report.transactions
+    .filter((one) => one.blocks.length && one.blocksMs >= BLOCKED_AFTER_MS)
+    .sort((a, b) => b.blocksMs - a.blocksMs);
+  const shown = waiting.slice(0, MOST_SHOWN);
+  attention.hidden = wrong.length + shown.length === 0;
+  const kept = new Set([...wrong, ...shown.map((one) => one.id)]);
+  for (const item of [...list.children]) if (!kept.has(item.dataset.key)) item.remove();
+  for (const part of wrong) showWrong(part, report[part]);
+  for (const transaction of shown) showWaiting(transaction, report);
+  const more = waiting.length - shown.length;
+  const rest = more ? `${words.several(more, "more transaction")} below keep readers waiting.` : "";
+  setText(list.nextElementSibling, rest);
+  announceChanges(wrong, shown, report);
+}
+
+/** Once for each change, and not whenever an age is another one. */
+function announceChanges(wrong, shown, report) {
+  const now = [
+    ...wrong.map((part) => `The ${part} is not well: ${report[part]}.`),
+    ...shown.map((one) => `Readers of ${words.some(one.blocks)} wait for transaction ${one.id}.`),
+  ].join(" ");
+  if (now !== announced) announce(now || "All is well again.");
   announced = now;
 }
 
-function showWaiting(list, transaction, report) {
-  const { id, blocks, blocksMs, leftMs, pointers } = transaction;
-  let item = [...list.children].find((one) => one.dataset.id === id);
-  if (!item) {
-    item = make("li");
-    item.dataset.id = id;
-    list.append(item);
+/** The item of the list with that key, and its two lines. */
+function item(key, what, why) {
+  let found = [...list.children].find((one) => one.dataset.key === key);
+  if (!found) {
+    found = make("li");
+    found.dataset.key = key;
+    list.append(found);
   }
-  item.classList.toggle("grave", blocksMs >= GRAVE_AFTER_MS);
-  const text = child(item, "div", "text");
-  const are = blocks.length > 1 ? "are" : "is";
-  const what = `${words.some(blocks, 5)} ${are} blocked for ${words.duration(blocksMs)}`;
+  const text = child(found, "div", "text");
   setText(child(text, "p", "what"), what);
+  setText(child(text, "p", "why"), why);
+  return found;
+}
+
+function showWrong(part, sentence) {
+  item(part, `The ${part} is not well`, sentence).classList.add("grave");
+}
+
+function showWaiting(transaction, report) {
+  const { id, blocks, blocksMs, leftMs, pointers } = transaction;
+  const have = blocks.length > 1 ? "have" : "has";
+  const what = `${words.some(blocks, 5)} ${have} been blocked for ${words.duration(blocksMs)}`;
   const left = leftMs === null ? "" : `, which times out in ${words.duration(leftMs)}`;
   const waiting = report.groups.filter((group) => pointers.includes(group.waitsFor));
   const groups = [...new Set(waiting.map((group) => group.group))];
   const verb = groups.length > 1 ? "wait" : "waits";
   const who = groups.length ? `; ${words.some(groups)} ${verb}` : "";
-  setText(child(text, "p", "why"), `by transaction ${id}${left}${who}`);
-  button(item, "release", "Release…", () => askToRelease(transaction))
+  const shown = item(id, what, `by transaction ${id}${left}${who}`);
+  shown.classList.toggle("grave", blocksMs >= GRAVE_AFTER_MS);
+  button(shown, "release", "Release…", () => askToRelease(transaction))
     .setAttribute("aria-label", `Release the readers of ${words.some(blocks)}`);
 }
 

@@ -6,7 +6,8 @@ import { bytes, several, time } from "./words.js";
 
 const PAGE = 25;
 const SHOWN_BYTES = 2000;
-const LOOKS_BACK = 24;
+const MOST_LOOKS = 80;
+const A_SECOND = 1000 * 0x10000; // between the keys of two rows
 
 const dialog = document.getElementById("messages");
 const heading = document.getElementById("messages-heading");
@@ -88,36 +89,42 @@ function back() {
 }
 
 /**
- * The rows before an id; they can only be read forwards. So it looks at a span of time
- * before it: a longer one while there is nothing in it, a shorter one where its rows
- * are more than a page.
+ * The rows before an id. They can only be read forwards, so it begins some distance
+ * before it: further away while it finds nothing, nearer where there is more than a page.
  */
 async function before(id, { inclusive = false } = {}) {
-  const endMs = timeOf(id) + (inclusive ? 1 : 0);
-  let spanMs = 1000;
-  let tooLongMs = Infinity;
-  for (let look = 0; look < LOOKS_BACK; look++) {
-    const start = endMs > spanMs ? endMs - spanMs : null;
+  const end = keyOf(id) + (inclusive ? 1n : 0n);
+  let [few, many, distance, best] = [0, Infinity, PAGE, null];
+  for (let look = 0; look < MOST_LOOKS; look++) {
+    const start = BigInt(distance) < end ? idOf(end - BigInt(distance)) : null;
     const rows = await peek(start, PAGE + 1);
-    const older = inclusive ? rows : rows.filter((row) => row.id < id);
-    const isAll = older.length < rows.length || rows.length <= PAGE;
-    if (isAll && start === null && !older.length) return { start: null };
-    if (isAll && (older.length > 1 || start === null || spanMs * 2 >= tooLongMs)) {
-      return { start, before: [], rows: older, next: inclusive ? null : id };
-    }
-    if (isAll) {
-      spanMs = Math.min(spanMs * 8, tooLongMs / 2);
+    const older = rows.filter((row) => keyOf(row.id) < end);
+    if (older.length <= PAGE) {
+      const next = rows[older.length]?.id ?? (inclusive ? null : id);
+      if (older.length) best = { start, before: [], rows: older, next };
+      if (start === null) return best ?? { start };
+      if (older.length > PAGE / 2) return best;
+      few = distance;
     } else {
-      if (spanMs <= 1) return page(rows, start, []);
-      tooLongMs = spanMs;
-      spanMs = Math.max(1, Math.floor(spanMs / 3));
+      many = distance;
     }
+    if (best && many < Infinity) return best;
+    distance = many < Infinity ? Math.floor((few + many) / 2) : Math.max(distance * 8, A_SECOND);
   }
   return first();
 }
 
 function timeOf(id) {
   return parseInt(id.slice(0, 16), 16);
+}
+
+// Time and sequence as one number: that is the order of rows.
+function keyOf(id) {
+  return BigInt(`0x${id.slice(0, 20)}`);
+}
+
+function idOf(key) {
+  return key.toString(16).padStart(20, "0").padEnd(40, "0");
 }
 
 function show() {
@@ -130,7 +137,7 @@ function show() {
     place,
     rows.length
       ? `${several(rows.length, "row")}, from ${time(timeOf(rows[0].id))}` +
-          ` to ${time(timeOf(rows.at(-1).id))}${next === null ? ", the last one" : ""}`
+          ` to ${time(timeOf(rows.at(-1).id))}${next === null ? ", the last ones" : ""}`
       : "There are no rows here.",
   );
 }

@@ -1,0 +1,121 @@
+"""Load on a server from another process: by wrk where there is one, else by our own."""
+
+import base64
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import attrs
+
+from txaware.http.formats import OWN
+
+WRK = shutil.which("wrk")
+WRK_LEAST_S = 1  # it takes whole seconds
+SENDER = "txaware.bench.sender"
+
+_SCRIPT = """\
+local requests, at = {}, 0
+init = function()
+  local bodies = {%(bodies)s}
+  local headers = {["Content-Type"] = "%(type)s"}
+  for i, body in ipairs(bodies) do
+    requests[i] = wrk.format("POST", "%(path)s", headers, body)
+  end
+end
+request = function()
+  at = at %% #requests + 1
+  return requests[at]
+end
+done = function(summary)
+  local e = summary.errors
+  local failed = e.status + e.connect + e.read + e.write + e.timeout
+  io.write(string.format("RESULT %%d %%d %%d\\n",
+    summary.requests, failed, summary.duration))
+end
+"""
+
+
+@attrs.frozen
+class Load:
+    """POST requests to one path, with these bodies in turn, over some connections."""
+
+    path: str
+    bodies: list[bytes]
+    connections: int = 16
+
+    def per_second(self, url: str, *, for_s: float) -> float:
+        """How many are answered in a second."""
+        if uses_wrk(for_s):
+            return self._by_wrk(url, max(WRK_LEAST_S, round(for_s)))
+        return self._by_ours(url, for_s)
+
+    def each_once(self, url: str) -> float:
+        """How many are answered in a second, until each was sent once."""
+        return self._by_ours(url, None)
+
+    def _by_wrk(self, url: str, for_s: int) -> float:
+        with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
+            bodies = ",".join(f'"{_lua(body)}"' for body in self.bodies)
+            asked = {"bodies": bodies, "type": OWN.media_type, "path": self.path}
+            script.write(_SCRIPT % asked)
+            script.flush()
+            command = f"wrk -t 1 -c {self.connections} -d {for_s}s -s {script.name}"
+            said = _said([*command.split(), url])
+        result = next(line for line in said.splitlines() if "RESULT" in line)
+        answered, failed, took_us = map(int, result.split()[-3:])
+        return _rate(answered, failed, took_us / 1e6)
+
+    def _by_ours(self, url: str, for_s: float | None) -> float:
+        address = urlsplit(url)
+        head = (
+            f"POST {self.path} HTTP/1.1\r\nHost: {address.netloc}\r\n"
+            f"Content-Type: {OWN.media_type}\r\nContent-Length: "
+        )
+        requests = [
+            b"%s%d\r\n\r\n%s" % (head.encode(), len(body), body) for body in self.bodies
+        ]
+        asked = {
+            "host": address.hostname,
+            "port": address.port,
+            "connections": self.connections,
+            "for_s": for_s,
+            "requests": [base64.b64encode(one).decode() for one in requests],
+        }
+        found: dict[str, Any] = json.loads(
+            _said([sys.executable, "-m", SENDER], said=json.dumps(asked))
+        )
+        return _rate(found["answered"], found["failed"], found["took_s"])
+
+
+def uses_wrk(for_s: float) -> bool:
+    """Whether wrk is there, and can measure for so short a time."""
+    return WRK is not None and for_s >= WRK_LEAST_S
+
+
+def by(for_s: float) -> str:
+    """Who sends, for the name of a figure."""
+    return "load by wrk" if uses_wrk(for_s) else "load by Python"
+
+
+def _rate(answered: int, failed: int, took_s: float) -> float:
+    if failed or not answered:
+        raise RuntimeError(f"{failed} requests failed, and {answered} were answered")
+    return answered / took_s
+
+
+def _said(command: list[str], *, said: str | None = None) -> str:
+    run = subprocess.run(
+        command, input=said, capture_output=True, text=True, check=False
+    )
+    if run.returncode:
+        raise RuntimeError(f"{Path(command[0]).name} failed: {run.stderr[-2000:]}")
+    return run.stdout
+
+
+def _lua(body: bytes) -> str:
+    return "".join(f"\\{byte:03d}" for byte in body)

@@ -1,0 +1,90 @@
+"""Sends requests as fast as they are answered, where wrk is not installed.
+
+python -m txaware.bench.sender  reads what to send from its standard input, as JSON
+"""
+
+import asyncio
+import base64
+import json
+import sys
+import time
+from collections.abc import Iterator
+from itertools import cycle
+from typing import Any
+
+import httptools
+import uvloop
+
+
+class Counts:
+    """What all connections together have done."""
+
+    def __init__(self, requests: Iterator[bytes]) -> None:
+        self.requests = requests
+        self.answered = 0
+        self.failed = 0
+
+
+class Sender(asyncio.Protocol):
+    """One connection: sends the next request when the last one was answered."""
+
+    def __init__(self, counts: Counts) -> None:
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._counts = counts
+        self._parser: Any = httptools.HttpResponseParser(self)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Sends the first one."""
+        self._transport: Any = transport
+        self._send()
+
+    def data_received(self, data: bytes) -> None:
+        """Reads on."""
+        self._parser.feed_data(data)
+
+    def on_message_complete(self) -> None:
+        """One is answered."""
+        if self._parser.get_status_code() == 200:
+            self._counts.answered += 1
+        else:
+            self._counts.failed += 1
+        self._send()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The server closed it, or we did."""
+        if not self.over.done():
+            self._counts.failed += 1
+            self.over.set_result(None)
+
+    def _send(self) -> None:
+        request = next(self._counts.requests, None)
+        if request is not None:
+            self._transport.write(request)
+        elif not self.over.done():
+            self.over.set_result(None)
+            self._transport.close()
+
+
+async def send(asked: dict[str, Any]) -> dict[str, float]:
+    """All of them once, or again and again for so long."""
+    requests = [base64.b64decode(text) for text in asked["requests"]]
+    for_s = asked["for_s"]
+    counts = Counts(iter(requests) if for_s is None else cycle(requests))
+    loop, began_s = asyncio.get_running_loop(), time.perf_counter()
+    made = [
+        await loop.create_connection(
+            lambda: Sender(counts), asked["host"], asked["port"]
+        )
+        for _ in range(asked["connections"])
+    ]
+    if for_s is not None:
+        await asyncio.sleep(for_s)
+        counts.requests = iter(())
+    await asyncio.gather(*(sender.over for _, sender in made))
+    took_s = time.perf_counter() - began_s
+    return {"answered": counts.answered, "failed": counts.failed, "took_s": took_s}
+
+
+if __name__ == "__main__":
+    found = uvloop.run(send(json.load(sys.stdin)))
+    print(json.dumps(found))

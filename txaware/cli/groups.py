@@ -1,0 +1,229 @@
+"""`txaware groups`: where consumer groups stand, how far behind, and moving one."""
+
+import sys
+from contextlib import suppress
+
+import attrs
+import click
+
+from txaware.cli.session import Session, pass_session
+from txaware.cli.show import (
+    NOTHING,
+    duration_text,
+    echo_columns,
+    echo_fields,
+    echo_json,
+    time_text,
+)
+from txaware.cli.topic_options import full_name, json_option, namespace_option
+from txaware.cli.values import place
+from txaware.consume.places import BEGINNING, StartAt, place_of
+from txaware.errors import NotAuthorized, TxAwareError
+from txaware.messages import MessageId
+from txaware.messaging import Messaging
+from txaware.metrics import GroupLag
+from txaware.service.inspection import MOST_COUNTED
+
+
+class NoPosition(TxAwareError):
+    """A group has no position in that topic; it gets one when it first reads."""
+
+
+@attrs.frozen
+class Stand:
+    """Where a group stands; None is what this caller may not see."""
+
+    group: str
+    topic: str
+    position: MessageId | None
+    lag_ms: int
+    rows: int | None
+
+    @classmethod
+    def of(cls, messaging: Messaging, lag: GroupLag) -> "Stand":
+        """With the position, where the caller may see that."""
+        position = None
+        with suppress(NotAuthorized):
+            position = messaging.position(lag.group, lag.topic)
+        return cls(lag.group, lag.topic, position, lag.lag_ms, lag.rows)
+
+    @property
+    def rows_text(self) -> int | str:
+        """A number; what is above the limit is not counted."""
+        if self.rows is None:
+            return NOTHING
+        return self.rows if self.rows < MOST_COUNTED else f"{MOST_COUNTED} or more"
+
+    def as_json(self) -> dict[str, object]:
+        """As `--json` prints it."""
+        return {
+            "group": self.group,
+            "topic": self.topic,
+            "position": self.position and str(self.position),
+            "time": time_of(self.position),
+            "lag_ms": self.lag_ms,
+            "rows": self.rows,
+        }
+
+    def as_row(self) -> tuple[object, ...]:
+        """As a table shows it."""
+        return (
+            self.group,
+            self.topic,
+            time_of(self.position) or NOTHING,
+            duration_text(self.lag_ms / 1000),
+            self.rows_text,
+        )
+
+
+def time_of(position: MessageId | None) -> str | None:
+    """Up to when a group has read; None where it stands at the beginning."""
+    if position is None or position <= BEGINNING:
+        return None
+    return time_text(position.publish_time_ms)
+
+
+@click.group(short_help="List consumer groups, how far behind they are; move one.")
+def groups() -> None:
+    """List consumer groups and how far behind they are, show one, move one.
+
+    \b
+    Example:
+      txaware groups list
+      txaware groups reset billing orders --to 2026-01-31T12:00:00Z
+    """
+
+
+@groups.command("list")
+@json_option
+@pass_session
+def list_(session: Session, *, as_json: bool) -> None:
+    """List groups, the topics they read, and how far behind they are.
+
+    In time from what they read last to the newest message, and in rows, of which some
+    may not be committed; rows are counted up to 10,000.
+
+    \b
+    Example:
+      txaware groups list
+    """
+    with session.open() as messaging:
+        found = [Stand.of(messaging, lag) for lag in messaging.metrics().groups]
+    if as_json:
+        for one in found:
+            echo_json(one.as_json())
+        return
+    header = ("GROUP", "TOPIC", "HAS READ UP TO", "BEHIND", "ROWS")
+    echo_columns(header, [one.as_row() for one in found], empty="no groups")
+
+
+@groups.command()
+@click.argument("group")
+@click.argument("topic")
+@namespace_option
+@json_option
+@pass_session
+def show(
+    session: Session, *, group: str, topic: str, namespace: str, as_json: bool
+) -> None:
+    """Show where a group stands in a topic, and what is still to come.
+
+    \b
+    Example:
+      txaware groups show billing orders
+    """
+    with session.open() as messaging:
+        name = str(messaging.topic(full_name(topic, namespace)).topic)
+        position = messaging.position(group, name)
+        if position is None:
+            raise NoPosition(
+                f"group {group} has no position in topic {name}; txaware groups list "
+                f"shows those that have one"
+            )
+        lag_ms = messaging.lag_ms(group, name)
+        stand = Stand(group, name, position, lag_ms, _rows(messaging, group, name))
+        newest = messaging.bounds(name).last
+    if as_json:
+        echo_json(stand.as_json() | {"newest": newest and str(newest)})
+        return
+    echo_fields(
+        [
+            ("group", group),
+            ("topic", name),
+            ("position", position),
+            ("has read up to", time_of(position) or "nothing"),
+            ("behind", duration_text(stand.lag_ms / 1000)),
+            ("rows behind", stand.rows_text),
+            ("newest id", newest or NOTHING),
+        ]
+    )
+
+
+def _rows(messaging: Messaging, group: str, topic: str) -> int | None:
+    """Only whoever may see the metrics is told of rows."""
+    with suppress(NotAuthorized):
+        for lag in messaging.metrics().groups:
+            if (lag.group, lag.topic) == (group, topic):
+                return lag.rows
+    return None
+
+
+@groups.command()
+@click.argument("group")
+@click.argument("topic")
+@click.option(
+    "--to",
+    "start",
+    type=place,
+    required=True,
+    metavar="PLACE",
+    help="What it reads next: first, last, next, an id, a time in ms or ISO.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@namespace_option
+@json_option
+@pass_session
+def reset(
+    session: Session,
+    *,
+    group: str,
+    topic: str,
+    start: StartAt,
+    yes: bool,
+    namespace: str,
+    as_json: bool,
+) -> None:
+    """Move a group to another place in a topic. Asks first, on a terminal.
+
+    It is a transaction of its own: who reads for the group at that moment is refused,
+    and goes on from the new place, or this command is, and may be repeated. A group
+    that has no position yet gets one.
+
+    \b
+    Example:
+      txaware groups reset billing orders --to first
+      txaware groups reset billing orders --to 2026-01-31T12:00:00Z --yes
+    """
+    asks = not yes and sys.stdin.isatty()
+    with session.open() as messaging:
+        name = str(messaging.topic(full_name(topic, namespace)).topic)
+        before = messaging.position(group, name)
+        told = f"group {group} in {name} from {_after(before)}"
+        if asks and not click.confirm(f"Move {told}?"):
+            return
+        position = place_of(messaging, name, start) or BEGINNING
+        consumer = messaging.consumer(name, group=group)
+        with messaging.transaction():
+            consumer.seek(position, inclusive=False)
+    if as_json:
+        echo_json(
+            {"group": group, "topic": name, "position": str(position)}
+            | {"before": before and str(before)}
+        )
+    else:
+        click.echo(f"moved {told} to {_after(position)}")
+
+
+def _after(position: MessageId | None) -> str:
+    time = time_of(position)
+    return "the beginning" if time is None else f"after {time}"

@@ -1,0 +1,137 @@
+"""`txaware serve`: the data and its coordinator for other processes, over HTTP."""
+
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import attrs
+import click
+
+from txaware.auth import AuditLog, Tokens
+from txaware.cli.failures import Failure
+from txaware.cli.session import Session, pass_session
+from txaware.cli.stop import Stop, stopped_by_signal
+from txaware.http.server import Access, HttpServer
+
+log = logging.getLogger(__name__)
+
+DEFAULT_PORT = 11015
+# How long it may go unnoticed that the server's thread has ended.
+LOOK_S = 1.0
+_ADDRESS = re.compile("[a-z][a-z0-9+]*:.*")
+
+file_option = click.Path(path_type=Path, exists=True, dir_okay=False)
+
+
+@click.command()
+@click.option(
+    "--data",
+    metavar="DIR|URL",
+    help="What to serve: a directory, made where there is none, or an address as of "
+    "--url, which is the default.",
+)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="The address to listen at; one that others reach needs --auth.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=DEFAULT_PORT,
+    show_default=True,
+    help="The port to listen at; 0 for a free one.",
+)
+@click.option(
+    "--coordinator", metavar="ADDRESS", help="Who decides; as before the verb."
+)
+@click.option(
+    "--auth",
+    "tokens",
+    type=file_option,
+    metavar="FILE",
+    help="Let in only whoever has a token of FILE; `txaware token` makes it.",
+)
+@click.option(
+    "--audit-log",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Append refused calls to FILE, a JSON object each; else they are logged.",
+)
+@click.option(
+    "--insecure",
+    is_flag=True,
+    help="Without --auth: everybody who reaches the address may do anything.",
+)
+@click.option(
+    "--certificate",
+    type=file_option,
+    metavar="FILE",
+    help="Speak TLS with this certificate (PEM; a chain begins with its own).",
+)
+@click.option(
+    "--key",
+    type=file_option,
+    metavar="FILE",
+    help="The private key of --certificate, where that file does not hold it.",
+)
+@pass_session
+def serve(
+    session: Session, /, *, data: str | None, coordinator: str | None, **options: Any
+) -> None:
+    """Serve the data to other processes, until Ctrl-C or SIGTERM.
+
+    The first line on standard output says where. Every other verb takes that address
+    as its --url, and `leveldb:DIR` of the same user leads there too. It ends with 0
+    once requests in flight are answered; a second signal does not wait for them.
+    SIGHUP reads the tokens again, and goes on in a new audit log.
+
+    \b
+    Example:
+      txaware serve --data ./data
+      txaware serve --data /var/lib/txaware --host 0.0.0.0 --auth tokens.toml \\
+          --certificate server.pem --key server.key
+      txaware --url http://127.0.0.1:11015 topic create orders
+    """
+    if data is not None:
+        session = attrs.evolve(session, url=_address(data))
+    if coordinator is not None:
+        session = attrs.evolve(session, coordinator=coordinator)
+    if options["key"] is not None and options["certificate"] is None:
+        raise click.UsageError("--key needs --certificate")
+    _load_and_check(options)
+    audit = AuditLog(options.pop("audit_log"))
+    with (
+        stopped_by_signal(reloads=True) as stop,
+        session.open(create=True) as messaging,
+        messaging.serve(audit=audit, **options) as server,
+    ):
+        click.echo(f"listening on {server.url}")
+        _wait(server, stop)
+        log.info("drains")
+
+
+def _load_and_check(options: dict[str, Any]) -> None:
+    """Before anything is opened: a call that is refused leaves no directory behind."""
+    if options["tokens"] is not None:
+        options["tokens"] = Tokens.load(options["tokens"])
+    Access(
+        host=options["host"],
+        tokens=options["tokens"],
+        is_insecure=options["insecure"],
+    ).check()
+
+
+def _address(data: str) -> str:
+    """A directory may be named with or without its scheme."""
+    return data if _ADDRESS.fullmatch(data) else f"leveldb:{data}"
+
+
+def _wait(server: HttpServer, stop: Stop) -> None:
+    while not stop.wait(LOOK_S):
+        if stop.must_reload():
+            server.reload()
+        if not server.is_running:
+            raise Failure("the server has ended; its log says why")

@@ -1,0 +1,164 @@
+"""Feeds the parser of one connection: in pieces, within limits, and past its traps."""
+
+import enum
+from typing import Any
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from txaware.config import Settings
+
+# So much is parsed at once. Each request takes a hundred times its bytes in memory, so
+# no more of it is parsed until those before are under way.
+PIECE_BYTES = 8192
+_BESIDE_HEADER = 4  # a colon, a space, and the end of the line
+_FRAMING = (b"content-length", b"transfer-encoding")
+_EMPTY = memoryview(b"")
+
+
+class Part(enum.Enum):
+    """What comes next of a request."""
+
+    NOTHING = enum.auto()
+    HEAD = enum.auto()
+    BODY = enum.auto()
+
+
+class WrongHead(Exception):
+    """The head of a request is refused."""
+
+    def __init__(self, status: int, name: str, message: str) -> None:
+        super().__init__(status, name, message)
+        self.refusal = (status, name, message)
+
+
+class Feeding(HttpToolsProtocol):
+    """Requests from bytes. `settings` is set by the server that makes connections."""
+
+    settings: Settings
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.part = Part.NOTHING
+        self._unfed = _EMPTY
+        self._other_bytes = 0  # since the last byte of a body
+        self._is_replayed = False
+
+    def refuse(self, status: int, name: str, message: str) -> None:
+        """Says why no request can be made of what comes, and ends."""
+        raise NotImplementedError
+
+    def feed(self, data: bytes) -> None:
+        """Feeds what came, and keeps what has to wait for an answer."""
+        self._unfed = memoryview(bytes(self._unfed) + data if self._unfed else data)
+        self.feed_unfed()
+
+    def feed_unfed(self) -> None:
+        """Feeds what waits, as long as no request waits for another one."""
+        while self._unfed and not self.pipeline:
+            piece = self._unfed[:PIECE_BYTES]
+            self._unfed = self._unfed[self._fed(piece) :]
+
+    @property
+    def has_unfed(self) -> bool:
+        """Whether something came that was not looked at."""
+        return bool(self._unfed)
+
+    def drop_unfed(self) -> None:
+        """Nothing of it will be answered."""
+        self._unfed = _EMPTY
+
+    def _fed(self, piece: memoryview) -> int:
+        """Feeds one piece; how much of it was taken."""
+        self._other_bytes += len(piece)
+        try:
+            self.parser.feed_data(piece)
+        except httptools.HttpParserUpgrade as upgrade:
+            # No other protocol is spoken here; who asks for one is answered in this.
+            if self.part is Part.BODY:
+                self._go_on_with_body()
+            return int(upgrade.args[0])
+        except httptools.HttpParserError as error:
+            why = error.__context__
+            wrong = (400, "BadRequest", "this is no HTTP request")
+            self.refuse(*(why.refusal if isinstance(why, WrongHead) else wrong))
+        else:
+            if self._other_bytes > self.settings.header_limit_bytes:
+                self.refuse(*self._too_large().refusal)
+        return len(piece)
+
+    def on_message_begin(self) -> None:
+        """The first byte of a request."""
+        if not self._is_replayed:
+            self.part = Part.HEAD
+            super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """Some of its target."""
+        if not self._is_replayed:
+            super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header; those behind a body are of no use to anybody."""
+        if self.part is Part.HEAD:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Checks the head of a request before it begins."""
+        if self._is_replayed:
+            return
+        self._check_head()
+        super().on_headers_complete()
+        self.part = Part.BODY
+
+    def on_body(self, body: bytes) -> None:
+        """Some of its body."""
+        self._other_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Its end; or the end of its head, where another protocol is asked for."""
+        if self.parser.should_upgrade() and self._body_framing():
+            return
+        self.part, self._other_bytes = Part.NOTHING, 0
+        super().on_message_complete()
+
+    def _check_head(self) -> None:
+        size, hosts = len(self.url), 0
+        for name, value in self.headers:
+            size += len(name) + len(value) + _BESIDE_HEADER
+            if name == b"host":
+                hosts += 1
+            elif name == b"transfer-encoding" and value.lower() != b"chunked":
+                raise WrongHead(400, "BadRequest", "the Transfer-Encoding is chunked")
+        if size > self.settings.header_limit_bytes:
+            raise self._too_large()
+        if hosts > 1 or (not hosts and self.parser.get_http_version() == "1.1"):
+            raise WrongHead(400, "BadRequest", "a request has one Host header")
+
+    def _too_large(self) -> WrongHead:
+        limit = self.settings.header_limit_bytes
+        return WrongHead(
+            431, "RequestTooLarge", f"a request's headers have at most {limit} bytes"
+        )
+
+    def _body_framing(self) -> list[tuple[bytes, bytes]]:
+        """The headers that say how its body ends; none where it has none."""
+        return [
+            (name, value)
+            for name, value in self.headers
+            if name in _FRAMING and value.strip(b"0")
+        ]
+
+    def _go_on_with_body(self) -> None:
+        """A new parser, for the body that httptools skips after an Upgrade.
+
+        It is told once more how the body ends.
+        """
+        framing = self._body_framing()
+        lines = [b"%s: %s\r\n" % header for header in framing]
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._other_bytes, self._is_replayed = 0, True
+        self.parser.feed_data(b"POST / HTTP/1.1\r\n" + b"".join(lines) + b"\r\n")
+        self._is_replayed = False

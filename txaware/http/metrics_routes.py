@@ -1,0 +1,24 @@
+"""The route that Prometheus asks."""
+
+from txaware.http.exchange import Reply, Request
+from txaware.http.hosted import Hosted
+from txaware.http.permissions import monitor
+from txaware.http.prometheus import Exposition
+from txaware.http.routing import Route
+
+
+class MetricsRoutes:
+    """All metrics, in the form that the client asks for."""
+
+    def __init__(self, hosted: Hosted, exposition: Exposition) -> None:
+        self._hosted = hosted
+        self._exposition = exposition
+
+    def routes(self) -> list[Route]:
+        """Methods and paths."""
+        return [Route("GET", "/metrics", self._metrics, monitor)]
+
+    async def _metrics(self, request: Request) -> Reply:
+        accept = request.headers.get(b"accept", b"").decode("latin-1")
+        content_type, body = await self._hosted.in_thread(self._exposition.text, accept)
+        return Reply(200, body, content_type)

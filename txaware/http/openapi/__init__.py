@@ -1,0 +1,5 @@
+"""The server's description in OpenAPI 3.1, made from its table of routes."""
+
+from txaware.http.openapi.document import described
+
+__all__ = ["described"]

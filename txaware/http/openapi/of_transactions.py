@@ -1,0 +1,142 @@
+"""What the routes of the coordinator take and answer."""
+
+from typing import Any
+
+from coordinator.remote import BYTES as BYTES_TYPE
+from coordinator.remote import ROOT
+from coordinator.standing import ENDED, INVALID, NEVER, OPEN, STATES
+from coordinator.timeout import LONGEST_TIMEOUT_S
+from txaware.http.openapi.operation import Content, Operation, json_of
+from txaware.http.openapi.schema import (
+    BASE64,
+    BYTES,
+    FLAG,
+    NULL,
+    TEXT,
+    Schema,
+    any_of,
+    array,
+    fields,
+    or_null,
+    whole,
+)
+from txaware.http.transaction_routes import ONE
+
+TAG = "transactions"
+_POINTERS = array(whole(0))
+_NAMED: dict[str, Schema] = {
+    "type": {"enum": ["short", "long"]},
+    "checkpoints": _POINTERS | {"description": "Its further write pointers."},
+}
+_TRANSACTION: Content = {
+    BYTES_TYPE: {"schema": BYTES | {"description": "As Tephra's codec writes it."}}
+}
+_NOTHING = json_of({"type": "object", "maxProperties": 0})
+_TIMEOUT_S: Schema = {
+    "type": "number",
+    "exclusiveMinimum": 0,
+    "maximum": LONGEST_TIMEOUT_S,
+}
+_BEGIN = any_of(
+    fields(
+        {}, {"type": {"const": "short"}, "timeoutS": or_null(_TIMEOUT_S)}, others=True
+    ),
+    fields({"type": {"const": "long"}}, {"timeoutS": NULL}, others=True),
+)
+_STANDING = fields(
+    {
+        "transactionId": whole(0),
+        "state": {"enum": [OPEN, INVALID, ENDED, NEVER]},
+        "pointers": _POINTERS,
+        "type": or_null({"enum": ["short", "long"]}),
+        "stage": or_null(TEXT),
+        "expiresMs": or_null(whole()),
+        "changes": or_null(whole(0)),
+        "beganMs": whole(0),
+    }
+)
+_STATE = fields(
+    {
+        "status": TEXT,
+        "open": whole(0),
+        "oldestMs": or_null(whole(0)),
+        "invalid": whole(0),
+    }
+)
+_TRUNCATE = any_of(
+    fields({"beforeMs": whole(0)}, others=True),
+    fields({}, {"pointers": _POINTERS}, others=True)
+    | {"not": {"required": ["beforeMs"]}},
+)
+
+
+def _call(summary: str, *, answer: Content = _NOTHING, **more: Schema) -> Operation:
+    return Operation(
+        summary=summary,
+        tag=TAG,
+        body=json_of(fields({}, _NAMED | more, others=True), example={"type": "short"}),
+        needs_body=False,
+        answer=answer,
+        refuses=(409,),
+    )
+
+
+def _look(summary: str, schema: Schema, **query: Schema) -> Operation:
+    return Operation(summary=summary, tag=TAG, answer=json_of(schema), query=query)
+
+
+_REPEAT: dict[str, Any] = {
+    "description": "True where it is asked again after a lost answer, and what became "
+    "of it the first time is to be told."
+}
+
+OPERATIONS: dict[tuple[str, str], Operation] = {
+    ("POST", ROOT): Operation(
+        summary="Begins a transaction.",
+        tag=TAG,
+        body=json_of(_BEGIN, example={"type": "short", "timeoutS": 30}),
+        needs_body=False,
+        answer=_TRANSACTION,
+    ),
+    ("GET", ROOT): _look(
+        "All that are open, or invalid.", array(_STANDING), state={"enum": [*STATES]}
+    ),
+    ("GET", ROOT + "/find-hanging"): _look(
+        "Those that are open for long.",
+        array(_STANDING),
+        olderThanS={"type": "number"},
+    ),
+    ("GET", ROOT + "/state"): _look("How many there are.", _STATE),
+    ("GET", ROOT + "/invalid-size"): _look(
+        "How many pointers are invalid.", fields({"invalidSize": whole(0)})
+    ),
+    ("GET", ROOT + "/status"): _look(
+        "OK, or a sentence about what is wrong.", fields({"status": TEXT})
+    ),
+    ("POST", ROOT + "/snapshot"): Operation(
+        summary="A read-only transaction.", tag=TAG, answer=_TRANSACTION
+    ),
+    ("POST", ROOT + "/truncate"): Operation(
+        summary="Forgets invalid pointers, those named or those begun before a time.",
+        tag=TAG,
+        body=json_of(_TRUNCATE, example={"pointers": []}),
+        needs_body=False,
+        answer=json_of(fields({"truncated": FLAG})),
+        refuses=(409,),
+    ),
+    ("GET", ONE): _look("One transaction, whatever became of it.", _STANDING),
+    ("POST", ONE + "/can-commit"): _call(
+        "Checks the keys that it changed.", changes=array(BASE64)
+    ),
+    ("POST", ONE + "/persist"): _call("Sees to it that it outlives a crash."),
+    ("POST", ONE + "/commit"): _call("Makes its writes visible.", repeat=_REPEAT),
+    ("POST", ONE + "/abort"): _call("Ends one whose writes are all undone."),
+    ("POST", ONE + "/invalidate"): _call(
+        "Ends one so that nobody ever sees what it wrote.",
+        answer=json_of(fields({"invalidated": FLAG})),
+    ),
+    ("POST", ONE + "/checkpoint"): _call(
+        "Gives it a further write pointer.",
+        answer=json_of(fields({"pointers": _POINTERS})),
+    ),
+}

@@ -1,0 +1,17 @@
+"""The table of what is written by hand, for every route there is."""
+
+from txaware.http.openapi import of_messages, of_server, of_topics, of_transactions
+from txaware.http.openapi.operation import Operation
+from txaware.http.routing import Route
+
+OPERATIONS: dict[tuple[str, str], Operation] = {
+    **of_messages.OPERATIONS,
+    **of_topics.OPERATIONS,
+    **of_transactions.OPERATIONS,
+    **of_server.OPERATIONS,
+}
+
+
+def operation_of(route: Route) -> Operation:
+    """What is written of a route; a `KeyError` where nothing is."""
+    return OPERATIONS[route.method, route.path]
