@@ -8,7 +8,7 @@ import attrs
 
 import txaware
 from txaware.config import Settings
-from txaware.http.server import Access, HttpServer, Served
+from txaware.http.server import Access, HttpServer
 from txaware.messaging import Messaging
 
 
@@ -30,13 +30,6 @@ def served(access: Access | None = None, **settings: Any) -> Iterator[ServedStor
     """Serves a store in memory, until the block ends."""
     chosen = Settings(**{"janitor_interval_s": 0, **settings})
     with txaware.connect("memory:", settings=chosen) as messaging:
-        parts: Any = messaging._parts
-        what = Served(
-            service=parts.service,
-            administration=parts.administration,
-            coordinator=parts.coordinator,
-            settings=parts.settings,
-            clock_ms=parts.clock_ms,
-        )
+        what: Any = messaging._parts.served
         with HttpServer(what, access or Access()) as server:
             yield ServedStore(messaging, server)

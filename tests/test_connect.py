@@ -37,7 +37,7 @@ def test_a_coordinator_of_the_callers_stays_open() -> None:
 
 @pytest.mark.parametrize("url", ["", "memory", "memory:x", "leveldb:", "file:"])
 def test_an_unknown_url_says_what_can_be_connected_to(url: str) -> None:
-    with pytest.raises(txaware.BadRequest, match="cannot be connected to; memory: and"):
+    with pytest.raises(txaware.BadRequest, match="cannot be connected to; memory:, "):
         txaware.connect(url)
 
 

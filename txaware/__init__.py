@@ -23,6 +23,7 @@ from txaware.errors import (
     TxAwareError,
     Unavailable,
 )
+from txaware.http.client.aio import AsyncMessaging, connect_async
 from txaware.messages import (
     Message,
     MessageId,
@@ -36,6 +37,7 @@ from txaware.publish import Publisher
 from txaware.topics import Topic
 
 __all__ = [
+    "AsyncMessaging",
     "BadRequest",
     "Consumer",
     "Message",
@@ -67,6 +69,7 @@ __all__ = [
     "TxAwareError",
     "Unavailable",
     "connect",
+    "connect_async",
     "retry_on_conflict",
 ]
 

@@ -92,11 +92,11 @@ class Settings:
     """Server: no request body is larger."""
     header_limit_bytes: int = _setting(64 << 10)
     """Server: no request's headers are larger, all together."""
-    connection_limit: int = _setting(5000)
+    server_connections: int = _setting(5000)
     """Server: connections at once; those above it are answered 503 and closed."""
-    in_flight_limit: int = _setting(1000)
+    in_flight_requests: int = _setting(1000)
     """Server: requests at once, without those that wait for messages; 503 above it."""
-    waiting_limit: int = _setting(5000)
+    waiting_requests: int = _setting(5000)
     """Server: requests at once that wait for messages; 503 above it."""
     body_memory_bytes: int = _setting(128 * MIB)
     """Server: request bodies in memory at once; 503 above it."""

@@ -15,7 +15,7 @@ from txaware.clock import ClockMs, system_clock_ms
 from txaware.config import Settings
 from txaware.consume import Consumer, Subscriber, subscribe
 from txaware.consume.places import StartAt
-from txaware.errors import BadRequest
+from txaware.errors import Unavailable
 from txaware.http.server import Access, HttpServer
 from txaware.interfaces import COMMITTED
 from txaware.messages import MessageId, PublishResponse, Receipt
@@ -285,7 +285,7 @@ class Messaging(Verbs):
         those of `Access`: `audit`, `certificate`, `key`.
         """
         if self._parts.served is None:
-            raise BadRequest("this data is served already, by another process")
+            raise Unavailable("this data is served already, by another process")
         access = Access(
             host=host,
             port=port,

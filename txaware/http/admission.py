@@ -26,7 +26,9 @@ class Admission:
     def entered(self, *, waits: bool) -> "Entered":
         """Counts a request while it is answered; `Full` where there are too many."""
         limit = (
-            self._settings.waiting_limit if waits else self._settings.in_flight_limit
+            self._settings.waiting_requests
+            if waits
+            else self._settings.in_flight_requests
         )
         now = self.waiting if waits else self.in_flight
         if now >= limit:

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -48,6 +48,8 @@ from txaware.service.overview import Overview
 log = logging.getLogger(__name__)
 
 BACKLOG = 2048
+# Where programs of this machine find a server that listens at every address.
+LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 AUDIT_FLUSH_S = 1.0
 
 
@@ -104,16 +106,23 @@ class HttpServer:
         self._server = uvicorn.Server(self._config)
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="txaware-http")
+        self._server_file: ServerFile | None = None
         self._thread.start()
-        self._server_file = self._made_known()
+        try:
+            self._server_file = self._made_known()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def url(self) -> str:
         """Its address."""
-        host, port = self._socket_name
+        return self._url(self._socket_name[0])
+
+    def _url(self, host: str) -> str:
         shown = f"[{host}]" if ":" in host else host
         scheme = "http" if self._access.certificate is None else "https"
-        return f"{scheme}://{shown}:{port}"
+        return f"{scheme}://{shown}:{self._socket_name[1]}"
 
     @property
     def is_running(self) -> bool:
@@ -134,7 +143,8 @@ class HttpServer:
             self._is_closed = True
             if self._server_file is not None and self._served.directory is not None:
                 self._server_file.remove(self._served.directory)
-            self._loop.call_soon_threadsafe(self._stopping.set)
+            with suppress(RuntimeError):  # the loop has ended by itself
+                self._loop.call_soon_threadsafe(self._stopping.set)
             self._server.should_exit = True
             self._drain()
             self._audit.close()
@@ -164,7 +174,9 @@ class HttpServer:
         directory = self._served.directory
         if directory is None:
             return None
-        file = ServerFile(self.url, os.getpid(), new_token())
+        host = self._socket_name[0]
+        local_url = self._url(LOOPBACK.get(host, host))
+        file = ServerFile(local_url, os.getpid(), new_token())
         if self._access.tokens is not None:
             owner = Principal(name="owner of the data", rules=(EVERYTHING,))
             self._access.tokens.admit(file.token, owner)

@@ -1,0 +1,208 @@
+"""Transactions of a server: restarts, clients that disappear, a coordinator away."""
+
+import json
+import urllib.request
+from pathlib import Path
+from threading import Timer
+from urllib.error import HTTPError
+
+import pytest
+
+import txaware
+from coordinator.embedded import EmbeddedCoordinator
+from coordinator.errors import TransactionNotInProgress, Unavailable
+from coordinator.remote import RemoteCoordinator
+from coordinator.transaction import Transaction
+from tests.doubles import Clock
+from tests.messagings import payloads
+from txaware.config import Settings
+from txaware.messaging import Messaging
+
+QUIET = Settings(janitor_interval_s=0)
+
+
+def opened(directory: Path, clock: Clock) -> Messaging:
+    return txaware.connect(f"leveldb:{directory}/data", settings=QUIET, clock_ms=clock)
+
+
+def test_a_transaction_begun_over_http_survives_a_restart_of_the_server(
+    tmp_path: Path,
+) -> None:
+    clock = Clock()
+    with opened(tmp_path, clock) as first, first.serve() as server:
+        port = int(server.url.rpartition(":")[2])
+        client = txaware.connect(server.url)
+        client.create_topic("t")
+        tx = client.coordinator.start_short(60)
+        client.publish("t", [b"before"], transaction=tx)
+    with (
+        opened(tmp_path, clock) as second,
+        second.serve(port=port),
+        client,
+    ):
+        client.publish("t", [b"after"], transaction=tx)
+        assert not client.poll("t", isolation="committed")
+        client.coordinator.can_commit(tx, [])
+        client.coordinator.commit(tx)
+        assert payloads(client.poll("t", isolation="committed")) == [
+            b"before",
+            b"after",
+        ]
+
+
+def test_the_transaction_of_a_client_that_disappeared_times_out(
+    tmp_path: Path,
+) -> None:
+    clock = Clock()
+    with opened(tmp_path, clock) as messaging, messaging.serve() as server:
+        with txaware.connect(server.url) as gone:
+            gone.create_topic("t")
+            tx = gone.coordinator.start_short(5)
+            gone.publish("t", [b"never committed"], transaction=tx)
+        with txaware.connect(server.url) as client:
+            client.publish("t", [b"behind it"])
+            assert not client.poll("t", isolation="committed")
+            clock.advance_s(6)
+            assert payloads(client.poll("t", isolation="committed")) == [b"behind it"]
+            with pytest.raises(TransactionNotInProgress):
+                client.coordinator.commit(tx)
+
+
+class Lossy:
+    """A sender that loses the answer to the first request of a path."""
+
+    def __init__(self, coordinator: RemoteCoordinator, call: str) -> None:
+        self._send = coordinator._send
+        self._call = call
+        coordinator._send = self
+
+    def __call__(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        answer = self._send(method, path, body)
+        if path.endswith(self._call):
+            self._call = "nothing"
+            raise OSError("the answer was lost")
+        return answer
+
+
+def remote(client: Messaging) -> RemoteCoordinator:
+    coordinator = client.coordinator
+    assert isinstance(coordinator, RemoteCoordinator)
+    return coordinator
+
+
+def test_a_commit_that_is_repeated_after_a_lost_answer_is_answered_truly() -> None:
+    with (
+        txaware.connect("memory:") as messaging,
+        messaging.serve() as server,
+        txaware.connect(server.url) as client,
+    ):
+        coordinator = remote(client)
+        committed = coordinator.start_short()
+        Lossy(coordinator, "/commit")
+        coordinator.commit(committed)
+        assert coordinator.snapshot().is_visible(committed.transaction_id)
+        ended = coordinator.start_short()
+        coordinator.invalidate(ended)
+        Lossy(coordinator, "/commit")
+        with pytest.raises(TransactionNotInProgress):
+            coordinator.commit(ended)
+
+
+def test_a_block_whose_commit_lost_its_answer_is_committed_once() -> None:
+    with (
+        txaware.connect("memory:") as messaging,
+        messaging.serve() as server,
+        txaware.connect(server.url) as client,
+    ):
+        client.create_topic("t")
+        Lossy(remote(client), "/commit")
+        with client.transaction() as tx:
+            client.publisher("t").publish(b"once")
+        assert tx.status.value == "committed"
+        assert payloads(client.poll("t", isolation="committed")) == [b"once"]
+
+
+class Away(EmbeddedCoordinator):
+    """A coordinator that cannot be reached until it is said to be back."""
+
+    is_away = False
+
+    def _require_here(self) -> None:
+        if self.is_away:
+            raise Unavailable("the coordinator is away")
+
+    def start_short(
+        self, timeout_s: float | None = None, *, outlives_process: bool = False
+    ) -> Transaction:
+        self._require_here()
+        return super().start_short(timeout_s, outlives_process=outlives_process)
+
+    def snapshot(self) -> Transaction:
+        self._require_here()
+        return super().snapshot()
+
+    def status(self) -> str:
+        return "the coordinator is away" if self.is_away else super().status()
+
+
+def health(url: str) -> tuple[int, dict[str, str]]:
+    try:
+        with urllib.request.urlopen(url + "/health", timeout=10) as answer:
+            return answer.status, json.load(answer)["parts"]
+    except HTTPError as error:
+        with error:
+            return error.code, json.load(error)["parts"]
+
+
+def test_plain_publishes_go_on_while_the_coordinator_is_away() -> None:
+    coordinator = Away()
+    with (
+        txaware.connect("memory:", coordinator=coordinator) as messaging,
+        messaging.serve() as server,
+        txaware.connect(server.url) as client,
+    ):
+        client.create_topic("t")
+        assert health(server.url) == (200, {"table": "OK", "coordinator": "OK"})
+        coordinator.is_away = True
+        client.publish("t", [b"plain"])
+        assert payloads(client.poll("t")) == [b"plain"]
+        with pytest.raises(Unavailable, match="away"):
+            client.poll("t", isolation="committed")
+        with pytest.raises(Unavailable, match="away"), client.transaction():
+            pytest.fail("there is no transaction")
+        status, parts = health(server.url)
+        assert (status, parts["table"]) == (503, "OK")
+        assert "away" in parts["coordinator"]
+        coordinator.is_away = False
+        with client.transaction():
+            client.publisher("t").publish(b"back")
+        assert payloads(client.poll("t", isolation="committed"))[-1] == b"back"
+
+
+def test_a_long_poll_is_woken_by_a_publish_and_by_a_commit() -> None:
+    with (
+        txaware.connect("memory:") as messaging,
+        messaging.serve() as server,
+        txaware.connect(server.url) as client,
+    ):
+        client.create_topic("t")
+        tx = messaging.coordinator.start_short()
+        messaging.publish("t", [b"later"], transaction=tx)
+        assert not client.wait("t", start=None, timeout_s=0.05)
+
+        def commit() -> None:
+            messaging.coordinator.can_commit(tx, [])
+            messaging.coordinator.commit(tx)
+
+        timer = Timer(0.2, commit)
+        timer.start()
+        assert client.wait("t", start=None, timeout_s=20)
+        timer.join()
+        page = client.poll("t", isolation="committed")
+        timer = Timer(0.2, lambda: messaging.publish("t", [b"next"]))
+        timer.start()
+        found = client.poll(
+            "t", start=page.next, inclusive=False, isolation="committed", wait_s=20
+        )
+        timer.join()
+        assert payloads(found) == [b"next"]
