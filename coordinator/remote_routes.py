@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import math
 import re
 import time
 from collections.abc import Callable
@@ -94,8 +95,9 @@ class CoordinatorRoutes:
         if method not in handlers:
             takes = ", ".join(handlers)
             return error_answer(405, "MethodNotAllowed", f"{path} takes {takes}")
-        fields = dict(parse_qsl(query)) if method == "GET" else fields_of(body)
-        return handlers[method](fields)
+        if method != "GET":
+            return handlers[method](fields_of(body))
+        return handlers[method](dict(parse_qsl(query, keep_blank_values=True)))
 
     def _one(self, transaction_id: int, call: str, fields: Fields) -> Answer:
         return self._single[call](_named(transaction_id, fields), fields)
@@ -114,6 +116,8 @@ class CoordinatorRoutes:
     def _find_hanging(self, fields: Fields) -> Answer:
         try:
             older_than_s = float(fields.get("olderThanS", HANGING_S))
+            if not math.isfinite(older_than_s):
+                raise ValueError(older_than_s)
         except ValueError as error:
             raise BadRequest("olderThanS is a number of seconds") from error
         until_ms = self._clock_ms() - older_than_s * 1000

@@ -3,6 +3,8 @@
 pytest_plugins = [
     "tests.consume_setting",
     "tests.coordinators",
+    "tests.http_raw",
+    "tests.http_wire",
     "tests.messagings",
     "tests.tephra_fixtures",
 ]

@@ -38,6 +38,8 @@ TOPICS = ("a", "b", "c")
 COPIES = {"copiers": ("a", "b"), "tellers": ("b", "c")}  # a group, from and to
 SMALL_WRITE_BUFFER_BYTES = 1 << 16  # LevelDB takes no less; logs are switched often
 SPILLS_ABOVE_BYTES = 60
+# Some have timed out when the server is there again, others go on.
+TIMEOUTS_S = (0.3, 60)
 LONGEST_HOLD_S, NEVER_SHORTER_S = 2.5, 1.5
 # What a client may be told while its server is killed again and again.
 EXPECTED = (
@@ -178,7 +180,7 @@ class Client:
             rest = sent[len(early) :]
             self._publish(rest, buffer_limit_bytes=SPILLS_ABOVE_BYTES // 3)
 
-        self._transact(sent, write)
+        self._transact(sent, write, timeout_s=max(TIMEOUTS_S))
         time.sleep(self.chance.uniform(0, 0.5))
 
     def copy(self, group: str) -> None:
@@ -203,10 +205,15 @@ class Client:
         time.sleep(self.chance.uniform(0, 0.05))
 
     def _transact(
-        self, sent: Sent, write: Callable[[TransactionContext], None]
+        self,
+        sent: Sent,
+        write: Callable[[TransactionContext], None],
+        *,
+        timeout_s: float | None = None,
     ) -> None:
+        timeout_s = timeout_s or self.chance.choice(TIMEOUTS_S)
         number = self._began(sent, transactional=True)
-        context = self._messaging.transaction(timeout_s=60)
+        context = self._messaging.transaction(timeout_s=timeout_s)
         with suppress(*EXPECTED), context:
             self._notes.add("open", number)
             write(context)
@@ -269,7 +276,7 @@ class Reader:
 
 
 def load(url: str, log: Path, name: str) -> None:
-    """Seven threads of load, until standard input ends."""
+    """Eight threads of load, until standard input ends."""
     over = threading.Event()
 
     def for_ever(step: Callable[[], object]) -> None:
@@ -298,6 +305,7 @@ def load(url: str, log: Path, name: str) -> None:
             client(1).any,
             client(2).any,
             client(3).any,
+            client(6).plain,
             partial(client(4).copy, "copiers"),
             partial(client(5).copy, "tellers"),
             read,

@@ -253,7 +253,7 @@ class Served:
     @property
     def _admission(self) -> Admission | None:
         """None as long as the server starts."""
-        return getattr(self.server._config.loaded_app, "admission", None)
+        return getattr(self.server._config.loaded_app, "_admission", None)
 
 
 def until(condition: Callable[[], object], *, timeout_s: float = 5) -> bool:

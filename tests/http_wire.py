@@ -5,18 +5,20 @@ Nothing of ours reads or writes these bodies: fastavro does, by the seeds' schem
 
 import base64
 import io
+import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from http.client import HTTPConnection
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import attrs
 import fastavro
+import pytest
 
 from coordinator import codec
 from coordinator.transaction import Transaction
-from tests.http_raw import Served
+from tests.http_raw import Served, serving
 
 Start = str | int | None
 Found = list[tuple[str, bytes]]
@@ -164,9 +166,13 @@ class Answer:
 class Client:
     """Speaks to a server over one connection; every call answers its status."""
 
-    def __init__(self, served: Served, wire: Wire) -> None:
+    def __init__(
+        self, served: Served, wire: Wire, *, namespace: str = "default"
+    ) -> None:
         self.served = served
         self.wire = wire
+        self.namespace = namespace
+        self.topics = f"/v1/namespaces/{namespace}/topics"
         split = urlsplit(served.url)
         self._http = HTTPConnection(split.hostname or "", split.port, timeout=20)
 
@@ -182,15 +188,13 @@ class Client:
         *,
         content_type: str | None = None,
     ) -> Answer:
-        """One request; a path without a slash in front is one of namespace default."""
+        """One request; a path without a slash in front is below the topics."""
         headers = {"Content-Type": content_type or self.wire.content_type}
         if not path.startswith("/"):
-            path = f"/v1/namespaces/default/topics/{path}"
+            path = f"{self.topics}/{path}"
         self._http.request(method, path, body, headers)
         answer = self._http.getresponse()
-        return Answer(
-            answer.status, answer.headers.get("Content-Type"), answer.read()
-        )
+        return Answer(answer.status, answer.headers.get("Content-Type"), answer.read())
 
     def create(self, topic: str, **properties: Any) -> int:
         """Creates a topic."""
@@ -211,7 +215,8 @@ class Client:
         self, pointer: int | None, *messages: bytes, topic: str = "t"
     ) -> dict[str, Any]:
         """Publishes, and answers what a rollback takes."""
-        answer = self.ask("POST", f"{topic}/publish", self.wire.publish(pointer, messages))
+        body = self.wire.publish(pointer, messages)
+        answer = self.ask("POST", f"{topic}/publish", body)
         assert answer.status == 200, answer
         if pointer is None:
             assert answer.body == b""
@@ -263,3 +268,23 @@ def _read(schema: Any, body: bytes) -> Any:
 def _read_all(body: bytes) -> list[dict[str, bytes]]:
     found: list[dict[str, bytes]] = _read(CONSUME_RESPONSE, body)
     return found
+
+
+@pytest.fixture(scope="module")
+def wired() -> Iterator[Served]:
+    """One server for all tests of a module, each of which has its own namespace."""
+    with serving() as served:
+        yield served
+
+
+@pytest.fixture(params=[AvroWire, JsonWire], ids=["avro", "json"])
+def client(request: pytest.FixtureRequest, wired: Served) -> Iterator[Client]:
+    """A client in each form, in a namespace with an empty topic `t`."""
+    namespace = f"n{next(_numbers)}"
+    opened = Client(wired, request.param(), namespace=namespace)
+    assert opened.create("t") == 200
+    yield opened
+    opened.close()
+
+
+_numbers = itertools.count()

@@ -125,10 +125,21 @@ LINES = [
     ),
     *_package(
         "txaware.http",
-        "request_counts samples topic_labels",
-        "moment",
-        "families server_families",
-        "prometheus",
+        "admission encoded_page exchange feeding flow openapi.schema origins outcomes "
+        "owners permissions request_counts samples server_file topic_labels",
+        "bodies hosted moment openapi.operation openapi.reports openapi.wire repeats",
+        "connection failures families long_polls server_families",
+        "prometheus routing",
+        "app dashboard_routes group_routes metrics_routes open_routes openapi.errors "
+        "topic_routes transaction_routes",
+        "message_routes openapi.of_messages openapi.of_topics openapi.of_transactions "
+        "operator_routes",
+        "openapi.of_server polling_routes",
+        "openapi.operations",
+        "openapi.document",
+        "openapi",
+        "openapi_routes",
+        "server",
     ),
     ["txaware.verbs", "txaware.parts"],
     ["txaware.elsewhere"],

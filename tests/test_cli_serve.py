@@ -291,7 +291,7 @@ def test_data_is_a_directory_or_an_address_and_else_that_of_url(here: Path) -> N
         (["--host", "0.0.0.0"], 2, "can be reached from elsewhere, and there are no"),
         (["--host", "::"], 2, "can be reached from elsewhere, and there are no tokens"),
         (["--data", "hbase://host:9090/x"], 2, "cannot be connected to"),
-        (["--data", "http://127.0.0.1:1"], 3, "http://127.0.0.1:1"),
+        (["--data", "http://127.0.0.1:1"], 2, "http://127.0.0.1:1 is that of a server"),
         (["--auth", "none.toml"], 2, "does not exist"),
         (["--auth", "wrong.toml"], 2, "wrong.toml"),
         (["--key", "wrong.toml"], 2, "--key needs --certificate"),
@@ -319,6 +319,25 @@ def test_a_port_in_use_is_said_and_nothing_stays_open(here: Path) -> None:
     assert f"127.0.0.1:{port} cannot be listened at" in told
     with txaware.connect("leveldb:data"):
         assert not (here / "data" / "SERVER").exists()
+
+
+def test_a_server_file_that_cannot_be_written_is_said_and_ends_it(here: Path) -> None:
+    (here / "data" / "SERVER" / "x").mkdir(parents=True)
+    arguments = ("serve", "--data", "data", "--port", "0")
+    ran = subprocess.run([*PROGRAM, *arguments], capture_output=True, timeout=60)
+    assert (ran.returncode, ran.stdout) == (1, b"")
+    assert b"Is a directory" in ran.stderr
+
+
+def test_a_server_that_ended_by_itself_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fail(_: object, **__: object) -> None:
+        raise OSError("no more")
+
+    monkeypatch.setattr("uvicorn.Server.serve", fail)
+    result = run("serve", "--data", "data", "--port", "0", code=1)
+    assert result.stderr.endswith("Error: the server has ended; its log says why\n")
 
 
 def test_an_insecure_server_may_be_reached_from_elsewhere() -> None:

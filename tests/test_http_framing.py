@@ -18,7 +18,9 @@ from tests.http_raw import (
     publish,
     request,
     serving,
+    until,
 )
+from txaware.http.feeding import PIECE_BYTES
 
 CHUNKED = "Transfer-Encoding: chunked"
 H2C = (
@@ -182,6 +184,16 @@ def test_a_thousand_pipelined_requests_are_answered(here: Served) -> None:
         assert {raw.response().status for _ in range(1000)} == {200}
         assert raw.ask(PING).body == b"OK"
     assert len(here.messaging.poll("t", limit=2000)) == 1000
+
+
+def test_no_more_is_parsed_than_can_soon_be_answered(here: Served) -> None:
+    """A request takes a hundred times its bytes once it is parsed."""
+    with here.connect() as raw:
+        raw.send(long_poll(200) + PING * 5000)
+        assert until(lambda: here.in_flight == 1)
+        (connection,) = here.server._server.server_state.connections
+        assert 0 < len(connection.pipeline) <= PIECE_BYTES // len(PING)  # type: ignore[union-attr]
+        assert {raw.response().status for _ in range(5001)} == {200}
 
 
 def test_a_request_behind_a_long_poll_is_answered_after_it(here: Served) -> None:

@@ -105,6 +105,16 @@ def test_a_body_above_the_limit_is_413_and_stores_nothing() -> None:
         assert here.is_well()
 
 
+def test_an_endless_body_in_chunks_is_413_as_soon_as_it_is_too_long() -> None:
+    with serving() as here, here.connect() as raw:
+        raw.send(request("POST", PUBLISH, None, *AVRO, CHUNKED))
+        for _ in range(11):
+            raw.send(chunked(bytes(MIB)))
+        assert raw.response().status == 413  # it has not ended yet
+        assert raw.send(b"0\r\n\r\n").ask(PING).status == 200
+        assert here.body_bytes == 0
+
+
 def test_a_body_in_tiny_chunks_is_read() -> None:
     with serving() as here:
         body = one(bytes(100_000))
@@ -115,7 +125,7 @@ def test_a_body_in_tiny_chunks_is_read() -> None:
 
 
 def test_connections_above_the_limit_are_503() -> None:
-    with serving(connection_limit=3) as here:
+    with serving(server_connections=3) as here:
         held = [here.connect() for _ in range(3)]
         assert [raw.ask(PING).status for raw in held] == [200] * 3
         for _ in range(5):
@@ -142,7 +152,7 @@ def held_publish(here: Served) -> Raw:
 
 
 def test_requests_above_the_limit_in_flight_are_503_with_retry_after() -> None:
-    with serving(in_flight_limit=2) as here:
+    with serving(in_flight_requests=2) as here:
         held = [held_publish(here) for _ in range(2)]
         assert until(lambda: here.in_flight == 2)
         with here.connect() as raw:
@@ -158,7 +168,7 @@ def test_requests_above_the_limit_in_flight_are_503_with_retry_after() -> None:
 
 
 def test_long_polls_above_their_limit_are_503_with_retry_after() -> None:
-    with serving(waiting_limit=2) as here:
+    with serving(waiting_requests=2) as here:
         held = [here.connect().send(long_poll(20_000)) for _ in range(2)]
         assert until(lambda: here.in_flight == 2)
         answer = here.ask(long_poll(0))

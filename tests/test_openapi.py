@@ -6,21 +6,22 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import attrs
 import pytest
 
 import txaware
+from tests.http_access import ROUTES, Caller
 from tests.openapi_runs import CHECKS, Run, outcome
 from txaware.auth import EVERYTHING, Principal, Tokens, new_token
 from txaware.config import Settings
+from txaware.http.group_routes import POSITION
 from txaware.http.openapi.operations import OPERATIONS
-from txaware.http.server import Access, HttpServer, all_routes
+from txaware.http.server import Access, HttpServer
+from txaware.http.transaction_routes import ONE
 from txaware.messaging import Messaging
 
 SETTINGS = Settings(long_poll_s=0.01, janitor_interval_s=0)
-ROUTES = all_routes(Mock(), Mock(), Mock())
 # A number like 5.0 is a whole one to JSON Schema, and not here.
 FUZZED = tuple(check for check in CHECKS if check != "positive_data_acceptance")
 CHOSEN = {"path.topic": "orders", "path.namespace": "default", "path.group": "billing"}
@@ -84,7 +85,7 @@ def test_the_server_answers_as_it_is_described(described: Described, run: Run) -
 def test_the_server_answers_as_it_is_described_for_long(
     described: Described, run: Run, seed: int
 ) -> None:
-    assert_as_described(described, attrs.evolve(run, examples=300, seed=seed))
+    assert_as_described(described, attrs.evolve(run, examples=60, seed=seed))
 
 
 def test_every_route_is_described_and_nothing_else(described: Described) -> None:
@@ -134,3 +135,27 @@ def test_the_examples_work(described: Described) -> None:
         )
         with urllib.request.urlopen(request, timeout=10) as answer:
             assert answer.status == 200, where
+
+
+def test_what_comes_too_late_is_refused_as_described(described: Described) -> None:
+    """Nobody guesses a transaction that has ended, or a topic that is there."""
+    tx = described.messaging.coordinator.start_short()
+    described.messaging.coordinator.commit(tx)
+    pointer, topic = tx.transaction_id, "/v1/namespaces/{namespace}/topics/{topic}"
+    messages = {"transactionWritePointer": pointer, "messages": ["a"]}
+    late: dict[tuple[str, str], object] = {
+        ("PUT", topic): {},
+        ("POST", topic + "/publish"): messages,
+        ("POST", topic + "/store"): messages,
+        ("PUT", POSITION): {"position": "00" * 20, "transaction": pointer},
+        **{("POST", f"{ONE}/{call}"): {} for call in ("can-commit", "checkpoint")},
+        ("POST", f"{ONE}/commit"): {},
+    }
+    caller = Caller(described.server.url, described.token)
+    for (method, path), body in late.items():
+        names = {"namespace": "default", "topic": "orders", "group": "billing"}
+        where = path.format(transaction=pointer, **names)
+        assert caller.ask(method, where, body).status == 409, (method, path)
+        operation = described.document["paths"][path][method.lower()]
+        assert "409" in operation["responses"], (method, path)
+    caller.close()

@@ -16,7 +16,7 @@ MAX_TTL_S = 2**31 - 1
 MAX_DIGITS = 6  # of the number in `prefix:N`
 _TOPIC = re.compile(r"[A-Za-z0-9_-]+")
 _NAMESPACE = re.compile(r"[A-Za-z0-9_]+")
-_GROUP = re.compile(r"[A-Za-z0-9_.-]+")
+_GROUP = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.-]+")
 _WHOLE = re.compile(r"[0-9]{1,18}")
 
 

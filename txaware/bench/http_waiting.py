@@ -126,7 +126,7 @@ def _waiting(
         waiting = [stack.enter_context(_opened(server.url)) for _ in range(LONG_POLLS)]
         for one in waiting:
             one.sendall(request)
-        time.sleep(SETTLED_S)
+        time.sleep(min(SETTLED_S, open_s))
         before_s = server.cpu_s()
         time.sleep(open_s)
         cpu_s = server.cpu_s() - before_s

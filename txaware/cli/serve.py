@@ -12,6 +12,8 @@ from txaware.auth import AuditLog, Tokens
 from txaware.cli.failures import Failure
 from txaware.cli.session import Session, pass_session
 from txaware.cli.stop import Stop, stopped_by_signal
+from txaware.elsewhere import is_http
+from txaware.errors import BadRequest
 from txaware.http.server import Access, HttpServer
 
 log = logging.getLogger(__name__)
@@ -101,6 +103,8 @@ def serve(
         session = attrs.evolve(session, coordinator=coordinator)
     if options["key"] is not None and options["certificate"] is None:
         raise click.UsageError("--key needs --certificate")
+    if is_http(session.url):
+        raise BadRequest(f"{session.url} is that of a server; serve a directory")
     _load_and_check(options)
     audit = AuditLog(options.pop("audit_log"))
     with (
@@ -117,11 +121,8 @@ def _load_and_check(options: dict[str, Any]) -> None:
     """Before anything is opened: a call that is refused leaves no directory behind."""
     if options["tokens"] is not None:
         options["tokens"] = Tokens.load(options["tokens"])
-    Access(
-        host=options["host"],
-        tokens=options["tokens"],
-        is_insecure=options["insecure"],
-    ).check()
+    tokens, insecure = options["tokens"], options["insecure"]
+    Access(host=options["host"], tokens=tokens, is_insecure=insecure).check()
 
 
 def _address(data: str) -> str:

@@ -114,8 +114,8 @@ class App:
         if len(headers) != len(scope["headers"]):
             _check_single(scope["headers"])
         self._origins.check(headers)
-        principal = ANYBODY if route.is_open else self._principal(headers)
-        route.allow(principal, match.params)
+        ask = partial(self._allowed, match, headers)
+        principal = ask()
         request = Request(
             scope["method"],
             scope["path"],
@@ -125,6 +125,7 @@ class App:
             await self._body(route, headers, receive, memory),
             principal,
             scope["state"]["peer"],
+            ask,
         )
         key = headers.get(KEY) if route.keyed else None
         try:
@@ -154,6 +155,13 @@ class App:
         if route.method == "GET":
             return b""
         return await self._bodies.read(headers, receive, memory)
+
+    def _allowed(self, match: Match, headers: Mapping[bytes, bytes]) -> Principal:
+        """Whoever asks, where the rules allow it to."""
+        route = match.route
+        principal = ANYBODY if route.is_open else self._principal(headers)
+        route.allow(principal, match.params)
+        return principal
 
     def _principal(self, headers: Mapping[bytes, bytes]) -> Principal:
         if self._tokens is None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from txaware.http.feeding import Feeding, Part
+from txaware.http.feeding import BODY, HEAD, NOTHING, Feeding
 from txaware.http.flow import Flow, Sink
 from txaware.http.hosted import Stopping
 
@@ -35,10 +35,11 @@ class Connection(Feeding):
         self._write_timer: Timer = None
         self._when_gone: asyncio.Event | None = None
         self._has_ended = False  # the client sends nothing more
-        self._is_ending = False  # nor do we
         self._refusal: bytes | None = None
         self._running: Any = None
         self.app_state = {"peer": self}
+        # Whoever has a handler at the root would get each request, query and all.
+        self.access_log = False
 
     @property
     def is_gone(self) -> bool:
@@ -48,10 +49,11 @@ class Connection(Feeding):
     @property
     def is_closed(self) -> bool:
         """Whether nothing can be sent any more."""
-        return self._is_ending or self.transport.is_closing()
+        return self._sink.is_over
 
     def cut(self) -> None:
         """Closes the connection at once, so that a broken answer is noticed."""
+        self._sink.is_over = True
         self.transport.abort()
 
     @property
@@ -70,7 +72,7 @@ class Connection(Feeding):
         super().pause_writing()
         if self._write_timer is None:
             self._write_timer = self.loop.call_later(
-                self.settings.write_timeout_s, self.transport.abort
+                self.settings.write_timeout_s, self.cut
             )
 
     def resume_writing(self) -> None:
@@ -82,12 +84,10 @@ class Connection(Feeding):
         """Refuses connections above the limit, with a reason."""
         super().connection_made(transport)
         self.flow = Flow(transport, self.pipeline)
-        self._sink: Any = Sink(
-            transport, end=self._end, is_closed=lambda: self.is_closed
-        )
-        limit = self.settings.connection_limit
+        self._sink = Sink(transport, self._end)
+        limit = self.settings.server_connections
         if self.stopping.is_set or len(self.connections) > 2 * limit:
-            transport.abort()
+            self.cut()
         elif len(self.connections) > limit:
             self.refuse(503, "Unavailable", "there are too many connections")
         else:
@@ -95,6 +95,7 @@ class Connection(Feeding):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tells whoever waits for messages for this client."""
+        self._sink.is_over = True
         self._stop_expecting()
         self._reads_on()
         self.pipeline.clear()
@@ -107,9 +108,9 @@ class Connection(Feeding):
     def eof_received(self) -> bool:  # type: ignore[override]
         """Keeps the connection open for the answers under way."""
         self._tell_gone()
-        if self._is_ending or self.scheme == "https":
+        if self.is_closed or self.scheme == "https":
             return False  # TLS has no half-closed connections
-        incomplete = self.part is Part.BODY and not self.has_unfed
+        incomplete = self.part is BODY and not self.has_unfed
         if (incomplete and not self._drop_incomplete()) or not self._is_answering:
             return False
         if not self.pipeline and not self.has_unfed:
@@ -118,10 +119,11 @@ class Connection(Feeding):
 
     def data_received(self, data: bytes) -> None:
         """Feeds the parser, until nothing more is answered."""
-        if self.is_closed or self._refusal is not None:
+        if self._sink.is_over or self._refusal is not None:
             return
         self.feed(data)
-        self._expect_rest()
+        if self.part is not NOTHING:
+            self._expect_rest()
 
     def on_message_begin(self) -> None:
         """Somebody is there: the connection is not idle."""
@@ -131,24 +133,28 @@ class Connection(Feeding):
     def on_headers_complete(self) -> None:
         """One request begins, or waits for the one before it."""
         super().on_headers_complete()
-        if self.part is Part.BODY:
+        if self.timeout_keep_alive_task is not None:
             self._unset_keepalive_if_required()
+        if self._request_timer is not None:
             self._stop_expecting()
-            self.cycle.transport = self._sink
+        self.cycle.transport = self._sink  # type: ignore[assignment]
 
     def on_message_complete(self) -> None:
         """The next request's headers may follow."""
         super().on_message_complete()
-        if self.part is Part.NOTHING:
+        if self._request_timer is not None and self.part is NOTHING:
             self._stop_expecting()
-            if self.cycle.response_complete:
-                self._is_idle()
 
     def on_response_complete(self) -> None:
         """Goes on with what waits, or ends."""
-        if self._is_ending:
+        if self._sink.is_over:
             return
         super().on_response_complete()
+        is_usual = self.part is NOTHING and self._refusal is None
+        if not is_usual or self._has_ended or self.has_unfed:
+            self._go_on()
+
+    def _go_on(self) -> None:
         self.feed_unfed()
         if self._is_answering or self.is_closed:
             self._expect_rest()
@@ -156,7 +162,7 @@ class Connection(Feeding):
             self._say_refusal()
         elif self._has_ended:
             self._close()
-        elif self.part is Part.BODY:
+        elif self.part is BODY:
             # It was refused. Its body may go on for a while; then others may follow.
             self._expect(LINGER_S, self._end)
 
@@ -167,7 +173,7 @@ class Connection(Feeding):
     def shutdown(self) -> None:
         """The server stops: what is under way may take so much longer."""
         self.loop.call_later(self.settings.drain_timeout_s, self._is_late_for_end)
-        if self._is_ending or not (self._is_answering or self.has_unfed):
+        if self.is_closed or not (self._is_answering or self.has_unfed):
             self._close()
             return
         self._has_ended = True
@@ -175,10 +181,10 @@ class Connection(Feeding):
             self._running.keep_alive = False
 
     def _is_late_for_end(self) -> None:
-        if self.part is Part.BODY:
+        if self.part is BODY:
             self.refuse(503, "Unavailable", "the server has stopped")
         self.transport.close()
-        self.loop.call_later(CUT_S, self.transport.abort)
+        self.loop.call_later(CUT_S, self.cut)
 
     def refuse(self, status: int, name: str, message: str) -> None:
         """Answers what never became a request, after the answers under way; and ends.
@@ -196,7 +202,7 @@ class Connection(Feeding):
             + b"content-length: %d\r\nconnection: close\r\n\r\n" % len(body)
             + body
         )
-        if self.part is Part.BODY and not self._drop_incomplete():
+        if self.part is BODY and not self._drop_incomplete():
             if self.cycle.response_started:
                 self._end()  # two answers to one request would be one too many
                 return
@@ -229,9 +235,9 @@ class Connection(Feeding):
         """Gives what has begun to come a time to end."""
         if self._request_timer is not None or self.is_closed:
             return
-        if self.part is Part.HEAD:
+        if self.part is HEAD:
             self._expect(self.settings.header_timeout_s, self._head_is_late)
-        elif self.part is Part.BODY and self.cycle is self._running:
+        elif self.part is BODY and self.cycle is self._running:
             self._expect(self.settings.body_timeout_s, self._body_is_late)
 
     def _expect(self, timeout_s: float, late: Any) -> None:
@@ -254,12 +260,6 @@ class Connection(Feeding):
     def _body_is_late(self) -> None:
         self.refuse(408, "BadRequest", "the request's body did not come in time")
 
-    def _is_idle(self) -> None:
-        self._unset_keepalive_if_required()
-        self.timeout_keep_alive_task = self.loop.call_later(
-            self.timeout_keep_alive, self.timeout_keep_alive_handler
-        )
-
     def _say_refusal(self) -> None:
         if self._refusal is not None and not self.is_closed:
             self.transport.write(self._refusal)
@@ -267,7 +267,7 @@ class Connection(Feeding):
 
     def _end(self) -> None:
         """Ends when all is written; what the client still sends is read to nowhere."""
-        if self.part is Part.NOTHING and not self.has_unfed and not self.pipeline:
+        if self.part is NOTHING and not self.has_unfed and not self.pipeline:
             self._close()
         else:
             self._linger()
@@ -275,7 +275,7 @@ class Connection(Feeding):
     def _linger(self) -> None:
         if self.is_closed:
             return
-        self._is_ending = True
+        self._sink.is_over = True
         self._stop_expecting()
         self.drop_unfed()
         self.pipeline.clear()
@@ -286,11 +286,12 @@ class Connection(Feeding):
 
     def _close(self) -> None:
         """Closes when all is written; or soon, if nobody reads it."""
+        self._sink.is_over = True
         self.transport.close()
         if self.transport.get_write_buffer_size():
-            self.loop.call_later(self.settings.write_timeout_s, self.transport.abort)
+            self.loop.call_later(self.settings.write_timeout_s, self.cut)
         elif self.scheme == "https":  # a client need not say that it has heard of it
-            self.loop.call_later(TLS_END_S, self.transport.abort)
+            self.loop.call_later(TLS_END_S, self.cut)
 
     def _tell_gone(self) -> None:
         self._has_ended = True

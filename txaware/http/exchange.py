@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
@@ -39,7 +39,10 @@ class Peer(Protocol):
 
 @attrs.frozen
 class Request:
-    """One request, read to its end; `params` are the names in its path."""
+    """One request, read to its end; `params` are the names in its path.
+
+    `ask_again` raises where its token, or the rule that it needed, was taken away.
+    """
 
     method: str
     path: str
@@ -49,6 +52,7 @@ class Request:
     body: bytes
     principal: Principal
     peer: Peer
+    ask_again: Callable[[], object]
 
     @property
     def content_type(self) -> str | None:

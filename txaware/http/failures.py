@@ -19,6 +19,7 @@ from txaware.http.admission import RETRY_AFTER_S, Full
 from txaware.http.exchange import JSON, Headers, Reply
 from txaware.http.repeats import UNKNOWN, OutcomeUnknown
 
+LONGEST = 2000
 PUBLIC = frozenset(public_names)
 
 # The first that fits counts: what is a refusal and Unavailable is 503.
@@ -44,6 +45,8 @@ def error_reply(
     status: int, name: str, message: str, *, headers: Headers = ()
 ) -> Reply:
     """The body that every refusal has."""
+    if len(message) > LONGEST:  # it may repeat a wrong value
+        message = message[:LONGEST] + "..."
     body = json.dumps({"error": name, "message": message}).encode()
     return Reply(status, body, JSON, headers)
 

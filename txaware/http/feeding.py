@@ -12,6 +12,7 @@ from txaware.config import Settings
 # no more of it is parsed until those before are under way.
 PIECE_BYTES = 8192
 _BESIDE_HEADER = 4  # a colon, a space, and the end of the line
+_BESIDE_HEADERS = 64  # a method, a version, and an empty line
 _FRAMING = (b"content-length", b"transfer-encoding")
 _EMPTY = memoryview(b"")
 
@@ -22,6 +23,9 @@ class Part(enum.Enum):
     NOTHING = enum.auto()
     HEAD = enum.auto()
     BODY = enum.auto()
+
+
+NOTHING, HEAD, BODY = Part
 
 
 class WrongHead(Exception):
@@ -39,7 +43,8 @@ class Feeding(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
-        self.part = Part.NOTHING
+        self.part = NOTHING
+        self._head: list[tuple[bytes, bytes]] = []
         self._unfed = _EMPTY
         self._other_bytes = 0  # since the last byte of a body
         self._is_replayed = False
@@ -50,7 +55,14 @@ class Feeding(HttpToolsProtocol):
 
     def feed(self, data: bytes) -> None:
         """Feeds what came, and keeps what has to wait for an answer."""
-        self._unfed = memoryview(bytes(self._unfed) + data if self._unfed else data)
+        if self._unfed:
+            data = bytes(self._unfed) + data
+        elif len(data) <= PIECE_BYTES and not self.pipeline:
+            taken = self._fed(data)
+            if taken == len(data):
+                return  # nearly always
+            data = data[taken:]
+        self._unfed = memoryview(data)
         self.feed_unfed()
 
     def feed_unfed(self) -> None:
@@ -68,14 +80,14 @@ class Feeding(HttpToolsProtocol):
         """Nothing of it will be answered."""
         self._unfed = _EMPTY
 
-    def _fed(self, piece: memoryview) -> int:
+    def _fed(self, piece: bytes | memoryview) -> int:
         """Feeds one piece; how much of it was taken."""
         self._other_bytes += len(piece)
         try:
             self.parser.feed_data(piece)
         except httptools.HttpParserUpgrade as upgrade:
             # No other protocol is spoken here; who asks for one is answered in this.
-            if self.part is Part.BODY:
+            if self.part is BODY:
                 self._go_on_with_body()
             return int(upgrade.args[0])
         except httptools.HttpParserError as error:
@@ -83,25 +95,16 @@ class Feeding(HttpToolsProtocol):
             wrong = (400, "BadRequest", "this is no HTTP request")
             self.refuse(*(why.refusal if isinstance(why, WrongHead) else wrong))
         else:
-            if self._other_bytes > self.settings.header_limit_bytes:
+            limit = self.settings.header_limit_bytes + _BESIDE_HEADERS
+            if self._other_bytes > limit:
                 self.refuse(*self._too_large().refusal)
         return len(piece)
 
     def on_message_begin(self) -> None:
         """The first byte of a request."""
+        super().on_message_begin()
         if not self._is_replayed:
-            self.part = Part.HEAD
-            super().on_message_begin()
-
-    def on_url(self, url: bytes) -> None:
-        """Some of its target."""
-        if not self._is_replayed:
-            super().on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """A header; those behind a body are of no use to anybody."""
-        if self.part is Part.HEAD:
-            super().on_header(name, value)
+            self.part = HEAD
 
     def on_headers_complete(self) -> None:
         """Checks the head of a request before it begins."""
@@ -109,7 +112,9 @@ class Feeding(HttpToolsProtocol):
             return
         self._check_head()
         super().on_headers_complete()
-        self.part = Part.BODY
+        self.part = BODY
+        # Those behind a body are of no use to anybody, and change nothing.
+        self._head, self.headers = self.headers, []
 
     def on_body(self, body: bytes) -> None:
         """Some of its body."""
@@ -120,7 +125,7 @@ class Feeding(HttpToolsProtocol):
         """Its end; or the end of its head, where another protocol is asked for."""
         if self.parser.should_upgrade() and self._body_framing():
             return
-        self.part, self._other_bytes = Part.NOTHING, 0
+        self.part, self._other_bytes = NOTHING, 0
         super().on_message_complete()
 
     def _check_head(self) -> None:
@@ -146,7 +151,7 @@ class Feeding(HttpToolsProtocol):
         """The headers that say how its body ends; none where it has none."""
         return [
             (name, value)
-            for name, value in self.headers
+            for name, value in self._head
             if name in _FRAMING and value.strip(b"0")
         ]
 

@@ -22,18 +22,16 @@ class Flow(FlowControl):
 class Sink:
     """What answers are written to: it takes them, and drops them, to the end."""
 
-    def __init__(
-        self, transport: Any, *, end: Callable[[], None], is_closed: Callable[[], bool]
-    ) -> None:
-        self._transport = transport
-        self._is_closed = is_closed
+    def __init__(self, transport: Any, end: Callable[[], None]) -> None:
+        self.is_over = False
         self.close = end
+        self._transport = transport
 
     def write(self, data: bytes) -> None:
         """Writes, unless nobody would get it."""
-        if not self._is_closed():
+        if data and not self.is_over:
             self._transport.write(data)
 
     def is_closing(self) -> bool:
         """Whether nobody would get it."""
-        return self._is_closed()
+        return self.is_over

@@ -45,7 +45,8 @@ class Stopping:
 class Hosted:
     """A store that is served: its parts, and the threads that wait for its disk.
 
-    `owners` knows who began which transaction, where that is asked.
+    `tells_reasons` is whether anybody may know why a part is not well. `owners` knows
+    who began which transaction, where that is asked.
     """
 
     service: LocalService
@@ -57,6 +58,7 @@ class Hosted:
     threads: ThreadPoolExecutor
     outcomes: Outcomes
     stopping: Stopping
+    tells_reasons: bool = True
     owners: Owners = attrs.field(factory=Owners)
 
     async def in_thread(self, act: Callable[..., T], *args: Any, **named: Any) -> T:

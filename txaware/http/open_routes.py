@@ -9,7 +9,7 @@ from txaware.http.formats import schemas
 from txaware.http.hosted import Hosted
 from txaware.http.routing import Route
 
-OK = "OK"
+OK, NOT_WELL = "OK", "not well; the log says why"
 
 
 class OpenRoutes:
@@ -54,9 +54,10 @@ class OpenRoutes:
 
     async def _part(self, status: Callable[[], str]) -> str:
         try:
-            return await self._hosted.in_thread(status)
+            found = await self._hosted.in_thread(status)
         except TxAwareError as error:
-            return str(error)
+            found = str(error)
+        return found if found == OK or self._hosted.tells_reasons else NOT_WELL
 
     async def _answer_schemas(self, _: Request) -> Reply:
         return json_reply(self._schemas)

@@ -6,7 +6,6 @@ from ipaddress import ip_address
 
 from txaware.errors import NotAuthorized
 
-
 # The same few come again and again, and one takes 2 us to be read.
 KNOWN_HOSTS = 1000
 

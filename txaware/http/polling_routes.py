@@ -57,7 +57,7 @@ class PollingRoutes:
         writer = format_.page_writer(asked)
         page = Page(writer)
         scan = await self._long_polls.first_piece(
-            partial(self._begin, request.topic, asked),
+            partial(self._begin, request, asked),
             page.read,
             wait_s=asked.wait_s,
             peer=request.peer,
@@ -81,9 +81,10 @@ class PollingRoutes:
             yield page.take()
         yield page.end(scan)
 
-    def _begin(self, topic: str, asked: PollRequest) -> Scan:
+    def _begin(self, request: Request, asked: PollRequest) -> Scan:
+        request.ask_again()  # it may have waited since, and its token be gone
         return self._service.begin_poll(
-            topic,
+            request.topic,
             start=asked.start,
             inclusive=asked.inclusive,
             limit=NO_LIMIT if asked.limit is None else asked.limit,
@@ -102,7 +103,7 @@ class PollingRoutes:
         _check_wait(asked)
         found = Messages()
         await self._long_polls.first_piece(
-            partial(self._begin, request.topic, attrs.evolve(asked, limit=1)),
+            partial(self._begin, request, attrs.evolve(asked, limit=1)),
             lambda scan: scan.read(found),
             wait_s=asked.wait_s,
             peer=request.peer,

@@ -7,7 +7,7 @@ import secrets
 import socket
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -107,8 +107,10 @@ class HttpServer:
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="txaware-http")
         self._server_file: ServerFile | None = None
+        self._began: Future[None] = Future()
         self._thread.start()
         try:
+            self._began.result()
             self._server_file = self._made_known()
         except BaseException:
             self.close()
@@ -146,8 +148,10 @@ class HttpServer:
             with suppress(RuntimeError):  # the loop has ended by itself
                 self._loop.call_soon_threadsafe(self._stopping.set)
             self._server.should_exit = True
-            self._drain()
-            self._audit.close()
+            try:
+                self._drain()
+            finally:
+                self._audit.close()
 
     def _drain(self) -> None:
         """Whoever interrupts it does not wait for what is in flight."""
@@ -187,8 +191,10 @@ class HttpServer:
         try:
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
                 runner.run(self._serve())
-        except Exception:
+        except Exception as error:
             log.exception("the server at %s ended", self.url)
+            if not self._began.done():
+                self._began.set_exception(error)
         finally:
             self._socket.close()  # nobody shall wait for an answer that never comes
 
@@ -197,6 +203,7 @@ class HttpServer:
             self._served.settings.server_threads, thread_name_prefix="txaware-http"
         ) as threads:
             self._config.loaded_app = self._app(threads)
+            self._began.set_result(None)
             telling = asyncio.create_task(self._tell_refusals())
             try:
                 await self._server.serve(sockets=[self._socket])
@@ -221,6 +228,7 @@ class HttpServer:
             threads,
             Outcomes(self._loop),
             self._stopping,
+            tells_reasons=access.tokens is None,
         )
         admission = Admission(served.settings)
         exposition = Exposition(

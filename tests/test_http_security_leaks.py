@@ -1,0 +1,181 @@
+"""What is refused is written down, and nothing is told that should not be."""
+
+import logging
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import txaware
+from tests.http_access import ROUTES, TOPIC, TRANSACTIONS, Caller, Guarded, guarded
+from txaware.http.routing import KNOWN_PATHS, LONGEST_KNOWN, Routes
+from txaware.http.server_file import read_server_file
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Guarded]:
+    with guarded(tmp_path) as found:
+        yield found
+
+
+def test_a_refused_call_is_written_down_and_an_allowed_one_is_not(
+    site: Guarded,
+) -> None:
+    site.caller("consumer").ask("GET", TOPIC + "/bounds?startFrom=private")
+    body = {"messages": ["private"]}
+    site.caller("consumer").ask("POST", TOPIC + "/publish?a=private", body)
+    site.with_token(None).ask("GET", TRANSACTIONS + "?token=private")
+    site.caller("admin").ask("GET", "/nowhere")
+    first, second = site.refused()
+    assert first.pop("time").endswith("Z")
+    assert first == {
+        "principal": "consumer",
+        "remote": "127.0.0.1",
+        "method": "POST",
+        "path": TOPIC + "/publish",
+        "status": 403,
+        "reason": "consumer may not publish to topic orders: no rule gives it publish "
+        "there",
+    }
+    assert (second["principal"], second["status"]) == (None, 401)
+    assert "private" not in site.audit_file.read_text()
+
+
+def test_what_a_flood_left_out_is_told_within_two_seconds(site: Guarded) -> None:
+    caller = site.with_token(None)
+    for _ in range(30):
+        caller.ask("GET", TRANSACTIONS)
+    for _ in range(50):
+        time.sleep(0.05)
+        if any("left_out" in line for line in site.refused()):
+            break
+    written = site.refused()
+    left_out = sum(line.get("left_out", 0) for line in written)
+    assert left_out + sum("left_out" not in line for line in written) == 30
+
+
+def test_the_audit_log_is_closed_with_the_server(tmp_path: Path) -> None:
+    with guarded(tmp_path) as site:
+        caller = site.with_token(None)
+        for _ in range(15):
+            caller.ask("GET", TRANSACTIONS)
+    written = site.refused()
+    left_out = sum(line.get("left_out", 0) for line in written)
+    assert left_out + sum("left_out" not in line for line in written) == 15
+
+
+def test_no_answer_and_no_log_has_a_token(
+    site: Guarded, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    token = site.tokens["consumer"]
+    caller = site.caller("consumer")
+    bearer = {"Authorization": f"Bearer {token}"}
+    answers = [
+        caller.ask("GET", f"/{token}"),
+        caller.ask("GET", f"/v1/namespaces/-{token}/topics"),
+        caller.ask("PUT", TOPIC, {"a": 1}),
+        caller.ask("POST", TOPIC + "/poll", {}, {"Content-Type": "text/plain"}),
+        caller.ask("POST", TOPIC + "/publish", {"messages": ["a"]}),
+        caller.ask("GET", TRANSACTIONS, headers={"Authorization": f"Basic {token}"}),
+        caller.ask("GET", TRANSACTIONS, headers={"Authorization": f"Bearer {token}x"}),
+        caller.ask("GET", TRANSACTIONS, headers={**bearer, "Origin": "http://evil"}),
+    ]
+    statuses = [answer.status for answer in answers]
+    assert statuses == [404, 400, 403, 400, 403, 401, 401, 403]
+    assert not any(token in str(answer) for answer in answers[2:])
+    assert token not in caplog.text
+    assert token not in site.audit_file.read_text()
+    assert not any(token in str(vars(record)) for record in caplog.records)
+    assert token not in repr(site.server)
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "https://localhost"])
+def test_a_page_of_another_site_is_refused_whatever_token_it_has(
+    site: Guarded, origin: str
+) -> None:
+    for path in (TRANSACTIONS, "/ping", "/openapi.json", "/"):
+        answer = site.caller("operator").ask("GET", path, headers={"Origin": origin})
+        assert answer.status == 403
+        assert answer.json["error"] == "NotAuthorized"
+    own = {"Origin": site.server.url}
+    assert site.caller("operator").ask("GET", TRANSACTIONS, headers=own).status == 200
+
+
+def test_a_name_that_was_made_to_lead_here_is_refused_without_tokens() -> None:
+    with txaware.connect("memory:") as messaging, messaging.serve() as server:
+        caller = Caller(server.url, None)
+        for host, status in (
+            *(("evil.example", 403), ("evil.example:80", 403)),
+            ("127.0.0.1.nip.io", 403),
+            *(("localhost", 200), ("127.0.0.1:1", 200), ("[::1]:80", 200)),
+        ):
+            answer = caller.ask("GET", "/v1/namespaces", headers={"Host": host})
+            assert answer.status == status, host
+        caller.close()
+
+
+def test_with_tokens_any_name_will_do_as_no_page_has_one(site: Guarded) -> None:
+    headers = {"Host": "orders.example"}
+    assert site.caller("nobody").ask("GET", "/v1/server", headers=headers).status == 200
+
+
+def test_what_is_open_tells_no_name(site: Guarded) -> None:
+    site.messaging.publish("secret", [b"payload"])
+    caller = site.with_token(None)
+    for path in ("/health", "/ping", "/openapi.json", "/v1/schemas", "/"):
+        body = caller.ask("GET", path).body
+        for name in (b"secret", b"hidden:", site.server.url[-5:].encode()):
+            assert name not in body, (path, name)
+
+
+def test_the_overview_has_only_topics_that_one_may_see(site: Guarded) -> None:
+    site.messaging.publish("secret", [b"a"])
+    answer = site.caller("monitor").ask("GET", "/v1/overview")
+    assert answer.status == 200
+    assert answer.json["topics"] == []
+    assert answer.json["topicCount"] == answer.json["messagesIn"] == 0
+    assert answer.json["namespaces"] == []
+    assert b"secret" not in answer.body
+
+
+def test_the_openapi_description_is_the_same_for_all(site: Guarded) -> None:
+    answers = {
+        site.with_token(token).ask("GET", "/openapi.json").body
+        for token in (None, site.tokens["operator"])
+    }
+    assert len(answers) == 1
+
+
+def test_the_token_in_the_file_of_a_server_is_its_owners_alone(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with guarded(tmp_path, f"leveldb:{data}") as site:
+        file = read_server_file(data)
+        assert file is not None
+        assert stat.S_IMODE((data / "SERVER").stat().st_mode) == 0o600
+        assert file.token not in repr(file)
+        owner = site.with_token(file.token)
+        assert owner.ask("GET", TRANSACTIONS).status == 200
+        site.without("admin")  # what is reloaded keeps it
+        assert owner.ask("GET", TRANSACTIONS).status == 200
+        assert site.with_token(file.token[:-1]).ask("GET", TRANSACTIONS).status == 401
+    assert not (data / "SERVER").exists()
+    with guarded(tmp_path, f"leveldb:{data}2") as other:
+        assert other.with_token(file.token).ask("GET", TRANSACTIONS).status == 401
+
+
+def test_paths_that_anybody_asks_for_are_not_all_remembered() -> None:
+    routes = Routes(ROUTES)
+    for number in range(KNOWN_PATHS + 10):
+        routes.match("GET", f"/v1/namespaces/n{number}/topics")
+    assert len(routes._known) == KNOWN_PATHS
+    routes = Routes(ROUTES)
+    routes.match("GET", f"/v1/namespaces/{'n' * LONGEST_KNOWN}/topics")
+    assert not routes._known
+
+
+def test_a_dot_in_a_path_is_a_dot() -> None:
+    answer = Routes(ROUTES).match("GET", "/openapiXjson")
+    assert getattr(answer, "status", None) == 404

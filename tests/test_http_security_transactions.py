@@ -1,0 +1,290 @@
+"""Transactions belong to whoever began them; and what was decided is taken back."""
+
+import http.client
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from coordinator import codec
+from tests.http_access import POSITION, TOPIC, TRANSACTIONS, Caller, Guarded, guarded
+from txaware.auth import EVERYTHING, Principal
+from txaware.errors import NotAuthorized
+from txaware.http.owners import Owners
+
+CALLS = ("can-commit", "persist", "commit", "abort", "checkpoint", "invalidate")
+ID = "00" * 20
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Guarded]:
+    with guarded(tmp_path, long_poll_s=5) as found:
+        yield found
+
+
+def begun(caller: Caller) -> int:
+    answer = caller.ask("POST", TRANSACTIONS, {"type": "short", "timeoutS": 30})
+    return codec.decode(answer.body).transaction_id
+
+
+def standing(site: Guarded, pointer: int) -> str:
+    found = site.caller("operator").ask("GET", f"{TRANSACTIONS}/{pointer}")
+    return str(found.json["state"])
+
+
+def writes(pointer: int) -> dict[str, tuple[str, str, object]]:
+    """Every request that names a transaction in its body."""
+    return {
+        "publish": (
+            *("POST", TOPIC + "/publish"),
+            {"transactionWritePointer": pointer, "messages": ["a"]},
+        ),
+        "reference": (
+            *("POST", TOPIC + "/publish"),
+            {"transactionWritePointer": {"long": pointer}, "messages": []},
+        ),
+        "store": (
+            *("POST", TOPIC + "/store"),
+            {"transactionWritePointer": pointer, "messages": ["a"]},
+        ),
+        "rollback": (
+            *("POST", TOPIC + "/rollback"),
+            {
+                "transactionWritePointer": pointer,
+                **{"startTimestamp": 0, "startSequenceId": 0},
+                **{"endTimestamp": 2**62, "endSequenceId": 0},
+            },
+        ),
+    }
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_transaction_of_somebody_else_cannot_be_ended(
+    site: Guarded, call: str
+) -> None:
+    pointer = begun(site.caller("writer"))
+    for spelled in (f"{pointer}", f"0{pointer}"[-19:]):
+        path = f"{TRANSACTIONS}/{spelled}/{call}"
+        answer = site.caller("rival").ask("POST", path, {"type": "short"})
+        assert answer.status == 403
+        assert "somebody else began it" in answer.json["message"]
+    assert standing(site, pointer) == "open"
+    assert site.caller("writer").ask("POST", path, {"type": "short"}).status == 200
+
+
+@pytest.mark.parametrize("act", writes(1))
+def test_nobody_writes_in_a_transaction_of_somebody_else(
+    site: Guarded, act: str
+) -> None:
+    pointer = begun(site.caller("writer"))
+    site.caller("writer").ask(*writes(pointer)["publish"])
+    answer = site.caller("rival").ask(*writes(pointer)[act])
+    assert answer.status == 403
+    assert standing(site, pointer) == "open"
+    assert len(site.messaging.peek("orders")) == 1
+    assert site.messaging.peek("orders")[0].state == "in progress"
+    assert site.caller("writer").ask(*writes(pointer)[act]).status == 200
+
+
+def test_nobody_moves_a_group_in_a_transaction_of_somebody_else(site: Guarded) -> None:
+    pointer = begun(site.caller("writer"))
+    body = {"position": ID, "transaction": pointer}
+    assert site.caller("saver").ask("PUT", POSITION, body).status == 403
+    assert (
+        site.caller("saver").ask("PUT", POSITION, {**body, "position": None}).status
+        == 403
+    )
+    own = {**body, "transaction": begun(site.caller("saver"))}
+    assert site.caller("saver").ask("PUT", POSITION, own).status == 200
+
+
+@pytest.mark.parametrize(
+    "call", [f"%2F{call}" for call in CALLS] + ["%3Fa", "%2Fcommit%3F"]
+)
+def test_a_slash_that_is_encoded_leads_to_no_call(site: Guarded, call: str) -> None:
+    pointer = begun(site.caller("writer"))
+    for name in ("rival", "writer"):
+        answer = site.caller(name).ask("POST", f"{TRANSACTIONS}/{pointer}{call}", {})
+        assert answer.status == 404
+    assert standing(site, pointer) == "open"
+
+
+def test_a_transaction_begun_by_another_spelling_is_nobodys(site: Guarded) -> None:
+    for path in ("/", "%2F", "%3F", "?", "//"):
+        answer = site.caller("writer").ask("POST", TRANSACTIONS + path, {})
+        if answer.status == 200:
+            pointer = codec.decode(answer.body).transaction_id
+            commit = f"{TRANSACTIONS}/{pointer}/commit"
+            assert site.caller("rival").ask("POST", commit, {}).status == 403
+        else:
+            assert answer.status == 404
+
+
+def test_a_further_pointer_belongs_to_whom_its_transaction_belongs(
+    site: Guarded,
+) -> None:
+    writer, rival = site.caller("writer"), site.caller("rival")
+    pointer, own = begun(writer), begun(rival)
+    (checkpoint,) = writer.ask("POST", f"{TRANSACTIONS}/{pointer}/checkpoint", {}).json[
+        "pointers"
+    ]
+    assert rival.ask(*writes(checkpoint)["publish"]).status == 403
+    for call in CALLS:
+        for stolen in (pointer, checkpoint):
+            body = f'{{"checkp\\u006fints": [{stolen}]}}'.encode()
+            answer = rival.ask("POST", f"{TRANSACTIONS}/{own}/{call}", body)
+            assert answer.status == 403, call
+    assert standing(site, pointer) == standing(site, own) == "open"
+
+
+def test_an_operator_releases_who_waits_and_does_not_commit(site: Guarded) -> None:
+    pointer, operator = begun(site.caller("writer")), site.caller("operator")
+    for call in ("commit", "abort"):
+        assert (
+            operator.ask("POST", f"{TRANSACTIONS}/{pointer}/{call}", {}).status == 403
+        )
+    answer = operator.ask("POST", f"{TRANSACTIONS}/{pointer}/invalidate", {})
+    assert answer.json == {"invalidated": True}
+    assert standing(site, pointer) == "invalid"
+
+
+def test_a_guess_tells_nothing_of_a_transaction_of_somebody_else(site: Guarded) -> None:
+    pointer = begun(site.caller("writer"))
+    answer = site.caller("rival").ask("GET", f"{TRANSACTIONS}/{pointer}")
+    assert answer.status == 403
+    assert b"writer" not in answer.body
+
+
+def test_a_flood_of_one_principal_makes_nobody_elses_transaction_anybodys() -> None:
+    owners = Owners(remembered=10)
+    writer = Principal(name="writer", rules=())
+    rival = Principal(name="rival", rules=())
+    owners.began([1], writer)
+    for pointer in range(2, 1000):
+        owners.began([pointer], rival)
+    with pytest.raises(NotAuthorized):
+        owners.check([1], rival)
+    owners.check([1], writer)
+    owners.check([1], Principal(name="root", rules=(EVERYTHING,)))
+    assert len(owners._names) == 11
+
+
+def test_an_answer_is_repeated_only_to_whom_it_was_given(site: Guarded) -> None:
+    key = {"Idempotency-Key": "k"}
+    body = {"messages": ["a"]}
+    for name in ("writer", "writer", "rival", "publisher"):
+        answer = site.caller(name).ask("POST", TOPIC + "/publish", body, key)
+        assert answer.status == 200
+    assert len(site.messaging.peek("orders")) == 3
+    assert (
+        site.caller("consumer").ask("POST", TOPIC + "/publish", body, key).status == 403
+    )
+
+
+def test_a_refusal_is_not_remembered(site: Guarded) -> None:
+    pointer = begun(site.caller("writer"))
+    method, path, body = writes(pointer)["publish"]
+    for _ in range(2):
+        answer = site.caller("rival").ask(method, path, body, {"Idempotency-Key": "k"})
+        assert answer.status == 403
+
+
+def test_a_token_that_is_taken_away_is_refused_at_once_on_an_open_connection(
+    site: Guarded,
+) -> None:
+    caller = site.caller("writer")
+    assert caller.ask("GET", TRANSACTIONS + "/status").status == 200
+    site.without("writer")
+    assert caller.ask("GET", TRANSACTIONS + "/status").status == 401
+    assert site.caller("rival").ask("GET", TRANSACTIONS + "/status").status == 200
+
+
+def test_a_long_poll_whose_token_is_taken_away_gets_nothing_any_more(
+    site: Guarded,
+) -> None:
+    answers = []
+    caller = site.caller("consumer")
+
+    def wait() -> None:
+        answers.append(caller.ask("POST", TOPIC + "/poll", {"waitMs": 5000}))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    time.sleep(0.3)
+    site.without("consumer")
+    site.messaging.publish("orders", [b"secret"])
+    thread.join()
+    assert answers[0].status == 401
+    assert b"secret" not in answers[0].body
+
+
+def raw(site: Guarded, *lines: str, body: bytes = b"") -> list[int]:
+    """The statuses of whatever comes back within half a second."""
+    host, port = site.server.url.partition("://")[2].split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
+        connection.settimeout(0.5)
+        received = b""
+        with suppress(TimeoutError):
+            while piece := connection.recv(65536):
+                received += piece
+    return [int(status) for status in re.findall(rb"HTTP/1.1 ([0-9]+)", received)]
+
+
+def test_a_token_is_asked_for_before_the_body_is_sent(site: Guarded) -> None:
+    line, length = f"POST {TOPIC}/publish HTTP/1.1", "Content-Length: 1000000"
+    assert raw(site, line, "Host: localhost", length) == [401]
+    token = f"Authorization: Bearer {site.tokens['consumer']}"
+    assert raw(site, line, "Host: localhost", length, token) == [403]
+    announced = "Content-Length: 99999999999"
+    assert raw(site, line, "Host: localhost", announced) == [401]
+
+
+@pytest.mark.parametrize("name", ["Authorization", "Host", "Origin", "Idempotency-Key"])
+def test_a_header_that_decides_is_not_there_twice(site: Guarded, name: str) -> None:
+    token = f"Bearer {site.tokens['operator']}"
+    values = {
+        "Authorization": (token, "Bearer x"),
+        "Host": ("localhost", "elsewhere"),
+        "Origin": ("http://localhost", "http://elsewhere"),
+        "Idempotency-Key": ("a", "b"),
+    }[name]
+    others = {"Host": "Host: localhost", "Authorization": f"Authorization: {token}"}
+    others.pop(name, None)
+    for first, second in (values, values[::-1]):
+        found = raw(
+            site,
+            f"GET {TRANSACTIONS} HTTP/1.1",
+            *others.values(),
+            f"{name}: {first}",
+            f"{name.lower()}: {second}",
+        )
+        assert found == [400]
+
+
+def test_each_request_of_a_pipeline_shows_its_own_token(site: Guarded) -> None:
+    token = f"Authorization: Bearer {site.tokens['operator']}"
+    line = f"GET {TRANSACTIONS} HTTP/1.1"
+    request = [line, "Host: localhost"]
+    assert raw(site, *request, token, "", *request, "", *request, token) == [
+        200,
+        401,
+        200,
+    ]
+
+
+def test_an_open_route_takes_no_memory_for_a_body(site: Guarded) -> None:
+    """Or whoever has no token could fill it, and nobody else would publish."""
+    length = "Content-Length: 10000000"
+    assert raw(site, "GET /ping HTTP/1.1", "Host: localhost", length) == [200]
+
+
+def test_a_very_long_token_is_refused_and_not_kept(site: Guarded) -> None:
+    caller = site.with_token("a" * 100_000)
+    with suppress(ConnectionError, http.client.HTTPException):  # it was still sending
+        assert caller.ask("GET", TRANSACTIONS).status == 431
