@@ -13,7 +13,8 @@ import attrs
 import txaware
 from txaware.auth import AuditLog, digest_text, new_token
 from txaware.config import Settings
-from txaware.http.server import HttpServer, all_routes
+from txaware.http.routes import all_routes
+from txaware.http.server import HttpServer
 from txaware.messaging import Messaging
 
 TOPIC = "/v1/namespaces/default/topics/orders"

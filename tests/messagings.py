@@ -16,6 +16,7 @@ from txaware.config import Settings
 from txaware.interfaces import OrderedTable
 from txaware.messages import Message, PublishResponse
 from txaware.messaging import Messaging
+from txaware.service.administration import Administration
 
 KINDS = ["memory", "leveldb", "http"]
 DAY_S = 86_400
@@ -55,9 +56,7 @@ class Site:
     @property
     def table(self) -> OrderedTable:
         """The rows, for what no call answers."""
-        administration: Any = self.embedded._administration
-        table: OrderedTable = administration._table
-        return table
+        return table_of(self.embedded)
 
     def open(self, **settings: Any) -> Messaging:
         """Closes it, and opens it again with these settings; memory begins anew."""
@@ -85,6 +84,18 @@ class Site:
         self._served = found
         server = found.serve()
         return txaware.connect(server.url, settings=settings, clock_ms=self.clock)
+
+
+def administration_of(messaging: Messaging) -> Administration:
+    """What stands beside the service in this process."""
+    administration = messaging._administration
+    assert isinstance(administration, Administration)
+    return administration
+
+
+def table_of(messaging: Messaging) -> OrderedTable:
+    """The rows of a messaging in this process, for what no call answers."""
+    return administration_of(messaging)._table
 
 
 def _copied(found: Path, copy: Path) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.messagings import Site, commit, payloads, publish
+from tests.messagings import Site, commit, payloads, publish, table_of
 from txaware.errors import TransactionRefused, Unavailable
 from txaware.messages import Message, MessageId
 from txaware.messaging import Messaging
@@ -72,7 +72,7 @@ def test_a_check_beside_everybody_finds_what_is_wrong(site: Site) -> None:
     assert report.is_clean, report.problems
     assert report.counts["messages"] == 2
     assert told
-    table: Any = messaging._administration._table
+    table: Any = table_of(messaging)
     table.submit([(b"?odd", b"value")])()
     assert "no table has such keys" in str(messaging.check().problems[0])
 

@@ -30,6 +30,7 @@ from tests.check_setting import (
     sound,
     write,
 )
+from tests.messagings import table_of
 from txaware.cli.root import command
 from txaware.errors import Unavailable
 from txaware.messages import MessageId
@@ -212,7 +213,7 @@ def test_data_of_another_coordinator_is_clean_and_may_have_any_pointer(
 def test_an_open_table_is_checked_while_it_is_used(tmp_path: Path) -> None:
     with txaware.connect(f"leveldb:{tmp_path / 'data'}", settings=SETTINGS) as using:
         using.create_topic("t")
-        table: Any = using._administration._table
+        table: Any = table_of(using)
         until_s = time.monotonic() + 0.5
         checks = 0
         while time.monotonic() < until_s or not checks:

@@ -22,7 +22,7 @@ from tests.http_raw import (
     serving,
     until,
 )
-from txaware.http.polling_routes import Page
+from txaware.http.routes.polls import Page
 
 MIB = 1 << 20
 COUNT, SIZE = 100_000, 700

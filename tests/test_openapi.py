@@ -15,10 +15,10 @@ from tests.http_access import ROUTES, Caller
 from tests.openapi_runs import CHECKS, Run, outcome
 from txaware.auth import EVERYTHING, Principal, Tokens, new_token
 from txaware.config import Settings
-from txaware.http.group_routes import POSITION
 from txaware.http.openapi.operations import OPERATIONS
+from txaware.http.routes.groups import POSITION
+from txaware.http.routes.transactions import ONE
 from txaware.http.server import Access, HttpServer
-from txaware.http.transaction_routes import ONE
 from txaware.messaging import Messaging
 
 SETTINGS = Settings(long_poll_s=0.01, janitor_interval_s=0)

@@ -17,13 +17,13 @@ from tests.messagings import Site, publish
 from txaware.config import Settings
 from txaware.errors import Unavailable
 from txaware.histogram import HistogramCounter
-from txaware.http import families as all_families
-from txaware.http import request_counts
 from txaware.http.admission import Admission
-from txaware.http.moment import Moment
-from txaware.http.prometheus import FAMILIES, Exposition
-from txaware.http.request_counts import RequestCounts
-from txaware.http.topic_labels import FIELDS, OTHER, TopicLabels
+from txaware.http.metrics import families as all_families
+from txaware.http.metrics import request_counts
+from txaware.http.metrics.exposition import FAMILIES, Exposition
+from txaware.http.metrics.moment import Moment
+from txaware.http.metrics.request_counts import RequestCounts
+from txaware.http.metrics.topic_labels import FIELDS, OTHER, TopicLabels
 from txaware.metrics import TopicMetrics
 from txaware.service.overview import Overview
 from txaware.service.site import Site as ServiceSite

@@ -7,7 +7,7 @@ import pytest
 import txaware
 from coordinator.embedded import EmbeddedCoordinator
 from tests.doubles import Clock
-from tests.messagings import Site, commit, payloads, publish, seen_by
+from tests.messagings import Site, commit, payloads, publish, seen_by, table_of
 from txaware.errors import TransactionRefused
 from txaware.messaging import Messaging
 from txaware.rowkeys import MESSAGE, PAYLOAD, POSITION
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.in_process
 
 def rows(messaging: Messaging, prefix: bytes = MESSAGE) -> int:
     """How many rows a table has, whatever they are."""
-    table = messaging._administration._inspection._table
+    table = table_of(messaging)
     return len(table.scan(prefix, limit=10_000))
 
 

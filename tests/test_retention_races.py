@@ -8,7 +8,14 @@ import pytest
 
 import txaware
 from coordinator.embedded import EmbeddedCoordinator
-from tests.messagings import Site, commit, payloads, publish
+from tests.messagings import (
+    Site,
+    administration_of,
+    commit,
+    payloads,
+    publish,
+    table_of,
+)
 from tests.test_retention import rows, save
 from txaware.messaging import Messaging
 from txaware.rowkeys import MARK, MESSAGE, POSITION, TOPIC
@@ -18,7 +25,7 @@ pytestmark = pytest.mark.in_process
 
 
 def retention(messaging: Messaging) -> Retention:
-    return messaging._administration._retention
+    return administration_of(messaging)._retention
 
 
 def between(
@@ -146,7 +153,7 @@ def test_a_topic_that_cannot_be_cleaned_up_stops_no_other(
 
 def test_the_janitor_outlives_an_error(site: Site) -> None:
     messaging = site.open(janitor_interval_s=0.01)
-    table: Any = messaging._administration._inspection._table
+    table: Any = table_of(messaging)
     bad = TOPIC + b"not a key"
     table.submit([(bad, b"{}")])()
     threading.Event().wait(0.05)
@@ -249,7 +256,7 @@ def test_rows_of_an_earlier_life_are_marked_wherever_they_are(durable: Site) -> 
     tx = messaging.coordinator.start_short()
     messaging.coordinator.persist(tx)
     rows_of = retention(messaging)._marking
-    table: Any = messaging._administration._table
+    table: Any = table_of(messaging)
     prefix = MESSAGE + messaging.topic("t").prefix
     ((key, value),) = table.scan(prefix)
     pointer = tx.transaction_id.to_bytes(8, "big")

@@ -24,23 +24,13 @@ from txaware.errors import BadRequest, Unavailable
 from txaware.http.admission import Admission
 from txaware.http.app import App
 from txaware.http.connection import Connection
-from txaware.http.dashboard_routes import DashboardRoutes
-from txaware.http.group_routes import GroupRoutes
 from txaware.http.hosted import Hosted, Stopping
-from txaware.http.message_routes import MessageRoutes
-from txaware.http.metrics_routes import MetricsRoutes
-from txaware.http.open_routes import OpenRoutes
-from txaware.http.openapi_routes import OpenApiRoutes
-from txaware.http.operator_routes import OperatorRoutes
+from txaware.http.metrics.exposition import Exposition
 from txaware.http.origins import Origins, is_local
 from txaware.http.outcomes import Outcomes
-from txaware.http.polling_routes import PollingRoutes
-from txaware.http.prometheus import Exposition
 from txaware.http.repeats import Repeats
-from txaware.http.routing import Route
+from txaware.http.routes import all_routes
 from txaware.http.server_file import ServerFile
-from txaware.http.topic_routes import TopicRoutes
-from txaware.http.transaction_routes import TransactionRoutes
 from txaware.service.administration import Administration
 from txaware.service.local import LocalService
 from txaware.service.overview import Overview
@@ -276,24 +266,6 @@ class HttpServer:
         except OSError as error:
             raise BadRequest(f"the certificate or its key is wrong: {error}") from error
         return config
-
-
-def all_routes(
-    hosted: Hosted, overview: Overview, exposition: Exposition
-) -> list[Route]:
-    """Every route of the server."""
-    routes = [
-        *MessageRoutes(hosted).routes(),
-        *PollingRoutes(hosted).routes(),
-        *TopicRoutes(hosted).routes(),
-        *GroupRoutes(hosted).routes(),
-        *TransactionRoutes(hosted).routes(),
-        *OperatorRoutes(hosted).routes(),
-        *MetricsRoutes(hosted, exposition).routes(),
-        *DashboardRoutes(hosted, overview).routes(),
-        *OpenRoutes(hosted).routes(),
-    ]
-    return [*routes, *OpenApiRoutes(routes).routes()]
 
 
 async def _not_yet(_: object, __: object, ___: object) -> None:

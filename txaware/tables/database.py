@@ -169,7 +169,8 @@ class View:
             whole = db.approximate_size(b"", _ABOVE_ALL)
             return float(db.approximate_size(b"", key) / whole) if whole else 0.0
 
-        return min(1.0, self._read(read))
+        part: float = self._read(read)
+        return min(1.0, part)
 
     @property
     def size_bytes(self) -> int:

@@ -3,7 +3,7 @@
 from txaware.http.formats.schemas import AVRO_TYPE, OWN_TYPE
 from txaware.http.openapi.operation import Content, Operation, json_of
 from txaware.http.openapi.schema import BYTES, FLAG, any_of, fields, ref
-from txaware.http.topic_routes import TOPIC
+from txaware.http.routes.topics import TOPIC
 
 TAG = "messages"
 _WRITES = (404, 409)

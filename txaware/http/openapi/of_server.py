@@ -14,8 +14,8 @@ from txaware.http.openapi.schema import (
     ref,
     whole,
 )
-from txaware.http.operator_routes import MOST_PEEKED
-from txaware.http.topic_routes import TOPIC
+from txaware.http.routes.operator import MOST_PEEKED
+from txaware.http.routes.topics import TOPIC
 
 OPERATORS, OPEN = "operators", "open"
 _NUMBER: Schema = {"type": "number"}

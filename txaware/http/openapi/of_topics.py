@@ -1,9 +1,9 @@
 """What the routes of topics and of consumer groups take and answer."""
 
-from txaware.http.group_routes import POSITION
 from txaware.http.openapi.operation import Operation, json_of
 from txaware.http.openapi.schema import fields, ref, whole
-from txaware.http.topic_routes import TOPIC, TOPICS
+from txaware.http.routes.groups import POSITION
+from txaware.http.routes.topics import TOPIC, TOPICS
 
 TAG, GROUPS = "topics", "groups"
 _EXAMPLE = {"ttl": 86_400, "publishing": "any", "owner": "billing"}

@@ -20,7 +20,7 @@ from txaware.http.openapi.schema import (
     or_null,
     whole,
 )
-from txaware.http.transaction_routes import ONE
+from txaware.http.routes.transactions import ONE
 
 TAG = "transactions"
 _POINTERS = array(whole(0))

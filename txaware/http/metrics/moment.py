@@ -7,8 +7,8 @@ from typing import Protocol, TypeVar
 import attrs
 
 from txaware.errors import TopicNotFound
-from txaware.http.request_counts import RequestCounts, RequestMetrics
-from txaware.http.topic_labels import TopicLabels, Values
+from txaware.http.metrics.request_counts import RequestCounts, RequestMetrics
+from txaware.http.metrics.topic_labels import TopicLabels, Values
 from txaware.messages import Bounds
 from txaware.metrics import Counts
 from txaware.service.administration import Administration

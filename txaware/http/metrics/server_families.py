@@ -6,8 +6,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 from prometheus_client.metrics_core import InfoMetricFamily, Metric
 
-from txaware.http.moment import Moment
-from txaware.http.samples import age_s, counter, gauge, histogram
+from txaware.http.metrics.moment import Moment
+from txaware.http.metrics.samples import age_s, counter, gauge, histogram
 
 
 def parts(moment: Moment) -> Iterator[Metric]:

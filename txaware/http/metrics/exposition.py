@@ -13,10 +13,10 @@ from prometheus_client.process_collector import ProcessCollector
 
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.errors import TopicNotFound
-from txaware.http import families, server_families
-from txaware.http.moment import InFlight, Moment, Sources
-from txaware.http.request_counts import RequestCounts
-from txaware.http.topic_labels import TopicLabels
+from txaware.http.metrics import families, server_families
+from txaware.http.metrics.moment import InFlight, Moment, Sources
+from txaware.http.metrics.request_counts import RequestCounts
+from txaware.http.metrics.topic_labels import TopicLabels
 from txaware.service.administration import Administration
 from txaware.service.local import LocalService
 from txaware.service.overview import Overview

@@ -10,8 +10,8 @@ from txaware.http.exchange import DONE, Reply, Request
 from txaware.http.formats import Format, PublishRequest, format_of
 from txaware.http.hosted import Hosted
 from txaware.http.permissions import on_topic
+from txaware.http.routes.topics import TOPIC
 from txaware.http.routing import Route
-from txaware.http.topic_routes import TOPIC
 from txaware.messages import PublishResponse
 from txaware.requests import Payload, checked_pointer
 

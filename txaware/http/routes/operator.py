@@ -6,8 +6,8 @@ from txaware.errors import BadRequest
 from txaware.http.exchange import JSON, Reply, Request, Stream
 from txaware.http.hosted import Hosted
 from txaware.http.permissions import monitor, on_topic, operator
+from txaware.http.routes.topics import TOPIC
 from txaware.http.routing import Route
-from txaware.http.topic_routes import TOPIC
 from txaware.http.values import read_json, to_json
 from txaware.messages import MessageId
 from txaware.requests import Start

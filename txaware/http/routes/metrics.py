@@ -2,8 +2,8 @@
 
 from txaware.http.exchange import Reply, Request
 from txaware.http.hosted import Hosted
+from txaware.http.metrics.exposition import Exposition
 from txaware.http.permissions import monitor
-from txaware.http.prometheus import Exposition
 from txaware.http.routing import Route
 
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client.metrics_core import Metric
 
-from txaware.http.moment import Moment
-from txaware.http.samples import age_s, counter, gauge, histogram
-from txaware.http.topic_labels import FIELDS, MOST_TOPICS, OTHER
+from txaware.http.metrics.moment import Moment
+from txaware.http.metrics.samples import age_s, counter, gauge, histogram
+from txaware.http.metrics.topic_labels import FIELDS, MOST_TOPICS, OTHER
 
 MOST_BLOCKED, MOST_GROUPS = 100, 200
 

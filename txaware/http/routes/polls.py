@@ -13,10 +13,10 @@ from txaware.http.exchange import Reply, Request, Stream, json_reply
 from txaware.http.formats import PageWriter, PollRequest, format_of
 from txaware.http.hosted import Hosted
 from txaware.http.long_polls import LongPolls
-from txaware.http.message_routes import QUICK_BYTES
 from txaware.http.permissions import on_topic
+from txaware.http.routes.messages import QUICK_BYTES
+from txaware.http.routes.topics import TOPIC
 from txaware.http.routing import Answer, Route
-from txaware.http.topic_routes import TOPIC
 from txaware.interfaces import COMMITTED
 from txaware.messages import MessageId
 from txaware.service.scan import Scan

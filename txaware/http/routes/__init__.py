@@ -1,0 +1,34 @@
+"""All routes of the server."""
+
+from txaware.http.hosted import Hosted
+from txaware.http.metrics.exposition import Exposition
+from txaware.http.routes.dashboard import DashboardRoutes
+from txaware.http.routes.groups import GroupRoutes
+from txaware.http.routes.messages import MessageRoutes
+from txaware.http.routes.metrics import MetricsRoutes
+from txaware.http.routes.openapi import OpenApiRoutes
+from txaware.http.routes.operator import OperatorRoutes
+from txaware.http.routes.polls import PollingRoutes
+from txaware.http.routes.topics import TopicRoutes
+from txaware.http.routes.transactions import TransactionRoutes
+from txaware.http.routes.unguarded import OpenRoutes
+from txaware.http.routing import Route
+from txaware.service.overview import Overview
+
+
+def all_routes(
+    hosted: Hosted, overview: Overview, exposition: Exposition
+) -> list[Route]:
+    """Every route of the server."""
+    routes = [
+        *MessageRoutes(hosted).routes(),
+        *PollingRoutes(hosted).routes(),
+        *TopicRoutes(hosted).routes(),
+        *GroupRoutes(hosted).routes(),
+        *TransactionRoutes(hosted).routes(),
+        *OperatorRoutes(hosted).routes(),
+        *MetricsRoutes(hosted, exposition).routes(),
+        *DashboardRoutes(hosted, overview).routes(),
+        *OpenRoutes(hosted).routes(),
+    ]
+    return [*routes, *OpenApiRoutes(routes).routes()]
