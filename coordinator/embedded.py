@@ -38,6 +38,8 @@ from coordinator.transaction import (
 )
 
 DAY_S = 86_400
+# What is reserved for so long lasts for whoever asks now.
+SOON_MS = 1000
 
 
 def _clock_ms() -> int:
@@ -219,6 +221,19 @@ class EmbeddedCoordinator:
             self._now_ms()
             entries = self._ledger.open.by_id.values()
             return [attrs.evolve(entry) for entry in entries]
+
+    def may_wait(self) -> bool:
+        """Whether the next start or snapshot may have to wait for the disk.
+
+        For an event loop, which then has a thread wait.
+        """
+        now_ms, soon = self._clock_ms(), SOON_MS * POINTERS_PER_MS
+        latest = max(now_ms * POINTERS_PER_MS, self._ledger.last)
+        return (
+            bool(self._ends.undecided)
+            or now_ms > self._ledger.open.next_expiry_ms
+            or not self._reserve.covers(latest + soon)
+        )
 
     def close(self) -> None:
         """Notes the last pointer and gives the directory back."""

@@ -31,6 +31,7 @@ class RemoteCoordinator:
     def __init__(self, send: Send, *, settle_grace_s: float = 86_400) -> None:
         self.settle_grace_s = settle_grace_s
         self._send = send
+        self._unchecked: set[int] = set()
 
     def start_short(
         self, timeout_s: float | None = None, *, outlives_process: bool = False
@@ -47,6 +48,10 @@ class RemoteCoordinator:
         encoded = [base64.b64encode(change).decode("ascii") for change in changes]
         self._post_for(tx, "can-commit", changes=encoded)
 
+    def check_at_commit(self, tx: Transaction) -> None:
+        """Has `commit` check `tx`, which changed no keys, instead of `can_commit`."""
+        self._unchecked.add(tx.transaction_id)
+
     def persist(self, tx: Transaction) -> None:
         """Returns when a crash cannot forget that `tx` and its checkpoints exist."""
         self._post_for(tx, "persist")
@@ -56,20 +61,24 @@ class RemoteCoordinator:
 
         Where the answer is lost it asks again, once: that is answered truly.
         """
+        fields = {"check": True} if tx.transaction_id in self._unchecked else {}
+        self._unchecked.discard(tx.transaction_id)
         try:
-            self._post_for(tx, "commit")
+            self._post_for(tx, "commit", **fields)
         except NotWritten:
             raise
         except Unavailable:
-            self._post_for(tx, "commit", repeat=True)
+            self._post_for(tx, "commit", repeat=True, **fields)
 
     def abort(self, tx: Transaction) -> None:
         """Ends a transaction whose holder has undone everything it wrote."""
+        self._unchecked.discard(tx.transaction_id)
         self._post_for(tx, "abort")
 
     def invalidate(self, tx: Transaction | int) -> bool:
         """Ends a transaction so that nobody ever sees what it wrote."""
         tx = Transaction(tx, 0) if isinstance(tx, int) else tx
+        self._unchecked.discard(tx.transaction_id)
         return bool(self._post_for(tx, "invalidate")["invalidated"])
 
     def checkpoint(self, tx: Transaction) -> Transaction:

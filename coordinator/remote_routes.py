@@ -187,6 +187,8 @@ class CoordinatorRoutes:
 
     def _commit(self, tx: Transaction, fields: Fields) -> Answer:
         try:
+            if fields.get("check") is True:
+                self._coordinator.can_commit(tx, [])
             self._coordinator.commit(tx)
         except TransactionNotInProgress:
             # Whoever lost the answer to a commit asks again; it may be over by then.

@@ -58,7 +58,7 @@ def open_remote(
         HttpAdministration(transport),
         limited,
         clock_ms,
-        False,
+        coordinator is None and info.shares_journal,
         close,
         largest_buffer_bytes=limited.buffer_limit_bytes,
     )

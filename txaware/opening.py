@@ -138,6 +138,7 @@ def _put_together(site: Site, close: Callable[[], None]) -> Parts:
             settings=site.settings,
             clock_ms=site.clock_ms,
             overview=Overview(service, retention, site),
+            shares_journal=site.gate is not None,
             directory=Path(table.name) if isinstance(table, LevelDbTable) else None,
         ),
     )

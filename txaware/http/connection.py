@@ -147,6 +147,7 @@ class Connection(Feeding):
 
     def on_response_complete(self) -> None:
         """Goes on with what waits, or ends."""
+        self._sink.flush()
         if self._sink.is_over:
             return
         super().on_response_complete()

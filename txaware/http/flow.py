@@ -19,18 +19,48 @@ class Flow(FlowControl):
             super().resume_reading()
 
 
+# How the head of an answer begins; one that only says "go on" is sent at once.
+_HEADS = (b"HTTP/1.1 2", b"HTTP/1.1 3", b"HTTP/1.1 4", b"HTTP/1.1 5")
+# What is larger is not copied.
+_LARGE_BYTES = 64 << 10
+
+
 class Sink:
-    """What answers are written to: it takes them, and drops them, to the end."""
+    """What answers are written to: it takes them, and drops them, to the end.
+
+    A head waits for the first piece of its body, so that both are one write: two of
+    them would be two packets (a sixth of the time of a small request).
+    """
 
     def __init__(self, transport: Any, end: Callable[[], None]) -> None:
         self.is_over = False
-        self.close = end
+        self._end = end
         self._transport = transport
+        self._head = b""
 
     def write(self, data: bytes) -> None:
         """Writes, unless nobody would get it."""
-        if data and not self.is_over:
-            self._transport.write(data)
+        if not data or self.is_over:
+            return
+        head, self._head = self._head, b""
+        if not head and data.startswith(_HEADS):
+            self._head = data
+        elif len(data) > _LARGE_BYTES:
+            self._transport.writelines((head, data))
+        else:
+            self._transport.write(head + data)
+
+    def flush(self) -> None:
+        """Writes a head that no body follows."""
+        if self._head:
+            head, self._head = self._head, b""
+            if not self.is_over:
+                self._transport.write(head)
+
+    def close(self) -> None:
+        """The answer was the last one."""
+        self.flush()
+        self._end()
 
     def is_closing(self) -> bool:
         """Whether nobody would get it."""

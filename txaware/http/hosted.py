@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import attrs
 
+from coordinator.embedded import EmbeddedCoordinator
 from coordinator.interfaces import Coordinator
 from txaware.clock import ClockMs
 from txaware.config import Settings
@@ -45,6 +46,7 @@ class Stopping:
 class Hosted:
     """A store that is served: its parts, and the threads that wait for its disk.
 
+    `shares_journal` is whether commits are kept in the same table as rows.
     `tells_reasons` is whether anybody may know why a part is not well. `owners` knows
     who began which transaction, where that is asked.
     """
@@ -56,12 +58,28 @@ class Hosted:
     clock_ms: ClockMs
     instance: str
     threads: ThreadPoolExecutor
+    slow_threads: ThreadPoolExecutor
     outcomes: Outcomes
     stopping: Stopping
+    shares_journal: bool = False
     tells_reasons: bool = True
     owners: Owners = attrs.field(factory=Owners)
+
+    def coordinator_may_wait(self) -> bool:
+        """Whether to ask the coordinator may take more than a moment."""
+        coordinator = self.coordinator
+        return (
+            not isinstance(coordinator, EmbeddedCoordinator) or coordinator.may_wait()
+        )
 
     async def in_thread(self, act: Callable[..., T], *args: Any, **named: Any) -> T:
         """Has a thread do what may wait for a disk or take long."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.threads, partial(act, *args, **named))
+
+    async def in_slow_thread(
+        self, act: Callable[..., T], *args: Any, **named: Any
+    ) -> T:
+        """The same for what may take minutes: it keeps nothing else waiting."""
+        act = partial(act, *args, **named)
+        return await asyncio.get_running_loop().run_in_executor(self.slow_threads, act)

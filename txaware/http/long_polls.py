@@ -24,31 +24,36 @@ class LongPolls:
         *,
         wait_s: float,
         peer: Peer,
-        needs_thread: bool,
+        asks_coordinator: bool,
     ) -> Scan:
         """The scan of the last look, whose first piece is read.
 
-        `needs_thread` says that to begin may have to wait for something.
+        What a signal tells of was written just now, and is in memory: a look after it
+        needs no thread. `asks_coordinator` is whether to begin takes a snapshot.
         """
         hosted, pause_s = self._hosted, FIRST_PAUSE_S
         until_s = time.monotonic() + min(wait_s, hosted.settings.long_poll_s)
+        is_signalled = False
         while True:
-            scan = await self._look(begin, read, needs_thread=needs_thread)
+            if is_signalled and not (
+                asks_coordinator and hosted.coordinator_may_wait()
+            ):
+                scan = _begun_and_read(begin, read)
+            elif asks_coordinator:
+                scan = await hosted.in_thread(_begun_and_read, begin, read)
+            else:
+                scan = await self._look(begin, read)
             left_s = until_s - time.monotonic() if wait_s > 0 else 0
             if scan.count or left_s <= 0 or peer.is_gone or hosted.stopping.is_set:
                 return scan
             pause_s = hosted.service.pause_s(scan, pause_s)
-            await self._signalled(scan, min(left_s, pause_s), peer)
+            is_signalled = await self._signalled(scan, min(left_s, pause_s), peer)
 
     async def _look(
         self,
         begin: Callable[[], Scan],
         read: Callable[[Scan], None],
-        *,
-        needs_thread: bool,
     ) -> Scan:
-        if needs_thread:
-            return await self._hosted.in_thread(_begun_and_read, begin, read)
         scan = begin()
         if scan.is_cached:
             read(scan)
@@ -56,8 +61,11 @@ class LongPolls:
             await self._hosted.in_thread(read, scan)
         return scan
 
-    async def _signalled(self, scan: Scan, timeout_s: float, peer: Peer) -> None:
-        """Returns when something may have changed since that look began."""
+    async def _signalled(self, scan: Scan, timeout_s: float, peer: Peer) -> bool:
+        """Waits until something may have changed since that look began.
+
+        Whether it did; otherwise the time is up.
+        """
         loop, event = asyncio.get_running_loop(), asyncio.Event()
         signal, stopping = scan.place.writer.signal, self._hosted.stopping
 
@@ -66,13 +74,15 @@ class LongPolls:
                 loop.call_soon_threadsafe(event.set)
 
         if not signal.listen(scan.seen, tell):
-            return
+            return True
         stopping.tell(event)
         peer.tell_when_gone(event)
         try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(timeout_s):
-                    await event.wait()
+            async with asyncio.timeout(timeout_s):
+                await event.wait()
+            return True
+        except TimeoutError:
+            return False
         finally:
             signal.forget(tell)
             stopping.forget(event)

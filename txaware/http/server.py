@@ -38,6 +38,8 @@ from txaware.service.overview import Overview
 log = logging.getLogger(__name__)
 
 BACKLOG = 2048
+# For checks, backups, clean-ups and looks at whole topics, a few at a time.
+SLOW_THREADS = 4
 # Where programs of this machine find a server that listens at every address.
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 AUDIT_FLUSH_S = 1.0
@@ -53,6 +55,7 @@ class Served:
     settings: Settings
     clock_ms: ClockMs
     overview: Overview
+    shares_journal: bool = False
     directory: Path | None = None
 
 
@@ -189,10 +192,12 @@ class HttpServer:
             self._socket.close()  # nobody shall wait for an answer that never comes
 
     async def _serve(self) -> None:
-        with ThreadPoolExecutor(
-            self._served.settings.server_threads, thread_name_prefix="txaware-http"
-        ) as threads:
-            self._config.loaded_app = self._app(threads)
+        count = self._served.settings.server_threads
+        with (
+            ThreadPoolExecutor(count, "txaware-http") as threads,
+            ThreadPoolExecutor(SLOW_THREADS, "txaware-slow") as slow_threads,
+        ):
+            self._config.loaded_app = self._app(threads, slow_threads)
             self._began.set_result(None)
             telling = asyncio.create_task(self._tell_refusals())
             try:
@@ -206,7 +211,9 @@ class HttpServer:
             await asyncio.sleep(AUDIT_FLUSH_S)
             self._audit.flush()
 
-    def _app(self, threads: ThreadPoolExecutor) -> App:
+    def _app(
+        self, threads: ThreadPoolExecutor, slow_threads: ThreadPoolExecutor
+    ) -> App:
         served, access = self._served, self._access
         hosted = Hosted(
             served.service,
@@ -216,8 +223,10 @@ class HttpServer:
             served.clock_ms,
             self.instance,
             threads,
+            slow_threads,
             Outcomes(self._loop),
             self._stopping,
+            shares_journal=served.shares_journal,
             tells_reasons=access.tokens is None,
         )
         admission = Admission(served.settings)

@@ -149,14 +149,15 @@ class AsyncMessaging(AsyncService):
         )
 
     def _publisher(self, topic: str) -> Publisher:
-        settings = within_limits(Settings(), self._blocking.info())
+        info = self._blocking.info()
+        settings = within_limits(Settings(), info)
         return Publisher(
             self._blocking,
             self._coordinator,
             topic,
             buffer_limit_bytes=settings.buffer_limit_bytes,
             message_limit_bytes=settings.message_limit_bytes,
-            shares_journal=False,
+            shares_journal=info.shares_journal,
             known_topics=self._known_topics,
         )
 

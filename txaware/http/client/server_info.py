@@ -23,6 +23,7 @@ class ServerInfo:
     buffer_bytes: int = 8 * MIB
     long_poll_s: float = 30.0
     settle_grace_s: float = 86_400.0
+    shares_journal: bool = False
 
     @classmethod
     def parse(cls, body: bytes) -> Self:
@@ -39,6 +40,7 @@ class ServerInfo:
             int(_limit(limits, "bufferBytes", cls().buffer_bytes)),
             _limit(limits, "longPollS", cls().long_poll_s),
             _limit(fields, "settleGraceS", cls().settle_grace_s, least=0),
+            fields.get("sharesJournal") is True,
         )
 
     @property

@@ -30,6 +30,7 @@ _SERVER = fields(
         "version": TEXT,
         "limits": fields(dict.fromkeys(_LIMITS, _NUMBER)),
         "settleGraceS": _NUMBER,
+        "sharesJournal": {"type": "boolean"},
     }
 )
 _TEXT: Content = {"text/plain": {"schema": TEXT}}

@@ -45,5 +45,5 @@ class DashboardRoutes:
             namespace=fields.get("namespace"),
             sees=None if principal.is_operator else sees,
         )
-        report = await self._hosted.in_thread(snapshot)
+        report = await self._hosted.in_slow_thread(snapshot)
         return Reply(200, to_json(report), JSON)

@@ -36,7 +36,7 @@ class OperatorRoutes:
 
     async def _peek(self, request: Request) -> Reply:
         fields = request.query("startFrom", "limit")
-        peeked = await self._hosted.in_thread(
+        peeked = await self._hosted.in_slow_thread(
             self._administration.peek,
             request.topic,
             start=_start(fields.get("startFrom")),
@@ -46,15 +46,15 @@ class OperatorRoutes:
 
     async def _inspect(self, request: Request) -> Reply:
         inspect = self._administration.inspect
-        report = await self._hosted.in_thread(inspect, request.topic)
+        report = await self._hosted.in_slow_thread(inspect, request.topic)
         return Reply(200, to_json(report), JSON)
 
     async def _metrics(self, _: Request) -> Reply:
-        metrics = await self._hosted.in_thread(self._administration.metrics)
+        metrics = await self._hosted.in_slow_thread(self._administration.metrics)
         return Reply(200, to_json(metrics), JSON)
 
     async def _clean_up(self, _: Request) -> Reply:
-        cleaned = await self._hosted.in_thread(self._administration.clean_up)
+        cleaned = await self._hosted.in_slow_thread(self._administration.clean_up)
         return Reply(200, to_json(cleaned), JSON)
 
     async def _prune(self, request: Request) -> Reply:
@@ -62,22 +62,22 @@ class OperatorRoutes:
         exclusive = fields.get("exclusive", False) if isinstance(fields, dict) else None
         if not isinstance(exclusive, bool):
             raise BadRequest('the body is {"exclusive": true}, or false, or nothing')
-        pruned = await self._hosted.in_thread(
+        pruned = await self._hosted.in_slow_thread(
             self._administration.prune, exclusive=exclusive
         )
         return Reply(200, to_json(pruned), JSON)
 
     async def _check(self, _: Request) -> Reply:
-        report = await self._hosted.in_thread(self._administration.check)
+        report = await self._hosted.in_slow_thread(self._administration.check)
         return Reply(200, to_json(report), JSON)
 
     async def _backup(self, _: Request) -> Stream:
-        chunks = await self._hosted.in_thread(self._administration.backup)
+        chunks = await self._hosted.in_slow_thread(self._administration.backup)
         return Stream(self._pieces(chunks), "application/octet-stream")
 
     async def _pieces(self, chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
         """One chunk at a time, as the client takes them."""
-        while chunk := await self._hosted.in_thread(next, chunks, b""):
+        while chunk := await self._hosted.in_slow_thread(next, chunks, b""):
             yield chunk
 
 

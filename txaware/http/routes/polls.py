@@ -61,7 +61,7 @@ class PollingRoutes:
             page.read,
             wait_s=asked.wait_s,
             peer=request.peer,
-            needs_thread=asked.isolation == COMMITTED,
+            asks_coordinator=asked.isolation == COMMITTED,
         )
         first = writer.begin() + page.take()
         if scan.is_over or not scan.count:
@@ -107,7 +107,7 @@ class PollingRoutes:
             lambda scan: scan.read(found),
             wait_s=asked.wait_s,
             peer=request.peer,
-            needs_thread=asked.isolation == COMMITTED,
+            asks_coordinator=asked.isolation == COMMITTED,
         )
         return json_reply({"ready": bool(found)})
 

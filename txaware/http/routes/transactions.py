@@ -38,7 +38,7 @@ class TransactionRoutes:
             self._whole("GET", "/state", monitor),
             self._whole("GET", "/invalid-size", monitor),
             self._whole("GET", "/status", _holder),
-            self._whole("POST", "/snapshot", _holder),
+            Route("POST", ROOT + "/snapshot", self._snapshot, _holder),
             self._whole("POST", "/truncate", operator),
             Route("GET", ONE, self._describe, _holder_or_operator),
             *(self._single(call, _holder) for call in CALLS),
@@ -62,13 +62,20 @@ class TransactionRoutes:
         return _reply(answer)
 
     async def _begin(self, request: Request) -> Reply:
-        answer = await self._hosted.in_thread(
-            self._routes.answer, "POST", ROOT, request.body
-        )
+        answer = await self._quickly("POST", ROOT, request.body)
         if answer.status == 200:
             began = codec.decode(answer.body)
             self._owners.began((began.transaction_id,), request.principal)
         return _reply(answer)
+
+    async def _snapshot(self, request: Request) -> Reply:
+        return _reply(await self._quickly("POST", ROOT + "/snapshot", request.body))
+
+    async def _quickly(self, method: str, path: str, body: bytes) -> Answer:
+        """What nearly never has to wait is done here: a thread would take longer."""
+        if self._hosted.coordinator_may_wait():
+            return await self._hosted.in_thread(self._routes.answer, method, path, body)
+        return self._routes.answer(method, path, body)
 
     async def _describe(self, request: Request) -> Reply:
         pointer = int(request.params["transaction"])

@@ -76,6 +76,7 @@ class OpenRoutes:
                     "longPollS": settings.long_poll_s,
                     "transactionTimeoutS": settings.transaction_timeout_s,
                 },
+                "sharesJournal": self._hosted.shares_journal,
                 "settleGraceS": self._hosted.coordinator.settle_grace_s,
             }
         )
