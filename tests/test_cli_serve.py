@@ -167,7 +167,7 @@ def test_the_server_file_leads_others_of_its_user_there_until_its_end(
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         assert json.loads(file.read_text())["url"] == server.url
         run("topic", "create", "t", "--url", "leveldb:data")
-        told = error_of("serve", "--data", "data", "--port", "0", code=2)
+        told = error_of("serve", "--data", "data", "--port", "0", code=3)
         assert "served already" in told
         server.process.send_signal(signal.SIGTERM)
         assert server.ended()[0] == 0

@@ -113,12 +113,13 @@ async def test_many_wait_at_once() -> None:
 
 
 async def _many_wait(store: ServedStore, settings: ClientSettings) -> None:
+    before = threading.active_count()
     async with connect_async(store.url, settings=settings) as messaging:
         waiting = [
             asyncio.create_task(messaging.poll("t", wait_s=20)) for _ in range(200)
         ]
         await asyncio.sleep(0.3)
-        threads = threading.active_count()
+        threads = threading.active_count() - before
         await messaging.publish("t", [b"a"])
         pages = await asyncio.gather(*waiting)
         assert all([m.payload for m in page] == [b"a"] for page in pages)

@@ -194,8 +194,11 @@ def test_a_group_of_dots_is_no_directory(
     server: ScriptedServer, service: HttpService
 ) -> None:
     server.script = [answers(200, {"position": None})]
-    assert service.position("..", "t") is None
-    assert server.lines == ["GET /v1/namespaces/default/groups/%2E%2E/positions/t"]
+    for group in (".", ".."):
+        with pytest.raises(errors.BadRequest, match="no group name"):
+            service.position(group, "t")
+    assert service.position("...", "t") is None
+    assert server.lines == ["GET /v1/namespaces/default/groups/%2E%2E%2E/positions/t"]
 
 
 ERRORS = [

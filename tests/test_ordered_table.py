@@ -12,7 +12,6 @@ from coordinator.embedded import EmbeddedCoordinator
 from coordinator.errors import Unavailable
 from coordinator.transaction import Transaction
 from tests.doubles import Clock
-from tests.messagings import KINDS
 from txaware.config import Settings
 from txaware.interfaces import OrderedTable, Row
 from txaware.rowkeys import MESSAGE, POSITION, row_key
@@ -22,6 +21,8 @@ from txaware.tables.memory import MemoryTable
 PREFIX = MESSAGE + b"ns:t:\0\0\0\1"
 FIVE = [row_key(time_ms) for time_ms in (1, 2, 3, 4, 5)]
 
+TABLES = ["memory", "leveldb"]
+
 
 def opened(kind: str, directory: Path, clock: Clock) -> OrderedTable:
     if kind == "memory":
@@ -29,7 +30,7 @@ def opened(kind: str, directory: Path, clock: Clock) -> OrderedTable:
     return LevelDbTable.open(directory, Settings(sync_limit_bytes=500), clock_ms=clock)
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=TABLES)
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OrderedTable]:
     """Every implementation in turn, empty."""
     found = opened(request.param, tmp_path, Clock())
@@ -256,7 +257,7 @@ def test_what_was_submitted_is_there_after_a_restart(tmp_path: Path) -> None:
     again.close()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TABLES)
 def test_a_closed_table_is_unavailable(kind: str, tmp_path: Path) -> None:
     table = opened(kind, tmp_path, Clock())
     table.submit([(PREFIX, b"a")])()
@@ -288,7 +289,7 @@ operations = st.lists(
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[OrderedTable]]:
     """One table of each kind for all examples."""
     directory = tmp_path_factory.mktemp("both")
-    tables = [opened(kind, directory, Clock()) for kind in KINDS]
+    tables = [opened(kind, directory, Clock()) for kind in TABLES]
     yield tables
     for found in tables:
         found.close()
