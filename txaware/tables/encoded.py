@@ -1,5 +1,6 @@
 """Rows as they go over the wire, encoded once and sent many times."""
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
@@ -36,7 +37,7 @@ class Encoded:
         self._keys = keys
         self._payloads = payloads
         self._data: bytes | None = None
-        self._ends: list[int] = []
+        self._ends: Sequence[int] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -70,6 +71,6 @@ class Encoded:
             if head is None:
                 head = heads[size] = _NO_PAYLOAD_ROW + varint(size)
             items.append(_ID_HEAD + key + head + payload)
-        self._ends = [0, *accumulate(map(len, items))]
+        self._ends = array("L", accumulate(map(len, items), initial=0))
         self._data = data = b"".join(items)
         return data
