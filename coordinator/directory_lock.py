@@ -12,6 +12,10 @@ NAME = "LOCK"
 class DirectoryInUse(Unavailable):
     """Another process owns the directory, or this one does already."""
 
+    def __init__(self, message: str, holder: str = "") -> None:
+        super().__init__(message)
+        self.holder = holder
+
 
 class DirectoryLock:
     """Taken when made; also refused to a second holder within one process.
@@ -30,7 +34,8 @@ class DirectoryLock:
             self.release()
             raise DirectoryInUse(
                 f"{directory} is in use by process {holder or 'unknown'}; a directory "
-                f"has one owner at a time"
+                f"has one owner at a time",
+                holder,
             ) from error
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)

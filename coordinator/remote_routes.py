@@ -198,12 +198,14 @@ class CoordinatorRoutes:
 
     def _committed(self, tx: Transaction) -> bool:
         """Whether an earlier commit took place; its holder has never aborted it."""
-        began_s = tx.transaction_id / POINTERS_PER_MS / 1000
-        return settle(
-            self._coordinator,
-            tx.transaction_id,
-            open_for_s=lambda: self._clock_ms() / 1000 - began_s,
-        )
+
+        def open_for_s() -> float:
+            # By the coordinator's time too, by which it forgets: it never goes back.
+            pointer = self._coordinator.snapshot().transaction_id
+            now_ms = max(self._clock_ms(), pointer // POINTERS_PER_MS)
+            return now_ms / 1000 - tx.transaction_id / POINTERS_PER_MS / 1000
+
+        return settle(self._coordinator, tx.transaction_id, open_for_s=open_for_s)
 
     def _abort(self, tx: Transaction, _: Fields) -> Answer:
         self._coordinator.abort(tx)

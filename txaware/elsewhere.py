@@ -83,7 +83,13 @@ def _coordinator_of(
             "a server has a coordinator of its own; an embedded one would end with "
             "this process, and what it has committed would not be known there"
         )
-    return named_coordinator(coordinator, token)
+    chosen = named_coordinator(coordinator, token)
+    if info.shares_journal and not isinstance(chosen, RemoteCoordinator):
+        raise BadRequest(
+            f"{transport.link.url} has its own embedded coordinator; another one would "
+            f"confuse its transactions with those"
+        )
+    return chosen
 
 
 def named_coordinator(coordinator: str | Coordinator, token: str | None) -> Coordinator:

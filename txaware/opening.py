@@ -42,7 +42,7 @@ def open_parts(
         table = _open_table(url, settings, clock_ms)
     except DirectoryInUse as error:
         owner = read_server_file(Path(url.partition(":")[2]))
-        if owner is None:
+        if owner is None or str(owner.pid) != error.holder:
             raise Unavailable(
                 f"{error}. While that one serves it (messaging.serve(), or txaware "
                 f"serve --data), others are led there"

@@ -35,7 +35,7 @@ def poll_thousands(trial: Trial) -> list[Figure]:
         with serving(trial.directory / COLD, settings) as fresh:
             return PAGE * pages.each_once(fresh.url)
 
-    # In their order: a cache that is read from several places at once keeps one of them.
+    # In their order: read from several places at once, a cache keeps one of them.
     in_order = attrs.evolve(pages, connections=1)
     with serving(trial.directory / NAME, settings) as server:
         in_order.each_once(server.url)

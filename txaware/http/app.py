@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from txaware.auth import ANYBODY, AuditLog, Principal, Refusal, Tokens
 from txaware.config import Settings
-from txaware.errors import BadRequest, NotAuthorized, TxAwareError
+from txaware.errors import BadRequest, NotAuthorized, RequestTooLarge, TxAwareError
 from txaware.http.admission import Admission, Memory
 from txaware.http.bodies import (
     WORTH_BYTES,
@@ -31,6 +31,8 @@ Scope = Mapping[str, Any]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
 _GZIPPED = ((b"content-encoding", b"gzip"), (b"vary", b"accept-encoding"))
+# The most that is kept for a client whose protocol has no chunks.
+GATHERED_BYTES = 64 << 20
 _NO_LENGTH: Headers = ((b"content-length", b"0"),)
 _SINGLE = frozenset(
     (b"authorization", b"host", b"origin", b"content-type", b"content-encoding")
@@ -87,6 +89,8 @@ class App:
             try:
                 with self._admission.entered(waits=match.route.waits):
                     answer = await self._answer(match, scope, headers, receive, memory)
+                    if isinstance(answer, Stream) and scope["http_version"] == "1.0":
+                        answer = await _gathered(answer)  # which knows no chunks
                     if isinstance(answer, Stream):
                         await _stream(answer, headers, send, peer)
             except ClientGone:
@@ -228,6 +232,15 @@ async def _reply(reply: Reply, asked: Mapping[bytes, bytes], send: Send) -> None
         {"type": "http.response.start", "status": reply.status, "headers": headers}
     )
     await send({"type": "http.response.body", "body": body})
+
+
+async def _gathered(stream: Stream) -> Reply:
+    body = bytearray()
+    async for piece in stream.pieces:
+        body += piece
+        if len(body) > GATHERED_BYTES:
+            raise RequestTooLarge("so much is answered in HTTP/1.1 only")
+    return Reply(200, bytes(body), stream.content_type, stream.headers)
 
 
 async def _stream(

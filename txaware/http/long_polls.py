@@ -4,11 +4,30 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Protocol
 
 from txaware.http.exchange import Peer
 from txaware.http.hosted import Hosted
 from txaware.service.reading import FIRST_PAUSE_S
 from txaware.service.scan import Scan
+
+
+class Read(Protocol):
+    """Reads the next piece of a scan; a quick one does not wait for the disk."""
+
+    def __call__(self, scan: Scan, *, quick: bool = False, fresh: bool = False) -> None:
+        """What is fresh was written just now, and is in memory."""
+
+
+async def read_piece(
+    hosted: Hosted, read: Read, scan: Scan, *, fresh: bool = False
+) -> None:
+    """Reads the next piece here as far as it is kept, and the rest in a thread."""
+    scan.is_paused = True
+    if fresh or scan.is_cached:
+        read(scan, quick=True, fresh=fresh)
+    if scan.is_paused:
+        await hosted.in_thread(read, scan)
 
 
 class LongPolls:
@@ -20,7 +39,7 @@ class LongPolls:
     async def first_piece(
         self,
         begin: Callable[[], Scan],
-        read: Callable[[Scan], None],
+        read: Read,
         *,
         wait_s: float,
         peer: Peer,
@@ -38,7 +57,7 @@ class LongPolls:
             if is_signalled and not (
                 asks_coordinator and hosted.coordinator_may_wait()
             ):
-                scan = _begun_and_read(begin, read)
+                scan = await self._look(begin, read, fresh=True)
             elif asks_coordinator:
                 scan = await hosted.in_thread(_begun_and_read, begin, read)
             else:
@@ -52,13 +71,12 @@ class LongPolls:
     async def _look(
         self,
         begin: Callable[[], Scan],
-        read: Callable[[Scan], None],
+        read: Read,
+        *,
+        fresh: bool = False,
     ) -> Scan:
         scan = begin()
-        if scan.is_cached:
-            read(scan)
-        else:
-            await self._hosted.in_thread(read, scan)
+        await read_piece(self._hosted, read, scan, fresh=fresh)
         return scan
 
     async def _signalled(self, scan: Scan, timeout_s: float, peer: Peer) -> bool:
@@ -89,7 +107,7 @@ class LongPolls:
             peer.tell_when_gone(None)
 
 
-def _begun_and_read(begin: Callable[[], Scan], read: Callable[[Scan], None]) -> Scan:
+def _begun_and_read(begin: Callable[[], Scan], read: Read) -> Scan:
     scan = begin()
     read(scan)
     return scan

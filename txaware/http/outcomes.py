@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 
 from txaware.errors import Unavailable
 
@@ -20,9 +21,12 @@ class Outcomes:
     def settle(self, future: asyncio.Future[None], error: Unavailable | None) -> None:
         """Says how it ended, in whatever thread."""
         self._settled.append((future, error))
-        if not self._called and not self._loop.is_closed():
+        if not self._called:
             self._called = True
-            self._loop.call_soon_threadsafe(self._deliver)
+            # It may close at any moment, and whoever is told after this one in the
+            # same batch must be told all the same.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:
         self._called = False  # first: what is settled from here on calls again

@@ -57,6 +57,7 @@ class Served:
     overview: Overview
     shares_journal: bool = False
     directory: Path | None = None
+    server_files: list[ServerFile] = attrs.field(factory=list)
 
 
 @attrs.frozen(kw_only=True)
@@ -91,6 +92,7 @@ class HttpServer:
         self._access = access
         self._audit = access.audit or AuditLog()
         self._stopping = Stopping()
+        self._owner = os.getpid()
         self._closing = threading.Lock()
         self._is_closed = False
         self._config = self._configured()
@@ -132,12 +134,14 @@ class HttpServer:
 
     def close(self) -> None:
         """Ends what waits, lets what is in flight finish, and listens no more."""
+        if os.getpid() != self._owner:
+            self._socket.close()  # a forked child's copy; the rest is its parent's
+            return
         with self._closing:
             if self._is_closed:
                 return
             self._is_closed = True
-            if self._server_file is not None and self._served.directory is not None:
-                self._server_file.remove(self._served.directory)
+            self._make_unknown()
             with suppress(RuntimeError):  # the loop has ended by itself
                 self._loop.call_soon_threadsafe(self._stopping.set)
             self._server.should_exit = True
@@ -178,7 +182,20 @@ class HttpServer:
             owner = Principal(name="owner of the data", rules=(EVERYTHING,))
             self._access.tokens.admit(file.token, owner)
         file.write(directory)
+        self._served.server_files.append(file)
         return file
+
+    def _make_unknown(self) -> None:
+        """Leads others to another server of the same data, if there is one."""
+        directory, file = self._served.directory, self._server_file
+        if directory is None or file is None:
+            return
+        files = self._served.server_files
+        files.remove(file)
+        if files:
+            files[-1].write(directory)
+        else:
+            file.remove(directory)
 
     def _run(self) -> None:
         try:
@@ -204,6 +221,9 @@ class HttpServer:
                 await self._server.serve(sockets=[self._socket])
             finally:
                 telling.cancel()
+                # Of what nobody waits for any more only what runs just now goes on.
+                for pool in (threads, slow_threads):
+                    pool.shutdown(wait=False, cancel_futures=True)
 
     async def _tell_refusals(self) -> None:
         """Writes how many lines of the audit log were left out, when no more come."""

@@ -9,6 +9,8 @@ from txaware.tables.payload_table import PayloadTable
 
 READ_BYTES = 1 << 20
 _NO_PAYLOAD = bytes(10)
+# So many rows are judged at most where nobody may be kept waiting.
+QUICK_ROWS, FRESH_ROWS = 4000, 100
 
 
 class Polling:
@@ -21,14 +23,36 @@ class Polling:
         self._payloads = payloads
         self._cache = cache
 
-    def read(self, query: Query, judge: Judge, found: Found) -> Selection:
-        """Adds what the judge lets through, up to the limits or to where it stops."""
+    def read(
+        self,
+        query: Query,
+        judge: Judge,
+        found: Found,
+        *,
+        quick: bool = False,
+        fresh: bool = False,
+    ) -> Selection:
+        """Adds what the judge lets through, up to the limits or to where it stops.
+
+        A `quick` one pauses before it would need the disk, or take long. What is
+        `fresh` was written just now, and some of it is surely in memory.
+        """
+        rows = 0
         selection = Selection(query, judge, self._payloads, found)
         key, more = self._first_key(query), True
         while more and selection.has_room:
-            block, more = self._read(query, key, selection.room)
+            is_fresh = fresh and not rows
+            if quick and not is_fresh and not self._is_quick(query, key, rows):
+                selection.is_paused = True
+                return selection
+            room = min(selection.room, FRESH_ROWS) if is_fresh else selection.room
+            block, more = self._read(query, key, room)
             if not len(block):
                 break
+            if quick and None in block.payloads:  # a reference, to be read elsewhere
+                selection.is_paused = True
+                return selection
+            rows += len(block)
             if not selection.take(block):
                 return selection
             key = block.keys[-1] + b"\0"
@@ -37,7 +61,12 @@ class Polling:
 
     def is_cached(self, query: Query) -> bool:
         """Whether the next rows can be read without the disk."""
-        key = query.first_key
+        return self._is_kept(query, self._first_key(query))
+
+    def _is_quick(self, query: Query, key: bytes, rows: int) -> bool:
+        return rows < QUICK_ROWS and self._is_kept(query, key)
+
+    def _is_kept(self, query: Query, key: bytes) -> bool:
         return key >= query.cached_from and self._cache.has(query.prefix, key)
 
     def recount(self) -> None:

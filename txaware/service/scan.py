@@ -35,6 +35,7 @@ class Scan:
         self.count = 0
         self.size_bytes = 0
         self.is_over = is_over
+        self.is_paused = False
         self._polling = polling
         self._query = query
         self._judge = judge
@@ -54,8 +55,13 @@ class Scan:
         *,
         limit: int | None = None,
         limit_bytes: int | None = None,
+        quick: bool = False,
+        fresh: bool = False,
     ) -> None:
-        """Adds the next piece, by default all that is left; nothing once it is over."""
+        """Adds the next piece, by default all that is left; nothing once it is over.
+
+        A `quick` one does not wait for the disk, and may be paused early for that.
+        """
         if self.is_over:
             return
         query, left = self._query, self._query.limit
@@ -69,6 +75,8 @@ class Scan:
             ),
             self._judge,
             found,
+            quick=quick,
+            fresh=fresh,
         )
         self._note(selection)
 
@@ -78,14 +86,15 @@ class Scan:
         self.blocked_by = selection.blocked_by
         self.next = selection.next
         left = self._query.limit - selection.count
-        self.is_over = (
+        self.is_paused = selection.is_paused
+        self.is_over = not self.is_paused and (
             selection.is_at_end
             or selection.blocked_by is not None
             or left <= 0
             or not selection.count
             or self.size_bytes >= self._query.limit_bytes
         )
-        if not self.is_over:
+        if not self.is_over and self.next != self._query.before:
             self._query = attrs.evolve(
                 self._query,
                 before=self.next,

@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 # What a decoded row takes beside its payload (measured), and how many share a block.
 ROW_BYTES = 140
 BLOCK_ROWS = 512
+# A joined block is encoded anew as a whole, for whoever reads a part of it.
+JOINED_BYTES = 1 << 18
 
 # Shares of the limit: above the second, the oldest rows go until the first is reached.
 KEEP, TRIM = 0.5, 0.7
@@ -49,8 +51,13 @@ class Span:
 
     def append(self, block: Block) -> None:
         """Adds rows that follow."""
-        if self.blocks and len(self.blocks[-1]) + len(block) <= BLOCK_ROWS:
-            self.blocks[-1] = joined(self.blocks[-1], block)
+        last = self.blocks[-1] if self.blocks else None
+        if (
+            last is not None
+            and len(last) + len(block) <= BLOCK_ROWS
+            and last.size_bytes + block.size_bytes <= JOINED_BYTES
+        ):
+            self.blocks[-1] = joined(last, block)
         else:
             self.blocks.append(block)
 

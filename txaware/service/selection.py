@@ -86,6 +86,7 @@ class Selection:
         self.blocked_by: BlockedBy | None = None
         self.next = query.before
         self.is_at_end = False
+        self.is_paused = False
         self._query = query
         self._judge = judge
         self._payloads = payloads

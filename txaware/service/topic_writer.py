@@ -85,6 +85,8 @@ class TopicWriter:
         They are on disk then, or are held for the commit of `hold_for`.
         """
         try:
+            if hold_for is not None:
+                self._reserve()
             with self._lock:
                 keys = self._keys(self._messages, count)
                 writes = rows(keys)
@@ -120,11 +122,21 @@ class TopicWriter:
 
     def store(self, count: int, rows: Rows, *, hold_for: int | None) -> Wait | None:
         """Writes payload rows; answers how to wait for the disk, unless held."""
+        if hold_for is not None:
+            self._reserve()
         with self._lock:
             writes = rows(self._keys(self._payloads, count))
             if hold_for is not None and self._hold(hold_for, writes):
                 return None
             return self._table.submit(writes)
+
+    def _reserve(self) -> None:
+        """Saves time ahead, so that hardly ever anybody does that under the lock.
+
+        An event loop takes the lock too, and must not wait for the disk.
+        """
+        self._table.clock.now_ms()
+        self._table.reserve_time()
 
     def _keys(self, stamper: Stamper, count: int) -> list[bytes]:
         clock = self._table.clock

@@ -82,7 +82,7 @@ class LevelDbTable:
         cls, directory: str | Path, settings: Settings, *, clock_ms: ClockMs
     ) -> "LevelDbTable":
         """Opens a directory, which nobody else may use meanwhile."""
-        path = Path(directory)
+        path = Path(directory).absolute()  # the program may change its directory
         try:
             lock = DirectoryLock(path)
         except (NotADirectoryError, FileExistsError, ValueError) as error:

@@ -78,14 +78,20 @@ class TopicTable:
                 yield Topic.from_bytes(TopicName(name, namespace), value)
 
     def _read(self, name: TopicName) -> Topic | None:
-        with self._changing:
-            value = self._table.get(topic_key(name))
-            if value is None:
-                return None
-            topic = Topic.from_bytes(name, value)
-            if name not in self._in_doubt:
+        # Whoever changes a topic holds the lock over the disk, and an event loop asks.
+        if not self._changing.acquire(blocking=False):
+            return self._found(name)
+        try:
+            topic = self._found(name)
+            if topic is not None and name not in self._in_doubt:
                 self._known[name] = topic
             return topic
+        finally:
+            self._changing.release()
+
+    def _found(self, name: TopicName) -> Topic | None:
+        value = self._table.get(topic_key(name))
+        return None if value is None else Topic.from_bytes(name, value)
 
     def _change(self, name: TopicName, change: Change) -> Topic:
         with self._changing:

@@ -12,7 +12,7 @@ from txaware.http.encoded_page import EncodedItems
 from txaware.http.exchange import Reply, Request, Stream, json_reply
 from txaware.http.formats import PageWriter, PollRequest, format_of
 from txaware.http.hosted import Hosted
-from txaware.http.long_polls import LongPolls
+from txaware.http.long_polls import LongPolls, read_piece
 from txaware.http.permissions import on_topic
 from txaware.http.routes.messages import QUICK_BYTES
 from txaware.http.routes.topics import TOPIC
@@ -74,10 +74,7 @@ class PollingRoutes:
         """Reads the next piece when the one before it was sent, and not earlier."""
         yield first
         while not scan.is_over:
-            if scan.is_cached:
-                page.read(scan)
-            else:
-                await self._hosted.in_thread(page.read, scan)
+            await read_piece(self._hosted, page.read, scan)
             yield page.take()
         yield page.end(scan)
 
@@ -104,7 +101,7 @@ class PollingRoutes:
         found = Messages()
         await self._long_polls.first_piece(
             partial(self._begin, request, attrs.evolve(asked, limit=1)),
-            lambda scan: scan.read(found),
+            partial(_read, found),
             wait_s=asked.wait_s,
             peer=request.peer,
             asks_coordinator=asked.isolation == COMMITTED,
@@ -130,10 +127,16 @@ class Page:
         self._found: EncodedItems | Messages = self._nothing()
         self._took_s = 0.0
 
-    def read(self, scan: Scan) -> None:
+    def read(self, scan: Scan, *, quick: bool = False, fresh: bool = False) -> None:
         """Reads the next piece."""
         began_s = time.perf_counter()
-        scan.read(self._found, limit=PIECE_MESSAGES, limit_bytes=PIECE_BYTES)
+        scan.read(
+            self._found,
+            limit=PIECE_MESSAGES,
+            limit_bytes=PIECE_BYTES,
+            quick=quick,
+            fresh=fresh,
+        )
         if isinstance(self._found, EncodedItems) and self._found.is_new:
             scan.recount()
         self._took_s += time.perf_counter() - began_s
@@ -159,6 +162,12 @@ class Page:
 
     def _nothing(self) -> EncodedItems | Messages:
         return EncodedItems() if self._writer.takes_encoded else Messages()
+
+
+def _read(
+    found: Messages, scan: Scan, *, quick: bool = False, fresh: bool = False
+) -> None:
+    scan.read(found, quick=quick, fresh=fresh)
 
 
 def _check_wait(asked: PollRequest) -> None:
