@@ -8,17 +8,26 @@ import base64
 import inspect
 import json
 from collections.abc import Callable, Iterable
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import attrs
 
 from coordinator import codec, errors
-from coordinator.errors import BadRequest, NotWritten, TxAwareError, Unavailable
+from coordinator.errors import (
+    BadRequest,
+    NotWritten,
+    TransactionNotInProgress,
+    TxAwareError,
+    Unavailable,
+)
 from coordinator.pointers import Pointers
 from coordinator.remote_routes import CoordinatorRoutes
 from coordinator.remote_wire import BYTES, JSON, ROOT, Answer, Fields, fields_of
-from coordinator.standing import Standing
-from coordinator.transaction import Transaction
+from coordinator.standing import STATES, Standing
+from coordinator.timeout import checked_timeout_s
+from coordinator.transaction import Transaction, checked_pointer, checked_pointers
+
+T = TypeVar("T")
 
 # Sends method, path and body, and answers status and body. What it raises as `OSError`
 # leaves open whether the request arrived.
@@ -37,15 +46,20 @@ class RemoteCoordinator:
         self, timeout_s: float | None = None, *, outlives_process: bool = False
     ) -> Transaction:
         """Begins a transaction; every one begun from here outlives the server."""
-        return codec.decode(self._post("", type="short", timeoutS=timeout_s))
+        if timeout_s is not None:
+            checked_timeout_s(timeout_s)
+        return _transaction(self._post("", type="short", timeoutS=timeout_s))
 
     def start_long(self, *, outlives_process: bool = False) -> Transaction:
         """Begins a long transaction; it outlives the server too."""
-        return codec.decode(self._post("", type="long"))
+        return _transaction(self._post("", type="long"))
 
     def can_commit(self, tx: Transaction, changes: Iterable[bytes]) -> None:
         """Checks the changed keys, and remembers them for `commit`."""
-        encoded = [base64.b64encode(change).decode("ascii") for change in changes]
+        try:
+            encoded = [base64.b64encode(change).decode("ascii") for change in changes]
+        except TypeError as error:
+            raise BadRequest(f"changes are a list of bytes: {error}") from error
         self._post_for(tx, "can-commit", changes=encoded)
 
     def check_at_commit(self, tx: Transaction) -> None:
@@ -77,46 +91,52 @@ class RemoteCoordinator:
 
     def invalidate(self, tx: Transaction | int) -> bool:
         """Ends a transaction so that nobody ever sees what it wrote."""
-        tx = Transaction(tx, 0) if isinstance(tx, int) else tx
+        tx = tx if isinstance(tx, Transaction) else Transaction(checked_pointer(tx), 0)
         self._unchecked.discard(tx.transaction_id)
-        return bool(self._post_for(tx, "invalidate")["invalidated"])
+        return _field(self._post_for(tx, "invalidate"), "invalidated", bool)
 
     def checkpoint(self, tx: Transaction) -> Transaction:
         """The same transaction with a new write pointer."""
-        pointers = Pointers(self._post_for(tx, "checkpoint")["pointers"])
+        pointers = _field(self._post_for(tx, "checkpoint"), "pointers", _pointers)
         return attrs.evolve(
             tx, write_pointer=pointers[-1], checkpoint_write_pointers=pointers
         )
 
     def snapshot(self) -> Transaction:
         """A read-only transaction, which needs no end."""
-        return codec.decode(self._post("/snapshot"))
+        return _transaction(self._post("/snapshot"))
 
     def status(self) -> str:
         """`"OK"`, or a sentence about what is wrong."""
-        return str(fields_of(self._call("GET", "/status", b""))["status"])
+        return _field(_answer(self._call("GET", "/status", b"")), "status", str)
 
     def standings(self, state: str) -> list[Standing]:
         """All that are `open` or `invalid`, the oldest first."""
+        if state not in STATES:
+            raise BadRequest(f"state is one of {', '.join(STATES)}, not {state!r}")
         body = self._call("GET", f"?state={state}", b"")
-        return [_standing(fields) for fields in json.loads(body)]
+        return _read(lambda: [_standing(fields) for fields in json.loads(body)])
 
     def standing(self, pointer: int) -> Standing:
         """The transaction that writes, or wrote, with that pointer."""
-        return _standing(fields_of(self._call("GET", f"/{pointer}", b"")))
+        body = self._call("GET", f"/{_known(checked_pointer(pointer))}", b"")
+        return _read(lambda: _standing(fields_of(body)))
 
     def truncate_invalid_tx(self, pointers: Iterable[int]) -> bool:
         """Forgets these invalid pointers; True if any was forgotten."""
-        body = self._post("/truncate", pointers=list(pointers))
-        return bool(fields_of(body)["truncated"])
+        body = self._post("/truncate", pointers=checked_pointers(pointers))
+        return _field(_answer(body), "truncated", bool)
 
     def truncate_invalid_tx_before(self, time_ms: int) -> bool:
         """Forgets all invalid pointers of transactions begun before that time."""
-        return bool(fields_of(self._post("/truncate", beforeMs=time_ms))["truncated"])
+        (before_ms,) = checked_pointers([time_ms])
+        body = self._post("/truncate", beforeMs=before_ms)
+        return _field(_answer(body), "truncated", bool)
 
     def invalid_size(self) -> int:
         """How many pointers are invalid."""
-        return int(fields_of(self._call("GET", "/invalid-size", b""))["invalidSize"])
+        body = self._call("GET", "/invalid-size", b"")
+        return _field(_answer(body), "invalidSize", int)
 
     def close(self) -> None:
         """The connection belongs to whoever gave the function that sends."""
@@ -129,12 +149,12 @@ class RemoteCoordinator:
 
     def _post_for(self, tx: Transaction, call: str, **fields: Any) -> Fields:
         body = self._post(
-            f"/{tx.transaction_id}/{call}",
+            f"/{_known(checked_pointer(tx))}/{call}",
             type=tx.type.name.lower(),
             checkpoints=list(tx.checkpoint_write_pointers),
             **fields,
         )
-        return fields_of(body)
+        return _answer(body)
 
     def _post(self, path: str, **fields: Any) -> bytes:
         return self._call("POST", path, json.dumps(fields).encode())
@@ -147,6 +167,41 @@ class RemoteCoordinator:
         if status != 200:
             raise _raised(status, answer)
         return answer
+
+
+def _known(pointer: int) -> int:
+    if not 0 <= pointer < 2**63:
+        raise TransactionNotInProgress(f"transaction {pointer} was never begun")
+    return pointer
+
+
+def _read(read: Callable[[], T]) -> T:
+    """What an answer says; one that makes no sense leaves open what was done."""
+    try:
+        return read()
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
+        raise Unavailable(
+            f"the answer of the coordinator cannot be read, {error!r}"
+        ) from error
+
+
+def _answer(body: bytes) -> Fields:
+    return _read(lambda: fields_of(body))
+
+
+def _field(fields: Fields, name: str, take: Callable[[Any], T]) -> T:
+    return _read(lambda: take(fields[name]))
+
+
+def _transaction(body: bytes) -> Transaction:
+    return _read(lambda: codec.decode(body))
+
+
+def _pointers(listed: Any) -> Pointers:
+    pointers = Pointers(listed)
+    if not len(pointers):
+        raise ValueError("a checkpoint without pointers")
+    return pointers
 
 
 def _standing(fields: Fields) -> Standing:

@@ -114,9 +114,10 @@ LINES = [
     ["txaware.http.dashboard"],
     *_package(
         "txaware.http.client",
-        "address async_connections call settings workers",
+        "address call settings workers",
         "answers async_transaction link",
         "checks connections paths server_info tries",
+        "async_connections",
         "admin_calls async_transport storing topic_calls transport",
         "administration calls coordinator_calls",
         "async_service service",

@@ -23,7 +23,7 @@ from txaware.parts import Parts
 
 def is_http(url: object) -> bool:
     """Whether an address is that of a server."""
-    return isinstance(url, str) and url.startswith(("http://", "https://"))
+    return isinstance(url, str) and url.lower().startswith(("http://", "https://"))
 
 
 def open_remote(
@@ -32,13 +32,18 @@ def open_remote(
     settings: Settings,
     clock_ms: ClockMs,
     token: str | None,
+    *,
+    coordinator_token: str | None,
 ) -> Parts:
-    """A server's service, and its coordinator unless another one is named."""
+    """A server's service, and its coordinator unless another one is named.
+
+    `coordinator_token` is for that other one.
+    """
     transport = _transport(url, token)
     try:
         service = HttpService(transport)
         info = service.info()
-        chosen = _coordinator_of(coordinator, transport, token, info)
+        chosen = _coordinator_of(coordinator, transport, coordinator_token, info)
     except BaseException:
         transport.close()
         raise

@@ -37,7 +37,9 @@ def open_parts(
     A directory in use is used by way of its owner, if that serves it.
     """
     if is_http(url):
-        return open_remote(url, coordinator, settings, clock_ms, token)
+        return open_remote(
+            url, coordinator, settings, clock_ms, token, coordinator_token=token
+        )
     try:
         table = _open_table(url, settings, clock_ms)
     except DirectoryInUse as error:
@@ -49,7 +51,14 @@ def open_parts(
             ) from error
         if coordinator in (None, "embedded"):
             coordinator = None
-        return open_remote(owner.url, coordinator, settings, clock_ms, owner.token)
+        return open_remote(
+            owner.url,
+            coordinator,
+            settings,
+            clock_ms,
+            owner.token,
+            coordinator_token=token,
+        )
     return _open_local(table, coordinator, settings, clock_ms, token)
 
 

@@ -6,6 +6,7 @@ from typing import Self
 from coordinator.context import TransactionContext
 from coordinator.interfaces import TransactionAware
 from coordinator.remote import RemoteCoordinator
+from txaware.auth import token_from_environment
 from txaware.config import Settings
 from txaware.consume import Consumer
 from txaware.consume.places import StartAt
@@ -84,8 +85,12 @@ class AsyncMessaging(AsyncService):
                 isolation=isolation,
             )
 
-        async with self._workers.one() as worker:
-            consumer = await worker.run(make)
+        block = open_transaction(self._coordinator)
+        if block is not None:  # whose thread waits anyway; another may never be free
+            consumer = await block.run(make)
+        else:
+            async with self._workers.one() as worker:
+                consumer = await worker.run(make)
         return TopicConsumer(
             consumer,
             topic=str(TopicName.parse(topic)),
@@ -180,5 +185,9 @@ class AsyncMessaging(AsyncService):
 def connect_async(
     url: str, *, token: str | None = None, settings: ClientSettings | None = None
 ) -> AsyncMessaging:
-    """`async with connect_async("http://HOST:PORT", token=...) as messaging:`."""
+    """`async with connect_async("http://HOST:PORT", token=...) as messaging:`.
+
+    Without a `token` it comes from the environment, as for `connect`.
+    """
+    token = token_from_environment() if token is None else token
     return AsyncMessaging(Link(url, token=token, settings=settings))

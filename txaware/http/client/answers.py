@@ -56,7 +56,7 @@ def reading(parse: Callable[[bytes], T]) -> Callable[[Answer], T]:
             raise error_of(answer)
         try:
             return parse(answer.body)
-        except BadRequest as error:
+        except (BadRequest, ValueError, TypeError, OverflowError) as error:
             raise Unavailable(
                 f"{answer.url}: the answer cannot be read, {error}"
             ) from error

@@ -8,6 +8,8 @@ from typing import Any
 
 import httpcore
 
+from txaware.http.client.connections import is_at_end
+
 
 class AsyncConnections:
     """So many at most, each for one request at a time; of one event loop."""
@@ -65,7 +67,7 @@ class AsyncConnections:
         return httpcore.AsyncHTTPConnection(**self._options)
 
     async def _give_back(self, connection: httpcore.AsyncHTTPConnection) -> None:
-        if not connection.is_available() or self._closed:
+        if self._closed or not is_at_end(connection):
             await _close(connection)
             return
         self._idle.append(connection)
@@ -75,9 +77,10 @@ class AsyncConnections:
     async def close(self) -> None:
         """Closes all, also those in use."""
         self._closed = True
-        for connection in (*self._idle, *self._used):
+        while self._idle:
+            await _close(self._idle.pop())
+        for connection in list(self._used):
             await _close(connection)
-        self._idle.clear()
 
 
 async def _close(connection: httpcore.AsyncHTTPConnection) -> None:

@@ -33,9 +33,9 @@ class AsyncTransport:
         self.link = link
         self._sleep = sleep
         options = connection_options(link, network_backend)
-        limit = link.settings.pool_connections
-        self._quick = AsyncConnections(limit, options)
-        self._waiting = AsyncConnections(limit, options)
+        limit = link.settings.limit
+        self._quick = AsyncConnections(limit(waits=False), options)
+        self._waiting = AsyncConnections(limit(waits=True), options)
         self._closed = False
 
     async def run(self, steps: Steps[T]) -> T:

@@ -43,6 +43,51 @@ def connection_options(link: Link, network_backend: Any = None) -> dict[str, Any
     }
 
 
+class FairSemaphore:
+    """Who came first is served first.
+
+    That of `threading` lets a thread that has just released take again at once: with
+    many threads one of them waits until its time-out.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._lock = threading.Lock()
+        self._waiting: deque[threading.Lock] = deque()
+
+    def acquire(self, timeout: float) -> bool:
+        """Takes one; False when none came in time."""
+        with self._lock:
+            if self._count and not self._waiting:
+                self._count -= 1
+                return True
+            turn = threading.Lock()
+            turn.acquire()
+            self._waiting.append(turn)
+        taken = False
+        try:
+            taken = turn.acquire(timeout=timeout)
+            return taken
+        finally:
+            if not taken:
+                self._give_up(turn)
+
+    def _give_up(self, turn: threading.Lock) -> None:
+        with self._lock:
+            if turn in self._waiting:
+                self._waiting.remove(turn)
+                return
+        self.release()  # it came just now, and goes on to the next one
+
+    def release(self) -> None:
+        """Gives one to the thread that has waited longest."""
+        with self._lock:
+            if self._waiting:
+                self._waiting.popleft().release()
+            else:
+                self._count += 1
+
+
 class Connections:
     """So many at most, each for one request at a time; any number of threads may ask.
 
@@ -51,7 +96,7 @@ class Connections:
 
     def __init__(self, limit: int, options: dict[str, Any]) -> None:
         self._options = options
-        self._free = threading.Semaphore(limit)
+        self._free = FairSemaphore(limit)
         self._idle: deque[httpcore.HTTPConnection] = deque()
         self._used: set[httpcore.HTTPConnection] = set()
         self._closed = False
@@ -95,11 +140,13 @@ class Connections:
         return None
 
     def _give_back(self, connection: httpcore.HTTPConnection) -> None:
-        if not connection.is_available() or self._closed:
+        if self._closed or not is_at_end(connection):
             connection.close()
             return
         self._idle.append(connection)
-        if len(self._idle) > 1:
+        if self._closed:  # just now
+            self.close()
+        elif len(self._idle) > 1:
             self._let_go_of_oldest()
 
     def _let_go_of_oldest(self) -> None:
@@ -112,11 +159,18 @@ class Connections:
                 self._idle.appendleft(oldest)
 
     def close(self) -> None:
-        """Closes all; who waits for an answer is told at once."""
+        """Closes all; who waits for an answer is told at once.
+
+        Those in use are closed by whoever uses them: a socket that is closed under a
+        thread leaves it waiting, and its number to the next one that is opened.
+        """
+        self._closed = True
         for connection in list(self._used):
             with suppress(Exception):
                 _shut_down(connection)
-        self.forsake()
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().close()
 
     def forsake(self) -> None:
         """Closes this process's copies; those of its parent, if any, stay open."""
@@ -127,9 +181,22 @@ class Connections:
         self._idle.clear()
 
 
+def is_at_end(connection: Any) -> bool:
+    """Whether the next answer that comes is that to the next request.
+
+    What a server sent beyond the end of an answer waits in h11's buffer.
+    """
+    if not connection.is_available():
+        return False
+    beyond, ended = connection._connection._h11_state.trailing_data
+    return not beyond and not ended
+
+
 def _shut_down(connection: httpcore.HTTPConnection) -> None:
     # A thread that reads from a socket does not notice that another one closes it.
-    http11: Any = connection._connection
+    # The lock is held while it connects, which has an end.
+    with connection._request_lock:
+        http11: Any = connection._connection
     http11._network_stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
 
 

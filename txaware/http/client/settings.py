@@ -42,11 +42,19 @@ class ClientSettings:
     """After its beginning a call is not tried again; 0 for one try."""
     pool_connections: int = attrs.field(default=64, validator=_number(100_000, least=1))
     """How many calls are made at once."""
+    waiting_connections: int = attrs.field(
+        default=5_000, validator=_number(100_000, least=1)
+    )
+    """How many more wait at the server for something to come."""
     ca_file: str | None = attrs.field(
         factory=lambda: os.environ.get("TXAWARE_CA_FILE"),
         validator=attrs.validators.optional(attrs.validators.instance_of(str)),
     )
     """Whom to trust, instead of the authorities that the system and certifi know."""
+
+    def limit(self, *, waits: bool) -> int:
+        """How many connections there may be for calls that wait, or for others."""
+        return self.waiting_connections if waits else self.pool_connections
 
     def ssl_context(self) -> ssl.SSLContext:
         """Checks the server's certificate and name."""

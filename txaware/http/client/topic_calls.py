@@ -52,7 +52,8 @@ class TopicCalls:
     ) -> Steps[Topic]:
         """Changes it, and then asks how it stands."""
         path, body = self._paths.topic(topic), _properties(ttl_s, properties)
-        yield Call("PUT", path + "/properties", done, body)
+        yield from self.info()
+        yield Call("PUT", path + "/properties", done, body, repeat=Repeat.KEYED)
         return (yield from self.topic(topic))
 
     def topic(self, topic: str) -> Steps[Topic]:

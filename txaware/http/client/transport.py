@@ -82,6 +82,7 @@ class Transport:
                     if response.status != 200:
                         body = response.read()
                         tries.answered(response.status, response.headers, body)
+                        return
                     yield from response.iter_stream()
                 finally:
                     response.close()
@@ -115,14 +116,18 @@ class Transport:
             pool = self._pools.pop(inherited, None)
             if pool is not None:
                 pool.forsake()
-        limit = self.link.settings.pool_connections
+        limit = self.link.settings.limit(waits=key[1])
         return self._pools.setdefault(key, Connections(limit, self._options))
 
     def close(self) -> None:
         """Closes all connections; what is asked later is `Unavailable`."""
         self._closed = True
         for key in list(self._pools):
-            self._pools.pop(key).close()
+            pool = self._pools.pop(key)
+            if key[0] == os.getpid():
+                pool.close()
+            else:  # a parent's: shut down, they would be so for the parent as well
+                pool.forsake()
 
     def __repr__(self) -> str:
         pools = [pool for key, pool in self._pools.items() if key[0] == os.getpid()]

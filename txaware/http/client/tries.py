@@ -108,7 +108,8 @@ class Tries(Generic[T]):
         is_ours = answer.header(_INSTANCE) is not None
         if not is_ours and self._call.repeat is not Repeat.HARMLESS:
             return
-        after_s = int(retry_after) if retry_after.isdigit() else 1
+        is_number = retry_after.isdigit() and len(retry_after) < 10
+        after_s = int(retry_after) if is_number else 1
         self._again(after_s * self._link.jitter(1.0, 1.25))
         if self.pause_s is not None:
             raise error_of(answer)
@@ -130,7 +131,7 @@ class Tries(Generic[T]):
         settings = self._link.settings
         answer_s = settings.answer_timeout_s + self._call.longer_s
         if isinstance(error, httpcore.PoolTimeout):
-            return f"all {settings.pool_connections} connections are in use"
+            return f"all {settings.limit(waits=self.waits)} connections are in use"
         if isinstance(error, httpcore.ConnectTimeout):
             return f"no connection in {settings.connect_timeout_s:g} s"
         if isinstance(error, httpcore.ConnectError):

@@ -29,7 +29,13 @@ class TopicRoutes:
             Route("PUT", TOPIC, self._create, on_topic("admin"), keyed=True),
             Route("GET", TOPIC, self._describe, to_see),
             Route("DELETE", TOPIC, self._delete, on_topic("admin"), keyed=True),
-            Route("PUT", TOPIC + "/properties", self._update, on_topic("admin")),
+            Route(
+                "PUT",
+                TOPIC + "/properties",
+                self._update,
+                on_topic("admin"),
+                keyed=True,
+            ),
             Route("GET", TOPICS, self._list, to_list),
             Route("GET", "/v1/namespaces", self._namespaces),
         ]
