@@ -6,7 +6,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
@@ -24,6 +24,7 @@ from txaware.http.server import HttpServer
 from txaware.messaging import Messaging
 
 TIMEOUT_S = 10.0
+PATIENCE_S = 20
 TOPIC = "/v1/namespaces/default/topics/t"
 PUBLISH, POLL = TOPIC + "/publish", TOPIC + "/poll"
 AVRO = ("Content-Type: avro/binary",)
@@ -92,7 +93,8 @@ class Raw:
 
     def half_close(self) -> Self:
         """Sends nothing more."""
-        self.socket.shutdown(socket.SHUT_WR)
+        with suppress(OSError):  # the other end has closed the connection
+            self.socket.shutdown(socket.SHUT_WR)
         return self
 
     def ask(self, data: bytes) -> Response:

@@ -22,6 +22,7 @@ from tests.http_raw import (
     serving,
     until,
 )
+from txaware.http import app
 from txaware.http.routes.polls import Page
 
 MIB = 1 << 20
@@ -172,4 +173,40 @@ def test_an_answer_that_breaks_is_cut_and_not_ended(
         with asked(here, EVERYTHING) as raw, cut:
             list(raw.chunks())
         assert "an answer was cut off" in caplog.text
+        assert here.is_well()
+
+
+def old(body: bytes, *headers: str) -> bytes:
+    """A poll of a client that knows no chunks."""
+    kind = AVRO[0] if body == EVERYTHING else "Content-Type: application/json"
+    return request("POST", POLL, body, kind, *headers, version="HTTP/1.0")
+
+
+@each_way
+def test_a_client_of_http_1_0_gets_no_chunks(
+    body: bytes, headers: tuple[str, ...]
+) -> None:
+    with full(5000, 1000) as here:
+        expected = here.ask(
+            request("POST", POLL, JSON, "Content-Type: application/json")
+        )
+        assert expected.headers["transfer-encoding"] == "chunked"
+        with here.connect() as raw:
+            answer = raw.ask(old(body, *headers))
+            assert raw.has_ended()
+        assert answer.status == 200
+        assert "transfer-encoding" not in answer.headers
+        assert int(answer.headers["content-length"]) == len(answer.body)
+        if body == JSON:
+            assert answer.json() == expected.json()
+        assert here.is_well()
+
+
+def test_a_client_of_http_1_0_is_refused_more_than_is_kept_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(app, "GATHERED_BYTES", 2 * MIB)
+    with full(5000, 1000) as here:
+        answer = here.ask(old(JSON))
+        assert (answer.status, "HTTP/1.1 only" in answer.body.decode()) == (413, True)
         assert here.is_well()

@@ -10,7 +10,11 @@ import pytest
 
 import txaware
 from coordinator.embedded import EmbeddedCoordinator
-from coordinator.errors import TransactionNotInProgress, Unavailable
+from coordinator.errors import (
+    TransactionNotInProgress,
+    TransactionOutcomeUnknown,
+    Unavailable,
+)
 from coordinator.remote import RemoteCoordinator
 from coordinator.transaction import Transaction
 from tests.doubles import Clock
@@ -106,6 +110,27 @@ def test_a_commit_that_is_repeated_after_a_lost_answer_is_answered_truly() -> No
         Lossy(coordinator, "/commit")
         with pytest.raises(TransactionNotInProgress):
             coordinator.commit(ended)
+
+
+def test_a_repeated_commit_is_not_told_as_done_because_the_clock_was_set_back(
+    tmp_path: Path,
+) -> None:
+    """It was invalidated, and that was forgotten a day later, by the time before."""
+    clock = Clock()
+    with (
+        opened(tmp_path, clock) as messaging,
+        messaging.serve() as server,
+        txaware.connect(server.url) as client,
+    ):
+        tx = messaging.coordinator.start_short(30, outlives_process=True)
+        messaging.coordinator.invalidate(tx)
+        clock.advance_s(25 * 3600)
+        messaging.coordinator.start_short()
+        assert messaging.coordinator.truncate_invalid_tx([tx.transaction_id])
+        clock.advance_s(-2 * 3600)
+        Lossy(remote(client), "/commit")
+        with pytest.raises(TransactionOutcomeUnknown):
+            client.coordinator.commit(tx)
 
 
 def test_a_block_whose_commit_lost_its_answer_is_committed_once() -> None:

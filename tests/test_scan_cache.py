@@ -9,12 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.messagings import Site, payloads, publish, seen_by
+from txaware.http.encoded_page import EncodedItems
 from txaware.interfaces import Row
 from txaware.rowkeys import row_key
 from txaware.service import scan_cache
-from txaware.service.scan_cache import ROW_BYTES, ScanCache, weight_bytes
+from txaware.service.scan_cache import (
+    JOINED_BYTES,
+    ROW_BYTES,
+    ScanCache,
+    Span,
+    weight_bytes,
+)
 from txaware.tables.blocks import Block, decode_block
 from txaware.tables.columns import value_head
+from txaware.tables.encoded import Encoded
 from txaware.tables.message_table import MessageTable
 
 pytestmark = pytest.mark.in_process
@@ -163,6 +171,51 @@ def test_a_rolled_back_row_is_negative_in_the_cache_too() -> None:
     cache.clear()
     assert cache.size_bytes == 0
     assert numbers(cache, 1) is None
+
+
+def of_size(number: int, size_bytes: int) -> Block:
+    """One row."""
+    return decode_block([(row_key(number), value_head(None) + bytes(size_bytes))])
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "most"),
+    [(100, 512), (JOINED_BYTES // 4 - 9, 4), (JOINED_BYTES // 2, 1), (2 << 20, 1)],
+)
+def test_small_rows_share_a_block_and_large_ones_do_not(
+    size_bytes: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan_cache, "BLOCK_ROWS", 512)
+    span = Span(row_key(1))
+    for number in range(1, most * 2 + 2):
+        span.append(of_size(number, size_bytes))
+    assert [len(block) for block in span.blocks] == [most, most, 1]
+
+
+def test_large_rows_are_encoded_once_however_many_follow(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan_cache, "BLOCK_ROWS", 512)
+    made, make = [0], Encoded._make
+
+    def counted(encoded: Encoded) -> bytes:
+        data = make(encoded)
+        made[0] += len(data)
+        return data
+
+    monkeypatch.setattr(Encoded, "_make", counted)
+    size_bytes, count = 150_000, 20
+    service: Any = small(site, cache_bytes=1 << 24)._parts.service
+    starts: list[Any] = [None, None]
+    for _ in range(count):
+        service.publish("t", [bytes(size_bytes)])
+        for reader, start in enumerate(starts):
+            found = EncodedItems()
+            scan = service.begin_poll("t", start=start, inclusive=False)
+            scan.read(found)
+            assert [items for items, _ in found.blocks] == [1]
+            starts[reader] = scan.next
+    assert count * size_bytes <= made[0] < 2 * count * size_bytes
 
 
 def small(site: Site, **options: Any) -> Any:

@@ -25,7 +25,7 @@ DEFINITE_NO = (
     *(BadRequest, NotAuthorized, TopicNotFound, TopicExists),
     *(TransactionRefused, NotWritten),
 )
-MOST = 200_000
+MOST = 100_000
 
 Scope = tuple[str, str, str, bytes]
 

@@ -49,10 +49,9 @@ class MessageRoutes:
 
     async def _publish(self, request: Request) -> Reply:
         format_ = format_of(request.content_type)
-        self._service.topic(request.topic)  # an absent one is told before a bad body
         if len(request.body) > QUICK_BYTES:
             return await self._hosted.in_thread(self._publish_large, request, format_)
-        asked = format_.publish_request(request.body)
+        asked = self._asked(request, format_)
         if asked.pointer is not None or asked.receipts is not None:
             return await self._hosted.in_thread(
                 self._publish_asked, request, format_, asked
@@ -71,8 +70,16 @@ class MessageRoutes:
         await future
 
     def _publish_large(self, request: Request, format_: Format) -> Reply:
-        asked = format_.publish_request(request.body)
+        asked = self._asked(request, format_)
         return self._publish_asked(request, format_, asked)
+
+    def _asked(self, request: Request, format_: Format) -> PublishRequest:
+        """What a body asks for; that there is no such topic is told before it."""
+        try:
+            return format_.publish_request(request.body)
+        except BadRequest:
+            self._service.topic(request.topic)
+            raise
 
     def _publish_asked(
         self, request: Request, format_: Format, asked: PublishRequest
@@ -92,11 +99,10 @@ class MessageRoutes:
 
     async def _store(self, request: Request) -> Reply:
         format_ = format_of(request.content_type)
-        self._service.topic(request.topic)
         return await self._hosted.in_thread(self._store_in_thread, request, format_)
 
     def _store_in_thread(self, request: Request, format_: Format) -> Reply:
-        asked = format_.publish_request(request.body)
+        asked = self._asked(request, format_)
         if asked.pointer is None:
             raise BadRequest("a store names the write pointer of its transaction")
         self._owners.check((asked.pointer,), request.principal)
