@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import httpcore
@@ -26,6 +27,23 @@ WAITING = 200
 def server() -> Iterator[ScriptedServer]:
     with ScriptedServer() as opened:
         yield opened
+
+
+Connect = Callable[..., HttpService]
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    """Opens clients, which are closed at the end at the latest."""
+    with ExitStack() as opened:
+
+        def connected(url: str, backend: Any = None, **settings: Any) -> HttpService:
+            link = Link(url, settings=ClientSettings(**{"retry_for_s": 0, **settings}))
+            service = HttpService(Transport(link, network_backend=backend))
+            opened.callback(service.close)
+            return service
+
+        yield connected
 
 
 @pytest.fixture
@@ -70,10 +88,10 @@ def when(event: threading.Event, act: Act) -> Act:
     return later
 
 
-def strange_at_a_close(url: str) -> list[BaseException]:
+def strange_at_a_close(service: HttpService) -> list[BaseException]:
     """Closes while 16 threads call: what they raise that is no error of ours."""
     strange: list[BaseException] = []
-    service = HttpService(Transport(Link(url)))
+    answered: list[object] = []
     service.topics()  # they have one pool of connections
     asked = threading.Barrier(17)
 
@@ -82,7 +100,7 @@ def strange_at_a_close(url: str) -> list[BaseException]:
             service.topics()
             asked.wait(PATIENCE_S)
             while True:
-                service.topics()
+                answered.append(service.topics())
         except TxAwareError:
             return
         except BaseException as error:
@@ -90,17 +108,18 @@ def strange_at_a_close(url: str) -> list[BaseException]:
 
     threads = begun([ask_until_closed] * 16)
     asked.wait(PATIENCE_S)
+    until(lambda: len(answered) > 50 or strange)
     service.close()
     assert ended(threads)
     return strange
 
 
 def test_calls_under_way_at_a_close_all_end_with_an_error_of_ours(
-    frequent_switches: None,
+    connect: Connect, frequent_switches: None
 ) -> None:
     with served() as store:
         for _ in range(40):
-            assert strange_at_a_close(store.url) == []
+            assert strange_at_a_close(connect(store.url, retry_for_s=10)) == []
 
 
 def test_a_connection_closed_before_its_request_is_sent_is_a_lost_one(
@@ -136,22 +155,21 @@ class SlowToConnect(httpcore.SyncBackend):
 
 
 def test_who_was_connecting_at_a_close_does_not_wait_for_an_answer(
-    server: ScriptedServer,
+    server: ScriptedServer, connect: Connect
 ) -> None:
-    settings = ClientSettings(answer_timeout_s=2 * PATIENCE_S, retry_for_s=0)
     backend, raised, never = SlowToConnect(), list[Exception](), threading.Event()
-    transport = Transport(Link(server.url, settings=settings), network_backend=backend)
+    service = connect(server.url, backend, answer_timeout_s=2 * PATIENCE_S)
     server.script = [when(never, answers(200, []))]
 
     def ask() -> None:
         try:
-            HttpService(transport).topics()
+            service.topics()
         except Unavailable as error:
             raised.append(error)
 
     asking = begun([ask])
     assert backend.connecting.wait(PATIENCE_S)
-    closing = begun([transport.close])
+    closing = begun([service.close])
     closing[0].join(0.3)  # it may wait for the connection, and does not have to
     backend.go_on.set()
     assert ended(asking + closing)
@@ -160,15 +178,15 @@ def test_who_was_connecting_at_a_close_does_not_wait_for_an_answer(
 
 
 def test_a_forked_child_that_closes_leaves_its_parent_the_answer(
-    server: ScriptedServer,
+    server: ScriptedServer, connect: Connect
 ) -> None:
-    transport = Transport(Link(server.url, settings=ClientSettings(retry_for_s=0)))
+    service = connect(server.url)
     child_is_gone, answered = threading.Event(), list[object]()
     server.script = [when(child_is_gone, answers(200, ["t"]))]
 
     def ask() -> None:
         try:
-            answered.append(HttpService(transport).topics())
+            answered.append(service.topics())
         except TxAwareError as error:
             answered.append(error)
 
@@ -178,7 +196,7 @@ def test_a_forked_child_that_closes_leaves_its_parent_the_answer(
     if child == 0:
         code = 1
         try:
-            transport.close()
+            service.close()
             code = 0
         finally:
             os._exit(code)
@@ -186,14 +204,12 @@ def test_a_forked_child_that_closes_leaves_its_parent_the_answer(
     child_is_gone.set()
     assert ended(asking)
     assert answered == [["t"]]
-    transport.close()
 
 
 def test_who_asks_again_at_once_does_not_overtake_those_that_wait(
-    server: ScriptedServer,
+    server: ScriptedServer, connect: Connect
 ) -> None:
-    settings = ClientSettings(pool_connections=1, connect_timeout_s=PATIENCE_S)
-    service = HttpService(Transport(Link(server.url, settings=settings)))
+    service = connect(server.url, pool_connections=1, connect_timeout_s=PATIENCE_S)
     served_others, all_ask = list[object](), threading.Event()
     turns = 3
     server.script = [when(all_ask, answers(200, []))] + [answers(200, [])] * 10_000
@@ -212,7 +228,6 @@ def test_who_asks_again_at_once_does_not_overtake_those_that_wait(
         asked += 1
     assert ended(at_once + threads)
     assert asked < 500
-    service.close()
 
 
 def twice(first: object, second: object) -> Act:
@@ -233,13 +248,12 @@ def twice(first: object, second: object) -> Act:
 
 
 def test_an_answer_to_nothing_is_not_taken_for_that_to_the_next_request(
-    server: ScriptedServer,
+    server: ScriptedServer, connect: Connect
 ) -> None:
-    service = HttpService(Transport(Link(server.url)))
+    service = connect(server.url)
     server.script = [twice(["1"], ["not yours"]), *(answers(200, [n]) for n in "23")]
     assert [service.topics() for _ in range(3)] == [["1"], ["2"], ["3"]]
     assert server.connections == 2  # the first one cannot be trusted any more
-    service.close()
 
 
 def test_an_answer_to_nothing_is_not_taken_for_another_by_asyncio(
@@ -266,10 +280,9 @@ def script_that_needs_all(server: ScriptedServer) -> None:
 
 
 def test_more_threads_wait_at_the_server_than_there_are_connections_for_others(
-    server: ScriptedServer,
+    server: ScriptedServer, connect: Connect
 ) -> None:
-    settings = ClientSettings(pool_connections=8, retry_for_s=0)
-    service = HttpService(Transport(Link(server.url, settings=settings)))
+    service = connect(server.url, pool_connections=8)
     ready: list[object] = []
 
     def wait() -> None:
@@ -282,7 +295,6 @@ def test_more_threads_wait_at_the_server_than_there_are_connections_for_others(
     script_that_needs_all(server)
     assert ended(begun([wait] * WAITING))
     assert ready == [True] * WAITING
-    service.close()
 
 
 def test_more_tasks_wait_at_the_server_than_there_are_connections_for_others(
@@ -300,23 +312,20 @@ def test_more_tasks_wait_at_the_server_than_there_are_connections_for_others(
     assert asyncio.run(main()) == [True] * WAITING
 
 
-def test_too_many_that_wait_are_told_how_many_may() -> None:
-    settings = ClientSettings(
-        waiting_connections=1, connect_timeout_s=0.05, retry_for_s=0
-    )
+def test_too_many_that_wait_are_told_how_many_may(
+    server: ScriptedServer, connect: Connect
+) -> None:
+    service = connect(server.url, waiting_connections=1, connect_timeout_s=0.05)
+    service.info()
     release = threading.Event()
-    with ScriptedServer() as server:
-        service = HttpService(Transport(Link(server.url, settings=settings)))
-        service.info()
-        server.script = [when(release, answers(200, {"ready": True}))]
+    server.script = [when(release, answers(200, {"ready": True}))]
 
-        def wait() -> bool:
-            return service.wait("t", start=None, timeout_s=25)
+    def wait() -> bool:
+        return service.wait("t", start=None, timeout_s=25)
 
-        first = begun([wait])
-        until(lambda: server.lines)
-        with pytest.raises(Unavailable, match="all 1 connections are in use"):
-            wait()
-        release.set()
-        assert ended(first)
-        service.close()
+    first = begun([wait])
+    until(lambda: server.lines)
+    with pytest.raises(Unavailable, match="all 1 connections are in use"):
+        wait()
+    release.set()
+    assert ended(first)

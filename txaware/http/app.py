@@ -1,5 +1,6 @@
 """The application: from an ASGI request to its answer, within all limits."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -33,7 +34,6 @@ Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 _GZIPPED = ((b"content-encoding", b"gzip"), (b"vary", b"accept-encoding"))
 # The most that is kept for a client whose protocol has no chunks.
 GATHERED_BYTES = 64 << 20
-_NO_LENGTH: Headers = ((b"content-length", b"0"),)
 _SINGLE = frozenset(
     (b"authorization", b"host", b"origin", b"content-type", b"content-encoding")
 ) | {KEY, INSTANCE}
@@ -97,6 +97,8 @@ class App:
                 return
             except TxAwareError as error:
                 answer = self._refused(error, scope, headers, peer)
+            except asyncio.CancelledError:  # the time to drain is up
+                answer = error_reply(503, "Unavailable", "the server stopped meanwhile")
             finally:
                 memory.give_back()
         if isinstance(answer, Reply):
