@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -92,7 +93,6 @@ def strange_at_a_close(service: HttpService) -> list[BaseException]:
     """Closes while 16 threads call: what they raise that is no error of ours."""
     strange: list[BaseException] = []
     answered: list[object] = []
-    service.topics()  # they have one pool of connections
     asked = threading.Barrier(17)
 
     def ask_until_closed() -> None:
@@ -206,28 +206,24 @@ def test_a_forked_child_that_closes_leaves_its_parent_the_answer(
     assert answered == [["t"]]
 
 
-def test_who_asks_again_at_once_does_not_overtake_those_that_wait(
+def test_threads_that_share_a_connection_take_turns(
     server: ScriptedServer, connect: Connect
 ) -> None:
     service = connect(server.url, pool_connections=1, connect_timeout_s=PATIENCE_S)
-    served_others, all_ask = list[object](), threading.Event()
-    turns = 3
-    server.script = [when(all_ask, answers(200, []))] + [answers(200, [])] * 10_000
+    calls, threads = 500, 5
+    server.script = [answers(200, [])] * (calls + threads)
+    all_ready, answered = threading.Barrier(threads), list[int]()
 
-    def wait_for_turns() -> None:
-        for _ in range(turns):
-            served_others.append(service.topics("others"))
+    def ask() -> None:
+        all_ready.wait(PATIENCE_S)
+        while len(answered) < calls:
+            service.topics()
+            answered.append(threading.get_ident())
 
-    at_once = begun([service.topics])
-    until(lambda: server.lines)
-    threads = begun([wait_for_turns] * 4)
-    all_ask.set()
-    asked = 0
-    while len(served_others) < 4 * turns and asked < 2000:
-        service.topics()
-        asked += 1
-    assert ended(at_once + threads)
-    assert asked < 500
+    assert ended(begun([ask] * threads))
+    turns = sorted(Counter(answered).values())
+    assert len(turns) == threads
+    assert turns[0] > calls / threads / 4, turns
 
 
 def twice(first: object, second: object) -> Act:

@@ -123,6 +123,8 @@ class Connections:
             connection = self._latest() or httpcore.HTTPConnection(**self._options)
             self._used.add(connection)
             try:
+                if self._closed:  # just now, and it was not seen there
+                    raise httpcore.ConnectError("this client is closed")
                 yield connection
             finally:
                 self._used.discard(connection)

@@ -112,7 +112,7 @@ class Transport:
     def _open(self, key: tuple[int, bool]) -> Connections:
         if self._closed:
             raise Unavailable(f"{self.link.url}: this client is closed")
-        for inherited in [one for one in self._pools if one[0] != key[0]]:
+        for inherited in [one for one in list(self._pools) if one[0] != key[0]]:
             pool = self._pools.pop(inherited, None)
             if pool is not None:
                 pool.forsake()
@@ -123,13 +123,17 @@ class Transport:
         """Closes all connections; what is asked later is `Unavailable`."""
         self._closed = True
         for key in list(self._pools):
-            pool = self._pools.pop(key)
+            pool = self._pools.pop(key, None)
+            if pool is None:
+                continue
             if key[0] == os.getpid():
                 pool.close()
             else:  # a parent's: shut down, they would be so for the parent as well
                 pool.forsake()
 
     def __repr__(self) -> str:
-        pools = [pool for key, pool in self._pools.items() if key[0] == os.getpid()]
+        pools = [
+            pool for key, pool in list(self._pools.items()) if key[0] == os.getpid()
+        ]
         state = "closed" if self._closed else shown(*pools)
         return f"<Transport to {self.link.url}, {state}>"
