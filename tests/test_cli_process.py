@@ -44,16 +44,18 @@ def test_a_directory_in_use_is_one_sentence_with_the_pid(here: Path) -> None:
     follow = start("poll", "t", "--follow", "--json", cwd=here)
     assert follow.stdout is not None
     with follow:
-        _wait_for_owner(here, follow.pid)
-        refused = txaware_run(here, "topic", "list")
-        assert refused.returncode == 3
-        assert refused.stderr.decode() == (
-            f"Error: data is in use by process {follow.pid}; a directory has one "
-            f"owner at a time. While that one serves it (messaging.serve(), or "
-            f"txaware serve --data), others are led there\n"
-        )
-        follow.send_signal(signal.SIGINT)
+        try:
+            _wait_for_owner(here, follow.pid)
+            refused = txaware_run(here, "topic", "list")
+        finally:
+            follow.send_signal(signal.SIGINT)
         out, err = follow.communicate(timeout=10)
+    assert refused.returncode == 3
+    assert refused.stderr.decode() == (
+        f"Error: {here / 'data'} is in use by process {follow.pid}; a directory has "
+        f"one owner at a time. While that one serves it (messaging.serve(), or txaware "
+        f"serve --data), others are led there\n"
+    )
     assert (follow.returncode, out, err) == (0, b"", b"")
 
 
