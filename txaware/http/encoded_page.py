@@ -2,7 +2,7 @@
 
 from txaware.messages import Message
 from txaware.tables.blocks import Block
-from txaware.tables.encoded import encoded_item
+from txaware.tables.encoded import encode_item
 
 # A block is closed when it has that much, as in the original.
 BLOCK_BYTES = 60_000
@@ -22,7 +22,7 @@ class EncodedItems:
 
     def add(self, message: Message) -> None:
         """Adds a message."""
-        item = encoded_item(message.id, message.payload)
+        item = encode_item(message.id, message.payload)
         self._loose.append(item)
         self._loose_bytes += len(item)
         if self._loose_bytes >= BLOCK_BYTES:

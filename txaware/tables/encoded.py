@@ -6,22 +6,23 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 _NO_PAYLOAD_ROW = bytes(10)
-_ID_HEAD = b"\x28"  # an id has 20 bytes
+ID_HEAD = b"\x28"  # an id has 20 bytes
 
 
-def varint(number: int) -> bytes:
-    """A number from 0 on as Avro writes a long."""
-    rest, data = number << 1, bytearray()
-    while rest > 0x7F:
-        data.append(rest & 0x7F | 0x80)
+def long_bytes(number: int) -> bytes:
+    """A long or an int, as Avro's zigzag varint."""
+    rest = (number << 1) ^ (number >> 63)
+    out = bytearray()
+    while rest > 127:
+        out.append(rest & 127 | 128)
         rest >>= 7
-    data.append(rest)
-    return bytes(data)
+    out.append(rest)
+    return bytes(out)
 
 
-def encoded_item(message_id: bytes, payload: bytes) -> bytes:
-    """The Avro record of one message: its id and its payload."""
-    return b"%b%b%b%b" % (_ID_HEAD, message_id, varint(len(payload)), payload)
+def encode_item(message_id: bytes, payload: bytes) -> bytes:
+    """One {id, payload} of a page; the id has its 20 bytes."""
+    return b"".join((ID_HEAD, message_id, long_bytes(len(payload)), payload))
 
 
 class Encoded:
@@ -69,8 +70,8 @@ class Encoded:
             size = len(payload)
             head = heads.get(size)
             if head is None:
-                head = heads[size] = _NO_PAYLOAD_ROW + varint(size)
-            items.append(_ID_HEAD + key + head + payload)
+                head = heads[size] = _NO_PAYLOAD_ROW + long_bytes(size)
+            items.append(ID_HEAD + key + head + payload)
         self._ends = array("L", accumulate(map(len, items), initial=0))
         self._data = data = b"".join(items)
         return data

@@ -1,7 +1,6 @@
 """Bodies to values and back: JSON, `avro/binary`, `application/vnd.txaware+avro`."""
 
 from txaware.http.formats.avro_format import AVRO, OWN
-from txaware.http.formats.avro_writing import encode_item, long_bytes
 from txaware.http.formats.interfaces import Format, PageWriter
 from txaware.http.formats.json_format import JSON
 from txaware.http.formats.media_types import format_of
@@ -15,6 +14,7 @@ from txaware.http.formats.own_client import (
 )
 from txaware.http.formats.requests import MAX_MESSAGES, PollRequest, PublishRequest
 from txaware.http.formats.schemas import schemas
+from txaware.tables.encoded import encode_item, long_bytes
 
 __all__ = [
     "AVRO",

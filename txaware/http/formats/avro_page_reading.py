@@ -8,8 +8,8 @@ from functools import partial
 
 from txaware.errors import BadRequest
 from txaware.http.formats.avro_reading import Cursor, long_at
-from txaware.http.formats.avro_writing import ID_HEAD
 from txaware.messages import ID_BYTES, BlockedBy, Message, MessageId, Page
+from txaware.tables.encoded import ID_HEAD
 
 _ID_SIZE = ID_HEAD[0]
 _message = partial(tuple.__new__, Message)

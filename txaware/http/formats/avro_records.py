@@ -2,8 +2,9 @@
 
 from txaware.errors import BadRequest
 from txaware.http.formats.avro_reading import INT_BITS, Cursor
-from txaware.http.formats.avro_writing import FIRST, data_bytes, long_bytes
+from txaware.http.formats.avro_writing import FIRST, data_bytes
 from txaware.messages import PublishResponse, Receipt
+from txaware.tables.encoded import long_bytes
 
 
 def write_response(response: PublishResponse) -> bytes:

@@ -3,21 +3,11 @@
 from collections.abc import Callable
 from typing import TypeVar
 
+from txaware.tables.encoded import long_bytes
+
 FIRST, SECOND = b"\0", b"\2"
-ID_HEAD = b"\x28"
 
 T = TypeVar("T")
-
-
-def long_bytes(number: int) -> bytes:
-    """A long or an int, as Avro's zigzag varint."""
-    rest = (number << 1) ^ (number >> 63)
-    out = bytearray()
-    while rest > 127:
-        out.append(rest & 127 | 128)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
 
 
 # The lengths that nearly all messages have.
@@ -57,8 +47,3 @@ def array(items: list[bytes]) -> bytes:
 def block(count: int, data: bytes) -> bytes:
     """One block of an array; nothing without an item, which would be its end."""
     return long_bytes(count) + data if count else b""
-
-
-def encode_item(message_id: bytes, payload: bytes) -> bytes:
-    """One {id, payload} of a page; the id has its 20 bytes."""
-    return b"".join((ID_HEAD, message_id, long_bytes(len(payload)), payload))

@@ -16,7 +16,6 @@ from txaware.http.formats.avro_records import (
 from txaware.http.formats.avro_writing import (
     array,
     data_bytes,
-    long_bytes,
     optional,
     or_null,
     payloads_bytes,
@@ -25,6 +24,7 @@ from txaware.http.formats.expiry import expiries, milliseconds, payload_of
 from txaware.http.formats.requests import PollRequest, PublishRequest
 from txaware.messages import Page, PublishResponse, Receipt
 from txaware.requests import Start
+from txaware.tables.encoded import long_bytes
 
 _MOST = 2 ** (INT_BITS - 1) - 1
 _BYTES, _LONG, _NULL = map(long_bytes, range(3))
