@@ -5,6 +5,7 @@ pytest_plugins = [
     "tests.coordinators",
     "tests.http_raw",
     "tests.http_wire",
+    "tests.leftovers",
     "tests.messagings",
     "tests.tephra_fixtures",
 ]

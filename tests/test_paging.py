@@ -139,7 +139,7 @@ def shared(
     with patch.multiple(polling, READ_ROWS=3), patch.multiple(scan_cache, BLOCK_ROWS=4):
         opened = Site(request.param, directory, cache_bytes=6_000)
         yield opened
-        opened.messaging.close()
+        opened.close()
 
 
 @settings(max_examples=25, deadline=None)
