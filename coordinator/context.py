@@ -45,6 +45,8 @@ class TransactionContext:
 
     Used with `with`, it commits at the end of the block, or undoes everything when the
     block raises. It serves for one transaction, and for one thread at a time.
+
+    `begun` is a transaction that was begun elsewhere, and is to be ended here.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class TransactionContext:
         *participants: TransactionAware,
         timeout_s: float | None = None,
         long: bool = False,
+        begun: Transaction | None = None,
         clock_s: Callable[[], float] = time.time,
     ) -> None:
         self.coordinator = coordinator
@@ -62,6 +65,7 @@ class TransactionContext:
         self._waiting = list(participants)
         self._timeout_s = timeout_s
         self._long = long
+        self._begun = begun
         self._clock_s = clock_s
         self._tx: Transaction | None = None
         self._place: object = None
@@ -201,6 +205,8 @@ class TransactionContext:
         return f"<TransactionContext {self}, {self.status.value}>"
 
     def _begin(self) -> Transaction:
+        if self._begun is not None:
+            return self._begun
         if not self._long:
             return self.coordinator.start_short(self._timeout_s)
         if self._timeout_s is not None:

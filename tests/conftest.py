@@ -8,4 +8,5 @@ pytest_plugins = [
     "tests.leftovers",
     "tests.messagings",
     "tests.tephra_fixtures",
+    "tests.spark_fixtures",
 ]

@@ -72,14 +72,16 @@ LINES = [
     ),
     *_package(
         "txaware.service",
-        "backup_format check_copy check_report deleting judge references scan_cache "
-        "overview_report signals turns",
-        "check_scan depths marking position_retention positions selection site "
-        "topic_writer",
-        "check_journal payload_retention places polling",
-        "backup check_groups inspection publishing retention scan",
+        "backup_format check_copy check_report clean_up_plan judge references "
+        "overview_report scan_cache signals splitting turns",
+        "check_scan deleting depths marking positions selection site "
+        "topic_writer weighing",
+        "check_journal payload_retention places planning polling position_retention "
+        "referring",
+        "backup check_groups cleaning inspection publishing scan splits",
+        "retention",
         "reading",
-        "check_messages janitor local",
+        "check_messages janitor local open_plans",
         "blocked check_payloads",
         "checking lags",
         "administration overview",
@@ -142,7 +144,7 @@ LINES = [
     ),
     *_package(
         "txaware.http.routes",
-        "dashboard groups metrics topics transactions unguarded",
+        "clean_up dashboard groups metrics topics transactions unguarded",
         "messages operator",
         "polls",
     )[:-1],
@@ -152,7 +154,7 @@ LINES = [
         "operation reports",
         "errors",
         "wire",
-        "of_messages of_topics of_transactions",
+        "of_clean_up of_messages of_topics of_transactions",
         "of_server",
         "operations",
         "document",
@@ -165,6 +167,16 @@ LINES = [
     ["txaware.elsewhere"],
     ["txaware.opening"],
     ["txaware.messaging"],
+    *_package(
+        "txaware.spark",
+        "addresses places rows",
+        "columns filters options storing",
+        "committing spans",
+        "admission selection sink",
+        "source stream_sink stream_source",
+        "data_source frames",
+    ),
+    ["pyspark_txaware"],
     *_package(
         "txaware.bench",
         "measure sender",
@@ -198,7 +210,7 @@ def modules() -> dict[str, Path]:
             parts = path.relative_to(ROOT).with_suffix("").parts
             name = ".".join(part for part in parts if part != "__init__")
             found[name] = path
-    return found
+    return found | {"pyspark_txaware": ROOT / "pyspark_txaware.py"}
 
 
 def imports(path: Path) -> Iterator[str]:

@@ -18,7 +18,7 @@ from txaware.http.client import (
     Transport,
     within_limits,
 )
-from txaware.parts import Parts
+from txaware.parts import Parts, Reach
 
 
 def is_http(url: object) -> bool:
@@ -39,6 +39,7 @@ def open_remote(
 
     `coordinator_token` is for that other one.
     """
+    token = token_from_environment(os.environ) if token is None else token
     transport = _transport(url, token)
     try:
         service = HttpService(transport)
@@ -66,6 +67,7 @@ def open_remote(
         coordinator is None and info.shares_journal,
         close,
         largest_buffer_bytes=limited.buffer_limit_bytes,
+        reach=Reach(url, token),
     )
 
 

@@ -7,6 +7,7 @@ from weakref import WeakSet
 
 from coordinator import (
     Coordinator,
+    Transaction,
     TransactionAware,
     TransactionContext,
 )
@@ -16,12 +17,13 @@ from txaware.config import Settings
 from txaware.consume import Consumer, Subscriber, subscribe
 from txaware.consume.places import StartAt
 from txaware.errors import Unavailable
+from txaware.http.client import HttpAdministration
 from txaware.http.server import Access, HttpServer
 from txaware.interfaces import COMMITTED
 from txaware.messages import MessageId, PublishResponse, Receipt
 from txaware.metrics import Metrics
 from txaware.opening import open_parts
-from txaware.parts import Parts
+from txaware.parts import Parts, Reach
 from txaware.publish import (
     AsyncPublisher,
     AtMostOncePublisher,
@@ -32,6 +34,7 @@ from txaware.publish import (
     written_by_hand,
 )
 from txaware.requests import Payload, Pointer, Start
+from txaware.service.administration import Administration
 from txaware.service.backup import Backup, save
 from txaware.service.check_report import Report
 from txaware.service.check_scan import Progress
@@ -70,19 +73,39 @@ class Messaging(Verbs):
         """Who decides what commits."""
         return self._parts.coordinator
 
+    @property
+    def administration(self) -> Administration | HttpAdministration:
+        """What operators ask, with the steps of a clean-up that processes share."""
+        return self._administration
+
     def transaction(
         self,
         *participants: TransactionAware,
         timeout_s: float | None = None,
         long: bool = False,
-    ) -> TransactionContext:
+        begun: Transaction | None = None,
+    ) -> "MessagingTransaction":
         """`with messaging.transaction(table) as tx:` commits at the end of the block.
 
         Or it undoes everything, when the block raises or the commit is refused. A long
-        transaction may run for a day, and has no time-out of its own.
+        transaction may run for a day, and has no time-out of its own. `begun` is one
+        that was begun in another process, and is ended by this block.
         """
-        return TransactionContext(
-            self._parts.coordinator, *participants, timeout_s=timeout_s, long=long
+        return MessagingTransaction(
+            self, *participants, timeout_s=timeout_s, long=long, begun=begun
+        )
+
+    def reach(self) -> Reach:
+        """Where other processes reach this data: its server's address and a token."""
+        if self._parts.reach is not None:
+            return self._parts.reach
+        for server in list(self._to_close):
+            file = server.for_others if isinstance(server, HttpServer) else None
+            if file is not None:
+                return Reach(file.url, file.token)
+        raise Unavailable(
+            "other processes cannot reach this data while nobody serves it; do so "
+            "meanwhile: with messaging.serve(): ..."
         )
 
     def publish(
@@ -234,6 +257,20 @@ class Messaging(Verbs):
         """Counts, sizes, times and who blocks a topic; reads all of it."""
         return self._administration.inspect(topic)
 
+    def splits(
+        self, topic: str, *, start: MessageId, stop: MessageId, part_bytes: int
+    ) -> list[MessageId]:
+        """Where to cut a range of a topic, for several to read it at once.
+
+        The ids strictly between `start` and `stop`, rising, at which parts of about
+        `part_bytes` begin: [start, first), [first, second), up to [last, stop). At most
+        10,000 of them, and none where all of it fits one part. It is about balance: no
+        large topic is read for it, and what is not committed counts too.
+        """
+        return self._administration.splits(
+            topic, start=start, stop=stop, part_bytes=part_bytes
+        )
+
     def lag_ms(self, group: str, topic: str) -> int:
         """How far a group is behind the newest message of a topic."""
         return self._administration.lag_ms(group, topic)
@@ -311,6 +348,16 @@ class Messaging(Verbs):
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+
+class MessagingTransaction(TransactionContext):
+    """A transaction of a `Messaging`, which it knows."""
+
+    def __init__(
+        self, messaging: Messaging, *participants: TransactionAware, **options: Any
+    ) -> None:
+        super().__init__(messaging.coordinator, *participants, **options)
+        self.messaging = messaging
 
 
 def connect(

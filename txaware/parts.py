@@ -14,6 +14,14 @@ from txaware.service.administration import Administration
 
 
 @attrs.frozen
+class Reach:
+    """Where other processes reach the same data, and what they have to show there."""
+
+    url: str
+    token: str | None = attrs.field(default=None, repr=False)
+
+
+@attrs.frozen
 class Parts:
     """All parts, and how to give them back; `served` is what others may be served.
 
@@ -29,3 +37,4 @@ class Parts:
     close: Callable[[], None]
     served: Served | None = None
     largest_buffer_bytes: int | None = None
+    reach: Reach | None = None

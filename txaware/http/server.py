@@ -170,19 +170,23 @@ class HttpServer:
         connections = len(self._server.server_state.connections)
         return f"<HttpServer {self.url} {state}, {connections} connections>"
 
-    def _made_known(self) -> ServerFile | None:
+    @property
+    def for_others(self) -> ServerFile | None:
+        """Where other processes of this machine reach it, and their token."""
+        return None if self._is_closed else self._server_file
+
+    def _made_known(self) -> ServerFile:
         """Leads other processes of this user here, with a token of their own."""
         directory = self._served.directory
-        if directory is None:
-            return None
         host = self._socket_name[0]
         local_url = self._url(LOOPBACK.get(host, host))
         file = ServerFile(local_url, os.getpid(), new_token())
         if self._access.tokens is not None:
             owner = Principal(name="owner of the data", rules=(EVERYTHING,))
             self._access.tokens.admit(file.token, owner)
-        file.write(directory)
-        self._served.server_files.append(file)
+        if directory is not None:
+            file.write(directory)
+            self._served.server_files.append(file)
         return file
 
     def _make_unknown(self) -> None:

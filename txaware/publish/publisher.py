@@ -4,8 +4,9 @@ from collections.abc import Iterable
 
 from coordinator.context import current_transaction
 from coordinator.interfaces import Coordinator
-from txaware.errors import BadRequest
+from txaware.errors import BadRequest, MisusedTransaction
 from txaware.interfaces import MessagingService, Payload
+from txaware.messages import Receipt
 from txaware.publish.payloads import (
     checked_many,
     checked_setting,
@@ -121,6 +122,21 @@ class Publisher:
             return
         for payload in checked_many(payloads):
             self._hold(joined, payload)
+
+    def publish_stored(self, receipts: Iterable[Receipt]) -> None:
+        """Publishes with the open transaction what others stored for it.
+
+        Other processes `store`, and hand in what that answered: only what is named here
+        is ever read. It comes behind what was published to the topic before; called
+        without receipts before they store, it makes sure of that.
+        """
+        joined = self._joined()
+        if joined is None:
+            raise MisusedTransaction(
+                f"what others stored for {self.topic} is published in the transaction "
+                f"that they stored it for, and none is open here"
+            )
+        joined.publish_stored(self.topic, list(receipts))
 
     def __repr__(self) -> str:
         return f"<Publisher of {self.topic}>"

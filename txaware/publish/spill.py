@@ -74,6 +74,15 @@ class Outbox:
         self._receipts.append(receipt)
         self._buffer = TopicBuffer()
 
+    def add_stored(self, receipts: list[Receipt]) -> None:
+        """Takes what others stored for this transaction, behind what was added before.
+
+        Payloads of a reference come in the order in which they were stored, so call it
+        without receipts before they store.
+        """
+        self.store()
+        self._receipts += receipts
+
     def store_rest(self) -> None:
         """Stores what is buffered, where something was stored before it."""
         if self._receipts:

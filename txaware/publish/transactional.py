@@ -3,6 +3,7 @@
 from coordinator.transaction import Transaction
 from txaware.errors import MisusedTransaction
 from txaware.interfaces import MessagingService, Payload
+from txaware.messages import Receipt
 from txaware.publish.spill import Outbox
 
 
@@ -54,15 +55,20 @@ class TransactionPublisher:
         """
         if limit_bytes > self._limit_bytes:
             self._limit_bytes = limit_bytes
-        outbox = self._outboxes.get(topic)
-        if outbox is None:
-            outbox = self._outboxes[topic] = Outbox(self._service, topic, self._open())
+        outbox = self._outbox(topic)
         if outbox.size_bytes + size_bytes > limit_bytes:
             self._held_bytes -= outbox.store()
         elif self._held_bytes + size_bytes > self._limit_bytes:
             self._held_bytes -= self._largest().store()
         outbox.add(message, size_bytes)
         self._held_bytes += size_bytes
+
+    def publish_stored(self, topic: str, receipts: list[Receipt]) -> None:
+        """Publishes with the commit what others have stored."""
+        outbox = self._outbox(topic)
+        held_bytes = outbox.size_bytes
+        outbox.add_stored(receipts)
+        self._held_bytes -= held_bytes
 
     def commit_tx(self) -> bool:
         """Publishes everything; one call for each topic."""
@@ -91,6 +97,12 @@ class TransactionPublisher:
         if failures:
             raise ExceptionGroup("not all messages could be rolled back", failures)
         return certain
+
+    def _outbox(self, topic: str) -> Outbox:
+        outbox = self._outboxes.get(topic)
+        if outbox is None:
+            outbox = self._outboxes[topic] = Outbox(self._service, topic, self._open())
+        return outbox
 
     def _largest(self) -> Outbox:
         return max(self._outboxes.values(), key=lambda outbox: outbox.size_bytes)

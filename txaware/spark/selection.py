@@ -1,0 +1,112 @@
+"""What a query reads: which topics, from where to where, and in which parts."""
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+import attrs
+
+from coordinator import codec
+from coordinator.transaction import Transaction
+from txaware.errors import BadRequest
+from txaware.interfaces import COMMITTED, UNCOMMITTED
+from txaware.messages import MessageId
+from txaware.messaging import Messaging
+from txaware.spark.options import Options
+from txaware.spark.places import FIRST, NEXT, place
+from txaware.spark.spans import Span, first_undecided
+from txaware.topics import TopicName
+
+PART_BYTES = 16 << 20
+
+
+@attrs.frozen
+class Selection:
+    """Topics by name or pattern, and the bounds of what is read of each."""
+
+    topics: tuple[str, ...]
+    pattern: str | None
+    start: str | None
+    end: str | None
+    isolation: str
+    part_bytes: int
+
+    @classmethod
+    def of(cls, options: Options) -> "Selection":
+        """Exactly one of topic, topics and topic_pattern says which."""
+        one, several = options.text("topic"), options.text("topics")
+        pattern = options.text("topic_pattern")
+        if sum(each is not None for each in (one, several, pattern)) != 1:
+            raise BadRequest(
+                "one of the options topic, topics (a list with commas) and "
+                "topic_pattern (* stands for anything) says what to read"
+            )
+        listed = (several or one or "").split(",") if pattern is None else []
+        return cls(
+            tuple(str(TopicName.parse(name.strip())) for name in listed),
+            pattern,
+            options.text("start"),
+            options.text("end"),
+            options.one_of("isolation", COMMITTED, UNCOMMITTED),
+            options.number("part_bytes") or PART_BYTES,
+        )
+
+    def names(self, messaging: Messaging) -> list[str]:
+        """The topics there are now; one that is named has to be there."""
+        if self.pattern is None:
+            return [str(messaging.topic(name).topic) for name in self.topics]
+        namespace, _, name = self.pattern.rpartition(":")
+        return [
+            str(topic)
+            for topic in _all(messaging, namespace or "default")
+            if fnmatchcase(topic.name, name)
+        ]
+
+    def ranges(
+        self, messaging: Messaging, names: Iterable[str]
+    ) -> tuple[Transaction | None, dict[str, tuple[MessageId, MessageId]]]:
+        """From where to where each topic is read, as one snapshot sees them all."""
+        bounds = {name: messaging.bounds(name) for name in names}
+        is_committed = self.isolation == COMMITTED
+        # After the bounds: rows before them are then decided, or of one in progress.
+        snapshot = messaging.coordinator.snapshot() if is_committed else None
+        ranges = {}
+        for name, found in bounds.items():
+            start = place(self.start, found, default=FIRST)
+            stop = min(place(self.end, found, default=NEXT), found.next)
+            if snapshot is not None:
+                stop = first_undecided(
+                    messaging, name, start=start, stop=stop, snapshot=snapshot
+                )
+            ranges[name] = (start, max(start, stop))
+        return snapshot, ranges
+
+    def spans(
+        self,
+        messaging: Messaging,
+        snapshot: Transaction | None,
+        ranges: dict[str, tuple[MessageId, MessageId]],
+    ) -> list[Span]:
+        """The same in parts of about equal size."""
+        encoded = None if snapshot is None else codec.encode(snapshot)
+        spans = []
+        for name, (start, stop) in ranges.items():
+            if start >= stop:
+                continue
+            cuts = messaging.splits(
+                name, start=start, stop=stop, part_bytes=self.part_bytes
+            )
+            edges = [start, *cuts, stop]
+            spans += [
+                Span(name, edges[i], edges[i + 1], encoded)
+                for i in range(len(edges) - 1)
+            ]
+        return spans
+
+
+def _all(messaging: Messaging, namespace: str) -> list[TopicName]:
+    names = [found for found in messaging.namespaces() if fnmatchcase(found, namespace)]
+    return [
+        TopicName.parse(f"{found}:{topic}")
+        for found in names
+        for topic in messaging.topics(found)
+    ]

@@ -1,0 +1,62 @@
+"""`spark.read.format("txaware")`: topics as one consistent snapshot."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from txaware.spark.columns import Table
+from txaware.spark.filters import Narrowed
+from txaware.spark.options import Options
+from txaware.spark.selection import Selection
+from txaware.spark.spans import Span, read
+
+
+class Source(DataSourceReader):
+    """Takes a snapshot at planning, with which all tasks and their repeats read.
+
+    The whole range is what a consumer in a transaction would have got: up to the first
+    message that was not decided.
+    """
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._selection = Selection.of(options)
+        self._address = options.address().resolved()
+        self._tasks = self._address.for_tasks()
+        self._schema = schema
+        self._table = Table(schema)
+        self._narrowed = Narrowed()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Ranges of ids of about the same size."""
+        with self._address.open() as messaging:
+            names = self._selection.names(messaging)
+            wanted = self._narrowed.topics
+            if wanted is not None:
+                names = [name for name in names if name in wanted]
+            snapshot, ranges = self._selection.ranges(messaging, names)
+            first, behind = self._narrowed.start, self._narrowed.stop
+            narrowed = {
+                name: (max(start, first), min(stop, behind))
+                for name, (start, stop) in ranges.items()
+            }
+            return self._selection.spans(messaging, snapshot, narrowed)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The messages of one range; nothing for the one that stands for none."""
+        if isinstance(partition, Span):
+            with self._tasks.open() as messaging:
+                yield from read(messaging, partition, self._table)
+
+
+class NarrowedSource(Source):
+    """The same, for sessions that push filters down.
+
+    Spark refuses a reader that knows of them while its setting is off.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Reads less; Spark applies the filters all the same."""
+        self._narrowed = Narrowed.by(filters)
+        return filters

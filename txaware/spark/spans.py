@@ -1,0 +1,121 @@
+"""Parts of topics that tasks read: planned with one snapshot, read with the same."""
+
+from collections.abc import Iterator
+
+import attrs
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from coordinator import codec
+from coordinator.transaction import POINTERS_PER_MS, Transaction
+from txaware.errors import Unavailable
+from txaware.messages import Message, MessageId, Page
+from txaware.messaging import Messaging
+from txaware.spark.columns import Table
+from txaware.spark.places import after
+
+POLL_MESSAGES = 10_000
+# How much earlier than its transaction a row may seem, where clocks are several.
+CLOCKS_DIFFER_MS = 10_000
+# Of one Arrow batch, which is what a task holds in memory.
+BATCH_MESSAGES = 40_000
+BATCH_BYTES = 8 << 20
+
+
+@attrs.frozen
+class Span(InputPartition):
+    """The messages of a topic from `start` and before `stop`.
+
+    `snapshot` is what decides on them, the same for all tasks and all their attempts;
+    without one they are delivered whatever became of their transactions.
+    """
+
+    topic: str
+    start: MessageId
+    stop: MessageId
+    snapshot: bytes | None
+
+    def __repr__(self) -> str:
+        return f"{self.topic} from {self.start} to {self.stop}"
+
+
+def read(messaging: Messaging, span: Span, table: Table) -> Iterator[pa.RecordBatch]:
+    """The messages of a span, a bounded batch at a time."""
+    held: list[Message] = []
+    size_bytes = 0
+    for messages in pages(messaging, span):
+        held += messages
+        size_bytes += sum(len(message.payload) for message in messages)
+        if len(held) >= BATCH_MESSAGES or size_bytes >= BATCH_BYTES:
+            yield table.batch(span.topic, held)
+            held, size_bytes = [], 0
+    if held:
+        yield table.batch(span.topic, held)
+
+
+def pages(
+    messaging: Messaging, span: Span, *, limit: int | None = None
+) -> Iterator[list[Message]]:
+    """What polls of a span give; `limit` is how many messages are wanted at most."""
+    tx = None if span.snapshot is None else codec.decode(span.snapshot)
+    start, inclusive = span.start, True
+    while start < span.stop:
+        asked = POLL_MESSAGES if limit is None else min(limit, POLL_MESSAGES)
+        page = messaging.poll(
+            span.topic, start=start, inclusive=inclusive, limit=asked, transaction=tx
+        )
+        messages = _before(page, span.stop)
+        if messages:
+            yield messages
+        if limit is not None:
+            limit -= len(messages)
+        if limit == 0 or len(messages) < len(page):
+            return
+        if page.blocked_by is not None and after(page.next) < span.stop:
+            raise Unavailable(
+                f"{span!r}: transaction {page.blocked_by.pointer} was not decided when "
+                f"the read was planned"
+            )
+        if not page and page.next <= start:
+            return  # the end
+        start, inclusive = page.next, False
+
+
+def _before(page: Page, stop: MessageId) -> list[Message]:
+    """The messages of a page that lie before `stop`."""
+    if not page or page[-1].id < stop:
+        return page
+    return [message for message in page if message.id < stop]
+
+
+def first_undecided(
+    messaging: Messaging,
+    topic: str,
+    *,
+    start: MessageId,
+    stop: MessageId,
+    snapshot: Transaction,
+) -> MessageId:
+    """Where a snapshot stops in a range: at the first row it cannot decide, or `stop`.
+
+    Rows of transactions in progress are not older than the first of those; `stop` was
+    taken before the snapshot.
+    """
+    if not snapshot.in_progress:
+        return stop
+    since_ms = max(0, snapshot.in_progress[0] // POINTERS_PER_MS - CLOCKS_DIFFER_MS)
+    here, inclusive = max(start, MessageId.of(since_ms)), True
+    while here < stop:
+        page = messaging.poll(
+            topic,
+            start=here,
+            inclusive=inclusive,
+            limit=POLL_MESSAGES,
+            transaction=snapshot,
+        )
+        if page.blocked_by is not None:
+            return min(stop, max(start, after(page.next)))
+        if page.next <= here:
+            return stop
+        here, inclusive = page.next, False
+    return stop

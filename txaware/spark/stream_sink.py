@@ -1,0 +1,115 @@
+"""`df.writeStream.format("txaware")`: one transaction for each micro-batch."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from coordinator import codec
+from coordinator.transaction import Transaction
+from txaware.errors import BadRequest, Unavailable
+from txaware.messages import Receipt
+from txaware.spark.committing import Once, commit, give_up
+from txaware.spark.options import Options
+from txaware.spark.rows import Columns
+from txaware.spark.sink import TIMEOUT_S
+from txaware.spark.storing import Storing
+
+QUERY_ID = "sql.streaming.queryId"
+
+
+@attrs.frozen
+class StoredForBatch(WriterCommitMessage):
+    """What one attempt of a task has stored, in which transaction and for which query.
+
+    The driver knows of both only what the tasks tell.
+    """
+
+    transaction: bytes
+    query_id: str
+    receipts: list[Receipt]
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    """Stores in tasks; publishes, says which batch that was, and commits in the driver.
+
+    Spark makes one at the planning of a micro-batch and another one for its commit, and
+    only the first one is sent to the tasks: so the transaction begins with that.
+    """
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        topic = options.text("topic")
+        if topic is None:
+            raise BadRequest(
+                "a stream needs option topic: there it is remembered which batches are "
+                "published. A column topic may name others for the rows"
+            )
+        self._topic = topic
+        self._columns = Columns.of(schema.names, topic)
+        self._timeout_s = options.seconds("timeout_s") or TIMEOUT_S
+        self._address = options.address().resolved()
+        self._tx: Transaction | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What the tasks get."""
+        if self._tx is None:
+            self._tx = self._begun()
+        return self.__dict__
+
+    def _begun(self) -> Transaction:
+        with self._address.open() as messaging:
+            messaging.topic(self._topic)
+            coordinator = messaging.coordinator
+            tx = coordinator.start_short(self._timeout_s, outlives_process=True)
+            coordinator.persist(tx)  # before a row of it is on disk
+            return tx
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StoredForBatch:
+        """Stores the rows of one attempt of a task."""
+        assert self._tx is not None, "a task has what was sent to it"
+        storing = Storing(
+            self._address.for_tasks(), self._tx.transaction_id, self._columns
+        )
+        receipts = storing.store(iterator)
+        return StoredForBatch(codec.encode(self._tx), _query_id(), receipts)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Publishes what the accepted attempts stored, once for each batch."""
+        stored = [each for each in messages if isinstance(each, StoredForBatch)]
+        if not stored:
+            return
+        receipts = [receipt for each in stored for receipt in each.receipts]
+        once = Once(self._topic, f"spark-{stored[0].query_id}", batchId)
+        with self._address.open() as messaging:
+            tx = codec.decode(stored[0].transaction)
+            if receipts:
+                commit(messaging, tx, receipts=receipts, once=once)
+            else:
+                give_up(messaging, tx, is_unpublished=True)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Ends the transaction, unless it is committed.
+
+        Where no task tells which one it was, its time-out does.
+        """
+        stored = [each for each in messages if isinstance(each, StoredForBatch)]
+        if not stored:
+            return
+        with self._address.open() as messaging:
+            tx = codec.decode(stored[0].transaction)
+            give_up(messaging, tx, is_unpublished=None in messages)
+
+
+def _query_id() -> str:
+    """The same over all restarts from one checkpoint; a new one gives another."""
+    context = TaskContext.get()
+    query_id = None if context is None else context.getLocalProperty(QUERY_ID)
+    if query_id is None:
+        raise Unavailable(
+            f"Spark does not tell which query this is: no {QUERY_ID} in the task"
+        )
+    return query_id

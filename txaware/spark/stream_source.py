@@ -1,0 +1,146 @@
+"""`spark.readStream.format("txaware")`: offsets are ids, kept in Spark's checkpoint."""
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from coordinator import codec
+from coordinator.transaction import Transaction
+from txaware.messages import MessageId
+from txaware.messaging import Messaging
+from txaware.spark.admission import Admission
+from txaware.spark.columns import Table
+from txaware.spark.options import Options
+from txaware.spark.selection import Selection
+from txaware.spark.spans import Span, read
+
+# By topic, the first id that is not read yet, as 40 hex digits.
+Offset = dict[str, str]
+Range = tuple[MessageId, MessageId]
+
+
+class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Never goes past a row that its snapshot cannot decide.
+
+    So what a batch reads is the same whenever it is read again, but for what the time
+    to live has removed by then. Spark keeps one of these for as long as a query runs;
+    tasks read with another.
+    """
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._selection = Selection.of(options)
+        self._address = options.address().resolved()
+        self._tasks = self._address.for_tasks()
+        self._table = Table(schema)
+        self._max_messages = options.number("max_messages")
+        self._max_bytes = options.number("max_bytes")
+        self._target: Offset | None = None
+
+    def initialOffset(self) -> Offset:
+        """Where the options have it begin."""
+        with self._address.open() as messaging:
+            _, ranges = self._ranges(messaging, {})
+        return {name: str(start) for name, (start, _) in ranges.items()}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """What the options max_messages and max_bytes say."""
+        if self._max_messages is not None:
+            return ReadMaxRows(self._max_messages)
+        if self._max_bytes is not None:
+            return ReadMaxBytes(self._max_bytes)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """What is published from now on is for the next run."""
+        self._target = self._latest()
+
+    def reportLatestOffset(self) -> Offset:
+        """How far there is anything to read; Spark shows it beside how far it is."""
+        return self._latest()
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        """Up to where the next batch reads."""
+        with self._address.open() as messaging:
+            snapshot, ranges = self._ranges(messaging, start)
+            if self._target is not None:
+                ranges = _up_to(ranges, self._target)
+            if not isinstance(limit, ReadAllAvailable):
+                ranges = self._limited(messaging, snapshot, ranges, limit)
+        return {name: str(stop) for name, (_, stop) in ranges.items()}
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """The rows of a batch, as a snapshot of now sees them: all are decided."""
+        with self._address.open() as messaging:
+            present = set(self._selection.names(messaging)) & set(end)
+            snapshot, _ = self._selection.ranges(messaging, ())
+            ranges = {
+                name: (_id(start.get(name)), _id(end[name])) for name in sorted(present)
+            }
+            return self._selection.spans(messaging, snapshot, ranges)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The messages of one part of a batch."""
+        if isinstance(partition, Span):
+            with self._tasks.open() as messaging:
+                yield from read(messaging, partition, self._table)
+
+    def commit(self, end: Offset) -> None:
+        """Nothing: the checkpoint alone says how far the query is."""
+
+    def stop(self) -> None:
+        """Nothing is kept open between calls."""
+
+    def _latest(self) -> Offset:
+        with self._address.open() as messaging:
+            _, ranges = self._ranges(messaging, {})
+        return {name: str(stop) for name, (_, stop) in ranges.items()}
+
+    def _ranges(
+        self, messaging: Messaging, start: Offset
+    ) -> tuple[Transaction | None, dict[str, Range]]:
+        """From where the query is, or begins, to where there is anything to read."""
+        names = self._selection.names(messaging)
+        snapshot, ranges = self._selection.ranges(messaging, names)
+        for name, (first, stop) in ranges.items():
+            begin = _id(start[name]) if name in start else first
+            ranges[name] = (begin, max(begin, stop))
+        return snapshot, ranges
+
+    def _limited(
+        self,
+        messaging: Messaging,
+        snapshot: Transaction | None,
+        ranges: dict[str, Range],
+        limit: ReadLimit,
+    ) -> dict[str, Range]:
+        """Cut to so many messages or bytes, each topic with its share of them."""
+        encoded = None if snapshot is None else codec.encode(snapshot)
+        admission = Admission.of(limit, self._max_bytes)
+        limited = {}
+        for number, (name, (start, stop)) in enumerate(ranges.items()):
+            span = Span(name, start, stop, encoded)
+            left = len(ranges) - number
+            limited[name] = start, admission.admit(messaging, span, topics_left=left)
+        return limited
+
+
+def _id(text: str | None) -> MessageId:
+    return MessageId(bytes(20)) if text is None else MessageId.parse(text)
+
+
+def _up_to(ranges: dict[str, Range], target: Offset) -> dict[str, Range]:
+    """What was there when the query began; topics that came later wait."""
+    return {
+        name: (start, max(start, min(stop, _id(target[name]))))
+        for name, (start, stop) in ranges.items()
+        if name in target
+    }
