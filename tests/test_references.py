@@ -321,3 +321,33 @@ def test_foreign_transactions_beyond_those_remembered_are_read_again(
     assert payloads(page) == [b"%d" % pointer for pointer in range(1, 31)]
     service: Any = messaging._parts.service
     assert len(service._references._stored) <= 11
+
+
+@pytest.mark.parametrize("sizes", [(16, 16, 16), (16, 3, 0)])
+def test_a_reference_delivers_named_attempts_only_whatever_stands_beside_them(
+    site: Site, sizes: tuple[int, int, int]
+) -> None:
+    """Rows of one piece: named, not named, and with a column more than the others."""
+    messaging = site.messaging
+    messaging.create_topic("t")
+    attempts = [bytes([number]) * size for number, size in enumerate(sizes)]
+    with messaging.transaction() as tx:
+        receipts = []
+        for number in range(4):
+            for attempt in attempts:
+                payload = b"%d of %d" % (number, len(attempt))
+                expiring = Outgoing(payload + b", for a while", expire_after_s=60)
+                for stored in (payload, expiring):
+                    receipts.append(
+                        messaging.store(
+                            "t", [stored], transaction=tx.transaction, attempt=attempt
+                        )
+                    )
+        named = [each for each in receipts if each.attempt != attempts[1]]
+        messaging.publisher("t").publish_stored(named)
+    before = [message.payload for message in messaging.poll("t")]
+    site.clock.advance_s(61)
+    after = [message.payload for message in messaging.poll("t")]
+    plain = [b"%d of %d" % (n, sizes[a]) for n in range(4) for a in (0, 2)]
+    assert after == plain
+    assert sorted(before) == sorted([*plain, *(p + b", for a while" for p in plain)])

@@ -13,6 +13,7 @@ import click
 
 from txaware.bench import embedded as embedded_figures
 from txaware.bench import http as http_figures
+from txaware.bench import spark as spark_figures
 from txaware.bench.measure import Figure
 from txaware.bench.trial import MANY_MESSAGES, Measured, Trial
 
@@ -38,6 +39,13 @@ The server is a process of its own, and the load comes from another one: from wr
 that is installed, else from a program of ours, which sends less. Every figure is shown
 as by `txaware bench embedded`; "goal" is what the service of the seeds reaches, in
 Java, on a machine of two processors.
+"""
+
+
+SPARK_METHOD = """Measures PySpark with two tasks at once, and a server beside it.
+
+All of them share this machine. Needs Java 17, and pip install 'txaware[spark]'. Every
+figure is shown as by `txaware bench embedded`.
 """
 
 
@@ -122,6 +130,17 @@ def http(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
         if quick:
             trial = attrs.evolve(trial, rounds=2, for_s=HTTP_QUICK_S, scale=0.04)
         kept = _show_all(http_figures.figures(trial, only), only_json=only_json)
+    _end(kept, quick=quick)
+
+
+@bench.command(help=_help(SPARK_METHOD, spark_figures.FIGURES))
+@_options(spark_figures.LETTERS)
+def spark(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
+    """Measures Spark; the help is made of what is measured."""
+    with _trial(directory) as trial:
+        if quick:
+            trial = attrs.evolve(trial, rounds=2, scale=0.04)
+        kept = _show_all(spark_figures.figures(trial, only), only_json=only_json)
     _end(kept, quick=quick)
 
 

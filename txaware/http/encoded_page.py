@@ -2,7 +2,7 @@
 
 from txaware.messages import Message
 from txaware.tables.blocks import Block
-from txaware.tables.encoded import encode_item
+from txaware.tables.encoded import Encoded, encode_item
 
 # A block is closed when it has that much, as in the original.
 BLOCK_BYTES = 60_000
@@ -34,6 +34,15 @@ class EncodedItems:
         encoded, at = block.encoded, block.encoded_from
         self.is_new = self.is_new or not encoded.size_bytes
         self.blocks += encoded.cut(at + first, at + last, BLOCK_BYTES)
+
+    def add_payloads(
+        self, row_key: bytes, keys: list[bytes], payloads: list[bytes]
+    ) -> None:
+        """Adds what one reference stands for, cut into blocks."""
+        self.close()
+        ids = [row_key + key for key in keys]
+        items = Encoded(ids, payloads, behind=b"")
+        self.blocks += items.cut(0, len(ids), BLOCK_BYTES)
 
     def close(self) -> None:
         """Ends the block that is open."""

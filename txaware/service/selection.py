@@ -28,6 +28,11 @@ class Found(Protocol):
     def add_rows(self, block: Block, first: int, last: int) -> None:
         """Adds some rows, none of which is a reference."""
 
+    def add_payloads(
+        self, row_key: bytes, keys: list[bytes], payloads: list[bytes]
+    ) -> None:
+        """Adds what one reference stands for, or a part of it."""
+
 
 class Messages(list[Message]):
     """Messages one by one."""
@@ -39,6 +44,16 @@ class Messages(list[Message]):
     def add_rows(self, block: Block, first: int, last: int) -> None:
         """Adds the messages of some rows."""
         self += block.messages(first, last)
+
+    def add_payloads(
+        self, row_key: bytes, keys: list[bytes], payloads: list[bytes]
+    ) -> None:
+        """Adds messages of one reference."""
+        new = tuple.__new__
+        self += [
+            new(Message, (MessageId(row_key + key), payload))
+            for key, payload in zip(keys, payloads, strict=True)
+        ]
 
 
 @attrs.frozen
@@ -186,18 +201,35 @@ class Selection:
     ) -> bool:
         """Delivers what a reference stands for; False when the page is full before."""
         start = b"" if after is None else after.payload_key
-        for message in self._payloads.messages(
+        for keys, payloads in self._payloads.payloads(
             self._query.prefix,
             pointer,
-            row_key=row_key,
             start=start if inclusive or not start else start + b"\0",
             attempts=None if receipts is None else decode_receipts(receipts),
             now_ms=self._query.now_ms,
             piece=min(self.room + 1, READ_ROWS),
         ):
-            if not self._append(message):
+            if not self._append_all(row_key, keys, payloads):
                 return False
         return True
+
+    def _append_all(
+        self, row_key: bytes, keys: list[bytes], payloads: list[bytes]
+    ) -> bool:
+        """Adds payloads of a reference; False where the page has no room for all."""
+        last = min(len(keys), self.room)
+        size_bytes = self.size_bytes + sum(map(len, payloads[:last]))
+        if size_bytes >= self._query.limit_bytes:
+            return all(
+                self._append(Message(MessageId(row_key + key), payload))
+                for key, payload in zip(keys, payloads, strict=True)
+            )
+        if last:
+            self._found.add_payloads(row_key, keys[:last], payloads[:last])
+            self.count += last
+            self.size_bytes = size_bytes
+            self.next = MessageId(row_key + keys[last - 1])
+        return last == len(keys)
 
     def _append(self, message: Message) -> bool:
         """Adds a message; False where the page has no room for it."""

@@ -32,11 +32,19 @@ class Encoded:
     once make the same twice.
     """
 
-    __slots__ = ("_data", "_ends", "_keys", "_payloads")
+    __slots__ = ("_behind", "_data", "_ends", "_keys", "_payloads")
 
-    def __init__(self, keys: Sequence[bytes], payloads: Sequence[bytes | None]) -> None:
+    def __init__(
+        self,
+        keys: Sequence[bytes],
+        payloads: Sequence[bytes | None],
+        *,
+        behind: bytes = _NO_PAYLOAD_ROW,
+    ) -> None:
+        """`behind` is what ids have behind their key."""
         self._keys = keys
         self._payloads = payloads
+        self._behind = behind
         self._data: bytes | None = None
         self._ends: Sequence[int] = ()
 
@@ -70,7 +78,7 @@ class Encoded:
             size = len(payload)
             head = heads.get(size)
             if head is None:
-                head = heads[size] = _NO_PAYLOAD_ROW + long_bytes(size)
+                head = heads[size] = self._behind + long_bytes(size)
             items.append(ID_HEAD + key + head + payload)
         self._ends = array("L", accumulate(map(len, items), initial=0))
         self._data = data = b"".join(items)

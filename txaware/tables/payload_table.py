@@ -2,10 +2,16 @@
 
 from collections.abc import Collection, Iterator
 
-from txaware.interfaces import OrderedTable
-from txaware.messages import Message, MessageId
+from txaware.interfaces import OrderedTable, Row
 from txaware.rowkeys import payload_prefix
-from txaware.tables.columns import ATTEMPT, EXPIRY, Columns, decode, decode_expiry
+from txaware.tables.columns import (
+    ATTEMPT,
+    EXPIRY,
+    Columns,
+    decode,
+    decode_expiry,
+    value_head,
+)
 from txaware.tables.ranges import pieces
 
 
@@ -24,25 +30,31 @@ class PayloadTable:
             for key, value in found:
                 yield key, decode(value)
 
-    def messages(
+    def payloads(
         self,
         prefix: bytes,
         pointer: int,
         *,
-        row_key: bytes,
         start: bytes,
         attempts: Collection[bytes] | None,
         now_ms: int,
         piece: int,
-    ) -> Iterator[Message]:
-        """What a reference stands for, from `start` on; `attempts` None means all."""
-        for key, columns in self.rows(prefix, pointer, start=start, piece=piece):
-            if attempts is not None and columns.more.get(ATTEMPT, b"") not in attempts:
-                continue
-            expiry = columns.more.get(EXPIRY)
-            if expiry is not None and decode_expiry(expiry) <= now_ms:
-                continue
-            yield Message(MessageId(row_key + key), columns.payload or b"")
+    ) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        """What a reference stands for, from `start` on: keys and payloads.
+
+        A bounded number at a time; `attempts` None means all.
+        """
+        whole = payload_prefix(prefix, pointer)
+        heads = {_head(attempt) for attempt in attempts or ()}
+        size = len(next(iter(heads), b""))
+        for rows in pieces(self._table, whole, start=start, limit=piece):
+            # Most rows have an attempt and nothing else: then they need no decoding.
+            found = [
+                (key, value[size:]) for key, value in rows if value[:size] in heads
+            ]
+            if len(found) < len(rows):
+                found = list(_wanted(rows, attempts, now_ms))
+            yield [key for key, _ in found], [payload for _, payload in found]
 
     def counts(self, prefix: bytes, pointer: int) -> dict[bytes, int]:
         """How many rows each attempt has stored."""
@@ -51,3 +63,20 @@ class PayloadTable:
             attempt = columns.more.get(ATTEMPT, b"")
             counts[attempt] = counts.get(attempt, 0) + 1
         return counts
+
+
+def _head(attempt: bytes) -> bytes:
+    return value_head(None, more={ATTEMPT: attempt} if attempt else {})
+
+
+def _wanted(
+    rows: list[Row], attempts: Collection[bytes] | None, now_ms: int
+) -> Iterator[Row]:
+    """Payloads of these attempts, unless they have expired."""
+    for key, value in rows:
+        columns = decode(value)
+        if attempts is not None and columns.more.get(ATTEMPT, b"") not in attempts:
+            continue
+        expiry = columns.more.get(EXPIRY)
+        if expiry is None or decode_expiry(expiry) > now_ms:
+            yield key, columns.payload or b""

@@ -1,0 +1,92 @@
+"""What Spark and Python can do at the most: a sink that keeps nothing, made-up rows."""
+
+from collections.abc import Iterator, Sequence
+
+import attrs
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from txaware.messages import Message, MessageId
+from txaware.spark.columns import SCHEMA, Table
+
+BATCH_ROWS = 40_000
+_PAYLOAD = (
+    b'{"order": %08d, "customer": "c000042", "amount": 12.34, "note": "' + b"x" * 33
+)
+
+
+@attrs.frozen
+class Thrown(WriterCommitMessage):
+    """How many rows a task has seen."""
+
+    rows: int
+
+
+class ThrowAway(DataSourceArrowWriter):
+    """Looks at every batch, and keeps none."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Thrown:
+        """Counts."""
+        return Thrown(sum(batch.num_rows for batch in iterator))
+
+
+@attrs.frozen
+class Numbers(InputPartition):
+    """The rows that one task makes up."""
+
+    first: int
+    behind: int
+
+
+class MadeUp(DataSourceReader):
+    """The columns of a message, with a payload that is different in each row."""
+
+    def __init__(self, schema: StructType, rows: int, parts: int) -> None:
+        self._table = Table(schema)
+        self._rows, self._parts = rows, parts
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Equal parts."""
+        size = -(-self._rows // self._parts)
+        firsts = range(0, self._rows, size)
+        return [Numbers(first, min(first + size, self._rows)) for first in firsts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Makes messages up, and batches of them as the real source does."""
+        assert isinstance(partition, Numbers)
+        for first in range(partition.first, partition.behind, BATCH_ROWS):
+            numbers = range(first, min(first + BATCH_ROWS, partition.behind))
+            yield self._table.batch("made-up", [_message(number) for number in numbers])
+
+
+class Limits(DataSource):
+    """`txaware-limits`: writes nowhere, and reads what it makes up."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` is given."""
+        return "txaware-limits"
+
+    def schema(self) -> str:
+        """That of messages."""
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> MadeUp:
+        """Options `rows` and `parts`."""
+        return MadeUp(schema, int(self.options["rows"]), int(self.options["parts"]))
+
+    def writer(self, schema: StructType, overwrite: bool) -> ThrowAway:
+        """Takes any rows."""
+        return ThrowAway()
+
+
+def _message(number: int) -> Message:
+    message_id = MessageId(number.to_bytes(10, "big") + bytes(10))
+    return Message(message_id, _PAYLOAD % number)
