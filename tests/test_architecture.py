@@ -78,7 +78,8 @@ LINES = [
         "topic_writer weighing",
         "check_journal payload_retention places planning polling position_retention "
         "referring",
-        "backup check_groups cleaning inspection publishing scan splits",
+        "backup check_groups cleaning inspection publishing scan splits "
+        "undecided",
         "retention",
         "reading",
         "check_messages janitor local open_plans",
@@ -181,8 +182,8 @@ LINES = [
         "txaware.bench",
         "measure sender spark_limits",
         "load server trial",
-        "commits large memory reading spark spark_jobs",
-        "embedded http_memory http_reading http_writing",
+        "commits large memory reading spark_jobs",
+        "embedded http_memory http_reading http_writing spark",
         "http_waiting",
         "http",
     ),

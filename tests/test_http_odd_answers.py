@@ -79,8 +79,14 @@ ASKED: dict[str, Ask] = {
     "peek": lambda c: c.administration.peek("t"),
     "namespaces": lambda c: c.administration.namespaces(),
     "inspect": lambda c: c.administration.inspect("t"),
+    "first undecided": lambda c: c.administration.first_undecided(
+        "t", start=ID, stop=ID, snapshot=TX
+    ),
     "check": lambda c: c.administration.check(),
     "clean up": lambda c: c.administration.clean_up(),
+    "plan clean-up": lambda c: c.administration.plan_clean_up(),
+    "clean piece": lambda c: c.administration.clean_piece("a", 1),
+    "finish clean-up": lambda c: c.administration.finish_clean_up("a"),
     "prune": lambda c: c.administration.prune(exclusive=True),
     "lag": lambda c: c.administration.lag_ms("g", "t"),
 }

@@ -1,7 +1,9 @@
 """What every ordered table promises: rows in order, batches whole, rows held back."""
 
+import random
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -268,6 +270,8 @@ def test_a_closed_table_is_unavailable(kind: str, tmp_path: Path) -> None:
     with pytest.raises(Unavailable):
         table.scan(PREFIX)
     with pytest.raises(Unavailable):
+        table.size_bytes(PREFIX, PREFIX + b"\xff")
+    with pytest.raises(Unavailable):
         table.submit([(PREFIX, b"b")])()
 
 
@@ -276,6 +280,44 @@ def test_a_deleted_range_may_be_given_back(five: OrderedTable) -> None:
     five.compact(PREFIX, PREFIX + b"\xff")
     assert five.scan(PREFIX) == []
     assert len(five.scan(MESSAGE)) == 2
+
+
+def filled_with_rows(table: OrderedTable, *, first: int, count: int) -> None:
+    rows = [
+        (PREFIX + row_key(at), random.Random(at).randbytes(1000))
+        for at in range(first, first + count)
+    ]
+    table.submit(rows)()
+
+
+def test_the_size_of_a_range_is_about_what_its_rows_hold(
+    table: OrderedTable,
+) -> None:
+    filled_with_rows(table, first=0, count=4000)
+    table.compact(PREFIX, PREFIX + b"\xff")  # LevelDB tells of what is in its files
+    for first, last in ((0, 4000), (1000, 3000), (0, 400), (3600, 4000)):
+        start, stop = PREFIX + row_key(first), PREFIX + row_key(last)
+        expected = (last - first) * 1000
+        assert 0.9 * expected <= table.size_bytes(start, stop) <= 1.2 * expected
+
+
+def test_a_range_without_rows_has_no_size(five: OrderedTable) -> None:
+    five.compact(PREFIX, PREFIX + b"\xff")
+    for start, stop in (
+        (PREFIX + FIVE[1], PREFIX + FIVE[1]),
+        (PREFIX + FIVE[3], PREFIX + FIVE[1]),
+        (b"x", b"y"),
+    ):
+        assert five.size_bytes(start, stop) == 0
+
+
+def test_the_sizes_of_neighbours_add_up(table: OrderedTable) -> None:
+    filled_with_rows(table, first=0, count=2000)
+    table.compact(PREFIX, PREFIX + b"\xff")
+    bounds = [PREFIX + row_key(at) for at in (0, 700, 1100, 2000)]
+    parts = [table.size_bytes(*pair) for pair in pairwise(bounds)]
+    whole = table.size_bytes(bounds[0], bounds[-1])
+    assert 0.95 * whole <= sum(parts) <= 1.05 * whole
 
 
 keys = st.builds(row_key, st.integers(0, 5), st.integers(0, 2))

@@ -10,6 +10,7 @@ TxAwareError
 ├── NotAuthorized       the rules do not allow it: have them changed
 │   └── NotAuthenticated    no token, or one that is not known: send a valid one
 ├── PublisherClosed     also MisusedTransaction: nothing was taken, fix the program
+├── PlanForgotten       a clean-up in pieces is over, or too old: plan it anew
 ├── QueueFull           the asynchronous publisher has too much waiting: slow down
 └── StoreCorrupted      what is on disk is not what was written: run check, restore
 """
@@ -61,6 +62,10 @@ class QueueFull(TxAwareError):
     """Too many messages wait for an asynchronous publisher; this one was not taken."""
 
 
+class PlanForgotten(TxAwareError):
+    """The plan of a clean-up is finished, or too old; make a new one."""
+
+
 class StoreCorrupted(TxAwareError):
     """What is on disk is not what was written; `txaware check` says what is wrong."""
 
@@ -75,6 +80,7 @@ __all__ = [
     "NotAuthorized",
     "NotWritten",
     "ParticipantFailed",
+    "PlanForgotten",
     "PublisherClosed",
     "QueueFull",
     "RequestTooLarge",

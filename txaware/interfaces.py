@@ -198,6 +198,13 @@ class OrderedTable(Protocol):
     def compact(self, start: bytes, stop: bytes) -> None:
         """Gives the space of deleted rows back to the disk."""
 
+    def size_bytes(self, start: bytes, stop: bytes) -> int:
+        """About how many bytes a range of whole keys takes; reads hardly anything.
+
+        For plans alone: rows count as they are kept, compressed perhaps, deleted ones
+        as long as their space is not given back, and the latest few MiB may be missing.
+        """
+
     def status(self) -> str:
         """`"OK"`, or a sentence about what is wrong."""
 

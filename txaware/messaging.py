@@ -30,7 +30,9 @@ from txaware.publish import (
     DirectPublisher,
     KnownTopics,
     Publisher,
+    TransactionPublisher,
     WrittenByHand,
+    publisher_key,
     written_by_hand,
 )
 from txaware.requests import Payload, Pointer, Start
@@ -271,6 +273,19 @@ class Messaging(Verbs):
             topic, start=start, stop=stop, part_bytes=part_bytes
         )
 
+    def first_undecided(
+        self, topic: str, *, start: MessageId, stop: MessageId, snapshot: Transaction
+    ) -> MessageId:
+        """Where a reader with this snapshot stops in a range of a topic.
+
+        That is the first row from `start` on that the snapshot cannot decide, or else
+        `stop`, which was taken before the snapshot. Looks at the rows that are younger
+        than the oldest transaction in progress, and sends none.
+        """
+        return self._administration.first_undecided(
+            topic, start=start, stop=stop, snapshot=snapshot
+        )
+
     def lag_ms(self, group: str, topic: str) -> int:
         """How far a group is behind the newest message of a topic."""
         return self._administration.lag_ms(group, topic)
@@ -358,6 +373,12 @@ class MessagingTransaction(TransactionContext):
     ) -> None:
         super().__init__(messaging.coordinator, *participants, **options)
         self.messaging = messaging
+
+    def store_held(self) -> None:
+        """Stores what publishers hold, so that it comes before what others store."""
+        held = self._known.get(publisher_key(self.messaging._service))
+        if isinstance(held, TransactionPublisher):
+            held.store_held()
 
 
 def connect(

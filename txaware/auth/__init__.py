@@ -2,7 +2,7 @@
 
 from txaware.auth.audit import AuditLog, Refusal
 from txaware.auth.digests import digest_text, new_token
-from txaware.auth.own_token import token_from_environment
+from txaware.auth.own_token import read_token, token_from_environment
 from txaware.auth.principal import ANYBODY, Principal
 from txaware.auth.rights import EVERYTHING, VERBS, Rule, Verb
 from txaware.auth.tokens import Tokens
@@ -19,5 +19,6 @@ __all__ = [
     "Verb",
     "digest_text",
     "new_token",
+    "read_token",
     "token_from_environment",
 ]

@@ -1,5 +1,7 @@
 """`txaware janitor`: removes what nobody can read any more, once or every so often."""
 
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,8 +14,11 @@ from txaware.cli.session import Session, pass_session
 from txaware.cli.show import counted, echo_fields, echo_json
 from txaware.cli.stop import stopped_by_signal
 from txaware.cli.values import duration
+from txaware.errors import MissingExtra, Unavailable
 
 Progress = Callable[[str, int, int], None]
+# Answers a `CleanUp`.
+CleaningUp = Callable[[], Any]
 NOUNS = {
     "expired_messages": "expired messages",
     "expired_payloads": "expired payloads",
@@ -21,6 +26,7 @@ NOUNS = {
     "marked_rows": "rows marked as never committed",
     "positions": "positions nobody needs",
 }
+MASTER = "local[*]"
 
 
 @click.command(short_help="Remove what nobody can read any more.")
@@ -28,33 +34,104 @@ NOUNS = {
 @click.option(
     "--every", type=duration, help="Go on until Ctrl-C or SIGTERM, this often: 1h."
 )
+@click.option("--spark", is_flag=True, help="As a Spark job, in pieces of topics.")
+@click.option("--master", help=f"The Spark to use with --spark: {MASTER}.")
+@click.option(
+    "--pieces",
+    type=click.IntRange(min=1),
+    help="With --spark, into how many pieces each topic is cut: 4.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a run.")
 @pass_session
 def janitor(
-    session: Session, *, once: bool, every: float | None, as_json: bool
+    session: Session,
+    *,
+    once: bool,
+    every: float | None,
+    spark: bool,
+    master: str | None,
+    pieces: int | None,
+    as_json: bool,
 ) -> None:
     """Remove expired messages, deleted topics, and what never committed.
 
     The space goes back to the disk. It also tells the least transaction id that the
     data still needs; `txaware transactions prune` forgets those below.
 
+    With --spark the data has to be served: executors do pieces of the work there.
+
     \b
     Example:
       txaware janitor
       txaware janitor --every 1h
+      txaware janitor --spark --master 'local[2]'
     """
     if once and every is not None:
         raise click.UsageError("either --once or --every")
-    with (
-        session.open(janitor_interval_s=0) as messaging,
-        stopped_by_signal() as stop,
-    ):
+    if not spark and (master or pieces):
+        raise click.UsageError("--master and --pieces are for --spark")
+    cleaning_up = _by_spark(session, master, pieces) if spark else _here(session)
+    with cleaning_up as clean_up, stopped_by_signal() as stop:
         while True:
-            with _progress() as on_progress:
-                cleaned: Any = messaging.clean_up(on_progress=on_progress)
-            _echo(attrs.asdict(cleaned), as_json=as_json)
+            _echo(attrs.asdict(clean_up()), as_json=as_json)
             if every is None or stop.wait(every):
                 return
+
+
+@contextmanager
+def _here(session: Session) -> Iterator[CleaningUp]:
+    """In this process, or at the server."""
+    with session.open(janitor_interval_s=0) as messaging:
+
+        def clean_up() -> Any:
+            with _progress() as on_progress:
+                return messaging.clean_up(on_progress=on_progress)
+
+        yield clean_up
+
+
+@contextmanager
+def _by_spark(
+    session: Session, master: str | None, pieces: int | None
+) -> Iterator[CleaningUp]:
+    """As jobs of one Spark session, which is ended unless it was there before."""
+    try:
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+
+        from txaware.spark.addresses import Address
+        from txaware.spark.janitor import PIECES, clean_up_with_spark
+    except ImportError as error:
+        raise MissingExtra(
+            "--spark needs PySpark and PyArrow: pip install 'txaware[spark]'"
+        ) from error
+    session.require_data()
+    Address(session.url).resolved()  # nobody waits for Spark to hear what is wrong
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    found = SparkSession.getActiveSession()
+    builder = SparkSession.builder.appName("txaware janitor").master(master or MASTER)
+    progress = str(sys.stderr.isatty()).lower()
+    builder = builder.config("spark.ui.showConsoleProgress", progress)
+    try:
+        spark = found or builder.getOrCreate()
+    except Exception as error:
+        raise Unavailable(f"Spark did not start: {_first_line(error)}") from error
+
+    def clean_up() -> Any:
+        try:
+            return clean_up_with_spark(spark, session.url, pieces=pieces or PIECES)
+        except PySparkException as error:
+            raise Unavailable(f"the Spark job failed: {_first_line(error)}") from error
+
+    try:
+        yield clean_up
+    finally:
+        if found is None:
+            spark.stop()
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
 
 
 def _echo(cleaned: dict[str, Any], *, as_json: bool) -> None:

@@ -6,6 +6,7 @@ from txaware.errors import (
     BadRequest,
     NotAuthenticated,
     NotAuthorized,
+    PlanForgotten,
     RequestTooLarge,
     TopicExists,
     TopicNotFound,
@@ -26,6 +27,7 @@ PUBLIC = frozenset(public_names)
 _STATUS: tuple[tuple[type[TxAwareError], int], ...] = (
     (TopicNotFound, 404),
     (TopicExists, 409),
+    (PlanForgotten, 409),
     (RequestTooLarge, 413),
     (NotAuthenticated, 401),
     (NotAuthorized, 403),

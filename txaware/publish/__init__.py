@@ -3,7 +3,12 @@
 from txaware.publish.asynchronous import AsyncPublisher
 from txaware.publish.at_most_once import AtMostOncePublisher
 from txaware.publish.by_hand import WrittenByHand, written_by_hand
-from txaware.publish.publisher import DirectPublisher, KnownTopics, Publisher
+from txaware.publish.publisher import (
+    DirectPublisher,
+    KnownTopics,
+    Publisher,
+    publisher_key,
+)
 from txaware.publish.transactional import TransactionPublisher
 
 __all__ = [
@@ -14,5 +19,6 @@ __all__ = [
     "Publisher",
     "TransactionPublisher",
     "WrittenByHand",
+    "publisher_key",
     "written_by_hand",
 ]

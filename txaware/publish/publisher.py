@@ -96,8 +96,7 @@ class Publisher:
         self._message_limit_bytes = message_limit_bytes
         self._shares_journal = shares_journal
         self._known_topics = known_topics or KnownTopics(service)
-        # Two services may share a coordinator, and with it a transaction.
-        self._key = ("publisher", id(service))
+        self._key = publisher_key(service)
 
     def publish(self, payload: Payload) -> None:
         """Publishes one message; an `Outgoing` ages from its flush or spill on.
@@ -159,3 +158,11 @@ class Publisher:
 
     def _make(self) -> TransactionPublisher:
         return TransactionPublisher(self._service, shares_journal=self._shares_journal)
+
+
+def publisher_key(service: MessagingService) -> tuple[str, int]:
+    """By what a transaction knows the one who publishes with it, for all topics.
+
+    Two services may share a coordinator, and with it a transaction.
+    """
+    return "publisher", id(service)

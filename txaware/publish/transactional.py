@@ -70,6 +70,11 @@ class TransactionPublisher:
         outbox.add_stored(receipts)
         self._held_bytes -= held_bytes
 
+    def store_held(self) -> None:
+        """Stores what it holds, so that it comes before what others store later."""
+        for outbox in self._outboxes.values():
+            self._held_bytes -= outbox.store()
+
     def commit_tx(self) -> bool:
         """Publishes everything; one call for each topic."""
         # Readers wait from the first row that is published to the commit, so whatever

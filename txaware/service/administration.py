@@ -6,7 +6,7 @@ from contextlib import suppress
 import attrs
 
 from coordinator.embedded import EmbeddedCoordinator
-from coordinator.transaction import POINTERS_PER_MS
+from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.errors import TopicNotFound
 from txaware.messages import Bounds, MessageId
 from txaware.metrics import Counts, GroupLag, Metrics
@@ -16,11 +16,16 @@ from txaware.service.backup import backup_chunks
 from txaware.service.check_report import Report
 from txaware.service.check_scan import Progress
 from txaware.service.checking import check
+from txaware.service.clean_up_plan import OpenPlan
 from txaware.service.depths import Depths
 from txaware.service.inspection import Inspection, Peeked, TopicReport
 from txaware.service.local import LocalService
+from txaware.service.open_plans import OpenPlans
 from txaware.service.retention import CleanUp, OnProgress, Pruned, Retention
 from txaware.service.site import Site
+from txaware.service.splits import Splits
+from txaware.service.splitting import checked_wanted
+from txaware.service.undecided import check_range, first_undecided
 from txaware.tables.leveldb import LevelDbTable
 from txaware.tables.position_table import PositionTable
 
@@ -32,6 +37,7 @@ class Administration:
         self._service = service
         self._coordinator = site.coordinator
         self._retention = retention
+        self._plans = OpenPlans(retention, site.clock_ms)
         self._gate = site.gate
         self._table = site.table
         self._inspection = Inspection(site.table)
@@ -62,6 +68,24 @@ class Administration:
         bounds = self._service.bounds(topic)
         return self._inspection.report(place, self._coordinator.snapshot(), bounds)
 
+    def splits(
+        self, topic: str, *, start: MessageId, stop: MessageId, part_bytes: int
+    ) -> list[MessageId]:
+        """The ids between both at which parts of about so many bytes begin; cheap."""
+        wanted = checked_wanted(start, stop, part_bytes)
+        prefix = self._service.place(topic).topic.prefix
+        return Splits(self._table, prefix, wanted).ids()
+
+    def first_undecided(
+        self, topic: str, *, start: MessageId, stop: MessageId, snapshot: Transaction
+    ) -> MessageId:
+        """Where a reader with this snapshot stops in a range."""
+        check_range(start, stop, snapshot)
+        prefix = self._service.place(topic).topic.prefix
+        return first_undecided(
+            self._table, prefix, start=start, stop=stop, snapshot=snapshot
+        )
+
     def table_status(self) -> str:
         """`"OK"`, or a sentence about what is wrong with the rows."""
         return self._table.status()
@@ -79,6 +103,18 @@ class Administration:
     def clean_up(self, on_progress: OnProgress | None = None) -> CleanUp:
         """Removes what has expired, and marks what invalid transactions wrote."""
         return self._retention.clean_up(on_progress)
+
+    def plan_clean_up(self, *, pieces: int = 1) -> OpenPlan:
+        """Plans a clean-up that many processes share, each by some of its pieces."""
+        return self._plans.plan(pieces)
+
+    def clean_piece(self, plan: str, piece: int) -> int:
+        """Does a piece of a plan, named by its id; answers how many rows."""
+        return self._plans.clean_piece(plan, piece)
+
+    def finish_clean_up(self, plan: str) -> CleanUp:
+        """Does what comes after all pieces, and answers what they did together."""
+        return self._plans.finish(plan)
 
     def prune(self, *, exclusive: bool = False) -> Pruned:
         """Has the coordinator forget invalid transactions that nothing here needs."""

@@ -1,9 +1,11 @@
-"""Deletes rows in bounded batches, and gives their space back."""
+"""Deletes rows in bounded batches, and remembers where."""
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable
 
 from txaware.interfaces import OrderedTable, Row, Write
 from txaware.rowkeys import after
+from txaware.service.clean_up_plan import Touched
 from txaware.tables.ranges import pieces
 
 BATCH_ROWS = 1000
@@ -12,10 +14,11 @@ Look = Callable[[list[Row]], object]
 
 
 class Deleting:
-    """Deletes by range; `compact` then rewrites what was touched, without it."""
+    """Deletes by range, in batches that take turns with those of `rewriting`."""
 
-    def __init__(self, table: OrderedTable) -> None:
+    def __init__(self, table: OrderedTable, rewriting: threading.Lock) -> None:
         self._table = table
+        self._rewriting = rewriting
         self._touched: dict[bytes, tuple[bytes, bytes]] = {}
 
     def delete_range(
@@ -41,15 +44,17 @@ class Deleting:
             writes: list[Write] = [(prefix + key, None) for key, _ in rows]
             if with_first is not None and not count:
                 writes.append(with_first)
-            self._table.submit(writes)()
+            with self._rewriting:
+                self._table.submit(writes)()
             count += len(rows)
         if count:
-            self._touch(prefix, after(prefix) if stop is None else prefix + stop)
+            last = after(prefix) if stop is None else prefix + stop
+            self._touch(prefix + start, last)
         return count
 
     def _touch(self, start: bytes, stop: bytes) -> None:
         """One range for each table and topic: from the first row touched on."""
-        of = b":".join(start.split(b":", 2)[:2])
+        of = _table_and_topic(start)
         first, last = self._touched.get(of, (start, stop))
         self._touched[of] = min(first, start), max(last, stop)
 
@@ -57,10 +62,22 @@ class Deleting:
         """Deletes single rows."""
         for first in range(0, len(keys), BATCH_ROWS):
             batch: list[Write] = [(key, None) for key in keys[first:][:BATCH_ROWS]]
-            self._table.submit(batch)()
+            with self._rewriting:
+                self._table.submit(batch)()
 
-    def compact(self) -> None:
-        """Gives back to the disk what the deleted ranges took."""
+    @property
+    def touched(self) -> tuple[Touched, ...]:
+        """Where rows were deleted by range."""
+        return tuple(Touched(*ends) for ends in self._touched.values())
+
+    def compact(self, touched: Iterable[Touched]) -> None:
+        """Gives back to the disk what these ranges took, and those of its own."""
+        for one in touched:
+            self._touch(one.start, one.stop)
         for start, stop in self._touched.values():
             self._table.compact(start, stop)
         self._touched.clear()
+
+
+def _table_and_topic(key: bytes) -> bytes:
+    return b":".join(key.split(b":", 2)[:2])

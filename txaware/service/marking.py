@@ -1,6 +1,7 @@
 """Marks what invalid transactions wrote, so that they can be forgotten."""
 
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Collection, Iterable, Iterator
 
 from coordinator.gate import Gate
 from coordinator.transaction import POINTERS_PER_MS, Transaction
@@ -27,9 +28,14 @@ class Marking:
     """
 
     def __init__(
-        self, table: OrderedTable, cache: ScanCache, gate: Gate | None
+        self,
+        table: OrderedTable,
+        cache: ScanCache,
+        gate: Gate | None,
+        rewriting: threading.Lock,
     ) -> None:
         self._table = table
+        self._rewriting = rewriting
         self._cache = cache
         self._gate = gate
         self._marked: set[int] = set()
@@ -62,32 +68,61 @@ class Marking:
         needed = (p for p in snapshot.invalids if p not in self._marked)
         return min(next(needed, snapshot.transaction_id), snapshot.first_in_progress)
 
-    def mark_topic(self, topic: Topic, pointers: set[int]) -> int:
-        """Marks the message rows of one topic; answers how many."""
-        prefix = MESSAGE + topic.prefix
-        start = b""
-        if self._gate is not None and self._went_through:
-            start = row_key(max(0, min(pointers) // POINTERS_PER_MS - MARGIN_MS))
+    def first_key(self, pointers: Collection[int]) -> bytes:
+        """Where the first message row may be that they wrote, in any topic."""
+        if self._gate is None or not self._went_through:
+            return b""
+        return row_key(max(0, min(pointers) // POINTERS_PER_MS - MARGIN_MS))
+
+    def mark_topic(
+        self,
+        topic: Topic,
+        pointers: Collection[int],
+        *,
+        start: bytes,
+        stop: bytes | None,
+    ) -> int:
+        """Marks the message rows of one topic in a range; answers how many."""
         marked = 0
-        for keys in self._mark(prefix, pointers, start):
+        prefix = MESSAGE + topic.prefix
+        for keys in self._mark(prefix, pointers, start=start, stop=stop):
             self._cache.negate(topic.prefix, keys)
             marked += len(keys)
         return marked
 
-    def mark_positions(self, pointers: set[int]) -> int:
+    def mark_positions(self, pointers: Collection[int]) -> int:
         """Marks the positions that they saved."""
         if not pointers:
             return 0
-        return sum(len(keys) for keys in self._mark(POSITION, pointers, b""))
+        return sum(len(keys) for keys in self._mark(POSITION, pointers))
 
     def _mark(
-        self, prefix: bytes, pointers: set[int], start: bytes
+        self,
+        prefix: bytes,
+        pointers: Collection[int],
+        *,
+        start: bytes = b"",
+        stop: bytes | None = None,
     ) -> Iterator[list[bytes]]:
         """Marks rows, and answers the keys of each piece without the prefix."""
-        for rows in pieces(self._table, prefix, start=start):
-            found = [row for row in rows if pointer_of(row[1]) in pointers]
-            negate(self._table, [(prefix + key, value) for key, value in found])
-            yield [key for key, _ in found]
+        for rows in pieces(self._table, prefix, start=start, stop=stop):
+            found = [key for key, value in rows if pointer_of(value) in pointers]
+            if found:
+                yield self._negate(prefix, found, pointers)
+
+    def _negate(
+        self, prefix: bytes, keys: list[bytes], pointers: Collection[int]
+    ) -> list[bytes]:
+        """Looks once more while nobody removes any: what is gone must not come back."""
+        with self._rewriting:
+            there = [
+                (key, value)
+                for key in keys
+                if (value := self._table.get(prefix + key)) is not None
+                and pointer_of(value) in pointers
+            ]
+            negate(self._table, [(prefix + key, value) for key, value in there])
+        return [key for key, _ in there]
 
     def done(self, pointers: Iterable[int]) -> None:
         """All tables were gone through for these."""

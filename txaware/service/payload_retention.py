@@ -9,6 +9,7 @@ from txaware.rowkeys import (
     POINTER_BYTES,
     mark_key,
     payload_prefix,
+    pointer_key,
     row_key,
 )
 from txaware.service.deleting import Deleting
@@ -44,37 +45,59 @@ class PayloadRetention:
         return bool(self._table.scan(PAYLOAD, limit=1))
 
     def clean_up(
-        self, topic: Topic, snapshot: Transaction, now_ms: int, deleting: Deleting
+        self,
+        topic: Topic,
+        snapshot: Transaction,
+        now_ms: int,
+        deleting: Deleting,
+        *,
+        start: bytes = b"",
+        stop: bytes | None = None,
     ) -> int:
-        """Removes what no one needs in a topic; answers how many payloads."""
+        """Removes what no one needs in a topic; answers how many payloads.
+
+        Only of transactions from the pointer `start` on and before `stop`, both as
+        keys have them.
+        """
         removed, bound = 0, row_key(max(0, now_ms - topic.ttl_ms))
-        last = -1
-        while candidates := self._candidates(topic, snapshot, now_ms, above=last):
-            last = max(candidates)
+        begin = start
+        while candidates := self._candidates(
+            topic, snapshot, now_ms, start=begin, stop=stop
+        ):
+            begin = pointer_key(max(candidates) + 1)
             # One that was on its way to the disk when we looked has an earlier time.
-            looked_from = row_key(max(0, self._table.clock.now_ms() - UNDER_WAY_MS))
+            under_way = row_key(max(0, self._table.clock.now_ms() - UNDER_WAY_MS))
+            # One that has expired names nothing, whether it is still there or not.
+            looked_from = max(under_way, bound)
             named = self._named(topic, candidates, bound)
             for pointer in sorted(candidates - named):
                 removed += self._remove(topic, pointer, looked_from, deleting)
-        self._remove_marks(topic, snapshot, now_ms, deleting)
+        self._remove_marks(topic, snapshot, now_ms, deleting, start=start, stop=stop)
         return removed
 
     def _candidates(
-        self, topic: Topic, snapshot: Transaction, now_ms: int, *, above: int
+        self,
+        topic: Topic,
+        snapshot: Transaction,
+        now_ms: int,
+        *,
+        start: bytes,
+        stop: bytes | None,
     ) -> set[int]:
         found: set[int] = set()
-        for pointer, last_ms in self._pointers(topic, above):
+        for pointer, last_ms in self._pointers(topic, start, stop):
             if self._may_go(topic, pointer, last_ms, snapshot=snapshot, now_ms=now_ms):
                 found.add(pointer)
                 if len(found) == POINTERS_AT_ONCE:
                     break
         return found
 
-    def _pointers(self, topic: Topic, above: int) -> Iterator[tuple[int, int]]:
+    def _pointers(
+        self, topic: Topic, start: bytes, stop: bytes | None
+    ) -> Iterator[tuple[int, int]]:
         """Each transaction with payloads, and when its last one was written."""
         prefix = PAYLOAD + topic.prefix
-        start = (above + 1).to_bytes(POINTER_BYTES, "big")
-        while rows := self._table.scan(prefix, start=start, limit=1):
+        while rows := self._table.scan(prefix, start=start, stop=stop, limit=1):
             pointer = rows[0][0][:POINTER_BYTES]
             number = int.from_bytes(pointer, "big")
             last = self._table.scan(
@@ -125,11 +148,18 @@ class PayloadRetention:
             return deleting.delete_range(prefix, with_first=mark())
 
     def _remove_marks(
-        self, topic: Topic, snapshot: Transaction, now_ms: int, deleting: Deleting
+        self,
+        topic: Topic,
+        snapshot: Transaction,
+        now_ms: int,
+        deleting: Deleting,
+        *,
+        start: bytes,
+        stop: bytes | None,
     ) -> None:
         """Marks of transactions that could not write any more without them either."""
         late = (now_ms - self._grace_ms(topic)) * POINTERS_PER_MS
-        for rows in pieces(self._table, MARK + topic.prefix):
+        for rows in pieces(self._table, MARK + topic.prefix, start=start, stop=stop):
             pointers = [int.from_bytes(key, "big") for key, _ in rows]
             deleting.delete(
                 [

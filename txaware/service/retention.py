@@ -4,22 +4,23 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import groupby
 
 import attrs
 
 from coordinator.transaction import Transaction
-from txaware.interfaces import Row
 from txaware.metrics import RetentionCounters
-from txaware.rowkeys import MARK, MESSAGE, PAYLOAD, row_key
+from txaware.service.clean_up_plan import Piece, PieceResult, Plan, Results
+from txaware.service.cleaning import Cleaning
 from txaware.service.deleting import Deleting
 from txaware.service.marking import Marking
 from txaware.service.payload_retention import PayloadRetention
+from txaware.service.planning import Planning
 from txaware.service.position_retention import PositionRetention
 from txaware.service.site import Site
-from txaware.tables.columns import pointer_of
 from txaware.tables.topic_table import TopicTable
-from txaware.topics import Topic
+from txaware.topics import TopicName
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class CleanUp:
 
     Every invalid transaction below `least_needed` may be forgotten by its coordinator;
     None where the coordinator was not asked, as nothing had to be judged, and where a
-    topic failed (the log says why; all others were cleaned up).
+    topic failed, or a piece of it (the log says why; all others were cleaned up).
     """
 
     topics: int = 0
@@ -60,71 +61,63 @@ class Pruned:
 
 
 class Retention:
-    """Beside everything else that goes on; one clean-up at a time."""
+    """Beside everything else that goes on; one clean-up at a time in this process.
+
+    A clean-up is a plan, its pieces, and a finish. Pieces of a plan may be done in any
+    order, more than once or never, beside each other and beside other clean-ups.
+    """
 
     def __init__(self, site: Site) -> None:
-        self._table = site.table
+        self._site = site
         self._topics = TopicTable(site.table)
         self._coordinator = site.coordinator
         self._gate = site.gate
-        self._cache = site.cache
         self._clock_ms = site.clock_ms
         self._settings = site.settings
         self._turn = threading.Lock()
         self._stopped = False
         self.expired_unseen: Counter[str] = Counter()
         self.counters = RetentionCounters()
-        self._marking = Marking(site.table, site.cache, site.gate)
+        self._marking = Marking(site.table, site.cache, site.gate, site.rewriting)
         self._payloads = PayloadRetention(site)
         self._positions = PositionRetention(site.table)
+        self._planning = Planning(site.table, self._marking)
+        self._cleaning = Cleaning(site, self._topics, self._marking, self._payloads)
 
     def clean_up(self, on_progress: OnProgress | None = None) -> CleanUp:
         """Goes through all topics once."""
         with self._turn:
             began_s = time.monotonic()
             cleaned = self._clean_up(on_progress)
-            removed = {reason: getattr(cleaned, reason) for reason in REASONS}
-            self.counters.ended(
-                removed,
-                failed=cleaned.failed_topics,
-                ended_ms=self._clock_ms(),
-                took_s=time.monotonic() - began_s,
-            )
+            self._count(cleaned, took_s=time.monotonic() - began_s)
             return cleaned
 
     def stop(self) -> None:
         """Has the clean-up that runs just now end after the topic that it is at."""
         self._stopped = True
 
-    def _clean_up(self, on_progress: OnProgress | None) -> CleanUp:
-        deleting, counts = Deleting(self._table), Counter[str]()
-        snapshot = self._snapshot()
-        # The topics come after the snapshot: what is invalid in it has no row in a
-        # topic that is made later.
-        topics = list(self._topics.all())
-        self.counters.begun(len(topics))
-        invalid = set() if snapshot is None else self._marking.due(snapshot)
-        for number, topic in enumerate(topics, 1):
-            if self._stopped:
-                return CleanUp(**counts)
-            try:
-                counts.update(self._clean_topic(topic, snapshot, invalid, deleting))
-            except Exception:
-                log.exception("topic %s could not be cleaned up", topic.topic)
-                counts["failed_topics"] += 1
-            self.counters.done(number)
-            if on_progress is not None:
-                on_progress(str(topic.topic), number, len(topics))
-        least_needed = None
-        if snapshot is not None and not counts["failed_topics"]:
-            counts["marked_rows"] += self._marking.mark_positions(invalid)
-            self._marking.done(invalid)
-            counts["positions"] += self._positions.clean_up(snapshot, deleting)
-            least_needed = self._marking.least_needed(snapshot)
-        deleting.compact()
-        done = CleanUp(**counts, least_needed=least_needed)
-        log.info("cleaned up", extra=attrs.asdict(done))
-        return done
+    def plan(self, *, pieces: int = 1) -> Plan:
+        """What is to be done now: so many `pieces` of each topic for each rule."""
+        with self._turn:
+            return self._plan(pieces)
+
+    def clean_piece(self, plan: Plan, piece: Piece) -> PieceResult:
+        """Does one piece; see `Cleaning`. What it raises, `finish` need not know."""
+        return self._cleaning.clean(plan, piece)
+
+    def finish(self, plan: Plan, results: Results) -> CleanUp:
+        """What comes after the pieces; `results` has those that were done.
+
+        While one is missing, no transaction counts as marked. Nothing is lost by that:
+        the next clean-up looks again.
+        """
+        with self._turn:
+            self.counters.begun(len(plan.topics))
+            cleaned = self._finish(plan, results)
+            self.counters.done(len(plan.topics))
+            took_ms = self._clock_ms() - plan.planned_ms
+            self._count(cleaned, took_s=max(0, took_ms) / 1000)
+            return cleaned
 
     def prune(self, *, exclusive: bool) -> Pruned:
         """Has the coordinator forget invalid transactions that are wholly marked.
@@ -156,79 +149,86 @@ class Retention:
             return self._coordinator.snapshot()
         return None
 
+    def _plan(self, pieces: int) -> Plan:
+        snapshot = self._snapshot()
+        # The topics come after the snapshot: what is invalid in it has no row in a
+        # topic that is made later.
+        topics = list(self._topics.all())
+        return self._planning.plan(
+            topics, snapshot, now_ms=self._clock_ms(), pieces=pieces
+        )
+
+    def _clean_up(self, on_progress: OnProgress | None) -> CleanUp:
+        """All pieces, topic by topic, in this thread."""
+        plan, counts = self._plan(1), Counter[str]()
+        results: dict[int, PieceResult] = {}
+        pieces_of = _by_topic(plan)
+        self.counters.begun(len(plan.topics))
+        for number, topic in enumerate(plan.topics, 1):
+            if self._stopped:
+                return CleanUp(**counts)
+            try:
+                name, pieces = TopicName.parse(topic), pieces_of.get(topic, [])
+                counts.update(self._clean_topic(name, plan, pieces, results))
+            except Exception:
+                log.exception("topic %s could not be cleaned up", topic)
+                counts["failed_topics"] += 1
+            self.counters.done(number)
+            if on_progress is not None:
+                on_progress(topic, number, len(plan.topics))
+        return self._finish(plan, results)
+
     def _clean_topic(
         self,
-        topic: Topic,
-        snapshot: Transaction | None,
-        invalid: set[int],
-        deleting: Deleting,
+        _: TopicName,
+        plan: Plan,
+        pieces: Iterable[int],
+        results: dict[int, PieceResult],
     ) -> dict[str, int]:
         """What was removed and marked, by the fields of `CleanUp`."""
-        counts = {"topics": 1}
-        counts["old_generation_rows"] = self._old_generations(topic, deleting)
-        if topic.generation < 0:
-            return counts
-        now_ms = self._clock_ms()
-        if invalid:
-            counts["marked_rows"] = self._marking.mark_topic(topic, invalid)
-        if snapshot is not None:
-            payloads = self._payloads.clean_up(topic, snapshot, now_ms, deleting)
-            counts["expired_payloads"] = payloads
-        counts["expired_messages"] = self._expired(topic, now_ms, snapshot, deleting)
+        counts = Counter(topics=1)
+        for number in pieces:
+            piece = plan.pieces[number]
+            results[number] = self.clean_piece(plan, piece)
+            counts[piece.what] += results[number].rows
         return counts
 
-    def _expired(
-        self,
-        topic: Topic,
-        now_ms: int,
-        snapshot: Transaction | None,
-        deleting: Deleting,
-    ) -> int:
-        """Messages older than the time to live."""
-        unseen = _Unseen(topic, snapshot, self.expired_unseen)
-        count = deleting.delete_range(
-            MESSAGE + topic.prefix,
-            stop=row_key(max(0, now_ms - topic.ttl_ms)),
-            look=unseen.look,
+    def _finish(self, plan: Plan, results: Results) -> CleanUp:
+        deleting = Deleting(self._site.table, self._site.rewriting)
+        counts = Counter[str]()
+        failed = set(plan.unplanned)
+        unseen: set[str] = set()
+        for number, piece in enumerate(plan.pieces):
+            result = results.get(number)
+            if result is None:
+                failed.add(piece.topic)
+                continue
+            counts[piece.what] += result.rows
+            if result.unseen is not None:
+                unseen.add(piece.topic)
+        self.expired_unseen.update(unseen)
+        least_needed = None
+        if plan.judge is not None and not failed:
+            counts["marked_rows"] += self._marking.mark_positions(plan.marked)
+            self._marking.done(plan.invalid)
+            counts["positions"] += self._positions.clean_up(plan.judge, deleting)
+            least_needed = self._marking.least_needed(plan.judge)
+        deleting.compact(one for result in results.values() for one in result.touched)
+        counts.update(topics=len(plan.topics) - len(failed), failed_topics=len(failed))
+        done = CleanUp(**counts, least_needed=least_needed)
+        log.info("cleaned up", extra=attrs.asdict(done))
+        return done
+
+    def _count(self, cleaned: CleanUp, *, took_s: float) -> None:
+        self.counters.ended(
+            {reason: getattr(cleaned, reason) for reason in REASONS},
+            failed=cleaned.failed_topics,
+            ended_ms=self._clock_ms(),
+            took_s=took_s,
         )
-        if count:
-            self._cache.drop(topic.prefix)
-        return count
-
-    def _old_generations(self, topic: Topic, deleting: Deleting) -> int:
-        """Rows of all generations that were deleted."""
-        generation = topic.generation
-        first_kept = generation if generation > 0 else 1 - generation
-        stop = first_kept.to_bytes(4, "big")
-        return sum(
-            deleting.delete_range(table + topic.topic.key, stop=stop)
-            for table in (MESSAGE, PAYLOAD, MARK)
-        )
 
 
-class _Unseen:
-    """Says so, once a topic, when what expires was kept from readers until now."""
-
-    def __init__(
-        self, topic: Topic, snapshot: Transaction | None, counted: Counter[str]
-    ) -> None:
-        self._topic = topic
-        self._counted = counted
-        self._snapshot = snapshot
-        self._said = False
-
-    def look(self, rows: list[Row]) -> None:
-        if self._snapshot is None or self._said:
-            return
-        for _, value in rows:
-            pointer = pointer_of(value)
-            if pointer is not None and self._snapshot.is_in_progress(pointer):
-                self._said = True
-                self._counted[str(self._topic.topic)] += 1
-                log.warning(
-                    "messages of topic %s expire unseen: transaction %d has kept its "
-                    "readers waiting for the whole time to live",
-                    self._topic.topic,
-                    pointer,
-                )
-                return
+def _by_topic(plan: Plan) -> dict[str, list[int]]:
+    """The numbers of the pieces of each topic."""
+    numbered = groupby(enumerate(plan.pieces), key=lambda one: one[1].topic)
+    return {topic: [number for number, _ in found] for topic, found in numbered}

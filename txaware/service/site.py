@@ -1,5 +1,7 @@
 """What all parts of the service work on, together."""
 
+import threading
+
 import attrs
 
 from coordinator.gate import Gate
@@ -27,7 +29,8 @@ class Site:
 
     `gate` is that of an embedded coordinator of this process which keeps its journal in
     the same table (or, as the table, in memory). Without one, pointers are taken as
-    they come, and nobody tells when a transaction ends.
+    they come, and nobody tells when a transaction ends. Who cleans up holds `rewriting`
+    while it removes rows or marks what it has just read.
     """
 
     table: OrderedTable
@@ -40,3 +43,4 @@ class Site:
         default=attrs.Factory(_references, takes_self=True)
     )
     endings: Endings = attrs.field(factory=Endings)
+    rewriting: threading.Lock = attrs.field(factory=threading.Lock, eq=False)

@@ -103,6 +103,11 @@ class Database:
         """Rewrites a range without what was deleted there."""
         self._read(lambda db: db.compact_range(start=start, stop=stop))
 
+    def size_bytes(self, start: bytes, stop: bytes) -> int:
+        """About how much of the disk a range takes that is in table files."""
+        size: int = self._read(lambda db: db.approximate_size(start, stop))
+        return size
+
     def view(self) -> "View":
         """All rows as they are now; see `View`."""
         return View(self._name, self._read)

@@ -184,6 +184,10 @@ class LevelDbTable:
         """Gives the space of deleted rows back to the disk."""
         self._database.compact(start, stop)
 
+    def size_bytes(self, start: bytes, stop: bytes) -> int:
+        """About how much of the disk a range takes; without the write buffer."""
+        return self._database.size_bytes(start, stop)
+
     def write_metrics(self) -> WriteMetrics:
         """What was counted of the batches."""
         return self._batches.counters.snapshot()

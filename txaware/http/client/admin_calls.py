@@ -1,7 +1,10 @@
 """What an operator asks, as calls: pure, for whoever does the waiting."""
 
+from base64 import b64encode
 from urllib.parse import urlencode
 
+from coordinator import codec
+from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
 from txaware.http.client.answers import done, reading_field, reading_json
 from txaware.http.client.call import Call, Repeat, Steps, json_body
@@ -10,8 +13,16 @@ from txaware.messages import ROW_KEY_BYTES, MessageId
 from txaware.metrics import Metrics
 from txaware.requests import Start, checked_limit, checked_start
 from txaware.service.check_report import Report
+from txaware.service.clean_up_plan import (
+    OpenPlan,
+    checked_piece,
+    checked_pieces,
+    checked_plan,
+)
 from txaware.service.inspection import Peeked, TopicReport
 from txaware.service.retention import CleanUp, Pruned
+from txaware.service.splitting import checked_wanted
+from txaware.service.undecided import check_range
 
 # Reading or cleaning all of a large store takes a while.
 LONG_S = 3600.0
@@ -20,7 +31,10 @@ PIECE_ROWS = 1000
 _peeked, _report = reading_json(list[Peeked]), reading_json(TopicReport)
 _names, _lag = reading_json(list[str]), reading_field("lagMs", int)
 _checked, _cleaned = reading_json(Report), reading_json(CleanUp)
+_planned, _rows = reading_json(OpenPlan), reading_field("rows", int)
 _pruned, _metrics = reading_json(Pruned), reading_json(Metrics)
+_ids = reading_field("ids", lambda ids: [MessageId.parse(one) for one in ids])
+_id = reading_field("id", MessageId.parse)
 _paths = Paths()
 
 
@@ -58,6 +72,31 @@ def inspect(topic: str) -> Call[TopicReport]:
     return Call("GET", path, _report, longer_s=LONG_S)
 
 
+def splits(
+    topic: str, *, start: MessageId, stop: MessageId, part_bytes: int
+) -> Call[list[MessageId]]:
+    """Where to cut a range of a topic; reads little of it."""
+    path = _paths.topic(topic) + "/splits"
+    wanted = checked_wanted(start, stop, part_bytes)
+    query = {
+        "from": str(wanted.start),
+        "to": str(wanted.stop),
+        "partBytes": wanted.part_bytes,
+    }
+    return Call("GET", f"{path}?{urlencode(query)}", _ids, longer_s=LONG_S)
+
+
+def first_undecided(
+    topic: str, *, start: MessageId, stop: MessageId, snapshot: Transaction
+) -> Call[MessageId]:
+    """Where a reader stops; the server judges its rows and sends none."""
+    check_range(start, stop, snapshot)
+    transaction = b64encode(codec.encode(snapshot)).decode()
+    body = json_body(**{"from": str(start), "to": str(stop), "transaction": transaction})
+    path = _paths.topic(topic) + "/first-undecided"
+    return Call("POST", path, _id, body, longer_s=LONG_S)
+
+
 def lag_ms(group: str, topic: str) -> Call[int]:
     """How far a group is behind."""
     return Call("GET", _paths.position(group, topic) + "/lag", _lag)
@@ -79,6 +118,31 @@ def clean_up() -> Call[CleanUp]:
     """Counts what it removes, so a second one would answer something else."""
     return Call(
         "POST", "/v1/admin/clean-up", _cleaned, repeat=Repeat.NEVER, longer_s=LONG_S
+    )
+
+
+def plan_clean_up(*, pieces: int) -> Call[OpenPlan]:
+    """A second plan does no harm; the first is forgotten."""
+    body = json_body(pieces=checked_pieces(pieces))
+    path = "/v1/admin/clean-up/plan"
+    return Call("POST", path, _planned, body, longer_s=LONG_S)
+
+
+def clean_piece(plan: str, piece: int) -> Call[int]:
+    """The server remembers which pieces were done."""
+    body = json_body(plan=checked_plan(plan), piece=checked_piece(piece))
+    return Call("POST", "/v1/admin/clean-up/piece", _rows, body, longer_s=LONG_S)
+
+
+def finish_clean_up(plan: str) -> Call[CleanUp]:
+    """Ends the plan, so a second one would be refused."""
+    return Call(
+        "POST",
+        "/v1/admin/clean-up/finish",
+        _cleaned,
+        json_body(plan=checked_plan(plan)),
+        repeat=Repeat.NEVER,
+        longer_s=LONG_S,
     )
 
 

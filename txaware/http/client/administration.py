@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator
 
+from coordinator.transaction import Transaction
 from txaware.http.client import admin_calls
 from txaware.http.client.transport import Transport
+from txaware.messages import MessageId
 from txaware.metrics import Metrics
 from txaware.requests import Start
 from txaware.service.check_report import Report
 from txaware.service.check_scan import Progress
+from txaware.service.clean_up_plan import OpenPlan
 from txaware.service.inspection import Peeked, TopicReport
 from txaware.service.retention import CleanUp, OnProgress, Pruned
 
@@ -34,6 +37,24 @@ class HttpAdministration:
         """Counts, sizes, times and who blocks a topic; reads all of it."""
         return self._perform(admin_calls.inspect(topic))
 
+    def splits(
+        self, topic: str, *, start: MessageId, stop: MessageId, part_bytes: int
+    ) -> list[MessageId]:
+        """The ids between both at which parts of about so many bytes begin; cheap."""
+        return self._perform(
+            admin_calls.splits(topic, start=start, stop=stop, part_bytes=part_bytes)
+        )
+
+    def first_undecided(
+        self, topic: str, *, start: MessageId, stop: MessageId, snapshot: Transaction
+    ) -> MessageId:
+        """Where a reader with this snapshot stops in a range."""
+        return self._perform(
+            admin_calls.first_undecided(
+                topic, start=start, stop=stop, snapshot=snapshot
+            )
+        )
+
     def check(self, progress: Progress | None = None) -> Report:
         """Verifies every invariant of the server's data; `progress` is not told."""
         return self._perform(admin_calls.check())
@@ -45,6 +66,18 @@ class HttpAdministration:
     def clean_up(self, on_progress: OnProgress | None = None) -> CleanUp:
         """Removes what has expired, on the server; `on_progress` is not told."""
         return self._perform(admin_calls.clean_up())
+
+    def plan_clean_up(self, *, pieces: int = 1) -> OpenPlan:
+        """Plans a clean-up that many processes share, each by some of its pieces."""
+        return self._perform(admin_calls.plan_clean_up(pieces=pieces))
+
+    def clean_piece(self, plan: str, piece: int) -> int:
+        """Has the server do a piece of a plan; answers how many rows."""
+        return self._perform(admin_calls.clean_piece(plan, piece))
+
+    def finish_clean_up(self, plan: str) -> CleanUp:
+        """Does what comes after all pieces, and answers what they did together."""
+        return self._perform(admin_calls.finish_clean_up(plan))
 
     def prune(self, *, exclusive: bool = False) -> Pruned:
         """Has the coordinator forget invalid transactions that nothing here needs."""

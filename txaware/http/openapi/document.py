@@ -117,7 +117,12 @@ def _parameters(route: Route, operation: Operation) -> list[dict[str, Any]]:
         for name in _NAME.findall(route.path)
     ]
     in_query = [
-        {"name": name, "in": "query", "schema": schema}
+        {
+            "name": name,
+            "in": "query",
+            "required": name in operation.needs_query,
+            "schema": schema,
+        }
         for name, schema in operation.query.items()
     ]
     return [*in_path, *in_query, *(_KEYED if route.keyed else [])]

@@ -17,7 +17,8 @@ _REASONS = {
     "site sent the request.",
     404: "There is no such topic or transaction.",
     408: "The body did not come in time.",
-    409: "The topic exists already, or the transaction is refused.",
+    409: "The topic exists already, the transaction is refused, or there is no such "
+    "plan any more.",
     413: "The body, or a message in it, is above a limit.",
     503: "Part of the server is away, or has too much to do; or what became of an "
     "earlier try is not known.",

@@ -16,6 +16,7 @@ from txaware.http.openapi.schema import (
 )
 from txaware.http.routes.operator import MOST_PEEKED
 from txaware.http.routes.topics import TOPIC
+from txaware.service.splitting import MOST_CUTS
 
 OPERATORS, OPEN = "operators", "open"
 _NUMBER: Schema = {"type": "number"}
@@ -55,6 +56,19 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("GET", TOPIC + "/inspect"): _operator(
         "Counts, sizes, times, and who blocks a topic; reads all of it.",
         json_of(ref("TopicReport")),
+    ),
+    ("GET", TOPIC + "/splits"): Operation(
+        summary="Where to cut a range of a topic into parts of about equal size.",
+        tag=OPERATORS,
+        query={"from": HEX_ID, "to": HEX_ID, "partBytes": whole(1)},
+        needs_query=("from", "to", "partBytes"),
+        answer=json_of(fields({"ids": array(HEX_ID, maxItems=MOST_CUTS)})),
+    ),
+    ("POST", TOPIC + "/first-undecided"): Operation(
+        summary="Where a reader with a snapshot stops in a range; sends no messages.",
+        tag=OPERATORS,
+        body=json_of(fields({"from": HEX_ID, "to": HEX_ID, "transaction": BASE64})),
+        answer=json_of(fields({"id": HEX_ID})),
     ),
     ("GET", "/v1/metrics"): _operator("What was counted.", json_of(ref("Metrics"))),
     ("GET", "/v1/overview"): _operator(

@@ -25,6 +25,7 @@ class Operation:
     needs_body: bool = True
     answer: Content | None = None
     query: Mapping[str, Schema] = attrs.field(factory=dict)
+    needs_query: tuple[str, ...] = ()
     refuses: tuple[int, ...] = ()
     may_answer: Mapping[int, Content] = attrs.field(factory=dict)
 

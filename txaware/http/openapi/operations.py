@@ -1,6 +1,12 @@
 """The table of what is written by hand, for every route there is."""
 
-from txaware.http.openapi import of_messages, of_server, of_topics, of_transactions
+from txaware.http.openapi import (
+    of_clean_up,
+    of_messages,
+    of_server,
+    of_topics,
+    of_transactions,
+)
 from txaware.http.openapi.operation import Operation
 from txaware.http.routing import Route
 
@@ -9,6 +15,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     **of_topics.OPERATIONS,
     **of_transactions.OPERATIONS,
     **of_server.OPERATIONS,
+    **of_clean_up.OPERATIONS,
 }
 
 

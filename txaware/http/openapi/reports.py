@@ -20,6 +20,7 @@ from txaware.http.values import camel
 from txaware.messages import MessageId
 from txaware.metrics import Metrics
 from txaware.service.check_report import Report
+from txaware.service.clean_up_plan import OpenPlan
 from txaware.service.inspection import Peeked, TopicReport
 from txaware.service.overview_report import OverviewReport
 from txaware.service.retention import CleanUp, Pruned
@@ -33,12 +34,16 @@ _PLAIN: dict[Any, Schema] = {
     MessageId: {"type": "string", "pattern": "^[0-9a-f]{40}$"},
     bytes: {"type": "string", "contentEncoding": "base64"},
 }
+_REPORTS = (
+    *(CleanUp, Metrics, OpenPlan, OverviewReport, Peeked, Pruned, Report),
+    TopicReport,
+)
 
 
 def report_schemas() -> dict[str, Schema]:
     """The schemas of all reports, and of all they are made of, by name."""
     found: dict[str, Schema] = {}
-    for kind in (CleanUp, Metrics, OverviewReport, Peeked, Pruned, Report, TopicReport):
+    for kind in _REPORTS:
         _add(kind, found)
     return found
 

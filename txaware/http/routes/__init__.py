@@ -2,6 +2,7 @@
 
 from txaware.http.hosted import Hosted
 from txaware.http.metrics.exposition import Exposition
+from txaware.http.routes.clean_up import CleanUpRoutes
 from txaware.http.routes.dashboard import DashboardRoutes
 from txaware.http.routes.groups import GroupRoutes
 from txaware.http.routes.messages import MessageRoutes
@@ -27,6 +28,7 @@ def all_routes(
         *GroupRoutes(hosted).routes(),
         *TransactionRoutes(hosted).routes(),
         *OperatorRoutes(hosted).routes(),
+        *CleanUpRoutes(hosted).routes(),
         *MetricsRoutes(hosted, exposition).routes(),
         *DashboardRoutes(hosted, overview).routes(),
         *OpenRoutes(hosted).routes(),

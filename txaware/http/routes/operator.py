@@ -1,9 +1,11 @@
 """Routes for whoever runs the server: look into topics, clean up, check, back up."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 
+from coordinator import codec
 from txaware.errors import BadRequest
-from txaware.http.exchange import JSON, Reply, Request, Stream
+from txaware.http.exchange import JSON, Reply, Request, Stream, json_reply
+from txaware.http.formats.json_bytes import base64_or_tagged
 from txaware.http.hosted import Hosted
 from txaware.http.permissions import monitor, on_topic, operator
 from txaware.http.routes.topics import TOPIC
@@ -13,6 +15,7 @@ from txaware.messages import MessageId
 from txaware.requests import Start
 
 MOST_PEEKED = 1000
+_RANGE = {"from", "to", "transaction"}
 
 
 class OperatorRoutes:
@@ -27,6 +30,13 @@ class OperatorRoutes:
         return [
             Route("GET", TOPIC + "/peek", self._peek, on_topic("consume")),
             Route("GET", TOPIC + "/inspect", self._inspect, on_topic("consume")),
+            Route("GET", TOPIC + "/splits", self._splits, on_topic("consume")),
+            Route(
+                "POST",
+                TOPIC + "/first-undecided",
+                self._first_undecided,
+                on_topic("consume"),
+            ),
             Route("GET", "/v1/metrics", self._metrics, monitor),
             Route("POST", "/v1/admin/clean-up", self._clean_up, operator),
             Route("POST", "/v1/admin/prune", self._prune, operator),
@@ -48,6 +58,32 @@ class OperatorRoutes:
         inspect = self._administration.inspect
         report = await self._hosted.in_slow_thread(inspect, request.topic)
         return Reply(200, to_json(report), JSON)
+
+    async def _splits(self, request: Request) -> Reply:
+        fields = request.query("from", "to", "partBytes")
+        ids = await self._hosted.in_slow_thread(
+            self._administration.splits,
+            request.topic,
+            start=MessageId.parse(_needed(fields, "from")),
+            stop=MessageId.parse(_needed(fields, "to")),
+            part_bytes=_number(_needed(fields, "partBytes"), "partBytes"),
+        )
+        return json_reply({"ids": [str(one) for one in ids]})
+
+    async def _first_undecided(self, request: Request) -> Reply:
+        fields = read_json(request.body)
+        if not isinstance(fields, dict) or fields.keys() != _RANGE:
+            raise BadRequest("the body is an object of from, to and transaction")
+        found = await self._hosted.in_slow_thread(
+            self._administration.first_undecided,
+            request.topic,
+            start=MessageId.parse(fields["from"]),
+            stop=MessageId.parse(fields["to"]),
+            snapshot=codec.decode(
+                base64_or_tagged(fields["transaction"], what="transaction")
+            ),
+        )
+        return json_reply({"id": str(found)})
 
     async def _metrics(self, _: Request) -> Reply:
         metrics = await self._hosted.in_slow_thread(self._administration.metrics)
@@ -85,6 +121,12 @@ def _start(text: str | None) -> Start:
     if text is None:
         return None
     return MessageId.parse(text) if len(text) == 40 else _number(text, "startFrom")
+
+
+def _needed(fields: Mapping[str, str], name: str) -> str:
+    if name not in fields:
+        raise BadRequest(f"{name} is missing; splits needs from, to and partBytes")
+    return fields[name]
 
 
 def _number(text: str, name: str) -> int:
