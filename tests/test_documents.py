@@ -13,7 +13,10 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
 def test_the_blocks_of_a_document_run_in_order(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "__main__"}
@@ -21,6 +24,8 @@ def test_the_blocks_of_a_document_run_in_order(
     blocks = BLOCK.findall((ROOT / name).read_text())
     for language, text in blocks:
         if language == "python":
+            if "SparkSession" in text:  # there is one in a process, for all tests
+                request.getfixturevalue("spark")
             output = io.StringIO()
             with contextlib.redirect_stdout(output):
                 exec(compile(text, name, "exec"), names)
