@@ -31,15 +31,20 @@ class Jar:
 Fetch = Callable[[Jar, Path], Path]
 
 
-def jars_folder() -> Path:
-    """Where jars are kept: `TXAWARE_JARS`, else the user's cache folder."""
-    if FOLDER_VARIABLE in os.environ:
-        return Path(os.environ[FOLDER_VARIABLE])
+def caches_folder() -> Path:
+    """The user's cache folder of ours."""
     if sys.platform == "darwin":
         caches = Path.home() / "Library" / "Caches"
     else:
         caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return caches / "txaware" / "jars"
+    return caches / "txaware"
+
+
+def jars_folder() -> Path:
+    """Where jars are kept: `TXAWARE_JARS`, else in the user's cache folder."""
+    if FOLDER_VARIABLE in os.environ:
+        return Path(os.environ[FOLDER_VARIABLE])
+    return caches_folder() / "jars"
 
 
 def fetch_from_repository(jar: Jar, folder: Path) -> Path:

@@ -23,7 +23,7 @@ CHECKS = (
 )
 # What no schema says: whether bytes are a transaction, what belongs to which.
 MAY_BE_REFUSED = (
-    *("/publish", "/store", "/rollback", "/poll", "/wait", "/peek"),
+    *("/publish", "/store", "/rollback", "/poll", "/wait", "/peek", "/first-undecided"),
     *("/positions/{topic}", "/admin/backup"),
 )
 

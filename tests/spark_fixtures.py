@@ -3,7 +3,9 @@
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -81,6 +83,17 @@ class Shared:
         reader = self.spark.read.format("txaware").option("url", self.url)
         return reader.options(**{name: str(value) for name, value in options.items()})
 
+    def save(
+        self, frame: DataFrame, *, source: str = "txaware", **options: object
+    ) -> None:
+        """Saves to topic `t`, unless an option names another; None is no option."""
+        texts = {
+            name: str(value)
+            for name, value in {"url": self.url, "topic": "t", **options}.items()
+            if value is not None
+        }
+        frame.write.format(source).mode("append").options(**texts).save()
+
     def published(self, topic: str) -> list[bytes]:
         """What is committed, in its order."""
         consumer, found = self.messaging.consumer(topic), []
@@ -89,10 +102,17 @@ class Shared:
         return found
 
 
-@pytest.fixture
-def shared(spark: SparkSession, tmp_path: Path) -> Iterator[Shared]:
+@contextmanager
+def sharing(spark: SparkSession, folder: Path, **options: Any) -> Iterator[Shared]:
     """A messaging with the topic `t`, and the address that Spark is given."""
-    url = f"leveldb:{tmp_path / 'data'}"
-    with txaware.connect(url) as messaging, messaging.serve():
+    url = f"leveldb:{folder / 'data'}"
+    with txaware.connect(url, **options) as messaging, messaging.serve():
         messaging.create_topic("t")
         yield Shared(messaging, url, spark)
+
+
+@pytest.fixture
+def shared(spark: SparkSession, tmp_path: Path) -> Iterator[Shared]:
+    """A directory of this test, with the topic `t`."""
+    with sharing(spark, tmp_path) as found:
+        yield found

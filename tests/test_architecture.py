@@ -78,8 +78,7 @@ LINES = [
         "topic_writer weighing",
         "check_journal payload_retention places planning polling position_retention "
         "referring",
-        "backup check_groups cleaning inspection publishing scan splits "
-        "undecided",
+        "backup check_groups cleaning inspection publishing scan splits undecided",
         "retention",
         "reading",
         "check_messages janitor local open_plans",

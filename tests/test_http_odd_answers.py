@@ -18,6 +18,7 @@ from txaware.http.client import (
     Link,
     Transport,
 )
+from txaware.messages import MessageId
 
 NO_JSON = [
     *(b"", b"<html>hi</html>", b"[" * 100_000, b"\xff\xfe", b"\xff" * 12),
@@ -39,7 +40,7 @@ OTHER_JSON = [
     b'{"limits": {"requestBytes": 1.5}, "settleGraceS": NaN}',
     b'{"limits": {"longPollS": NaN}}',
 ]
-TX = Transaction(5, 3)
+TX, ID = Transaction(5, 3), MessageId.of(5)
 
 
 @attrs.frozen

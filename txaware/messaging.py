@@ -273,19 +273,6 @@ class Messaging(Verbs):
             topic, start=start, stop=stop, part_bytes=part_bytes
         )
 
-    def first_undecided(
-        self, topic: str, *, start: MessageId, stop: MessageId, snapshot: Transaction
-    ) -> MessageId:
-        """Where a reader with this snapshot stops in a range of a topic.
-
-        That is the first row from `start` on that the snapshot cannot decide, or else
-        `stop`, which was taken before the snapshot. Looks at the rows that are younger
-        than the oldest transaction in progress, and sends none.
-        """
-        return self._administration.first_undecided(
-            topic, start=start, stop=stop, snapshot=snapshot
-        )
-
     def lag_ms(self, group: str, topic: str) -> int:
         """How far a group is behind the newest message of a topic."""
         return self._administration.lag_ms(group, topic)

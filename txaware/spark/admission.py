@@ -13,10 +13,14 @@ from txaware.spark.spans import Span, pages
 
 @attrs.define
 class Admission:
-    """What may still be taken; None where there is no limit."""
+    """What may still be taken; None where there is no limit.
+
+    A message above the limit of bytes comes in a batch of its own.
+    """
 
     messages: int | None
     size_bytes: int | None
+    _is_empty: bool = attrs.field(default=True, init=False)
 
     @classmethod
     def of(cls, limit: ReadLimit, max_bytes: int | None) -> Self:
@@ -33,25 +37,33 @@ class Admission:
             return span.stop
         most = _share(self.messages, topics_left)
         most_bytes = _share(self.size_bytes, topics_left)
-        count = size_bytes = 0
-        if most == 0 or most_bytes == 0:
+        if most == 0:
             return span.start
+        count = 0
         for messages in pages(messaging, span, limit=most):
             for message in messages:
                 size = len(message.payload)
-                if count and most_bytes is not None and size_bytes + size > most_bytes:
-                    self._take(count, size_bytes)
-                    return message.id
-                count, size_bytes = count + 1, size_bytes + size
+                if most_bytes is not None:
+                    if not self._has_room(size, most_bytes, is_first=not count):
+                        return message.id
+                    most_bytes = max(0, most_bytes - size)
+                self._take(size)
+                count += 1
             if count == most:
-                self._take(count, size_bytes)
                 return after(messages[-1].id)
-        self._take(count, size_bytes)
         return span.stop
 
-    def _take(self, messages: int, size_bytes: int) -> None:
+    def _has_room(self, size_bytes: int, most_bytes: int, *, is_first: bool) -> bool:
+        """The first of a topic may need more than the share of its topic."""
+        if size_bytes <= most_bytes:
+            return True
+        left_bytes = self.size_bytes or 0
+        return is_first and (self._is_empty or size_bytes <= left_bytes)
+
+    def _take(self, size_bytes: int) -> None:
+        self._is_empty = False
         if self.messages is not None:
-            self.messages -= messages
+            self.messages -= 1
         if self.size_bytes is not None:
             self.size_bytes = max(0, self.size_bytes - size_bytes)
 

@@ -5,12 +5,12 @@ from contextlib import suppress
 
 import attrs
 
-from coordinator.transaction import Transaction
+from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.consume import Consumer
-from txaware.errors import TransactionNotInProgress, TransactionRefused
+from txaware.errors import NotAuthorized, TransactionRefused
 from txaware.messages import MessageId, Receipt
 from txaware.messaging import Messaging
-from txaware.spark.storing import by_topic
+from txaware.spark.storing import by_topic, time_outs_told
 
 
 @attrs.frozen
@@ -33,9 +33,23 @@ class Once:
 
     def mark_done(self, messaging: Messaging, tx: Transaction) -> None:
         """Remembers it with the commit of the open transaction."""
-        # The first half is a place in the topic, for whoever lists groups.
-        place = MessageId.of(tx.start_ms, 0, self.number)
+        place = _place(tx.transaction_id, self.number)
         self._group(messaging).seek(place, inclusive=False)
+
+    def fence(self, messaging: Messaging, tx: Transaction) -> None:
+        """Ends who began to publish a batch of this name and did not come to its end.
+
+        Readers would wait for it until its time-out. It had said which batch that is
+        before anything else; should it be alive, it is refused from now on.
+        """
+        if not tx.in_progress:
+            return
+        seeing_all = attrs.evolve(tx, read_pointer=tx.transaction_id, in_progress=())
+        position = messaging.position(self.name, self.topic, transaction=seeing_all)
+        pointer = None if position is None else _pointer(position)
+        if pointer is not None and pointer in tx.in_progress:
+            with suppress(NotAuthorized):  # somebody else's, which its time-out ends
+                messaging.coordinator.invalidate(pointer)
 
     def _group(self, messaging: Messaging) -> Consumer:
         return messaging.consumer(self.topic, group=self.name)
@@ -49,19 +63,15 @@ def commit(
     once: Once | None,
 ) -> bool:
     """Publishes and commits; False, and nothing is published, where that was done."""
-    try:
-        with messaging.transaction(begun=tx) as context:
-            if once is not None and once.is_done(messaging):
+    with time_outs_told(), messaging.transaction(begun=tx) as context:
+        if once is not None:
+            once.fence(messaging, tx)
+            if once.is_done(messaging):
                 context.abort()
                 return False
-            publish(messaging, receipts)
-            if once is not None:
-                once.mark_done(messaging, tx)
-    except TransactionNotInProgress as error:
-        error.add_note(
-            "it may have timed out: option timeout_s is how long it may take"
-        )
-        raise
+        publish(messaging, receipts)
+        if once is not None:
+            once.mark_done(messaging, tx)
     return True
 
 
@@ -82,3 +92,14 @@ def give_up(messaging: Messaging, tx: Transaction, *, is_unpublished: bool) -> N
             messaging.coordinator.abort(tx)
         else:
             messaging.coordinator.invalidate(tx)
+
+
+def _place(pointer: int, number: int) -> MessageId:
+    """A transaction and the number of a batch; for whoever lists groups, a place."""
+    time_ms, rest = divmod(pointer, POINTERS_PER_MS)
+    return MessageId.of(time_ms, rest >> 16, number, rest & 0xFFFF)
+
+
+def _pointer(place: MessageId) -> int:
+    rest = place.sequence << 16 | place.payload_sequence
+    return place.publish_time_ms * POINTERS_PER_MS + rest

@@ -76,9 +76,10 @@ def _of_ids(one: Filter) -> tuple[MessageId, MessageId] | None:
     value = getattr(one, "value", None)
     if not isinstance(value, bytes | bytearray):
         return None
-    # Shorter ids sort before, and longer ones behind, all that begin with them.
-    least = MessageId(bytes(value[:ID_BYTES]).ljust(ID_BYTES, b"\0"))
-    behind = least if len(value) < ID_BYTES else after(least)
+    # Shorter values sort before, and longer ones behind, all that begin with them.
+    padded = MessageId(bytes(value[:ID_BYTES]).ljust(ID_BYTES, b"\0"))
+    least = padded if len(value) <= ID_BYTES else after(padded)
+    behind = padded if len(value) < ID_BYTES else after(padded)
     return _bounds(one, least, behind)
 
 

@@ -31,24 +31,25 @@ def store_frame(frame: DataFrame, topic: str | None, tx: MessagingTransaction) -
     `with messaging.transaction(table) as tx: store_frame(df, "topic", tx)`. The job
     runs here: its tasks store the rows ahead of the commit, which then publishes what
     the accepted attempts stored. A job that fails or is interrupted leaves nothing but
-    a transaction that can only be rolled back. Columns are those of the sink.
+    a transaction that can only be rolled back. Columns are those of the sink. Begin it
+    with a `timeout_s` that the job keeps to, or `long=True`.
     """
     messaging = tx.messaging
-    columns = Columns.of(frame.columns, topic)
+    columns = Columns.of(frame.schema, topic)
     address = Address.of(messaging.reach()).for_tasks()
     job = tx.joined("Spark jobs", SparkJobs)
     if columns.topic is not None:
-        # Its order is that of the storing, and what was published before comes first.
-        messaging.publisher(columns.topic).publish_stored(())
+        messaging.publisher(columns.topic).publish_stored(())  # there is such a topic
+    tx.store_held()  # the order is that of the storing
     tx.coordinator.persist(tx.transaction)  # before a row of it is on disk
     storing = Storing(address, tx.transaction.transaction_id, columns)
     with job:
         rows = frame.mapInArrow(partial(_stored, storing), _RECEIPTS).collect()
-    receipts = [
-        Receipt(storing.pointer, row["topic"], bytes(row["attempt"]), row["count"])
-        for row in rows
-    ]
-    publish(messaging, receipts)
+        receipts = [
+            Receipt(storing.pointer, row["topic"], bytes(row["attempt"]), row["count"])
+            for row in rows
+        ]
+        publish(messaging, receipts)
     return sum(receipt.count for receipt in receipts)
 
 
@@ -86,11 +87,14 @@ def once_per_batch(
             opened as messaging,
             messaging.transaction(*participants, timeout_s=timeout_s) as tx,
         ):
-            if once.is_done(messaging):
-                tx.abort()
+            once.fence(messaging, tx.transaction)
+            if not once.is_done(messaging):
+                work(frame, tx)
+                once.mark_done(messaging, tx.transaction)
                 return
-            work(frame, tx)
-            once.mark_done(messaging, tx.transaction)
+            tx.abort()
+        # A query with state fails unless each of its batches is computed to the end.
+        frame.write.format("noop").mode("overwrite").save()
 
     return run
 
@@ -103,13 +107,14 @@ class SparkJobs:
     transaction_aware_name = "Spark jobs"
 
     def __init__(self) -> None:
-        self._failed = False
+        self._unfinished = 0
 
     def __enter__(self) -> None:
-        self._failed = True
+        self._unfinished += 1
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        self._failed = error is not None
+        if error is None:
+            self._unfinished -= 1
 
     def start_tx(self, tx: Transaction) -> None:
         """Nothing was stored yet."""
@@ -123,7 +128,7 @@ class SparkJobs:
 
     def commit_tx(self) -> bool:
         """Refuses what would commit without the rows of a job that failed."""
-        if self._failed:
+        if self._unfinished:
             raise ParticipantFailed(
                 "a Spark job failed in this transaction, which can only be rolled back"
             )
@@ -134,7 +139,7 @@ class SparkJobs:
 
     def rollback_tx(self) -> bool:
         """Whether no task is storing any more."""
-        return not self._failed
+        return not self._unfinished
 
 
 def _stored(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import attrs
 
+from txaware.auth import read_token
 from txaware.errors import BadRequest
 from txaware.spark.addresses import Address
 
@@ -20,7 +21,7 @@ KNOWN = tuple(dict.fromkeys((*ADDRESS, *READING, *PARTS, *WRITING)))
 class Options:
     """What somebody wrote with `.option(name, value)`; Spark makes names lower-case."""
 
-    _texts: Mapping[str, str]
+    _texts: Mapping[str, str] = attrs.field(repr=False)  # there may be a token
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "Options":
@@ -88,7 +89,4 @@ class Options:
         file = self.text("token_file")
         if file is None:
             return self.text("token")
-        try:
-            return Path(file).read_text().strip()
-        except OSError as error:
-            raise BadRequest(f"token_file {file}: {error.strerror}") from error
+        return read_token(Path(file))

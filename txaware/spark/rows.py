@@ -1,10 +1,17 @@
 """From the rows of a DataFrame to messages by topic, an Arrow batch at a time."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    NumericType,
+    StringType,
+    StructType,
+)
 
 from txaware.errors import BadRequest
 from txaware.messages import Outgoing
@@ -12,9 +19,13 @@ from txaware.requests import Payload
 from txaware.topics import TopicName
 
 PAYLOAD, TOPIC, EXPIRY = "payload", "topic", "expire_after_s"
-_BYTES = {"binary", "string", "large_binary", "large_string"}
-# Of one store: large enough for the disk, small enough for memory.
-STORE_MESSAGES = 20_000
+_TYPES: dict[str, tuple[tuple[type[DataType], ...], str]] = {
+    PAYLOAD: ((BinaryType, StringType), "binary or string"),
+    TOPIC: ((StringType,), "string"),
+    EXPIRY: ((NumericType,), "a number of seconds"),
+}
+# Of one store, about: large enough for the disk, small enough for memory.
+STORE_MESSAGES, STORE_BYTES = 20_000, 4 << 20
 
 
 @attrs.frozen
@@ -24,9 +35,9 @@ class Columns:
     topic: str | None
 
     @classmethod
-    def of(cls, names: Iterable[str], topic: str | None) -> "Columns":
+    def of(cls, schema: StructType, topic: str | None) -> "Columns":
         """Refuses columns that nobody would read, and rows that had no topic."""
-        found = list(names)
+        found = schema.names
         unknown = [name for name in found if name not in (PAYLOAD, TOPIC, EXPIRY)]
         if PAYLOAD not in found or unknown:
             raise BadRequest(
@@ -38,12 +49,21 @@ class Columns:
             raise BadRequest(
                 "no topic is named: there is neither an option topic nor a column topic"
             )
+        for field in schema.fields:
+            kinds, words = _TYPES[field.name]
+            if not isinstance(field.dataType, kinds):
+                raise BadRequest(
+                    f"column {field.name} is {words}, not "
+                    f"{field.dataType.simpleString()}; cast it, or use to_json"
+                )
         return cls(None if topic is None else str(TopicName.parse(topic)))
 
     def messages(self, batch: pa.RecordBatch) -> Iterator[tuple[str, list[Payload]]]:
         """The messages of a batch by topic, in their order."""
-        for start in range(0, batch.num_rows, STORE_MESSAGES):
-            piece = batch.slice(start, STORE_MESSAGES)
+        fitting = STORE_BYTES * batch.num_rows // max(1, batch.nbytes)
+        rows = max(1, min(STORE_MESSAGES, fitting))
+        for start in range(0, batch.num_rows, rows):
+            piece = batch.slice(start, rows)
             if TOPIC not in piece.schema.names:
                 yield self._required(), _messages(piece)
                 continue
@@ -66,11 +86,6 @@ def _messages(batch: pa.RecordBatch) -> list[Payload]:
     payloads = batch.column(PAYLOAD)
     if payloads.null_count:
         raise BadRequest(f"{payloads.null_count} rows have no payload")
-    if str(payloads.type) not in _BYTES:
-        raise BadRequest(
-            f"column payload is binary or string, not {payloads.type}; "
-            f"cast it, or use to_json"
-        )
     if pa.types.is_string(payloads.type) or pa.types.is_large_string(payloads.type):
         payloads = payloads.cast(pa.large_binary())
     listed: list[bytes] = payloads.to_pylist()
@@ -78,15 +93,6 @@ def _messages(batch: pa.RecordBatch) -> list[Payload]:
         return list(listed)
     expiries = batch.column(EXPIRY).to_pylist()
     return [
-        payload if after_s is None else Outgoing(payload, _seconds(after_s))
+        payload if after_s is None else Outgoing(payload, float(after_s))
         for payload, after_s in zip(listed, expiries, strict=True)
     ]
-
-
-def _seconds(after_s: object) -> float:
-    try:
-        return float(after_s)  # type: ignore[arg-type]
-    except (TypeError, ValueError) as error:
-        raise BadRequest(
-            f"column expire_after_s is a number of seconds, not {after_s!r}"
-        ) from error

@@ -1,6 +1,6 @@
 """What a query reads: which topics, from where to where, and in which parts."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 
 import attrs
@@ -9,14 +9,15 @@ from coordinator import codec
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
 from txaware.interfaces import COMMITTED, UNCOMMITTED
-from txaware.messages import MessageId
+from txaware.messages import ID_BYTES, Bounds, MessageId
 from txaware.messaging import Messaging
 from txaware.spark.options import Options
 from txaware.spark.places import FIRST, NEXT, place
-from txaware.spark.spans import Span, first_undecided
+from txaware.spark.spans import Span
 from txaware.topics import TopicName
 
 PART_BYTES = 16 << 20
+_LEAST = MessageId(bytes(ID_BYTES))
 
 
 @attrs.frozen
@@ -61,24 +62,54 @@ class Selection:
             if fnmatchcase(topic.name, name)
         ]
 
+    def starts(self, messaging: Messaging) -> dict[str, MessageId]:
+        """Where the reading of each topic begins."""
+        bounds = {name: messaging.bounds(name) for name in self.names(messaging)}
+        return {name: self._start(found) for name, found in bounds.items()}
+
+    def ends(self, messaging: Messaging) -> dict[str, MessageId]:
+        """Behind all that there is to read now, decided or not."""
+        bounds = {name: messaging.bounds(name) for name in self.names(messaging)}
+        return {name: self._end(found) for name, found in bounds.items()}
+
+    @property
+    def joins_at(self) -> MessageId:
+        """Where a topic begins that comes after the query: all of it is new."""
+        return self._start(Bounds(None, None, _LEAST))
+
     def ranges(
-        self, messaging: Messaging, names: Iterable[str]
+        self,
+        messaging: Messaging,
+        names: Iterable[str],
+        begun: Mapping[str, MessageId] | None = None,
     ) -> tuple[Transaction | None, dict[str, tuple[MessageId, MessageId]]]:
-        """From where to where each topic is read, as one snapshot sees them all."""
+        """From where to where each topic is read, as one snapshot sees them all.
+
+        `begun` is how far a query is that reads on.
+        """
         bounds = {name: messaging.bounds(name) for name in names}
         is_committed = self.isolation == COMMITTED
         # After the bounds: rows before them are then decided, or of one in progress.
         snapshot = messaging.coordinator.snapshot() if is_committed else None
         ranges = {}
         for name, found in bounds.items():
-            start = place(self.start, found, default=FIRST)
-            stop = min(place(self.end, found, default=NEXT), found.next)
+            if begun is None:
+                start = self._start(found)
+            else:
+                start = begun.get(name, self.joins_at)
+            stop = self._end(found)
             if snapshot is not None:
-                stop = first_undecided(
-                    messaging, name, start=start, stop=stop, snapshot=snapshot
+                stop = messaging.administration.first_undecided(
+                    name, start=start, stop=stop, snapshot=snapshot
                 )
             ranges[name] = (start, max(start, stop))
         return snapshot, ranges
+
+    def _start(self, bounds: Bounds) -> MessageId:
+        return place(self.start, bounds, default=FIRST)
+
+    def _end(self, bounds: Bounds) -> MessageId:
+        return min(place(self.end, bounds, default=NEXT), bounds.next)
 
     def spans(
         self,

@@ -15,6 +15,7 @@ from txaware.spark.committing import Once, commit, give_up
 from txaware.spark.options import Options
 from txaware.spark.rows import Columns
 from txaware.spark.storing import Storing
+from txaware.topics import checked_group
 
 # How long a save may take that is done once and has to be short, unless it says so.
 TIMEOUT_S = 3600.0
@@ -40,7 +41,7 @@ class Sink(DataSourceArrowWriter):
         if overwrite:
             raise BadRequest('topics are only added to: use mode("append")')
         topic, save_id = options.text("topic"), options.text("save_id")
-        columns = Columns.of(schema.names, topic)
+        columns = Columns.of(schema, topic)
         self._address = options.address().resolved()
         self._once = None if save_id is None else _once(topic, save_id)
         with self._address.open() as messaging:
@@ -89,4 +90,9 @@ def _once(topic: str | None, save_id: str) -> Once:
             "option save_id needs option topic: there it is remembered which save is "
             "done"
         )
-    return Once(topic, f"spark-save-{save_id}", 0)
+    try:
+        return Once(topic, checked_group(f"spark-save-{save_id}"), 0)
+    except BadRequest as error:
+        raise BadRequest(
+            f"{save_id!r} is no save_id; letters, digits, - _ and . make one"
+        ) from error

@@ -53,7 +53,9 @@ class Source(DataSourceReader):
 class NarrowedSource(Source):
     """The same, for sessions that push filters down.
 
-    Spark refuses a reader that knows of them while its setting is off.
+    Spark refuses a reader that knows of them while its setting is off. And Spark 4.3
+    keeps one plan for each `load()`, that of the last filter: whoever queries the same
+    DataFrame with another one misses rows. So each query needs a `load()` of its own.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:

@@ -7,16 +7,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from coordinator import codec
-from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.errors import Unavailable
-from txaware.messages import Message, MessageId, Page
+from txaware.messages import BlockedBy, Message, MessageId, Page
 from txaware.messaging import Messaging
 from txaware.spark.columns import Table
-from txaware.spark.places import after
 
 POLL_MESSAGES = 10_000
-# How much earlier than its transaction a row may seem, where clocks are several.
-CLOCKS_DIFFER_MS = 10_000
 # Of one Arrow batch, which is what a task holds in memory.
 BATCH_MESSAGES = 40_000
 BATCH_BYTES = 8 << 20
@@ -45,7 +41,7 @@ def read(messaging: Messaging, span: Span, table: Table) -> Iterator[pa.RecordBa
     size_bytes = 0
     for messages in pages(messaging, span):
         held += messages
-        size_bytes += sum(len(message.payload) for message in messages)
+        size_bytes += sum([len(message.payload) for message in messages])
         if len(held) >= BATCH_MESSAGES or size_bytes >= BATCH_BYTES:
             yield table.batch(span.topic, held)
             held, size_bytes = [], 0
@@ -71,14 +67,27 @@ def pages(
             limit -= len(messages)
         if limit == 0 or len(messages) < len(page):
             return
-        if page.blocked_by is not None and after(page.next) < span.stop:
-            raise Unavailable(
-                f"{span!r}: transaction {page.blocked_by.pointer} was not decided when "
-                f"the read was planned"
-            )
+        if page.blocked_by is not None:
+            _check_is_behind(messaging, span, page, page.blocked_by)
+            return
         if not page and page.next <= start:
             return  # the end
         start, inclusive = page.next, False
+
+
+def _check_is_behind(
+    messaging: Messaging, span: Span, page: Page, blocker: BlockedBy
+) -> None:
+    """Refuses to stop within a span, where everything was decided at its planning.
+
+    What a poll stopped at is the first row behind its page, whoever wrote it.
+    """
+    found = messaging.poll(span.topic, start=page.next, inclusive=False, limit=1)
+    if found and found[0].id < span.stop:
+        raise Unavailable(
+            f"{span!r}: transaction {blocker.pointer} was not decided when the read "
+            f"was planned; plan it again"
+        )
 
 
 def _before(page: Page, stop: MessageId) -> list[Message]:
@@ -86,36 +95,3 @@ def _before(page: Page, stop: MessageId) -> list[Message]:
     if not page or page[-1].id < stop:
         return page
     return [message for message in page if message.id < stop]
-
-
-def first_undecided(
-    messaging: Messaging,
-    topic: str,
-    *,
-    start: MessageId,
-    stop: MessageId,
-    snapshot: Transaction,
-) -> MessageId:
-    """Where a snapshot stops in a range: at the first row it cannot decide, or `stop`.
-
-    Rows of transactions in progress are not older than the first of those; `stop` was
-    taken before the snapshot.
-    """
-    if not snapshot.in_progress:
-        return stop
-    since_ms = max(0, snapshot.in_progress[0] // POINTERS_PER_MS - CLOCKS_DIFFER_MS)
-    here, inclusive = max(start, MessageId.of(since_ms)), True
-    while here < stop:
-        page = messaging.poll(
-            topic,
-            start=here,
-            inclusive=inclusive,
-            limit=POLL_MESSAGES,
-            transaction=snapshot,
-        )
-        if page.blocked_by is not None:
-            return min(stop, max(start, after(page.next)))
-        if page.next <= here:
-            return stop
-        here, inclusive = page.next, False
-    return stop

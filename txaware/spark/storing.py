@@ -1,11 +1,13 @@
 """What a task does: stores its rows ahead of the commit, and answers receipts."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import attrs
 import pyarrow as pa
 
+from txaware.errors import TransactionNotInProgress
 from txaware.messages import Receipt
 from txaware.spark.addresses import Address
 from txaware.spark.rows import Columns
@@ -29,7 +31,7 @@ class Storing:
         """
         attempt = os.urandom(ATTEMPT_BYTES)
         counts: dict[str, int] = {}
-        with self.address.open() as messaging:
+        with time_outs_told(), self.address.open() as messaging:
             for batch in batches:
                 for topic, messages in self.columns.messages(batch):
                     receipt = messaging.store(
@@ -40,6 +42,16 @@ class Storing:
             Receipt(self.pointer, topic, attempt, count)
             for topic, count in counts.items()
         ]
+
+
+@contextmanager
+def time_outs_told() -> Iterator[None]:
+    """Says what to do where a transaction has ended before the job."""
+    try:
+        yield
+    except TransactionNotInProgress as error:
+        error.add_note("timeout_s says how long all of it may take")
+        raise
 
 
 def by_topic(receipts: Iterable[Receipt]) -> dict[str, list[Receipt]]:

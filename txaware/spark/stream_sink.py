@@ -49,7 +49,7 @@ class StreamSink(DataSourceStreamArrowWriter):
                 "published. A column topic may name others for the rows"
             )
         self._topic = topic
-        self._columns = Columns.of(schema.names, topic)
+        self._columns = Columns.of(schema, topic)
         self._timeout_s = options.seconds("timeout_s") or TIMEOUT_S
         self._address = options.address().resolved()
         self._tx: Transaction | None = None

@@ -1,6 +1,6 @@
 """`spark.readStream.format("txaware")`: offsets are ids, kept in Spark's checkpoint."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -48,8 +48,7 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offset:
         """Where the options have it begin."""
         with self._address.open() as messaging:
-            _, ranges = self._ranges(messaging, {})
-        return {name: str(start) for name, (start, _) in ranges.items()}
+            return _offset(self._selection.starts(messaging))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """What the options max_messages and max_bytes say."""
@@ -61,16 +60,25 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """What is published from now on is for the next run."""
-        self._target = self._latest()
+        with self._address.open() as messaging:
+            names = self._selection.names(messaging)
+            _, ranges = self._selection.ranges(messaging, names)
+        self._target = {name: str(stop) for name, (_, stop) in ranges.items()}
 
     def reportLatestOffset(self) -> Offset:
-        """How far there is anything to read; Spark shows it beside how far it is."""
-        return self._latest()
+        """How far messages go, also those that wait for the end of a transaction.
+
+        Spark shows it beside how far the query is.
+        """
+        with self._address.open() as messaging:
+            return _offset(self._selection.ends(messaging))
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """Up to where the next batch reads."""
         with self._address.open() as messaging:
-            snapshot, ranges = self._ranges(messaging, start)
+            names = self._selection.names(messaging)
+            begun = {name: MessageId.parse(text) for name, text in start.items()}
+            snapshot, ranges = self._selection.ranges(messaging, names, begun)
             if self._target is not None:
                 ranges = _up_to(ranges, self._target)
             if not isinstance(limit, ReadAllAvailable):
@@ -82,8 +90,13 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with self._address.open() as messaging:
             present = set(self._selection.names(messaging)) & set(end)
             snapshot, _ = self._selection.ranges(messaging, ())
+            joins_at = str(self._selection.joins_at)
             ranges = {
-                name: (_id(start.get(name)), _id(end[name])) for name in sorted(present)
+                name: (
+                    MessageId.parse(start.get(name, joins_at)),
+                    MessageId.parse(end[name]),
+                )
+                for name in sorted(present)
             }
             return self._selection.spans(messaging, snapshot, ranges)
 
@@ -99,22 +112,6 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Nothing is kept open between calls."""
 
-    def _latest(self) -> Offset:
-        with self._address.open() as messaging:
-            _, ranges = self._ranges(messaging, {})
-        return {name: str(stop) for name, (_, stop) in ranges.items()}
-
-    def _ranges(
-        self, messaging: Messaging, start: Offset
-    ) -> tuple[Transaction | None, dict[str, Range]]:
-        """From where the query is, or begins, to where there is anything to read."""
-        names = self._selection.names(messaging)
-        snapshot, ranges = self._selection.ranges(messaging, names)
-        for name, (first, stop) in ranges.items():
-            begin = _id(start[name]) if name in start else first
-            ranges[name] = (begin, max(begin, stop))
-        return snapshot, ranges
-
     def _limited(
         self,
         messaging: Messaging,
@@ -125,22 +122,25 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Cut to so many messages or bytes, each topic with its share of them."""
         encoded = None if snapshot is None else codec.encode(snapshot)
         admission = Admission.of(limit, self._max_bytes)
-        limited = {}
-        for number, (name, (start, stop)) in enumerate(ranges.items()):
-            span = Span(name, start, stop, encoded)
-            left = len(ranges) - number
+        limited = dict(ranges)
+        # Who is farthest behind comes first, so that no topic waits for ever.
+        due = sorted([name for name, (start, stop) in ranges.items() if start < stop])
+        due.sort(key=lambda name: ranges[name][0])
+        for number, name in enumerate(due):
+            start, stop = ranges[name]
+            span, left = Span(name, start, stop, encoded), len(due) - number
             limited[name] = start, admission.admit(messaging, span, topics_left=left)
         return limited
 
 
-def _id(text: str | None) -> MessageId:
-    return MessageId(bytes(20)) if text is None else MessageId.parse(text)
+def _offset(ids: Mapping[str, MessageId]) -> Offset:
+    return {name: str(one) for name, one in ids.items()}
 
 
 def _up_to(ranges: dict[str, Range], target: Offset) -> dict[str, Range]:
     """What was there when the query began; topics that came later wait."""
     return {
-        name: (start, max(start, min(stop, _id(target[name]))))
+        name: (start, max(start, min(stop, MessageId.parse(target[name]))))
         for name, (start, stop) in ranges.items()
         if name in target
     }

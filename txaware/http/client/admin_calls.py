@@ -92,9 +92,9 @@ def first_undecided(
     """Where a reader stops; the server judges its rows and sends none."""
     check_range(start, stop, snapshot)
     transaction = b64encode(codec.encode(snapshot)).decode()
-    body = json_body(**{"from": str(start), "to": str(stop), "transaction": transaction})
+    fields = {"from": str(start), "to": str(stop), "transaction": transaction}
     path = _paths.topic(topic) + "/first-undecided"
-    return Call("POST", path, _id, body, longer_s=LONG_S)
+    return Call("POST", path, _id, json_body(**fields), longer_s=LONG_S)
 
 
 def lag_ms(group: str, topic: str) -> Call[int]:

@@ -3,6 +3,7 @@
 from txaware.http.dashboard import FILES
 from txaware.http.openapi.operation import Content, Operation, json_of
 from txaware.http.openapi.schema import (
+    BASE64,
     BYTES,
     FLAG,
     HEX_ID,

@@ -1,0 +1,1 @@
+"""Programs that tests run beside themselves: a process has one Spark session."""

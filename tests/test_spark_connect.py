@@ -1,0 +1,115 @@
+"""Spark Connect and Declarative Pipelines find `txaware` by itself, and use it.
+
+The pipeline takes about 40 s: `pytest -m soak tests/test_spark_connect.py`.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pyspark
+import pytest
+
+import txaware
+from pyspark_txaware import DefaultSource
+from txaware.messaging import Messaging
+
+pytestmark = pytest.mark.spark
+ROOT = Path(__file__).parent.parent
+TEN = list(range(10))
+
+
+@pytest.fixture
+def served(spark_java: str) -> Iterator[tuple[Messaging, str]]:
+    with txaware.connect("memory:") as messaging, messaging.serve() as server:
+        for topic in "tuvw":
+            messaging.create_topic(topic)
+        yield messaging, server.url
+
+
+def published(messaging: Messaging, topic: str) -> list[int]:
+    page = messaging.consumer(topic).poll(100)
+    return sorted(int(message.payload) for message in page)
+
+
+def run(command: list[Any], folder: Path, **environment: str) -> str:
+    """What a program prints; it has to end well."""
+    ran = subprocess.run(
+        list(map(str, command)),
+        cwd=folder,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, **environment},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-4000:]
+    return ran.stdout + ran.stderr
+
+
+def test_spark_finds_the_source_by_the_name_of_its_module() -> None:
+    assert DefaultSource.__module__.startswith("pyspark_")
+    assert DefaultSource.name() == "txaware"
+
+
+def test_a_client_of_spark_connect_reads_and_writes_in_every_way(
+    served: tuple[Messaging, str], tmp_path: Path
+) -> None:
+    messaging, url = served
+    job = [sys.executable, ROOT / "tests" / "spark_connect_job.py", url, tmp_path]
+    printed = run(job, tmp_path)
+    assert "read 10\n" in printed
+    assert "stored 10\n" in printed
+    assert [published(messaging, topic) for topic in "tuv"] == [TEN] * 3
+    assert published(messaging, "w") == [*TEN, 10]
+
+
+SPEC = """
+name: pipeline
+storage: {storage}
+libraries:
+  - glob:
+      include: flows/**
+"""
+FLOWS = """
+    from pyspark import pipelines as dp
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.active()
+    options = {{"url": "{url}", "topic": "t"}}
+
+    @dp.materialized_view
+    def messages():
+        return spark.read.format("txaware").options(**options).load()
+
+    dp.create_sink("to_u", "txaware", {{"url": "{url}", "topic": "u"}})
+
+    @dp.append_flow(target="to_u")
+    def copies():
+        source = spark.readStream.format("txaware").options(**options)
+        return source.load().select("payload")
+"""
+
+
+@pytest.mark.soak
+def test_a_declarative_pipeline_reads_one_topic_and_writes_another(
+    served: tuple[Messaging, str], tmp_path: Path
+) -> None:
+    messaging, url = served
+    messaging.direct_publisher("t").publish_all([b"%d" % number for number in TEN])
+    (tmp_path / "flows").mkdir()
+    (tmp_path / "flows" / "flows.py").write_text(dedent(FLOWS).format(url=url))
+    spec, storage = tmp_path / "spark-pipeline.yml", tmp_path / "storage"
+    spec.write_text(SPEC.format(storage=storage.as_uri()))
+    home = Path(pyspark.__file__).parent
+    command = ["bash", home / "bin" / "spark-pipelines", "run", "--spec", spec]
+    for _ in range(2):
+        printed = run(
+            command, tmp_path, SPARK_HOME=str(home), SPARK_LOCAL_IP="127.0.0.1"
+        )
+        assert "COMPLETED" in printed
+        assert published(messaging, "u") == TEN
