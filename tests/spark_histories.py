@@ -106,10 +106,13 @@ def in_new_topics(site: Site) -> Iterator[Callable[[], History]]:
 
 
 def polled(
-    messaging: Messaging, topic: str, snapshot: Transaction | None
+    messaging: Messaging,
+    topic: str,
+    snapshot: Transaction | None,
+    start: MessageId = LEAST,
 ) -> list[Message]:
-    """What a reader with that snapshot gets of the whole topic."""
-    start, inclusive = LEAST, True
+    """What a reader with that snapshot gets from `start` on."""
+    inclusive = True
     found: list[Message] = []
     while page := messaging.poll(
         topic, start=start, inclusive=inclusive, transaction=snapshot

@@ -45,11 +45,11 @@ class Job:
         ]
 
     def run(self) -> None:
-        for number, way in enumerate(self.ways):
+        for way in self.ways:
             options = {"url": self.url, "topic": "t", **way}
-            self.save({**options, "save_id": f"seen-by-everybody-{number}"})
+            self.save(options)
             self.read(options)
-            self.fail(options)
+        self.fail({"url": self.url, "topic": "t", **self.ways[0]})
         self.stream({"url": self.url, "topic": "t", **self.ways[0]})
         self.frames()
         self.keep_pages()
@@ -73,7 +73,7 @@ class Job:
     def fail(self, options: dict[str, str]) -> None:
         """Prints what users see when something is wrong."""
         none = self.rows().withColumn("payload", f.lit(None).cast("string"))
-        for name, wrong in {"topic": "none", "start": "x", "timeouts": "1"}.items():
+        for name, wrong in {"topic": "none", "timeouts": "1"}.items():
             changed = {**options, name: wrong}
             told(partial(self.save, changed))
             told(self.spark.read.format("txaware").options(**changed).load().count)
@@ -131,7 +131,20 @@ def fetched(url: str) -> bytes:
         return body
 
 
+LOG = """
+rootLogger.level = info
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %p %c{1}: %m%n%ex
+"""
+
+
 def main(url: str, folder: Path) -> None:
+    log = folder / "log4j2.properties"
+    log.write_text(LOG)
     spark = session(
         "local[2]",
         spark_ui_enabled="true",
@@ -140,6 +153,7 @@ def main(url: str, folder: Path) -> None:
         spark_eventLog_compress="false",
         spark_eventLog_dir=folder.as_uri(),
         spark_log_level="INFO",
+        spark_driver_extraJavaOptions=f"-Dlog4j2.configurationFile={log.as_uri()}",
     )
     try:
         Job(spark, url, folder).run()

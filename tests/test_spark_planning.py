@@ -81,8 +81,8 @@ def test_parts_together_are_what_one_reader_gets(
     parts = chosen.spans(messaging, snapshot, ranges)
     expected = [
         one
-        for one in polled(messaging, topic, snapshot)
-        if (start or LEAST) <= one.id < (end or MOST)
+        for one in polled(messaging, topic, snapshot, start or LEAST)
+        if one.id < (end or MOST)
     ]
     # What happens between the planning and the tasks is not seen.
     history.end_all(data.draw(st.sampled_from(["commit", "invalidate"])))

@@ -108,7 +108,11 @@ def test_no_page_plan_log_or_checkpoint_of_spark_has_a_token(
     }
     kept["printed"] = (ran.stdout + ran.stderr).encode()
     assert b"INFO DAGScheduler" in kept["printed"]
-    for seen in (b"seen-by-everybody", b"SparkListenerSQLExecutionStart", b"txaware"):
+    for seen in (
+        b"SparkListenerSQLExecutionStart",
+        b"Details for Query",
+        b"txaware",
+    ):
         assert any(seen in content for content in kept.values()), seen
     for token in site.tokens:
         shown = [name for name, has in kept.items() if token.encode() in has]

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
 import attrs
 
@@ -114,6 +115,32 @@ def checked_start(start: object) -> Start:
     if not 0 <= start <= MAX_TIME_MS:
         raise BadRequest(f"a time is from 0 to {MAX_TIME_MS} ms, not {start}")
     return start
+
+
+def parsed_start(text: str, *, words: str) -> MessageId | int:
+    """What people write: an id of 40 hex digits, ms since 1970, or an ISO time.
+
+    `words` are what else the caller takes, for the error.
+    """
+    try:
+        if len(text) == 2 * ID_BYTES:
+            return MessageId.parse(text)
+        return MessageId.of(_time_ms(text)).publish_time_ms
+    except (BadRequest, ValueError, OverflowError) as error:
+        raise BadRequest(
+            f"{text!r} is no place in a topic; an id of 40 hex digits, a time "
+            f"(2026-01-31T12:00:00Z, or ms since 1970), {words} are"
+        ) from error
+
+
+def _time_ms(text: str) -> int:
+    """A time in ms since the epoch; an ISO one is UTC where it names no zone."""
+    if text.isdecimal():
+        return int(text)
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    return round(time.timestamp() * 1000)
 
 
 def checked_limit(limit: object) -> int:

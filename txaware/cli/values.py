@@ -1,14 +1,12 @@
 """What can be written on the command line: durations, places in a topic, properties."""
 
 import re
-from datetime import UTC, datetime
 
 import click
 
 from txaware.consume.places import StartAt
 from txaware.errors import BadRequest
-from txaware.messages import ID_BYTES, MessageId
-from txaware.requests import MAX_POINTER
+from txaware.requests import MAX_POINTER, parsed_start
 
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 WORDS: dict[str, StartAt] = {"first": "first", "last": "last", "next": "next"}
@@ -29,22 +27,9 @@ def place(text: str) -> StartAt:
     if text in WORDS:
         return WORDS[text]
     try:
-        if len(text) == 2 * ID_BYTES:
-            return MessageId.parse(text)
-        return int(text) if text.isdecimal() else time_ms(text)
-    except (BadRequest, ValueError, OverflowError) as error:
-        raise click.BadParameter(
-            f"{text!r} is no place in a topic; an id of 40 hex digits, a time "
-            f"(2026-01-31T12:00:00Z, or ms since 1970), first, last and next are"
-        ) from error
-
-
-def time_ms(text: str) -> int:
-    """An ISO time in ms since the epoch; UTC where it names no zone."""
-    time = datetime.fromisoformat(text)
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=UTC)
-    return round(time.timestamp() * 1000)
+        return parsed_start(text, words="first, last and next")
+    except BadRequest as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def pointer(text: str) -> int:

@@ -1,9 +1,7 @@
 """Where reading begins and ends: what the options say, as ids of a topic."""
 
-from datetime import UTC, datetime
-
-from txaware.errors import BadRequest
 from txaware.messages import ID_BYTES, Bounds, MessageId
+from txaware.requests import parsed_start
 
 FIRST, NEXT = "first", "next"
 _GREATEST = 2 ** (8 * ID_BYTES) - 1
@@ -22,19 +20,5 @@ def place(text: str | None, bounds: Bounds, *, default: str) -> MessageId:
         return bounds.first or bounds.next
     if text == NEXT:
         return bounds.next
-    try:
-        if len(text) == 2 * ID_BYTES:
-            return MessageId.parse(text)
-        return MessageId.of(int(text) if text.isdecimal() else _time_ms(text))
-    except (BadRequest, ValueError, OverflowError) as error:
-        raise BadRequest(
-            f"{text!r} is no place in a topic; an id of 40 hex digits, a time "
-            f"(2026-01-31T12:00:00Z, or ms since 1970), first and next are"
-        ) from error
-
-
-def _time_ms(text: str) -> int:
-    time = datetime.fromisoformat(text)
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=UTC)
-    return round(time.timestamp() * 1000)
+    found = parsed_start(text, words="first and next")
+    return found if isinstance(found, MessageId) else MessageId.of(found)
