@@ -166,3 +166,12 @@ def test_a_repeat_says_in_vain_what_is_not_in_it(shared: Shared) -> None:
     shared.save(shared.frame("other rows"), save_id="a")
     assert shared.published("t") == [b"1"]
     assert not shared.messaging.coordinator.open_transactions()  # type: ignore[attr-defined]
+
+
+def test_a_topic_that_is_made_anew_has_no_saves_that_are_done(shared: Shared) -> None:
+    shared.save(shared.frame("1"), save_id="a")
+    shared.messaging.delete_topic("t")
+    shared.messaging.create_topic("t")
+    for _ in range(2):
+        shared.save(shared.frame("2"), save_id="a")
+    assert shared.published("t") == [b"2"]

@@ -46,7 +46,11 @@ class Sink(DataSourceArrowWriter):
         self._once = None if save_id is None else _once(topic, save_id)
         with self._address.open() as messaging:
             if columns.topic is not None:
-                messaging.topic(columns.topic)
+                generation = messaging.topic(columns.topic).generation
+                if (
+                    self._once is not None
+                ):  # done in a topic that is no more is not done
+                    self._once = attrs.evolve(self._once, number=generation)
             self._is_done = self._once is not None and self._once.is_done(messaging)
             self._tx = self._begun(messaging, options.seconds("timeout_s"))
         tasks = self._address.for_tasks()
