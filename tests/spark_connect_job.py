@@ -23,8 +23,9 @@ def stream(spark: SparkSession, url: str, folder: Path) -> None:
         if topic == "u":
             query = query.format("txaware").option("url", url).option("topic", "u")
         else:
-            query = query.foreachBatch(publish_batches(url, "v"))
-        assert query.trigger(availableNow=True).start().awaitTermination(600)
+            kept = str(folder / topic)
+            query = query.foreachBatch(publish_batches(url, "v", checkpoint=kept))
+        assert query.trigger(availableNow=True).start().awaitTermination(300)
 
 
 def main(url: str, folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,9 +13,10 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from txaware.spark import TxAwareDataSource
+from txaware.spark import TxAwareDataSource, frames
 from txaware.spark.options import Options
 from txaware.spark.sink import Sink, Stored
+from txaware.spark.storing import Storing
 
 PATIENCE_S = 180
 # Where something may go wrong: in a task before or after it stores; in the driver
@@ -124,6 +125,15 @@ class FaultySink(Sink):
         with self._address.open() as messaging:
             messaging.publish("t", [], transaction=self._tx, receipts=receipts)
         self._fault.at(PUBLISHED)
+
+
+def stored_with_fault(
+    fault: Fault, storing: Storing, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """What a task of `store_frame` does, with a fault when it has stored."""
+    receipts = list(frames._stored(storing, batches))
+    fault.in_task(STORED)
+    yield from receipts
 
 
 @contextmanager

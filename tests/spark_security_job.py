@@ -133,6 +133,8 @@ def fetched(url: str) -> bytes:
 
 LOG = """
 rootLogger.level = info
+logger.spark.name = org.apache.spark
+logger.spark.level = info
 rootLogger.appenderRef.console.ref = console
 appender.console.type = Console
 appender.console.name = console

@@ -1,9 +1,10 @@
 """Spark Connect and Declarative Pipelines find `txaware` by itself, and use it.
 
-The pipeline takes about 40 s: `pytest -m soak tests/test_spark_connect.py`.
+Each takes about a minute: `pytest -m soak tests/test_spark_connect.py`.
 """
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -56,6 +57,7 @@ def test_spark_finds_the_source_by_the_name_of_its_module() -> None:
     assert DefaultSource.name() == "txaware"
 
 
+@pytest.mark.soak
 def test_a_client_of_spark_connect_reads_and_writes_in_every_way(
     served: tuple[Messaging, str], tmp_path: Path
 ) -> None:
@@ -108,6 +110,7 @@ def test_a_declarative_pipeline_reads_one_topic_and_writes_another(
     home = Path(pyspark.__file__).parent
     command = ["bash", home / "bin" / "spark-pipelines", "run", "--spec", spec]
     for _ in range(2):
+        shutil.rmtree(tmp_path / "spark-warehouse", ignore_errors=True)
         printed = run(
             command, tmp_path, SPARK_HOME=str(home), SPARK_LOCAL_IP="127.0.0.1"
         )

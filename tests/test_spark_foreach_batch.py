@@ -1,6 +1,7 @@
 """`publish_batches` and `once_per_batch`: exactly once with `foreachBatch`."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -42,6 +43,20 @@ def in_query(spark: SparkSession) -> Iterator[None]:
     spark.sparkContext.setLocalProperty(QUERY_ID, None)  # type: ignore[arg-type]
 
 
+def in_new_run(shared: Shared, work: Callable[[], None]) -> None:
+    """As a query does that was started again: what its thread knew is gone."""
+    context = shared.spark.sparkContext
+    query_id = context.getLocalProperty(QUERY_ID)
+
+    def run() -> None:
+        context.setLocalProperty(QUERY_ID, query_id)
+        context.setLocalProperty(f"txaware.done.t.spark-{query_id}", None)  # type: ignore[arg-type]
+        work()
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(run).result()
+
+
 @attrs.define
 class Counting:
     """Publishes, and counts how often it is called."""
@@ -61,7 +76,7 @@ def test_a_batch_that_is_repeated_calls_nobody_and_publishes_nothing(
     run = once_per_batch(shared.messaging, "t", work, table)
     run(shared.frame("a", tasks=1), 0)
     table.log.clear()
-    run(shared.frame("a", tasks=1), 0)
+    in_new_run(shared, lambda: run(shared.frame("a", tasks=1), 0))
     assert table.log == ["start_tx table", "rollback_tx table"]
     run(shared.frame("b", tasks=1), 1)
     assert table.log[-1] == "post_tx_commit table"
@@ -198,3 +213,36 @@ def test_a_query_that_failed_after_its_commit_goes_on_with_the_next_batch(
     assert shared.published("t") == [b"0", b"1", b"2"]
     copy(shared, tmp_path / "checkpoint", publish)
     assert shared.published("t") == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_batch_is_published_twice_to_one_topic_only_with_names(
+    shared: Shared, tmp_path: Path
+) -> None:
+    """The second would be taken for a repeat, and its rows be dropped."""
+    names: list[str | None] = ["good", "bad"]
+
+    def both(frame: DataFrame, batch_id: int) -> None:
+        for name in names:
+            publish = publish_batches(shared.messaging, "t", name=name)
+            publish(frame.select("payload"), batch_id)
+
+    def run(folder: str) -> None:
+        query = (
+            shared.spark.readStream.format("txaware")
+            .options(url=shared.url, topic="clicks")
+            .load()
+            .writeStream.foreachBatch(both)
+            .option("checkpointLocation", str(tmp_path / folder))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(100)
+
+    shared.messaging.create_topic("clicks")
+    shared.messaging.publish("clicks", [b"1"])
+    run("named")
+    assert shared.published("t") == [b"1", b"1"]
+    names[:] = [None, None]
+    with pytest.raises(StreamingQueryException, match="twice in one run"):
+        run("not named")
+    assert shared.published("t") == [b"1"] * 3

@@ -95,7 +95,6 @@ NOT_PLANNED: list[tuple[dict[str, Any], Any, str]] = [
     ({"url": None}, unchanged, "BadRequest: option url is missing: http://HOST:PORT"),
     ({"url": "memory:"}, unchanged, "BadRequest: memory: is inside one process, and "),
     ({"url": "leveldb:/none"}, unchanged, "Unavailable: leveldb:/none is served by no"),
-    ({"url": "http://127.0.0.1:1"}, unchanged, "Unavailable: http://127.0.0.1:1"),
     ({"topic": None}, unchanged, "BadRequest: no topic is named: there is neither"),
     ({"topic": "none"}, unchanged, "TopicNotFound: topic none does not exist"),
     ({"topics": "t", "topic": None}, unchanged, "BadRequest: no topic is named"),

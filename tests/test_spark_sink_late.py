@@ -99,6 +99,24 @@ def test_a_driver_that_dies_before_the_commit_holds_readers_up_until_the_time_ou
         assert payloads(messaging) == [b"2"]
 
 
+def test_a_save_without_a_time_out_whose_driver_died_is_ended_by_an_operator(
+    url: str,
+) -> None:
+    """Its transaction is a long one: readers would wait for the rest of its day."""
+    clock = Clock()
+    with txaware.connect(url, clock_ms=clock) as messaging, messaging.serve():
+        messaging.create_topic("t")
+        [receipt] = planned(url).write(rows("1")).receipts
+        messaging.publish("t", [], transaction=receipt.pointer, receipts=[receipt])
+        messaging.publisher("t").publish(b"2")
+        clock.advance_s(12 * 3600)
+        assert payloads(messaging) == []
+        blocked_by = messaging.poll("t", isolation="committed").blocked_by
+        assert blocked_by is not None
+        assert messaging.coordinator.invalidate(blocked_by.pointer)
+        assert payloads(messaging) == [b"2"]
+
+
 def test_what_was_published_and_not_committed_is_never_seen(url: str) -> None:
     with txaware.connect(url) as messaging, messaging.serve():
         messaging.create_topic("t")

@@ -58,7 +58,7 @@ class TransactionPublisher:
         outbox = self._outbox(topic)
         if outbox.size_bytes + size_bytes > limit_bytes:
             self._held_bytes -= outbox.store()
-        elif self._held_bytes + size_bytes > self._limit_bytes:
+        while self._held_bytes and self._held_bytes + size_bytes > self._limit_bytes:
             self._held_bytes -= self._largest().store()
         outbox.add(message, size_bytes)
         self._held_bytes += size_bytes

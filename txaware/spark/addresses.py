@@ -6,6 +6,9 @@ from pathlib import Path
 import attrs
 
 from txaware.auth import token_from_environment
+from txaware.clock import system_clock_ms
+from txaware.config import Settings
+from txaware.elsewhere import open_remote
 from txaware.errors import BadRequest, Unavailable
 from txaware.http.server_file import read_server_file
 from txaware.messaging import Messaging, connect
@@ -14,11 +17,16 @@ from txaware.parts import Reach
 
 @attrs.frozen
 class Address:
-    """What `connect` takes; `token` is shown nowhere."""
+    """What `connect` takes; `token` is shown nowhere.
+
+    Once it is resolved, `token` is for the data and `coordinator_token` for whoever
+    else decides: the token of a directory's owner goes to that owner only.
+    """
 
     url: str
     coordinator: str | None = None
     token: str | None = attrs.field(default=None, repr=False)
+    coordinator_token: str | None = attrs.field(default=None, repr=False)
 
     @classmethod
     def of(cls, reach: Reach) -> "Address":
@@ -45,17 +53,43 @@ class Address:
                     f"processes are others: serve it meanwhile (with "
                     f"messaging.serve(): ..., or txaware serve --data {path})"
                 )
-            return attrs.evolve(self, url=server.url, token=server.token)
-        token = token_from_environment(os.environ) if self.token is None else self.token
-        return attrs.evolve(self, token=token)
+            return attrs.evolve(
+                self,
+                url=server.url,
+                token=server.token,
+                coordinator_token=self._coordinator_token(),
+            )
+        return attrs.evolve(
+            self,
+            token=self._told_token(),
+            coordinator_token=self._coordinator_token(),
+        )
 
     def for_tasks(self) -> "Address":
         """The same for who stores and polls, and never asks the coordinator."""
-        return attrs.evolve(self.resolved(), coordinator=None)
+        return attrs.evolve(self.resolved(), coordinator=None, coordinator_token=None)
 
     def open(self) -> Messaging:
         """Connects, in whatever process this is."""
-        return connect(self.url, coordinator=self.coordinator, token=self.token)
+        if self.coordinator is None:
+            return connect(self.url, token=self.token)
+        parts = open_remote(
+            self.url,
+            self.coordinator,
+            Settings.load(),
+            system_clock_ms,
+            self.token,
+            coordinator_token=self.coordinator_token,
+        )
+        return Messaging(parts)
+
+    def _coordinator_token(self) -> str | None:
+        if self.coordinator is None or self.coordinator_token is not None:
+            return self.coordinator_token
+        return self._told_token()
+
+    def _told_token(self) -> str | None:
+        return token_from_environment(os.environ) if self.token is None else self.token
 
 
 def _is_alive(process_id: int) -> bool:

@@ -45,11 +45,17 @@ class Once:
         if not tx.in_progress:
             return
         seeing_all = attrs.evolve(tx, read_pointer=tx.transaction_id, in_progress=())
-        position = messaging.position(self.name, self.topic, transaction=seeing_all)
-        pointer = None if position is None else _pointer(position)
-        if pointer is not None and pointer in tx.in_progress:
+        while position := messaging.position(
+            self.name, self.topic, transaction=seeing_all
+        ):
+            pointer = _pointer(position)
+            if pointer not in tx.in_progress or pointer in seeing_all.invalids:
+                return
             with suppress(NotAuthorized):  # somebody else's, which its time-out ends
                 messaging.coordinator.invalidate(pointer)
+            # Behind it may be one that it had not seen, as that came to it late.
+            invalids = sorted((*seeing_all.invalids, pointer))
+            seeing_all = attrs.evolve(seeing_all, invalids=invalids)
 
     def _group(self, messaging: Messaging) -> Consumer:
         return messaging.consumer(self.topic, group=self.name)

@@ -1,5 +1,6 @@
 """DataFrames in a transaction of the driver, beside whatever else takes part in it."""
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from functools import partial
@@ -18,6 +19,7 @@ from txaware.spark.rows import Columns
 from txaware.spark.sink import TIMEOUT_S
 from txaware.spark.storing import Storing
 from txaware.spark.stream_sink import QUERY_ID
+from txaware.topics import TopicName, checked_group
 
 _RECEIPTS = "topic string, attempt binary, count bigint"
 
@@ -54,17 +56,26 @@ def store_frame(frame: DataFrame, topic: str | None, tx: MessagingTransaction) -
 
 
 def publish_batches(
-    where: Messaging | str, topic: str, *, timeout_s: float = TIMEOUT_S
+    where: Messaging | str,
+    topic: str,
+    *,
+    timeout_s: float = TIMEOUT_S,
+    checkpoint: str | None = None,
+    name: str | None = None,
 ) -> Callable[[DataFrame, int], None]:
     """`stream.writeStream.foreachBatch(publish_batches(messaging, "topic"))`.
 
-    Every micro-batch is published exactly once, also over restarts.
+    Every micro-batch is published exactly once, also over restarts. With Spark Connect
+    `where` is an address and `checkpoint` the query's checkpointLocation. A function
+    that publishes parts of a batch to one topic gives each part its `name`.
     """
 
     def work(frame: DataFrame, tx: MessagingTransaction) -> None:
         store_frame(frame, topic, tx)
 
-    return once_per_batch(where, topic, work, timeout_s=timeout_s)
+    return once_per_batch(
+        where, topic, work, timeout_s=timeout_s, checkpoint=checkpoint, name=name
+    )
 
 
 def once_per_batch(
@@ -73,30 +84,71 @@ def once_per_batch(
     work: Work,
     *participants: TransactionAware,
     timeout_s: float = TIMEOUT_S,
+    checkpoint: str | None = None,
+    name: str | None = None,
 ) -> Callable[[DataFrame, int], None]:
     """Has `work(frame, tx)` done in one transaction for each micro-batch, exactly once.
 
     For `foreachBatch`. In `topic` it is remembered which batches of the query are done;
     where the commit of one is repeated after a crash, `work` is not called again.
+    `checkpoint` is as for `publish_batches`. Two for one topic in a query need a `name`
+    each, or the second would find all done.
     """
+    suffix = "" if name is None else f"-{checked_group(name)}"
 
     def run(frame: DataFrame, batch_id: int) -> None:
-        once = Once(topic, f"spark-{_query_id(frame)}", batch_id)
+        query_id = _query_id(frame, checkpoint)
+        once = Once(topic, f"spark-{query_id}{suffix}", batch_id)
+        done_here = _DoneHere(frame, once)
+        done_here.refuse_again()
         opened = connect(where) if isinstance(where, str) else nullcontext(where)
         with (
             opened as messaging,
             messaging.transaction(*participants, timeout_s=timeout_s) as tx,
         ):
             once.fence(messaging, tx.transaction)
-            if not once.is_done(messaging):
+            is_done = once.is_done(messaging)
+            if is_done:
+                tx.abort()
+            else:
                 work(frame, tx)
                 once.mark_done(messaging, tx.transaction)
-                return
-            tx.abort()
-        # A query with state fails unless each of its batches is computed to the end.
-        frame.write.format("noop").mode("overwrite").save()
+        if is_done:
+            # A query with state fails unless each of its batches is computed.
+            frame.write.format("noop").mode("overwrite").save()
+        else:
+            done_here.remember()
 
     return run
+
+
+class _DoneHere:
+    """Knows in the thread of a query which batch it has done; a new run has another.
+
+    Spark Connect has no such place.
+    """
+
+    def __init__(self, frame: DataFrame, once: Once) -> None:
+        is_classic = hasattr(frame.sparkSession, "_jsparkSession")
+        self._context = frame.sparkSession.sparkContext if is_classic else None
+        self._once = once
+        self._property = f"txaware.done.{TopicName.parse(once.topic)}.{once.name}"
+
+    def refuse_again(self) -> None:
+        """What is done again in the same run is no repeat, and would be dropped."""
+        if self._context is None:
+            return
+        if self._context.getLocalProperty(self._property) == str(self._once.number):
+            raise BadRequest(
+                f"batch {self._once.number} is published to {self._once.topic} twice "
+                f"in one run, and the second time would be taken for a repeat; give "
+                f"each a name of its own"
+            )
+
+    def remember(self) -> None:
+        """It was done just now."""
+        if self._context is not None:
+            self._context.setLocalProperty(self._property, str(self._once.number))
 
 
 class SparkJobs:
@@ -155,15 +207,15 @@ def _stored(
     )
 
 
-def _query_id(frame: DataFrame) -> str:
+def _query_id(frame: DataFrame, checkpoint: str | None) -> str:
     session = frame.sparkSession
-    if not hasattr(session, "_jsparkSession"):  # of Spark Connect
-        active = [query.id for query in session.streams.active]
-        if len(active) == 1:
-            return str(active[0])
+    if checkpoint is not None:  # wherever that is, Spark can read it
+        [metadata] = session.read.text(f"{checkpoint}/metadata").collect()
+        return str(json.loads(metadata["value"])["id"])
+    if not hasattr(session, "_jsparkSession"):
         raise BadRequest(
-            f"{len(active)} queries run in this session, and Spark Connect does not "
-            f'tell which one this batch is of; use writeStream.format("txaware")'
+            "Spark Connect does not tell which query this batch is of: say where it "
+            'has its checkpoint, publish_batches(URL, "topic", checkpoint=LOCATION)'
         )
     query_id: str | None = session.sparkContext.getLocalProperty(QUERY_ID)
     if query_id is None:
