@@ -46,7 +46,7 @@ def in_query(spark: SparkSession) -> Iterator[None]:
 def in_new_run(shared: Shared, work: Callable[[], None]) -> None:
     """As a query does that was started again: what its thread knew is gone."""
     context = shared.spark.sparkContext
-    query_id = context.getLocalProperty(QUERY_ID)
+    query_id = str(context.getLocalProperty(QUERY_ID))
 
     def run() -> None:
         context.setLocalProperty(QUERY_ID, query_id)

@@ -59,6 +59,7 @@ class Hosted:
     instance: str
     threads: ThreadPoolExecutor
     slow_threads: ThreadPoolExecutor
+    planning_threads: ThreadPoolExecutor
     outcomes: Outcomes
     stopping: Stopping
     shares_journal: bool = False
@@ -83,3 +84,10 @@ class Hosted:
         """The same for what may take minutes: it keeps nothing else waiting."""
         act = partial(act, *args, **named)
         return await asyncio.get_running_loop().run_in_executor(self.slow_threads, act)
+
+    async def in_planning_thread(
+        self, act: Callable[..., T], *args: Any, **named: Any
+    ) -> T:
+        """For what readers wait for before they begin: no clean-up keeps it waiting."""
+        act, loop = partial(act, *args, **named), asyncio.get_running_loop()
+        return await loop.run_in_executor(self.planning_threads, act)

@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 BACKLOG = 2048
 # For checks, backups, clean-ups and looks at whole topics, a few at a time.
 SLOW_THREADS = 4
+PLANNING_THREADS = 4
 # Where programs of this machine find a server that listens at every address.
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 AUDIT_FLUSH_S = 1.0
@@ -217,8 +218,9 @@ class HttpServer:
         with (
             ThreadPoolExecutor(count, "txaware-http") as threads,
             ThreadPoolExecutor(SLOW_THREADS, "txaware-slow") as slow_threads,
+            ThreadPoolExecutor(PLANNING_THREADS, "txaware-plan") as planning_threads,
         ):
-            self._config.loaded_app = self._app(threads, slow_threads)
+            self._config.loaded_app = self._app(threads, slow_threads, planning_threads)
             self._began.set_result(None)
             telling = asyncio.create_task(self._tell_refusals())
             try:
@@ -226,7 +228,7 @@ class HttpServer:
             finally:
                 telling.cancel()
                 # Of what nobody waits for any more only what runs just now goes on.
-                for pool in (threads, slow_threads):
+                for pool in (threads, slow_threads, planning_threads):
                     pool.shutdown(wait=False, cancel_futures=True)
 
     async def _tell_refusals(self) -> None:
@@ -236,7 +238,10 @@ class HttpServer:
             self._audit.flush()
 
     def _app(
-        self, threads: ThreadPoolExecutor, slow_threads: ThreadPoolExecutor
+        self,
+        threads: ThreadPoolExecutor,
+        slow_threads: ThreadPoolExecutor,
+        planning_threads: ThreadPoolExecutor,
     ) -> App:
         served, access = self._served, self._access
         hosted = Hosted(
@@ -248,6 +253,7 @@ class HttpServer:
             self.instance,
             threads,
             slow_threads,
+            planning_threads,
             Outcomes(self._loop),
             self._stopping,
             shares_journal=served.shares_journal,

@@ -71,12 +71,14 @@ class Touched:
 class PieceResult:
     """How many rows a piece removed or marked, and where.
 
-    `unseen` is the transaction that kept readers from what expired, if one did.
+    `unseen` is the transaction that kept readers from what expired, if one did;
+    `references` are messages that had expired and went before their payloads.
     """
 
     rows: int = 0
     touched: tuple[Touched, ...] = ()
     unseen: int | None = None
+    references: int = 0
 
 
 # By the number of the piece in its plan; what is missing has failed, or never began.

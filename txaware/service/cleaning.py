@@ -3,7 +3,7 @@
 import logging
 
 from txaware.interfaces import Row
-from txaware.rowkeys import MARK, MESSAGE, PAYLOAD, payload_prefix, row_key
+from txaware.rowkeys import MARK, MESSAGE, PAYLOAD, row_key
 from txaware.service.clean_up_plan import (
     EXPIRED,
     MARKED,
@@ -18,8 +18,7 @@ from txaware.service.marking import Marking
 from txaware.service.payload_retention import PayloadRetention
 from txaware.service.planning import first_kept
 from txaware.service.site import Site
-from txaware.tables.columns import REFERENCE, pointer_of
-from txaware.tables.ranges import pieces
+from txaware.tables.columns import pointer_of
 from txaware.tables.topic_table import TopicTable
 from txaware.topics import Topic, TopicName
 
@@ -85,10 +84,12 @@ class Cleaning:
         if plan.judge is None:
             return PieceResult()
         deleting = self._deleting()
-        rows = self._stored.clean_up(
+        removed = self._stored.clean_up(
             topic, plan.judge, now_ms, deleting, start=piece.start, stop=piece.stop
         )
-        return PieceResult(rows, deleting.touched)
+        return PieceResult(
+            removed.payloads, deleting.touched, references=removed.references
+        )
 
     def _expired(
         self, topic: Topic, plan: Plan, piece: Piece, now_ms: int
@@ -104,42 +105,10 @@ class Cleaning:
                 stop=min(planned_stop, live_from),
                 look=unseen.look,
             )
-            rows += self._hollow(
-                topic,
-                max(piece.start, live_from),
-                planned_stop,
-                deleting,
-            )
         finally:
             if unseen.looked:
                 self._site.cache.drop(topic.prefix)
         return PieceResult(rows, deleting.touched, unseen.pointer)
-
-    def _hollow(
-        self, topic: Topic, start: bytes, stop: bytes, deleting: Deleting
-    ) -> int:
-        """References that live again, as the time to live is longer than it was.
-
-        Those whose payloads another piece has removed meanwhile go with them.
-        """
-        if start >= stop:
-            return 0
-        prefix, count = MESSAGE + topic.prefix, 0
-        for rows in pieces(self._table, prefix, start=start, stop=stop):
-            keys = [
-                prefix + key for key, value in rows if self._is_hollow(topic, value)
-            ]
-            deleting.delete(keys)
-            count += len(keys)
-        if count:
-            self._site.cache.drop(topic.prefix)
-        return count
-
-    def _is_hollow(self, topic: Topic, value: bytes) -> bool:
-        if value[0] & 3 != REFERENCE:
-            return False
-        stored = payload_prefix(topic.prefix, abs(pointer_of(value) or 0))
-        return not self._table.scan(stored, limit=1)
 
 
 class _Unseen:

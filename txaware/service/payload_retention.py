@@ -2,9 +2,12 @@
 
 from collections.abc import Iterator
 
+import attrs
+
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.rowkeys import (
     MARK,
+    MESSAGE,
     PAYLOAD,
     POINTER_BYTES,
     mark_key,
@@ -26,6 +29,14 @@ FIRST_TIMED = 10**12 * POINTERS_PER_MS
 _END = b"\xff" * 10
 
 
+@attrs.define
+class Removed:
+    """How many payloads went, and how many expired references to them before that."""
+
+    payloads: int = 0
+    references: int = 0
+
+
 class PayloadRetention:
     """Removes the payloads of transactions that are over and that no reference names.
 
@@ -35,6 +46,7 @@ class PayloadRetention:
 
     def __init__(self, site: Site) -> None:
         self._table = site.table
+        self._cache = site.cache
         self._messages = MessageTable(site.table)
         self._references = site.references
         self._gate = site.gate
@@ -53,13 +65,13 @@ class PayloadRetention:
         *,
         start: bytes = b"",
         stop: bytes | None = None,
-    ) -> int:
-        """Removes what no one needs in a topic; answers how many payloads.
+    ) -> Removed:
+        """Removes what no one needs in a topic, and answers how much that was.
 
         Only of transactions from the pointer `start` on and before `stop`, both as
         keys have them.
         """
-        removed, bound = 0, row_key(max(0, now_ms - topic.ttl_ms))
+        removed, bound = Removed(), row_key(max(0, now_ms - topic.ttl_ms))
         begin = start
         while candidates := self._candidates(
             topic, snapshot, now_ms, start=begin, stop=stop
@@ -70,8 +82,10 @@ class PayloadRetention:
             # One that has expired names nothing, whether it is still there or not.
             looked_from = max(under_way, bound)
             named = self._named(topic, candidates, bound)
-            for pointer in sorted(candidates - named):
-                removed += self._remove(topic, pointer, looked_from, deleting)
+            unnamed = candidates - named
+            removed.references += self._unname(topic, unnamed, bound, deleting)
+            for pointer in sorted(unnamed):
+                removed.payloads += self._remove(topic, pointer, looked_from, deleting)
         self._remove_marks(topic, snapshot, now_ms, deleting, start=start, stop=stop)
         return removed
 
@@ -134,6 +148,29 @@ class PayloadRetention:
             and (pointer := pointer_of(value) or 0)
             and abs(pointer) in pointers
         }
+
+    def _unname(
+        self, topic: Topic, pointers: set[int], bound: bytes, deleting: Deleting
+    ) -> int:
+        """Removes expired references to them, before any of what they stand for.
+
+        The time to live may become longer, or a clock go back, while their payloads
+        go, or after a crash on the way: a part of them would be read again.
+        """
+        if not pointers:
+            return 0
+        prefix, count = MESSAGE + topic.prefix, 0
+        for rows in pieces(self._table, prefix, stop=bound):
+            keys = [
+                prefix + key
+                for key, value in rows
+                if value[0] & 3 == REFERENCE and abs(pointer_of(value) or 0) in pointers
+            ]
+            deleting.delete(keys)
+            count += len(keys)
+        if count:
+            self._cache.drop(topic.prefix)
+        return count
 
     def _remove(
         self, topic: Topic, pointer: int, looked_from: bytes, deleting: Deleting

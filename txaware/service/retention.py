@@ -11,7 +11,13 @@ import attrs
 
 from coordinator.transaction import Transaction
 from txaware.metrics import RetentionCounters
-from txaware.service.clean_up_plan import Piece, PieceResult, Plan, Results
+from txaware.service.clean_up_plan import (
+    EXPIRED,
+    Piece,
+    PieceResult,
+    Plan,
+    Results,
+)
 from txaware.service.cleaning import Cleaning
 from txaware.service.deleting import Deleting
 from txaware.service.marking import Marking
@@ -124,13 +130,18 @@ class Retention:
 
         One that others may share is asked only when it is known to be `exclusive`.
         """
+        # Nobody writes with what was late before the marking began. Where it failed,
+        # or was not even tried, somebody may have written since it was marked last.
+        late_ms = self._late_ms()
         least_needed = self.clean_up().least_needed
         snapshot = self._coordinator.snapshot()
         alone = self._gate is not None and not self._gate.is_shared
         if not alone and not exclusive:
             return Pruned(0, least_needed)
         before = self._coordinator.invalid_size()
-        marked = self._marking.forgettable(snapshot, self._late_ms())
+        marked = self._marking.forgettable(
+            snapshot, 0 if least_needed is None else late_ms
+        )
         if marked:
             self._coordinator.truncate_invalid_tx(marked)
         return Pruned(max(0, before - self._coordinator.invalid_size()), least_needed)
@@ -191,6 +202,7 @@ class Retention:
             piece = plan.pieces[number]
             results[number] = self.clean_piece(plan, piece)
             counts[piece.what] += results[number].rows
+            counts[EXPIRED] += results[number].references
         return counts
 
     def _finish(self, plan: Plan, results: Results) -> CleanUp:
@@ -204,6 +216,7 @@ class Retention:
                 failed.add(piece.topic)
                 continue
             counts[piece.what] += result.rows
+            counts[EXPIRED] += result.references
             if result.unseen is not None:
                 unseen.add(piece.topic)
         self.expired_unseen.update(unseen)

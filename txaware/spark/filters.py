@@ -87,7 +87,10 @@ def _of_times(one: Filter) -> tuple[MessageId, MessageId] | None:
     value = getattr(one, "value", None)
     if not isinstance(value, datetime):
         return None
-    us = _us(value)
+    try:
+        us = _us(value)
+    except (ValueError, OverflowError):  # at either end of what Python has of time
+        return None
     if us < 0:
         return None
     # The times of messages are whole milliseconds.

@@ -14,6 +14,7 @@ ADDRESS = ("url", "coordinator", "token", "token_file")
 READING = ("topic", "topics", "topic_pattern", "start", "end", "isolation", "pushdown")
 PARTS = ("part_bytes", "max_messages", "max_bytes")
 WRITING = ("topic", "timeout_s", "save_id")
+MOST_DIGITS = 18
 KNOWN = tuple(dict.fromkeys((*ADDRESS, *READING, *PARTS, *WRITING)))
 
 
@@ -44,7 +45,7 @@ class Options:
         text = self.text(name)
         if text is None:
             return None
-        if not text.isdecimal() or int(text) < 1:
+        if not text.isdecimal() or len(text) > MOST_DIGITS or int(text) < 1:
             raise BadRequest(f"{name} is a whole number above 0, not {text!r}")
         return int(text)
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from coordinator import codec
+from coordinator.transaction import Transaction
 from txaware.errors import Unavailable
 from txaware.messages import BlockedBy, Message, MessageId, Page
 from txaware.messaging import Messaging
@@ -68,7 +69,7 @@ def pages(
         if limit == 0 or len(messages) < len(page):
             return
         if page.blocked_by is not None:
-            _check_is_behind(messaging, span, page, page.blocked_by)
+            _check_is_behind(messaging, span, page, page.blocked_by, tx)
             return
         if not page and page.next <= start:
             return  # the end
@@ -76,7 +77,11 @@ def pages(
 
 
 def _check_is_behind(
-    messaging: Messaging, span: Span, page: Page, blocker: BlockedBy
+    messaging: Messaging,
+    span: Span,
+    page: Page,
+    blocker: BlockedBy,
+    tx: Transaction | None,
 ) -> None:
     """Refuses to stop within a span, where everything was decided at its planning.
 
@@ -84,6 +89,14 @@ def _check_is_behind(
     """
     found = messaging.poll(span.topic, start=page.next, inclusive=False, limit=1)
     if found and found[0].id < span.stop:
+        if tx is not None and not (
+            blocker.pointer <= tx.transaction_id or tx.is_in_progress(blocker.pointer)
+        ):
+            raise Unavailable(
+                f"{span!r}: message {found[0].id} was written with {blocker.pointer}, "
+                f"a pointer that the coordinator never gave out; nobody can decide it, "
+                f"and until it expires only what is before it can be read (option end)"
+            )
         raise Unavailable(
             f"{span!r}: transaction {blocker.pointer} was not decided when the read "
             f"was planned; plan it again"

@@ -83,7 +83,9 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 ranges = _up_to(ranges, self._target)
             if not isinstance(limit, ReadAllAvailable):
                 ranges = self._limited(messaging, snapshot, ranges, limit)
-        return {name: str(stop) for name, (_, stop) in ranges.items()}
+        # A topic that is not shown just now (to a token that lost its rights for a
+        # while) goes on where it was; one that is created again has greater ids.
+        return {**start, **{name: str(stop) for name, (_, stop) in ranges.items()}}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """The rows of a batch, as a snapshot of now sees them: all are decided."""

@@ -61,7 +61,7 @@ class OperatorRoutes:
 
     async def _splits(self, request: Request) -> Reply:
         fields = request.query("from", "to", "partBytes")
-        ids = await self._hosted.in_slow_thread(
+        ids = await self._hosted.in_planning_thread(
             self._administration.splits,
             request.topic,
             start=MessageId.parse(_needed(fields, "from")),
@@ -74,7 +74,7 @@ class OperatorRoutes:
         fields = read_json(request.body)
         if not isinstance(fields, dict) or fields.keys() != _RANGE:
             raise BadRequest("the body is an object of from, to and transaction")
-        found = await self._hosted.in_slow_thread(
+        found = await self._hosted.in_planning_thread(
             self._administration.first_undecided,
             request.topic,
             start=MessageId.parse(fields["from"]),
