@@ -69,6 +69,7 @@ def opened(trial: Trial) -> Iterator[Bench]:
     builder = SparkSession.builder.master("local[2]").appName("txaware bench")
     for name, value in {
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     }.items():
