@@ -140,6 +140,30 @@ def test_a_connection_closed_before_its_request_is_sent_is_a_lost_one(
     assert (connections.in_use, connections.idle) == (0, 0)
 
 
+class ClosingWhenAsked:
+    """An idle connection; the client is closed while somebody looks at its age."""
+
+    def __init__(self, connections: Connections) -> None:
+        self.connections = connections
+        self.is_closed = False
+
+    def has_expired(self) -> bool:
+        self.connections.close()
+        return False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_a_connection_whose_age_is_looked_at_during_a_close_is_closed_too() -> None:
+    connections = Connections(1, {})
+    oldest: Any = ClosingWhenAsked(connections)
+    connections._idle.append(oldest)
+    connections._let_go_of_oldest()
+    assert oldest.is_closed
+    assert connections.idle == 0
+
+
 class SlowToConnect(httpcore.SyncBackend):
     """Connects, and hands the connection out later."""
 

@@ -159,6 +159,8 @@ class Connections:
                 oldest.close()
             else:
                 self._idle.appendleft(oldest)
+                if self._closed:  # just now, when it was in nobody's hands
+                    self.close()
 
     def close(self) -> None:
         """Closes all; who waits for an answer is told at once.
