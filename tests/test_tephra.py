@@ -366,3 +366,16 @@ def test_java_is_that_of_java_home_then_of_the_path_then_of_a_package(
 def test_an_unknown_data_path_is_refused_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(BadRequest, match="py4j or thrift"):
         TephraCoordinator(tmp_path, data_path="carrier")  # type: ignore[arg-type]
+
+
+def test_what_java_throws_keeps_its_class_beside_pyspark(
+    own: TephraCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PySpark hooks itself into py4j, for whatever JVM is called in its process."""
+    import py4j.java_gateway
+    from pyspark.errors.exceptions.captured import install_exception_handler
+
+    found = py4j.java_gateway.get_return_value
+    monkeypatch.setattr(py4j.java_gateway, "get_return_value", found)
+    install_exception_handler()
+    test_many_keys_are_all_checked(own)

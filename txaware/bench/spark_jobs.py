@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from txaware.bench.measure import Figure, in_turns
-from txaware.bench.server import MIB, serving
+from txaware.bench.server import MIB, ServerProcess, serving
 from txaware.bench.spark_limits import Limits
 from txaware.bench.trial import Trial, batches, payloads
 from txaware.messaging import Messaging, connect
@@ -22,7 +22,8 @@ from txaware.spark.data_source import TxAwareDataSource
 
 ROWS, STREAMED, PARTS = 1_000_000, 200_000, 4
 PER_REQUEST = 100
-ENDS_S = 300
+# How long the server may take to come to rest.
+REST_S = 30
 
 
 @attrs.frozen
@@ -31,8 +32,23 @@ class Bench:
 
     spark: SparkSession
     messaging: Messaging
-    url: str
+    server: ServerProcess
     directory: Path
+
+    @property
+    def url(self) -> str:
+        """Where the server is."""
+        return self.server.url
+
+    def rest(self) -> None:
+        """Returns when the server has nothing left to do of what came before."""
+        before_s = self.server.cpu_s()
+        for _ in range(4 * REST_S):
+            time.sleep(0.5)
+            now_s = self.server.cpu_s()
+            if now_s - before_s < 0.05:
+                return
+            before_s = now_s
 
     def orders(self, count: int) -> DataFrame:
         """Rows of 100 bytes of JSON."""
@@ -80,7 +96,7 @@ def opened(trial: Trial) -> Iterator[Bench]:
             spark.dataSource.register(TxAwareDataSource)
             spark.dataSource.register(Limits)
             with connect(server.url) as messaging:
-                bench = Bench(spark, messaging, server.url, trial.directory)
+                bench = Bench(spark, messaging, server, trial.directory)
                 _warm(bench)
                 yield bench
         finally:
@@ -95,11 +111,13 @@ def write(trial: Trial) -> list[Figure]:
 
         def save() -> float:
             topic = bench.topic("saved")
+            bench.rest()
             began_s = time.perf_counter()
             bench.save(rows, topic)
             return count / (time.perf_counter() - began_s)
 
         def throw_away() -> float:
+            bench.rest()
             began_s = time.perf_counter()
             rows.write.format("txaware-limits").mode("append").save()
             return count / (time.perf_counter() - began_s)
