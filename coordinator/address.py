@@ -10,8 +10,11 @@ from coordinator.tephra import TephraCoordinator, ThriftCoordinator
 _HOST_AND_PORT = re.compile(r"(?P<host>[^/:]+|\[[^\]/]+\]):(?P<port>[0-9]{1,5})")
 
 
-def open_coordinator(address: str) -> Coordinator:
+def open_coordinator(address: str, *, answer_timeout_s: float = 30) -> Coordinator:
     """The coordinator at an address; whoever opens it closes it.
+
+    One that runs elsewhere and does not answer within `answer_timeout_s` is
+    `Unavailable`.
 
     `embedded` lives in memory, `tephra:DIR` is a Tephra in a JVM of its own,
     `tephra://HOST:PORT` one that runs elsewhere, by its Thrift service, and
@@ -22,9 +25,9 @@ def open_coordinator(address: str) -> Coordinator:
         return EmbeddedCoordinator()
     if scheme == "tephra" and rest.startswith("//"):
         host, port = _host_and_port(address, rest[2:])
-        return ThriftCoordinator(host, port)
+        return ThriftCoordinator(host, port, answer_timeout_s=answer_timeout_s)
     if scheme == "tephra+zk" and rest.startswith("//") and rest != "//":
-        return ThriftCoordinator.discover(rest[2:])
+        return ThriftCoordinator.discover(rest[2:], answer_timeout_s=answer_timeout_s)
     if scheme == "tephra" and rest:
         return TephraCoordinator(rest)
     raise BadRequest(

@@ -114,15 +114,11 @@ def _mapped(
     """None for what neither py4j nor Java raised: a mistake in the call itself."""
     from py4j.protocol import Py4JError, Py4JJavaError
 
-    # PySpark, in the same process, puts errors of its own in place of what Java threw.
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, Py4JJavaError):
-        cause = cause.__context__
-    if cause is None:
-        if isinstance(error, Py4JError):
-            return otherwise(f"Java could not be called: {error}")
+    if not isinstance(error, Py4JError):
         return None
-    thrown = cause.java_exception
+    if not isinstance(error, Py4JJavaError):
+        return otherwise(f"Java could not be called: {error}")
+    thrown = error.java_exception
     java_class = str(thrown.getClass().getName()).rpartition(".")[2]
     message = thrown.getMessage() or java_class
     return kinds.get(java_class, otherwise)(f"{message} ({java_class})")

@@ -12,8 +12,8 @@ from coordinator.errors import BadRequest, Unavailable
 
 # A command is a letter, its target and its arguments, each on a line; an argument or
 # an answer begins with the letter of its type. These are the parts that we write.
-_CALL, _DELETE, _END = "c\n", "m\nd\n", "e\n"
-_BYTES_ANSWER = "yj"
+_CALL, _CONSTRUCT, _DELETE, _END = "c\n", "i\n", "m\nd\n", "e\n"
+_BYTES_ANSWER, _ERROR_ANSWER = "yj", "x"
 _SERVER = "GATEWAY_SERVER"
 _TRIES_TO_FIND_A_SOCKET = 5
 _FORGOTTEN_AT_ONCE = 100
@@ -29,7 +29,11 @@ class _Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._answers = self._socket.makefile("rb")
         self.local_port: int = self._socket.getsockname()[1]
-        self.ask(f"A\n{token}\n")
+        try:
+            self.ask(f"A\n{token}\n")
+        except BaseException:
+            self.close()
+            raise
 
     def ask(self, command: str, forget: Sequence[str] = ()) -> str:
         """Sends a command once; a connection that raises is of no use any more.
@@ -92,9 +96,19 @@ class Py4JClient:
     def send_command(
         self, command: str, retry: bool = True, binary: bool = False
     ) -> str:
-        """Sends a command once and answers the answer."""
+        """Sends a command once and answers the answer; what Java throws is raised here.
+
+        py4j would raise it, by a function that PySpark replaces for the whole process:
+        then some of what Java throws becomes an error of Spark's.
+        """
         if binary:
             raise BadRequest("streams from Java are not supported")
+        answer = self._ask(command)
+        if answer.startswith(_ERROR_ANSWER) and command.startswith((_CALL, _CONSTRUCT)):
+            self._raise_thrown(command, answer)
+        return answer
+
+    def _ask(self, command: str) -> str:
         connection = self._take()
         try:
             answer = connection.ask(command, self._some_garbage())
@@ -112,10 +126,18 @@ class Py4JClient:
 
         py4j would go through the bytes one by one (50,000 pointers: 27 ms).
         """
-        answer = self.send_command(f"{_CALL}{target}\n{method}\nr{argument}\n{_END}")
+        answer = self._ask(f"{_CALL}{target}\n{method}\nr{argument}\n{_END}")
         if not answer.startswith(_BYTES_ANSWER):
             return None
         return a2b_base64(answer[len(_BYTES_ANSWER) :])
+
+    def _raise_thrown(self, command: str, answer: str) -> None:
+        from py4j.protocol import get_return_value
+
+        letter, first, second, _ = command.split("\n", 3)
+        is_call = _CALL.startswith(letter)
+        target, name = (first, second) if is_call else (None, first)
+        get_return_value(answer, self, target, name)
 
     def garbage_collect_object(self, target_id: str) -> None:
         """Java may forget the object, and is told with the next command.

@@ -67,3 +67,14 @@ def either_tephra(request: pytest.FixtureRequest) -> TephraCoordinator:
     name = {"py4j": "tephra", "thrift": "tephra_thrift"}[request.param]
     coordinator: TephraCoordinator = request.getfixturevalue(name)
     return coordinator
+
+
+@pytest.fixture
+def pyspark_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark hooks itself into py4j, for whatever JVM is called in its process."""
+    import py4j.java_gateway
+    from pyspark.errors.exceptions.captured import install_exception_handler
+
+    found = py4j.java_gateway.get_return_value
+    monkeypatch.setattr(py4j.java_gateway, "get_return_value", found)
+    install_exception_handler()

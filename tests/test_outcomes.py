@@ -83,7 +83,9 @@ def test_a_loop_that_closes_harms_nobody_who_shares_the_batch(
 
         with journal._writing:  # a batch is being written; the next one forms
             service.publish_soon(
-                "t", [b"abandoned"], lambda error: outcomes.settle(abandoned, error)
+                service.place("t"),
+                [b"abandoned"],
+                lambda error: outcomes.settle(abandoned, error),
             )
             assert came(1)
             threads = [noting(lambda: messaging.publish("t", [b"beside it"]))]

@@ -368,14 +368,8 @@ def test_an_unknown_data_path_is_refused_before_anything_starts(tmp_path: Path) 
         TephraCoordinator(tmp_path, data_path="carrier")  # type: ignore[arg-type]
 
 
+@pytest.mark.usefixtures("pyspark_hook")
 def test_what_java_throws_keeps_its_class_beside_pyspark(
-    own: TephraCoordinator, monkeypatch: pytest.MonkeyPatch
+    own: TephraCoordinator,
 ) -> None:
-    """PySpark hooks itself into py4j, for whatever JVM is called in its process."""
-    import py4j.java_gateway
-    from pyspark.errors.exceptions.captured import install_exception_handler
-
-    found = py4j.java_gateway.get_return_value
-    monkeypatch.setattr(py4j.java_gateway, "get_return_value", found)
-    install_exception_handler()
     test_many_keys_are_all_checked(own)
