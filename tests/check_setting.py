@@ -13,6 +13,8 @@ import txaware
 from coordinator.records import Record, encode_records
 from txaware.clock import system_clock_ms
 from txaware.config import Settings
+from txaware.messages import MessageId
+from txaware.messaging import Messaging
 from txaware.rowkeys import (
     JOURNAL,
     MESSAGE,
@@ -59,20 +61,38 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
         messaging.create_topic("sales:deleted")
         for _ in range(10):
             messaging.publish("orders", [b"plain" * 30] * 100)
-        with messaging.transaction() as tx:
-            messaging.publisher("orders", buffer_limit_bytes=100).publish_all(
-                [b"spilled" * 5] * 20
-            )
-            position = messaging.bounds("orders").next
-            messaging.save_position(
-                "billing", "orders", position, transaction=tx.transaction
-            )
+        commit_some(messaging)
         tx_open = messaging.coordinator.start_short()
         response = messaging.publish("orders", [b"back"], transaction=tx_open)
         assert response is not None
         messaging.rollback("orders", response)
         messaging.coordinator.abort(tx_open)
     return path
+
+
+def commit_some(messaging: Messaging) -> None:
+    """A transaction with stored payloads, their reference, and a position."""
+    with messaging.transaction() as tx:
+        messaging.publisher("orders", buffer_limit_bytes=100).publish_all(
+            [b"spilled" * 5] * 20
+        )
+        position = messaging.bounds("orders").next
+        messaging.save_position(
+            "billing", "orders", position, transaction=tx.transaction
+        )
+
+
+def invalid_rows(messaging: Messaging) -> dict[str, int]:
+    """What two topics need: a message of one transaction, a position of another."""
+    coordinator = messaging.coordinator
+    messaging.create_topic("other")
+    first, second, third = (coordinator.start_short() for _ in range(3))
+    messaging.publish("orders", [b"1"], transaction=second)
+    messaging.publish("orders", [b"1"], transaction=first)
+    messaging.save_position("g", "other", MessageId(bytes(20)), transaction=third)
+    for tx in (first, second, third):
+        coordinator.invalidate(tx)
+    return {"orders": first.transaction_id, "other": third.transaction_id}
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Fixtures for all tests."""
 
 pytest_plugins = [
+    "tests.hbase_stores",
     "tests.consume_setting",
     "tests.coordinators",
     "tests.http_raw",
@@ -8,5 +9,7 @@ pytest_plugins = [
     "tests.leftovers",
     "tests.messagings",
     "tests.tephra_fixtures",
+    "tests.workers",
+    "tests.hbase_fixtures",
     "tests.spark_fixtures",
 ]

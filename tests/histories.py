@@ -1,6 +1,7 @@
 """What the rules of a random history share: its setting, and what is done to both."""
 
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest.mock import patch
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize
 
 from coordinator.transaction import Transaction
+from tests.hbase_stores import HBaseStores
 from tests.messagings import Site
 from tests.service_model import INVALID, OPEN, Entry, Model, ModelTopic, Row, View
 from txaware.messages import MessageId, Outgoing, PublishResponse
@@ -39,6 +41,7 @@ class History(RuleBasedStateMachine):
     """A service that keeps little at a time, and a model of it."""
 
     kind: ClassVar[str] = "memory"
+    stores: ClassVar[HBaseStores | None] = None
 
     @initialize()
     def open(self) -> None:
@@ -49,7 +52,9 @@ class History(RuleBasedStateMachine):
         ]
         for each in self.patches:
             each.start()
-        self.site = Site(self.kind, Path(self.directory.name), **TINY)
+        self.lent = ExitStack()
+        url = self.lent.enter_context(self.stores.lent()) if self.stores else ""
+        self.site = Site(self.kind, Path(self.directory.name), url, **TINY)
         self.model = Model()
         self.begun: dict[int, Begun] = {}
         self.responses: list[tuple[str, PublishResponse]] = []
@@ -61,6 +66,7 @@ class History(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "site"):
             self.site.messaging.close()
+            self.lent.close()
             for each in self.patches:
                 each.stop()
             self.directory.cleanup()

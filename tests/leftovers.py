@@ -6,13 +6,17 @@ import sys
 import threading
 import traceback
 from collections.abc import Generator
+from typing import Any
 
 import pytest
 
 PATIENCE_S = 10
 EXIT_S = 60
 
+LEFT = "left threads"
+
 _seen: dict[threading.Thread, str] = {}
+_of_workers: list[object] = []
 
 
 def _others() -> list[threading.Thread]:
@@ -32,7 +36,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fails where a thread would keep the process from its end."""
+    """Fails where a thread would keep the process from its end, or a worker's did."""
     left = []
     for thread in _others():
         thread.join(PATIENCE_S)
@@ -43,8 +47,17 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         sys.stderr.write(f"\n{thread.name} is still running, since {since}\n")
         frame = sys._current_frames().get(thread.ident or 0)
         sys.stderr.writelines(traceback.format_stack(frame))
-    if left and session.exitstatus == 0:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput[LEFT] = len(left)
+    if (left or _of_workers) and session.exitstatus == 0:
         session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A worker has ended, which cannot fail the run by itself."""
+    if getattr(node, "workeroutput", {}).get(LEFT):
+        _of_workers.append(node)
 
 
 def pytest_unconfigure() -> None:

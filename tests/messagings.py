@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,13 +13,16 @@ import pytest
 import txaware
 from coordinator.transaction import Transaction
 from tests.doubles import Clock
+from tests.hbase_stores import HBaseStores, abandon
 from txaware.config import Settings
+from txaware.errors import Unavailable
 from txaware.interfaces import OrderedTable
 from txaware.messages import Message, PublishResponse
 from txaware.messaging import Messaging
 from txaware.service.administration import Administration
 
-KINDS = ["memory", "leveldb", "http"]
+HBASE = pytest.param("hbase", marks=pytest.mark.hbase)
+KINDS = ["memory", "leveldb", "http", HBASE]
 DAY_S = 86_400
 NO_PARAMETERS = SimpleNamespace(params={})
 
@@ -29,10 +33,13 @@ class Site:
     Nothing is removed in the background: tests that want that say so.
     """
 
-    def __init__(self, kind: str, directory: Path, **settings: Any) -> None:
+    def __init__(
+        self, kind: str, directory: Path, hbase_url: str = "", /, **settings: Any
+    ) -> None:
         self.kind = kind
         self.clock = Clock()
         self._directory = directory
+        self._hbase_url = hbase_url
         self._lives = 0
         self._settings = settings
         self._served: Messaging | None = None
@@ -68,6 +75,12 @@ class Site:
     def crash(self) -> Messaging:
         """Opens what is on disk now, as after the process was killed."""
         killed, found = self.embedded, self.directory
+        if self.kind == "hbase":
+            abandon(table_of(killed))
+            self.messaging = self._connect()
+            with suppress(Unavailable):
+                killed.close()
+            return self.messaging
         self._lives += 1
         while not _copied(found, self.directory):
             shutil.rmtree(self.directory)
@@ -76,7 +89,7 @@ class Site:
         return self.messaging
 
     def _connect(self) -> Messaging:
-        url = "memory:" if self.kind == "memory" else f"leveldb:{self.directory}"
+        url = self._url()
         settings = Settings(**{"janitor_interval_s": 0, **self._settings})
         found = txaware.connect(url, settings=settings, clock_ms=self.clock)
         if self.kind != "http":
@@ -84,6 +97,11 @@ class Site:
         self._served = found
         server = found.serve()
         return txaware.connect(server.url, settings=settings, clock_ms=self.clock)
+
+    def _url(self) -> str:
+        if self.kind == "hbase":
+            return self._hbase_url
+        return "memory:" if self.kind == "memory" else f"leveldb:{self.directory}"
 
 
 def administration_of(messaging: Messaging) -> Administration:
@@ -122,17 +140,38 @@ def pytest_collection_modifyitems(
     config.hook.pytest_deselected(items=left_out)
 
 
+@contextmanager
+def lent_site(
+    request: pytest.FixtureRequest, directory: Path, **settings: Any
+) -> Iterator[Site]:
+    """The implementation that a fixture is asked for."""
+    with ExitStack() as lent:
+        url = ""
+        if request.param == "hbase":
+            stores: HBaseStores = request.getfixturevalue("hbase_stores")
+            url = lent.enter_context(stores.lent())
+        opened = Site(request.param, directory, url, **settings)
+        lent.callback(lambda: opened.close())
+        yield opened
+
+
 @pytest.fixture(params=KINDS)
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     """Every implementation in turn."""
-    opened = Site(request.param, tmp_path)
-    yield opened
-    opened.close()
+    with lent_site(request, tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture(params=["leveldb", HBASE])
+def lasting(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    """Every implementation that outlives its process in turn."""
+    with lent_site(request, tmp_path) as opened:
+        yield opened
 
 
 @pytest.fixture
 def durable(tmp_path: Path) -> Iterator[Site]:
-    """An implementation that outlives its process."""
+    """One in a directory, for what is about directories."""
     opened = Site("leveldb", tmp_path)
     yield opened
     opened.close()

@@ -17,7 +17,7 @@ from txaware.errors import TransactionRefused, TxAwareError, Unavailable
 from txaware.messages import MessageId, PublishResponse
 from txaware.service.local import LocalService
 from txaware.service.site import Site
-from txaware.tables.leveldb import LevelDbTable
+from txaware.tables.durable import DurableTable
 
 TOPICS = ("a", "b")
 GROUP = "copiers"
@@ -54,29 +54,41 @@ class Notes:
 
 
 class Store:
-    """A service over a LevelDB table and the coordinator that shares its journal."""
+    """A service over a table and the coordinator that shares its journal.
+
+    Or over one that is `elsewhere`, and goes on when the store does not.
+    """
 
     def __init__(
-        self, table: LevelDbTable, clock_ms: ClockMs, *, timeout_s: float = 30
+        self,
+        table: DurableTable,
+        clock_ms: ClockMs,
+        *,
+        timeout_s: float = 30,
+        elsewhere: EmbeddedCoordinator | None = None,
     ) -> None:
         self.table = table
+        self._shares = elsewhere is None
         try:
-            self.coordinator = EmbeddedCoordinator(
+            self.coordinator = elsewhere or EmbeddedCoordinator(
                 table.journal, clock_ms=clock_ms, timeout_s=timeout_s
             )
-            gate, settings = self.coordinator.gate, Settings(topics="a, b")
+            gate = self.coordinator.gate if self._shares else None
+            settings = Settings(topics="a, b")
             site = Site(table, self.coordinator, gate, settings, clock_ms)
             self.service = LocalService(site)
         except BaseException:
             table.close()
             raise
-        self.coordinator.gate.on_end(self.service.ended)
+        if gate is not None:
+            gate.on_end(self.service.ended)
 
     def close(self) -> None:
         """Closes all of it, also where the disk is gone."""
         self.service.close()
-        with suppress(Unavailable):
-            self.coordinator.close()
+        if self._shares:
+            with suppress(Unavailable):
+                self.coordinator.close()
         self.table.close()
 
 

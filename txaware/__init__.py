@@ -33,6 +33,7 @@ from txaware.messages import (
     Receipt,
 )
 from txaware.messaging import Messaging, connect
+from txaware.moving import copy
 from txaware.publish import Publisher
 from txaware.topics import Topic
 
@@ -70,6 +71,7 @@ __all__ = [
     "Unavailable",
     "connect",
     "connect_async",
+    "copy",
     "retry_on_conflict",
 ]
 

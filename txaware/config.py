@@ -67,6 +67,8 @@ class Settings:
     """How often old rows are removed in the background; 0 for never."""
     transaction_timeout_s: float = _setting(30)
     """How long a transaction may take that names no time-out."""
+    coordinator_timeout_s: float = _setting(10)
+    """Tephra elsewhere: how long it may take to answer before it counts as away."""
     block_bytes: int = _setting(4096)
     """LevelDB: how much one block of a table file holds."""
     block_cache_bytes: int = _setting(8 * MIB)
@@ -87,6 +89,10 @@ class Settings:
         default="snappy", validator=attrs.validators.in_(("snappy", "none"))
     )
     """LevelDB: `snappy` or `none`."""
+    hbase_timeout_s: float = _setting(10)
+    """HBase: how long one call may take before nobody knows what became of it."""
+    hbase_patience_s: float = _setting(10, least=0)
+    """HBase: how long a call that does no harm is repeated before it is given up."""
 
     request_limit_bytes: int = _setting(10 * MIB)
     """Server: no request body is larger."""

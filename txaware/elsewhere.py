@@ -1,11 +1,9 @@
 """Opens what is elsewhere: a server's service, and coordinators by their addresses."""
 
-import os
-
 from coordinator import Coordinator
 from coordinator.address import open_coordinator
 from coordinator.remote import RemoteCoordinator
-from txaware.auth import token_from_environment
+from txaware.auth import token_to_send
 from txaware.clock import ClockMs
 from txaware.config import Settings
 from txaware.errors import BadRequest
@@ -39,12 +37,14 @@ def open_remote(
 
     `coordinator_token` is for that other one.
     """
-    token = token_from_environment(os.environ) if token is None else token
-    transport = _transport(url, token)
+    token = token_to_send(token)
+    transport = Transport(Link(url, token=token))
     try:
         service = HttpService(transport)
         info = service.info()
-        chosen = _coordinator_of(coordinator, transport, coordinator_token, info)
+        chosen = _coordinator_of(
+            coordinator, transport, settings, info, token=coordinator_token
+        )
     except BaseException:
         transport.close()
         raise
@@ -71,16 +71,13 @@ def open_remote(
     )
 
 
-def _transport(url: str, token: str | None) -> Transport:
-    token = token_from_environment(os.environ) if token is None else token
-    return Transport(Link(url, token=token))
-
-
 def _coordinator_of(
     coordinator: str | Coordinator | None,
     transport: Transport,
-    token: str | None,
+    settings: Settings,
     info: ServerInfo,
+    *,
+    token: str | None,
 ) -> Coordinator:
     if coordinator is None:
         send = CoordinatorSend(transport)
@@ -90,7 +87,7 @@ def _coordinator_of(
             "a server has a coordinator of its own; an embedded one would end with "
             "this process, and what it has committed would not be known there"
         )
-    chosen = named_coordinator(coordinator, token)
+    chosen = named_coordinator(coordinator, settings, token=token)
     if info.shares_journal and not isinstance(chosen, RemoteCoordinator):
         raise BadRequest(
             f"{transport.link.url} has its own embedded coordinator; another one would "
@@ -99,12 +96,16 @@ def _coordinator_of(
     return chosen
 
 
-def named_coordinator(coordinator: str | Coordinator, token: str | None) -> Coordinator:
+def named_coordinator(
+    coordinator: str | Coordinator, settings: Settings, *, token: str | None
+) -> Coordinator:
     """The coordinator at an address, or one of the caller's."""
     if is_http(coordinator):
-        return HostedCoordinator(_transport(str(coordinator), token))
+        link = Link(str(coordinator), token=token_to_send(token))
+        return HostedCoordinator(Transport(link))
     if isinstance(coordinator, str):
-        return open_coordinator(coordinator)
+        timeout_s = settings.coordinator_timeout_s
+        return open_coordinator(coordinator, answer_timeout_s=timeout_s)
     if not hasattr(coordinator, "start_short"):
         raise BadRequest(f"{coordinator!r} is no coordinator and no address of one")
     return coordinator

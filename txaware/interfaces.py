@@ -179,6 +179,10 @@ class OrderedTable(Protocol):
     def clock(self) -> StoreClock:
         """The time of this table, for keys that rise."""
 
+    @property
+    def reads_wait(self) -> bool:
+        """Whether a read may wait for a network; no event loop asks for one then."""
+
     def reserve_time(self) -> None:
         """Returns when no restart gives out a time again that was given out so far."""
 

@@ -9,6 +9,7 @@ from txaware.errors import BadRequest
 
 ID_BYTES = 20
 ROW_KEY_BYTES = 10
+_GREATEST = 2 ** (8 * ID_BYTES) - 1
 _AFTER_PAYLOADS = b"\xff" * 10
 
 
@@ -97,6 +98,10 @@ class MessageId(bytes):
     def before(self) -> "MessageId":
         """The greatest id below this one; the least id has none and is answered."""
         return _from_number(max(int.from_bytes(self, "big") - 1, 0))
+
+    def after(self) -> "MessageId":
+        """The least id above this one; the greatest id has none and is answered."""
+        return _from_number(min(int.from_bytes(self, "big") + 1, _GREATEST))
 
     def __str__(self) -> str:
         return self.hex()

@@ -1,6 +1,7 @@
 """Opens what an address names, and puts the parts of a `Messaging` together."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from coordinator import Coordinator, EmbeddedCoordinator
@@ -16,13 +17,23 @@ from txaware.interfaces import OrderedTable
 from txaware.parts import Parts
 from txaware.rowkeys import COORDINATOR
 from txaware.service.administration import Administration
+from txaware.service.copy_state import check_whole
 from txaware.service.janitor import Janitor
 from txaware.service.local import LocalService
 from txaware.service.overview import Overview
 from txaware.service.retention import Retention
 from txaware.service.site import Site
+from txaware.tables.durable import DurableTable
+from txaware.tables.hbase.address import HBaseAddress
+from txaware.tables.hbase.ownership import StoreInUse
+from txaware.tables.hbase.table import HBaseTable
 from txaware.tables.leveldb import LevelDbTable
 from txaware.tables.memory import MemoryTable
+
+SERVED = (
+    "While that one serves it (messaging.serve(), or txaware serve --data), others are "
+    "led there"
+)
 
 
 def open_parts(
@@ -34,32 +45,39 @@ def open_parts(
 ) -> Parts:
     """Everything behind an address, open; what fails leaves nothing open.
 
-    A directory in use is used by way of its owner, if that serves it.
+    What is in use is used by way of its owner, if that serves it.
     """
     if is_http(url):
-        return open_remote(
-            url, coordinator, settings, clock_ms, token, coordinator_token=token
-        )
-    try:
-        table = _open_table(url, settings, clock_ms)
-    except DirectoryInUse as error:
-        owner = read_server_file(Path(url.partition(":")[2]))
-        if owner is None or str(owner.pid) != error.holder:
-            raise Unavailable(
-                f"{error}. While that one serves it (messaging.serve(), or txaware "
-                f"serve --data), others are led there"
-            ) from error
-        if coordinator in (None, "embedded"):
+        owner_url, owner_token = url, token
+    else:
+        try:
+            table = _open_table(url, settings, clock_ms)
+        except DirectoryInUse as error:
+            owner_url, owner_token = _server_of_directory(url, error)
+        except StoreInUse as error:
+            if error.served_at is None:
+                raise StoreInUse(f"{error}. {SERVED}") from error
+            owner_url, owner_token = error.served_at, token
+        else:
+            return _open_local(table, coordinator, settings, clock_ms, token)
+        if coordinator == "embedded":  # the owner's own
             coordinator = None
-        return open_remote(
-            owner.url,
-            coordinator,
-            settings,
-            clock_ms,
-            owner.token,
-            coordinator_token=token,
-        )
-    return _open_local(table, coordinator, settings, clock_ms, token)
+    return open_remote(
+        owner_url,
+        coordinator,
+        settings,
+        clock_ms,
+        owner_token,
+        coordinator_token=token,
+    )
+
+
+def _server_of_directory(url: str, error: DirectoryInUse) -> tuple[str, str]:
+    """Where the owner of a directory serves it, and the token for there."""
+    owner = read_server_file(Path(url.partition(":")[2]))
+    if owner is None or str(owner.pid) != error.holder:
+        raise Unavailable(f"{error}. {SERVED}") from error
+    return owner.url, owner.token
 
 
 def _open_local(
@@ -83,6 +101,7 @@ def _open_local(
             table.close()
 
     try:
+        check_whole(table, "this data")
         _check_coordinator(table, b"other" if gate is None else b"embedded")
         site = Site(table, chosen, gate, settings, clock_ms)
         return _put_together(site, close)
@@ -99,9 +118,11 @@ def _open_table(url: str, settings: Settings, clock_ms: ClockMs) -> OrderedTable
         table = LevelDbTable.open(Path(path), settings, clock_ms=clock_ms)
         forget_server(Path(path))
         return table
+    if scheme == "hbase":
+        return HBaseTable.open(HBaseAddress.parse(url), settings, clock_ms=clock_ms)
     raise BadRequest(
-        f"{url!r} cannot be connected to; memory:, leveldb:PATH and http://HOST:PORT "
-        f"can"
+        f"{url!r} cannot be connected to; memory:, leveldb:PATH, "
+        f"hbase://HOST:PORT/PREFIX and http://HOST:PORT can"
     )
 
 
@@ -149,6 +170,7 @@ def _put_together(site: Site, close: Callable[[], None]) -> Parts:
             overview=Overview(service, retention, site),
             shares_journal=site.gate is not None,
             directory=Path(table.name) if isinstance(table, LevelDbTable) else None,
+            announce=table.announce if isinstance(table, HBaseTable) else None,
         ),
     )
 
@@ -162,12 +184,43 @@ def _coordinator(
     """The coordinator, and its gate where it keeps its journal in the same table."""
     if coordinator in (None, "embedded"):
         embedded = EmbeddedCoordinator(
-            table.journal if isinstance(table, LevelDbTable) else None,
+            table.journal if isinstance(table, DurableTable) else None,
             clock_ms=table.clock.now_ms,  # so that rows are never older than pointers
             timeout_s=settings.transaction_timeout_s,
         )
         return embedded, embedded.gate
-    chosen = named_coordinator(coordinator, token)
+    chosen = named_coordinator(coordinator, settings, token=token)
     if isinstance(chosen, EmbeddedCoordinator):
         chosen.gate.is_shared = True
     return chosen, None
+
+
+@contextmanager
+def opened_table(
+    url: str, settings: Settings, clock_ms: ClockMs
+) -> Iterator[OrderedTable]:
+    """The rows alone, without a service; nobody else has them open meanwhile."""
+    if is_http(url):
+        raise BadRequest(
+            f"{url} is a server, and whole data is read by its owner alone: stop the "
+            f"server, and name what it serves"
+        )
+    table = _open_table(url, settings, clock_ms)
+    try:
+        yield table
+    finally:
+        table.close()
+
+
+@contextmanager
+def opened_coordinator(
+    table: OrderedTable, coordinator: str | Coordinator | None, settings: Settings
+) -> Iterator[Coordinator]:
+    """The coordinator of these rows; one of the caller's stays open."""
+    chosen, gate = _coordinator(table, coordinator, settings, None)
+    try:
+        _check_coordinator(table, b"other" if gate is None else b"embedded")
+        yield chosen
+    finally:
+        if coordinator is None or isinstance(coordinator, str):
+            chosen.close()

@@ -2,12 +2,16 @@
 
 from txaware.topics import TopicName
 
-# One byte in front says which table a row belongs to; `s` is left for producers.
+# One byte in front says which table a row belongs to; producers have no table yet.
 TOPIC, MESSAGE, PAYLOAD, POSITION, MARK = b"t", b"m", b"p", b"o", b"k"
+PRODUCER = b"s"
 JOURNAL, STATE = b"j", b"w"
 
 # Which kind of coordinator the pointers of a table are from.
 COORDINATOR = STATE + b"coordinator"
+
+# What was copied here, and how far that has come.
+COPY, COPY_PLACE = STATE + b"copy", STATE + b"copy-place"
 
 MAX_SEQUENCE = 0xFFFF
 POINTER_BYTES = 8

@@ -2,7 +2,7 @@
 
 from txaware.auth.audit import AuditLog, Refusal
 from txaware.auth.digests import digest_text, new_token
-from txaware.auth.own_token import read_token, token_from_environment
+from txaware.auth.own_token import read_token, token_from_environment, token_to_send
 from txaware.auth.principal import ANYBODY, Principal
 from txaware.auth.rights import EVERYTHING, VERBS, Rule, Verb
 from txaware.auth.tokens import Tokens
@@ -21,4 +21,5 @@ __all__ = [
     "new_token",
     "read_token",
     "token_from_environment",
+    "token_to_send",
 ]

@@ -31,6 +31,11 @@ def token_from_environment(environment: Mapping[str, str] | None = None) -> str 
     return None
 
 
+def token_to_send(given: str | None) -> str | None:
+    """The one that is `given`, or else that of the environment."""
+    return token_from_environment() if given is None else given
+
+
 def read_token(path: Path) -> str:
     """The token in a file of its own."""
     try:

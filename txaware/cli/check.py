@@ -1,43 +1,59 @@
 """`txaware check`: verifies a data directory, and changes nothing in it."""
 
+from collections.abc import Container
 from pathlib import Path
 
+import attrs
 import click
 
 from coordinator.directory_lock import DirectoryInUse
 from txaware.cli.bar import rows_bar
-from txaware.cli.session import Session, pass_session
+from txaware.cli.session import Session, address_of, pass_session
 from txaware.cli.show import counted, echo_fields, echo_json
-from txaware.elsewhere import is_http
+from txaware.elsewhere import is_http, named_coordinator
 from txaware.errors import BadRequest
 from txaware.http.server_file import read_server_file
 from txaware.messaging import connect
+from txaware.service.check_hbase import check_hbase
 from txaware.service.check_report import Report
 from txaware.service.check_scan import Progress
 from txaware.service.checking import check_directory
+from txaware.tables.hbase.address import HBaseAddress
+from txaware.tables.hbase.connections import Connections
 
 
 @click.command()
+@click.option(
+    "--data",
+    metavar="DIR|URL",
+    help="What to check: a directory, or an address as of --url, which is the default.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @pass_session
-def check(session: Session, as_json: bool) -> None:
-    """Verify everything in a data directory, and change nothing.
+def check(session: Session, *, data: str | None, as_json: bool) -> None:
+    """Verify everything in a store, and change nothing.
 
-    Every key and value is read, with checksums, on a copy beside the directory that
+    Of a directory every key and value is read, with checksums, on a copy beside it that
     takes no space for what does not change. What is served is checked by its server,
-    while it is in use; nobody else may have the directory open. It ends with 1 where
-    something is wrong, and says at which key.
+    while it is in use; nobody else may have the directory open. HBase is read beside
+    whoever owns the store. It ends with 1 where something is wrong, and says at which
+    key.
 
-    It also tells which transaction ids the data still needs: rows of invalid
-    transactions that are not marked yet. `txaware janitor` marks them; only then may
-    the coordinator forget the ids.
+    It also tells which transaction ids the data still needs: for each topic, the least
+    of rows of invalid transactions that are not marked yet. `txaware janitor` marks
+    them; only then may the coordinator forget the ids. Where the coordinator is
+    elsewhere, it is asked which are invalid: name it with --coordinator.
 
     \b
     Example:
       txaware check
       txaware --url leveldb:./backup check --json
       txaware --url http://127.0.0.1:11015 check
+      txaware check --data hbase://127.0.0.1:9090/txaware
+      txaware --coordinator tephra://127.0.0.1:15165 check --data hbase://...
     """
+    if data is not None:
+        session = attrs.evolve(session, url=address_of(data))
     with rows_bar() as progress:
         report = _report(session, progress)
     if as_json:
@@ -52,9 +68,14 @@ def _report(session: Session, progress: Progress | None) -> Report:
     if session.given is not None or is_http(session.url):
         with session.open() as messaging:
             return messaging.check(progress)
+    invalid = _invalid(session)
+    if session.url.startswith("hbase:"):
+        return _in_hbase(session, progress, invalid)
     directory = _directory(session)
     try:
-        return check_directory(directory, session.settings, progress=progress)
+        return check_directory(
+            directory, session.settings, progress=progress, invalid=invalid
+        )
     except DirectoryInUse:
         owner = read_server_file(directory)
         if owner is None:
@@ -64,19 +85,48 @@ def _report(session: Session, progress: Progress | None) -> Report:
         return messaging.check(progress)
 
 
+def _in_hbase(
+    session: Session, progress: Progress | None, invalid: Container[int] | None
+) -> Report:
+    settings = session.settings
+    connections = Connections(
+        HBaseAddress.parse(session.url),
+        timeout_s=settings.hbase_timeout_s,
+        patience_s=settings.hbase_patience_s,
+    )
+    try:
+        return check_hbase(connections, progress=progress, invalid=invalid)
+    finally:
+        connections.close()
+
+
+def _invalid(session: Session) -> Container[int] | None:
+    """What the coordinator that is named calls invalid; None without one."""
+    if session.coordinator in (None, "embedded"):
+        return None
+    coordinator = named_coordinator(session.coordinator, session.settings, token=None)
+    try:
+        return frozenset(coordinator.snapshot().invalids)
+    finally:
+        coordinator.close()
+
+
 def _directory(session: Session) -> Path:
     scheme, _, path = session.url.partition(":")
     if scheme != "leveldb" or not path:
         raise BadRequest(
-            f"{session.url} cannot be checked; a directory or a server can: --url "
-            f"leveldb:PATH, or http://HOST:PORT"
+            f"{session.url} cannot be checked; a directory, HBase or a server can: "
+            f"--url leveldb:PATH, hbase://HOST:PORT/PREFIX or http://HOST:PORT"
         )
     session.require_data()
     return Path(path)
 
 
 def _echo(report: Report) -> None:
-    echo_fields([(name, f"{count:,}") for name, count in sorted(report.counts.items())])
+    if report.counts:  # nothing was counted of a store that cannot be read at all
+        echo_fields(
+            [(name, f"{count:,}") for name, count in sorted(report.counts.items())]
+        )
     for topic, pointer in report.needed.items():
         click.echo(f"topic {topic} needs transaction {pointer} to be remembered")
     for problem in report.problems:

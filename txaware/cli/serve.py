@@ -1,7 +1,6 @@
 """`txaware serve`: the data and its coordinator for other processes, over HTTP."""
 
 import logging
-import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import click
 
 from txaware.auth import AuditLog, Tokens
 from txaware.cli.failures import Failure
-from txaware.cli.session import Session, pass_session
+from txaware.cli.session import Session, address_of, pass_session
 from txaware.cli.stop import Stop, stopped_by_signal
 from txaware.elsewhere import is_http
 from txaware.errors import BadRequest
@@ -21,7 +20,6 @@ log = logging.getLogger(__name__)
 DEFAULT_PORT = 11015
 # How long it may go unnoticed that the server's thread has ended.
 LOOK_S = 1.0
-_ADDRESS = re.compile("[a-z][a-z0-9+]*:.*")
 
 file_option = click.Path(path_type=Path, exists=True, dir_okay=False)
 
@@ -93,12 +91,13 @@ def serve(
     \b
     Example:
       txaware serve --data ./data
+      txaware serve --data hbase://127.0.0.1:9090/txaware
       txaware serve --data /var/lib/txaware --host 0.0.0.0 --auth tokens.toml \\
           --certificate server.pem --key server.key
       txaware --url http://127.0.0.1:11015 topic create orders
     """
     if data is not None:
-        session = attrs.evolve(session, url=_address(data))
+        session = attrs.evolve(session, url=address_of(data))
     if coordinator is not None:
         session = attrs.evolve(session, coordinator=coordinator)
     if options["key"] is not None and options["certificate"] is None:
@@ -123,11 +122,6 @@ def _load_and_check(options: dict[str, Any]) -> None:
         options["tokens"] = Tokens.load(options["tokens"])
     tokens, insecure = options["tokens"], options["insecure"]
     Access(host=options["host"], tokens=tokens, is_insecure=insecure).check()
-
-
-def _address(data: str) -> str:
-    """A directory may be named with or without its scheme."""
-    return data if _ADDRESS.fullmatch(data) else f"leveldb:{data}"
 
 
 def _wait(server: HttpServer, stop: Stop) -> None:

@@ -1,5 +1,6 @@
 """What the options before a verb say: which data, and how it is opened."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from txaware.errors import BadRequest, TxAwareError
 from txaware.messaging import Messaging, connect
 
 DEFAULT_URL = "leveldb:./data"
+_ADDRESS = re.compile("[a-z][a-z0-9+]*:.*")
 
 
 class NoData(TxAwareError):
@@ -54,6 +56,11 @@ class Session:
                 f"there is no data at {self.url}; name its place with --url, or begin "
                 f"with: txaware topic create NAME"
             )
+
+
+def address_of(data: str) -> str:
+    """What --data names: a directory may be named with or without its scheme."""
+    return data if _ADDRESS.fullmatch(data) else f"leveldb:{data}"
 
 
 pass_session = click.make_pass_decorator(Session)

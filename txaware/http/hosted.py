@@ -14,8 +14,10 @@ from txaware.clock import ClockMs
 from txaware.config import Settings
 from txaware.http.outcomes import Outcomes
 from txaware.http.owners import Owners
+from txaware.http.threads import Threads
 from txaware.service.administration import Administration
 from txaware.service.local import LocalService
+from txaware.service.places import Place
 
 T = TypeVar("T")
 
@@ -57,9 +59,7 @@ class Hosted:
     settings: Settings
     clock_ms: ClockMs
     instance: str
-    threads: ThreadPoolExecutor
-    slow_threads: ThreadPoolExecutor
-    planning_threads: ThreadPoolExecutor
+    threads: Threads
     outcomes: Outcomes
     stopping: Stopping
     shares_journal: bool = False
@@ -73,21 +73,37 @@ class Hosted:
             not isinstance(coordinator, EmbeddedCoordinator) or coordinator.may_wait()
         )
 
+    async def place(self, topic: str) -> Place:
+        """A topic that exists, found without keeping the event loop waiting."""
+        found = self.service.place_at_once(topic)
+        if found is not None:
+            return found
+        return await self.in_thread(self.service.place, topic)
+
     async def in_thread(self, act: Callable[..., T], *args: Any, **named: Any) -> T:
         """Has a thread do what may wait for a disk or take long."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self.threads, partial(act, *args, **named))
+        return await _in(self.threads.rows, partial(act, *args, **named))
+
+    async def in_coordinator_thread(
+        self, act: Callable[..., T], *args: Any, **named: Any
+    ) -> T:
+        """For what asks the coordinator: one that hangs keeps no plain call waiting."""
+        is_here = isinstance(self.coordinator, EmbeddedCoordinator)
+        pool = self.threads.rows if is_here else self.threads.coordinator
+        return await _in(pool, partial(act, *args, **named))
 
     async def in_slow_thread(
         self, act: Callable[..., T], *args: Any, **named: Any
     ) -> T:
         """The same for what may take minutes: it keeps nothing else waiting."""
-        act = partial(act, *args, **named)
-        return await asyncio.get_running_loop().run_in_executor(self.slow_threads, act)
+        return await _in(self.threads.slow, partial(act, *args, **named))
 
     async def in_planning_thread(
         self, act: Callable[..., T], *args: Any, **named: Any
     ) -> T:
         """For what readers wait for before they begin: no clean-up keeps it waiting."""
-        act, loop = partial(act, *args, **named), asyncio.get_running_loop()
-        return await loop.run_in_executor(self.planning_threads, act)
+        return await _in(self.threads.planning, partial(act, *args, **named))
+
+
+async def _in(pool: ThreadPoolExecutor, act: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(pool, act)

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from txaware.http.exchange import Peer
 from txaware.http.hosted import Hosted
+from txaware.service.places import Place
 from txaware.service.reading import FIRST_PAUSE_S
 from txaware.service.scan import Scan
 
@@ -38,9 +39,10 @@ class LongPolls:
 
     async def first_piece(
         self,
-        begin: Callable[[], Scan],
+        begin: Callable[[Place], Scan],
         read: Read,
         *,
+        topic: str,
         wait_s: float,
         peer: Peer,
         asks_coordinator: bool,
@@ -48,36 +50,28 @@ class LongPolls:
         """The scan of the last look, whose first piece is read.
 
         What a signal tells of was written just now, and is in memory: a look after it
-        needs no thread. `asks_coordinator` is whether to begin takes a snapshot.
+        needs no thread, unless rows come over a network. `asks_coordinator` is whether
+        to begin takes a snapshot. The topic is found anew for every look.
         """
         hosted, pause_s = self._hosted, FIRST_PAUSE_S
+        reads_wait = hosted.service.reads_wait
         until_s = time.monotonic() + min(wait_s, hosted.settings.long_poll_s)
         is_signalled = False
         while True:
-            if is_signalled and not (
-                asks_coordinator and hosted.coordinator_may_wait()
-            ):
-                scan = await self._look(begin, read, fresh=True)
-            elif asks_coordinator:
-                scan = await hosted.in_thread(_begun_and_read, begin, read)
+            place = await hosted.place(topic)
+            is_fresh = is_signalled and not reads_wait
+            if asks_coordinator and (not is_fresh or hosted.coordinator_may_wait()):
+                scan = await hosted.in_coordinator_thread(
+                    _begun_and_read, begin, read, place
+                )
             else:
-                scan = await self._look(begin, read)
+                scan = begin(place)
+                await read_piece(hosted, read, scan, fresh=is_fresh)
             left_s = until_s - time.monotonic() if wait_s > 0 else 0
             if scan.count or left_s <= 0 or peer.is_gone or hosted.stopping.is_set:
                 return scan
             pause_s = hosted.service.pause_s(scan, pause_s)
             is_signalled = await self._signalled(scan, min(left_s, pause_s), peer)
-
-    async def _look(
-        self,
-        begin: Callable[[], Scan],
-        read: Read,
-        *,
-        fresh: bool = False,
-    ) -> Scan:
-        scan = begin()
-        await read_piece(self._hosted, read, scan, fresh=fresh)
-        return scan
 
     async def _signalled(self, scan: Scan, timeout_s: float, peer: Peer) -> bool:
         """Waits until something may have changed since that look began.
@@ -107,7 +101,7 @@ class LongPolls:
             peer.tell_when_gone(None)
 
 
-def _begun_and_read(begin: Callable[[], Scan], read: Read) -> Scan:
-    scan = begin()
+def _begun_and_read(begin: Callable[[Place], Scan], read: Read, place: Place) -> Scan:
+    scan = begin(place)
     read(scan)
     return scan

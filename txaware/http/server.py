@@ -7,7 +7,8 @@ import secrets
 import socket
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -31,6 +32,7 @@ from txaware.http.outcomes import Outcomes
 from txaware.http.repeats import Repeats
 from txaware.http.routes import all_routes
 from txaware.http.server_file import ServerFile
+from txaware.http.threads import Threads
 from txaware.service.administration import Administration
 from txaware.service.local import LocalService
 from txaware.service.overview import Overview
@@ -38,9 +40,6 @@ from txaware.service.overview import Overview
 log = logging.getLogger(__name__)
 
 BACKLOG = 2048
-# For checks, backups, clean-ups and looks at whole topics, a few at a time.
-SLOW_THREADS = 4
-PLANNING_THREADS = 4
 # Where programs of this machine find a server that listens at every address.
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 AUDIT_FLUSH_S = 1.0
@@ -48,7 +47,11 @@ AUDIT_FLUSH_S = 1.0
 
 @attrs.frozen(kw_only=True)
 class Served:
-    """What is served: the parts of a store, and its directory if it has one."""
+    """What is served: the parts of a store, and its directory if it has one.
+
+    `announce` is told where a store without one is served, or None for nowhere. `known`
+    are the servers that run: where each is found from here, and from other hosts.
+    """
 
     service: LocalService
     administration: Administration
@@ -58,7 +61,8 @@ class Served:
     overview: Overview
     shares_journal: bool = False
     directory: Path | None = None
-    server_files: list[ServerFile] = attrs.field(factory=list)
+    announce: Callable[[str | None], None] | None = None
+    known: list[tuple[ServerFile, str]] = attrs.field(factory=list)
 
 
 @attrs.frozen(kw_only=True)
@@ -178,29 +182,36 @@ class HttpServer:
 
     def _made_known(self) -> ServerFile:
         """Leads other processes of this user here, with a token of their own."""
-        directory = self._served.directory
         host = self._socket_name[0]
         local_url = self._url(LOOPBACK.get(host, host))
         file = ServerFile(local_url, os.getpid(), new_token())
         if self._access.tokens is not None:
             owner = Principal(name="owner of the data", rules=(EVERYTHING,))
             self._access.tokens.admit(file.token, owner)
-        if directory is not None:
-            file.write(directory)
-            self._served.server_files.append(file)
+        elsewhere = self._url(socket.gethostname() if host in LOOPBACK else host)
+        self._lead_others(file, elsewhere)
+        self._served.known.append((file, elsewhere))
         return file
 
     def _make_unknown(self) -> None:
         """Leads others to another server of the same data, if there is one."""
-        directory, file = self._served.directory, self._server_file
-        if directory is None or file is None:
+        served, file = self._served, self._server_file
+        if file is None:
             return
-        files = self._served.server_files
-        files.remove(file)
-        if files:
-            files[-1].write(directory)
-        else:
-            file.remove(directory)
+        served.known[:] = [each for each in served.known if each[0] != file]
+        if served.known:
+            self._lead_others(*served.known[-1])
+            return
+        if served.directory is not None:
+            file.remove(served.directory)
+        if served.announce is not None:
+            served.announce(None)
+
+    def _lead_others(self, file: ServerFile, elsewhere: str) -> None:
+        if self._served.directory is not None:
+            file.write(self._served.directory)
+        if self._served.announce is not None:
+            self._served.announce(elsewhere)
 
     def _run(self) -> None:
         try:
@@ -214,22 +225,15 @@ class HttpServer:
             self._socket.close()  # nobody shall wait for an answer that never comes
 
     async def _serve(self) -> None:
-        count = self._served.settings.server_threads
-        with (
-            ThreadPoolExecutor(count, "txaware-http") as threads,
-            ThreadPoolExecutor(SLOW_THREADS, "txaware-slow") as slow_threads,
-            ThreadPoolExecutor(PLANNING_THREADS, "txaware-plan") as planning_threads,
-        ):
-            self._config.loaded_app = self._app(threads, slow_threads, planning_threads)
+        with Threads(self._served.settings.server_threads) as threads:
+            self._config.loaded_app = self._app(threads)
             self._began.set_result(None)
             telling = asyncio.create_task(self._tell_refusals())
             try:
                 await self._server.serve(sockets=[self._socket])
             finally:
                 telling.cancel()
-                # Of what nobody waits for any more only what runs just now goes on.
-                for pool in (threads, slow_threads, planning_threads):
-                    pool.shutdown(wait=False, cancel_futures=True)
+                threads.drop()
 
     async def _tell_refusals(self) -> None:
         """Writes how many lines of the audit log were left out, when no more come."""
@@ -237,12 +241,7 @@ class HttpServer:
             await asyncio.sleep(AUDIT_FLUSH_S)
             self._audit.flush()
 
-    def _app(
-        self,
-        threads: ThreadPoolExecutor,
-        slow_threads: ThreadPoolExecutor,
-        planning_threads: ThreadPoolExecutor,
-    ) -> App:
+    def _app(self, threads: Threads) -> App:
         served, access = self._served, self._access
         hosted = Hosted(
             served.service,
@@ -252,8 +251,6 @@ class HttpServer:
             served.clock_ms,
             self.instance,
             threads,
-            slow_threads,
-            planning_threads,
             Outcomes(self._loop),
             self._stopping,
             shares_journal=served.shares_journal,

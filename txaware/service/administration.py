@@ -1,18 +1,20 @@
 """What an operator asks of a store: look inside, clean up, count."""
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Container, Iterator
 from contextlib import suppress
 
 import attrs
 
 from coordinator.embedded import EmbeddedCoordinator
 from coordinator.transaction import POINTERS_PER_MS, Transaction
-from txaware.errors import TopicNotFound
+from txaware.errors import TopicNotFound, Unavailable
 from txaware.messages import Bounds, MessageId
 from txaware.metrics import Counts, GroupLag, Metrics
 from txaware.requests import Start, checked_limit, checked_start
 from txaware.rowkeys import row_key
 from txaware.service.backup import backup_chunks
+from txaware.service.check_hbase import check_hbase
 from txaware.service.check_report import Report
 from txaware.service.check_scan import Progress
 from txaware.service.checking import check
@@ -26,8 +28,11 @@ from txaware.service.site import Site
 from txaware.service.splits import Splits
 from txaware.service.splitting import checked_wanted
 from txaware.service.undecided import check_range, first_undecided
-from txaware.tables.leveldb import LevelDbTable
+from txaware.tables.durable import DurableTable
+from txaware.tables.hbase.table import HBaseTable
 from txaware.tables.position_table import PositionTable
+
+log = logging.getLogger(__name__)
 
 
 class Administration:
@@ -92,8 +97,21 @@ class Administration:
 
     def check(self, progress: Progress | None = None) -> Report:
         """Verifies every invariant beside everybody who uses the data."""
-        durable = isinstance(self._table, LevelDbTable)
-        return check(self._table, durable=durable, progress=progress)
+        invalid, table = self._invalid(), self._table
+        if isinstance(table, HBaseTable):
+            return check_hbase(table.connections, progress=progress, invalid=invalid)
+        durable = isinstance(table, DurableTable)
+        return check(table, durable=durable, progress=progress, invalid=invalid)
+
+    def _invalid(self) -> Container[int] | None:
+        """What a coordinator elsewhere calls invalid; None where the rows say it."""
+        if self._gate is not None:
+            return None
+        try:
+            return frozenset(self._coordinator.snapshot().invalids)
+        except Unavailable as error:
+            log.warning("which transactions are invalid is not known: %s", error)
+            return None
 
     def backup(self) -> Iterator[bytes]:
         """All that is on disk at this moment, as the bytes of a backup."""
@@ -154,7 +172,7 @@ class Administration:
             cache_misses=cache.misses,
             publish_latency_s=latencies.publish.snapshot(),
             poll_latency_s=latencies.poll.snapshot(),
-            writes=table.write_metrics() if isinstance(table, LevelDbTable) else None,
+            writes=table.write_metrics() if isinstance(table, DurableTable) else None,
             retention=self._retention.counters.snapshot(),
         )
 

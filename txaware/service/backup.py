@@ -23,6 +23,7 @@ from txaware.service.backup_format import Passing, Reading, Writing
 from txaware.service.check_scan import Progress
 from txaware.tables.columns import negated, pointer_of
 from txaware.tables.database import View, leveldb_at
+from txaware.tables.hbase.table import HBaseTable
 from txaware.tables.leveldb import ROWS, LevelDbTable
 
 PIECE_BYTES = 1 << 20
@@ -50,6 +51,11 @@ def backup_chunks(
     With a coordinator elsewhere that takes a snapshot of it from before: what that does
     not see is rolled back in the backup, since it may be there in part.
     """
+    if isinstance(table, HBaseTable):
+        raise BadRequest(
+            "a backup is made of a directory; of data in HBase, txaware copy makes a "
+            "copy elsewhere, and HBase has snapshots of its own"
+        )
     if not isinstance(table, LevelDbTable):
         raise BadRequest("data in memory ends with its process, and has no backup")
     return _chunks(table.view(), seen_by, table.clock.now_ms())

@@ -1,6 +1,6 @@
 """Says of a row's key whether it can be: known topic, a generation there has been."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 import attrs
 
@@ -45,7 +45,7 @@ class Judging:
     """
 
     def __init__(
-        self, rows: Rows, findings: Findings, *, invalid: dict[int, int], timed: bool
+        self, rows: Rows, findings: Findings, *, invalid: Container[int], timed: bool
     ) -> None:
         self.rows = rows
         self.findings = findings

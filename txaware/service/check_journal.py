@@ -3,11 +3,14 @@
 from coordinator.errors import JournalCorrupted
 from coordinator.history import History
 from coordinator.records import decode_records
-from txaware.rowkeys import COORDINATOR, JOURNAL, STATE
+from txaware.errors import StoreCorrupted
+from txaware.rowkeys import COORDINATOR, COPY, COPY_PLACE, JOURNAL, STATE
 from txaware.service.check_report import Findings
 from txaware.service.check_scan import Rows, Scan
-from txaware.tables.batches import BATCH, TIME
-from txaware.tables.leveldb import FORMAT, OUR_FORMAT
+from txaware.service.copy_state import is_unfinished
+from txaware.tables.batches import TIME
+from txaware.tables.database import BATCH
+from txaware.tables.durable import FORMAT, OUR_FORMAT
 
 COORDINATORS = (b"embedded", b"other")
 NUMBER_BYTES = 8
@@ -78,7 +81,7 @@ def _check_history(history: History, findings: Findings) -> None:
 
 def check_state(scan: Scan, rows: Rows, findings: Findings) -> None:
     """The format, the coordinator, the saved time and the number of the last batch."""
-    known = {FORMAT, COORDINATOR, TIME, BATCH}
+    known = {FORMAT, COORDINATOR, TIME, BATCH, COPY, COPY_PLACE}
     for key, _ in scan.table(STATE):
         findings.counts["state rows"] += 1
         if STATE + key not in known:
@@ -91,6 +94,17 @@ def check_state(scan: Scan, rows: Rows, findings: Findings) -> None:
             "format", FORMAT, f"the format is {found!r}, and {OUR_FORMAT!r} is ours"
         )
     saved_ms(rows, findings)
+    _check_copy(rows, findings)
+
+
+def _check_copy(rows: Rows, findings: Findings) -> None:
+    try:
+        unfinished = is_unfinished(rows)
+    except StoreCorrupted as error:
+        findings.problem("copy", COPY, str(error))
+        return
+    if unfinished:
+        findings.problem("copy", COPY, "the copy to here has not come to its end")
 
 
 def check_coordinator(rows: Rows, findings: Findings) -> bool:

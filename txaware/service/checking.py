@@ -1,5 +1,6 @@
 """Verifies every invariant of the data, and changes nothing."""
 
+from collections.abc import Container
 from pathlib import Path
 
 from coordinator.gate import AHEAD_MS
@@ -42,21 +43,27 @@ def check(
     durable: bool = True,
     progress: Progress | None = None,
     size_bytes: SizeBytes | None = None,
+    invalid: Container[int] | None = None,
     clock_ms: ClockMs = system_clock_ms,
+    findings: Findings | None = None,
 ) -> Report:
     """Reads everything once, payloads of references twice, and says what is wrong.
 
     `rows` is an open table, whose users need not stop, or a copy. A table that is not
     `durable` keeps no time and no journal. `size_bytes` is asked how far it has come.
+    `invalid` are the pointers that a coordinator elsewhere calls so, from before.
+    `findings` are those of other checks, to which these are added.
     Memory is bounded, but for eight bytes for every reference.
     """
-    findings = Findings()
+    findings = findings or Findings()
     scan = Scan(rows, findings, progress=progress, size_bytes=size_bytes)
-    invalid: dict[int, int] = {}
+    own: Container[int] = ()
     if durable:
         check_state(scan, rows, findings)
-        invalid = check_journal(scan, rows, findings).invalid
-    judging = Judging(rows, findings, invalid=invalid, timed=durable)
+        own = check_journal(scan, rows, findings).invalid
+    judging = Judging(
+        rows, findings, invalid=own if invalid is None else invalid, timed=durable
+    )
     for key, value in scan.table(TOPIC):
         findings.counts["topics"] += 1
         judging.take_topic(key, value)
@@ -104,12 +111,18 @@ def _check_pointers(judging: Judging) -> None:
 
 
 def check_directory(
-    directory: Path, settings: Settings, *, progress: Progress | None = None
+    directory: Path,
+    settings: Settings,
+    *,
+    progress: Progress | None = None,
+    invalid: Container[int] | None = None,
 ) -> Report:
     """Checks a data directory on a copy; raises `Unavailable` while it is in use."""
     try:
         with copied(directory, settings) as rows:
-            return check(rows, progress=progress, size_bytes=rows.size_bytes)
+            return check(
+                rows, progress=progress, size_bytes=rows.size_bytes, invalid=invalid
+            )
     except StoreCorrupted as error:
         findings = Findings()
         findings.problem("store", b"", str(error))

@@ -1,7 +1,8 @@
 """A clean-up as values: what is to be done, piece by piece, and what was done."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import groupby
 
 import attrs
 
@@ -57,6 +58,12 @@ class Plan:
     def marked(self) -> frozenset[int]:
         """`invalid`, to look pointers up in."""
         return frozenset(self.invalid)
+
+    @cached_property
+    def by_topic(self) -> Mapping[str, Sequence[int]]:
+        """The numbers of the pieces of each topic."""
+        numbered = groupby(enumerate(self.pieces), key=lambda one: one[1].topic)
+        return {topic: [number for number, _ in found] for topic, found in numbered}
 
 
 @attrs.frozen

@@ -39,6 +39,7 @@ class LocalService:
 
     def __init__(self, site: Site) -> None:
         self.cache = site.cache
+        self._reads_wait = site.table.reads_wait
         self._settings = site.settings
         self._endings = site.endings
         self._references = site.references
@@ -106,12 +107,14 @@ class LocalService:
             raise BadRequest("a publish has messages or receipts, not both")
         return self._publishing.transactional(place, payloads, pointer)
 
-    def publish_soon(self, topic: str, messages: Iterable[Payload], then: Then) -> None:
+    def publish_soon(
+        self, place: Place, messages: Iterable[Payload], then: Then
+    ) -> None:
         """Publishes without a transaction and does not wait for the disk.
 
         For an event loop: `then` is told in another thread, and must be quick.
         """
-        place, payloads = self._places.at(topic), self._payloads(messages)
+        payloads = self._payloads(messages)
         _check_plain(payloads, None)
         self._publishing.plain_soon(place, payloads, then)
 
@@ -192,7 +195,7 @@ class LocalService:
 
     def begin_poll(
         self,
-        topic: str,
+        place: Place,
         *,
         start: Start = None,
         inclusive: bool = True,
@@ -208,7 +211,7 @@ class LocalService:
             transaction=transaction,
             isolation=isolation,
         )
-        return self._reading.begin(self._places.at(topic), ask)
+        return self._reading.begin(place, ask)
 
     def pause_s(self, scan: Scan, last_s: float) -> float:
         """How long to wait for a topic's signal after a look that found nothing."""
@@ -273,6 +276,15 @@ class LocalService:
     def place(self, topic: str) -> Place:
         """A topic, who writes to it, and who counts that."""
         return self._places.at(topic)
+
+    def place_at_once(self, topic: str) -> Place | None:
+        """The same for an event loop; None where it would wait for a network."""
+        return self._places.at_once(topic)
+
+    @property
+    def reads_wait(self) -> bool:
+        """Whether to read rows may mean to wait for a network."""
+        return self._reads_wait
 
     def namespaces(self) -> list[str]:
         """All that have a topic, in order."""

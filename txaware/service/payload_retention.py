@@ -17,7 +17,7 @@ from txaware.rowkeys import (
 )
 from txaware.service.deleting import Deleting
 from txaware.service.site import Site
-from txaware.tables.columns import REFERENCE, pointer_of
+from txaware.tables.columns import is_reference, pointer_of
 from txaware.tables.message_table import MessageTable
 from txaware.tables.ranges import pieces
 from txaware.topics import Topic
@@ -144,7 +144,7 @@ class PayloadRetention:
         return {
             abs(pointer)
             for _, value in self._messages.rows(topic.prefix, start=bound, stop=_END)
-            if value[0] & 3 == REFERENCE
+            if is_reference(value)
             and (pointer := pointer_of(value) or 0)
             and abs(pointer) in pointers
         }
@@ -164,7 +164,7 @@ class PayloadRetention:
             keys = [
                 prefix + key
                 for key, value in rows
-                if value[0] & 3 == REFERENCE and abs(pointer_of(value) or 0) in pointers
+                if is_reference(value) and abs(pointer_of(value) or 0) in pointers
             ]
             deleting.delete(keys)
             count += len(keys)

@@ -60,7 +60,19 @@ class Places:
     def at(self, topic: str) -> Place:
         """All of a topic that exists now."""
         name = self.name(topic)
-        found = self.topics.get(name)
+        return self._place(topic, name, self.topics.get(name))
+
+    def at_once(self, topic: str) -> Place | None:
+        """The same for an event loop; None where it would wait for a network."""
+        if not self._table.reads_wait:
+            return self.at(topic)
+        name = self.name(topic)
+        found = self.topics.remembered(name)
+        if found is None or found.generation < 0:
+            return None
+        return self._place(topic, name, found)
+
+    def _place(self, topic: str, name: TopicName, found: Topic) -> Place:
         place = self._places.get(topic)
         if place is not None and place.topic is found:
             return place

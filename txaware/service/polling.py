@@ -42,11 +42,15 @@ class Polling:
         key, more = self._first_key(query), True
         while more and selection.has_room:
             is_fresh = fresh and not rows
-            if quick and not is_fresh and not self._is_quick(query, key, rows):
-                selection.is_paused = True
-                return selection
             room = min(selection.room, FRESH_ROWS) if is_fresh else selection.room
-            block, more = self._read(query, key, room)
+            if quick and not is_fresh:
+                kept = self._kept(query, key, room) if rows < QUICK_ROWS else None
+                if kept is None:
+                    selection.is_paused = True
+                    return selection
+                block = kept
+            else:
+                block, more = self._read(query, key, room)
             if not len(block):
                 break
             if quick and None in block.payloads:  # a reference, to be read elsewhere
@@ -63,8 +67,12 @@ class Polling:
         """Whether the next rows can be read without the disk."""
         return self._is_kept(query, self._first_key(query))
 
-    def _is_quick(self, query: Query, key: bytes, rows: int) -> bool:
-        return rows < QUICK_ROWS and self._is_kept(query, key)
+    def _kept(self, query: Query, key: bytes, room: int) -> Block | None:
+        """The next rows, where they need no disk: whatever others do meanwhile."""
+        if not self._is_kept(query, key):
+            return None
+        limit = min(room + 1, READ_ROWS)
+        return self._cache.read(query.prefix, key, query.stop, limit)
 
     def _is_kept(self, query: Query, key: bytes) -> bool:
         return key >= query.cached_from and self._cache.has(query.prefix, key)
@@ -98,7 +106,7 @@ class Polling:
         """
         prefix, stop = query.prefix, query.stop
         # One more than there is room for: the first row may only be the one before.
-        limit = min(room + 1, READ_ROWS)
+        limit = min(room, READ_ROWS) + 1
         begins = self._cache.start_of(prefix)
         uncached_until = max(query.cached_from, begins or b"")
         if start < uncached_until:

@@ -4,7 +4,7 @@ import attrs
 
 from txaware.interfaces import OrderedTable
 from txaware.service.weighing import Stretch, TooMuch, Weighing
-from txaware.tables.columns import RECEIPTS, REFERENCE, decode, decode_receipts
+from txaware.tables.columns import RECEIPTS, decode, decode_receipts, is_reference
 
 # A reference is published after its payloads, and looked for so far behind them.
 SEARCH_BYTES, SEARCHES_BYTES = 8 << 20, 64 << 20
@@ -41,11 +41,6 @@ class Search:
         finally:
             self._left_bytes -= limit_bytes - max(0, weighing.left_bytes)
         return None
-
-
-def is_reference(value: bytes) -> bool:
-    """Whether a message row has no payload of its own."""
-    return value[0] & 3 == REFERENCE
 
 
 def reference(key: bytes, value: bytes) -> Reference:

@@ -4,8 +4,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
-from itertools import groupby
+from collections.abc import Callable
 
 import attrs
 
@@ -26,7 +25,6 @@ from txaware.service.planning import Planning
 from txaware.service.position_retention import PositionRetention
 from txaware.service.site import Site
 from txaware.tables.topic_table import TopicTable
-from txaware.topics import TopicName
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +40,9 @@ REASONS = (
 @attrs.frozen
 class CleanUp:
     """What one clean-up removed: rows, by reason.
+
+    Where pieces were done beside each other, both of two that found an expired
+    reference may have counted it.
 
     Every invalid transaction below `least_needed` may be forgotten by its coordinator;
     None where the coordinator was not asked, as nothing had to be judged, and where a
@@ -171,53 +172,38 @@ class Retention:
 
     def _clean_up(self, on_progress: OnProgress | None) -> CleanUp:
         """All pieces, topic by topic, in this thread."""
-        plan, counts = self._plan(1), Counter[str]()
+        plan, failed = self._plan(1), 0
         results: dict[int, PieceResult] = {}
-        pieces_of = _by_topic(plan)
         self.counters.begun(len(plan.topics))
         for number, topic in enumerate(plan.topics, 1):
             if self._stopped:
+                counts = _counted(plan, results)
+                counts.update(topics=number - 1 - failed, failed_topics=failed)
                 return CleanUp(**counts)
             try:
-                name, pieces = TopicName.parse(topic), pieces_of.get(topic, [])
-                counts.update(self._clean_topic(name, plan, pieces, results))
+                self._clean_topic(topic, plan, results)
             except Exception:
                 log.exception("topic %s could not be cleaned up", topic)
-                counts["failed_topics"] += 1
+                failed += 1
             self.counters.done(number)
             if on_progress is not None:
                 on_progress(topic, number, len(plan.topics))
         return self._finish(plan, results)
 
     def _clean_topic(
-        self,
-        _: TopicName,
-        plan: Plan,
-        pieces: Iterable[int],
-        results: dict[int, PieceResult],
-    ) -> dict[str, int]:
-        """What was removed and marked, by the fields of `CleanUp`."""
-        counts = Counter(topics=1)
-        for number in pieces:
-            piece = plan.pieces[number]
-            results[number] = self.clean_piece(plan, piece)
-            counts[piece.what] += results[number].rows
-            counts[EXPIRED] += results[number].references
-        return counts
+        self, topic: str, plan: Plan, results: dict[int, PieceResult]
+    ) -> None:
+        for number in plan.by_topic.get(topic, ()):
+            results[number] = self.clean_piece(plan, plan.pieces[number])
 
     def _finish(self, plan: Plan, results: Results) -> CleanUp:
         deleting = Deleting(self._site.table, self._site.rewriting)
-        counts = Counter[str]()
-        failed = set(plan.unplanned)
+        counts, failed = _counted(plan, results), set(plan.unplanned)
         unseen: set[str] = set()
         for number, piece in enumerate(plan.pieces):
-            result = results.get(number)
-            if result is None:
+            if number not in results:
                 failed.add(piece.topic)
-                continue
-            counts[piece.what] += result.rows
-            counts[EXPIRED] += result.references
-            if result.unseen is not None:
+            elif results[number].unseen is not None:
                 unseen.add(piece.topic)
         self.expired_unseen.update(unseen)
         least_needed = None
@@ -241,7 +227,10 @@ class Retention:
         )
 
 
-def _by_topic(plan: Plan) -> dict[str, list[int]]:
-    """The numbers of the pieces of each topic."""
-    numbered = groupby(enumerate(plan.pieces), key=lambda one: one[1].topic)
-    return {topic: [number for number, _ in found] for topic, found in numbered}
+def _counted(plan: Plan, results: Results) -> Counter[str]:
+    """What pieces removed and marked, by the fields of `CleanUp`."""
+    counts = Counter[str]()
+    for number, result in results.items():
+        counts[plan.pieces[number].what] += result.rows
+        counts[EXPIRED] += result.references
+    return counts

@@ -6,7 +6,7 @@ from itertools import groupby
 from txaware.interfaces import OrderedTable
 from txaware.messages import ROW_KEY_BYTES, MessageId
 from txaware.rowkeys import MESSAGE, PAYLOAD, POINTER_BYTES, payload_prefix
-from txaware.service.referring import Reference, Search, is_reference, reference
+from txaware.service.referring import Reference, Search, reference
 from txaware.service.splitting import MOST_MARKS, Marks, Wanted
 from txaware.service.weighing import (
     LEAST_GRAIN_BYTES,
@@ -16,6 +16,7 @@ from txaware.service.weighing import (
     Weighing,
     Weight,
 )
+from txaware.tables.columns import is_reference
 
 # What is smaller is counted row by row.
 COUNTED_BYTES = 8 << 20

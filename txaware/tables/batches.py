@@ -1,8 +1,7 @@
-"""Writes batches to LevelDB: rows, the coordinator's records and the time, in one."""
+"""Writes batches: rows, the coordinator's records and the time, in one."""
 
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from coordinator.errors import JournalCorrupted, NotWritten, Unavailable
 from coordinator.history import History
@@ -18,30 +17,29 @@ from txaware.errors import StoreCorrupted
 from txaware.interfaces import Write
 from txaware.metrics import WriteCounters
 from txaware.rowkeys import JOURNAL, STATE
-from txaware.tables.database import Database
 from txaware.tables.held import HeldRows, Taken
+from txaware.tables.row_store import RowBatch, RowStore
 
 JOURNAL_BYTES = 1 << 20
 READ_ROWS = 10_000
-TIME, BATCH = STATE + b"time", STATE + b"batch"
+TIME = STATE + b"time"
 
 
 class Batches:
     """The `Destination` of a group commit. Each batch is synced and relies on no other.
 
-    A failed write is unknown to LevelDB. The database is then opened again, and whether
-    it holds the number of that batch says what became of it.
+    What became of a failed write is unknown. The database is then opened again, and
+    whether it holds the number of that batch says so.
     """
 
     def __init__(
         self,
-        name: str,
-        database: Database,
+        database: RowStore,
         held: HeldRows,
         *,
         journal_bytes: int = JOURNAL_BYTES,
     ) -> None:
-        self.name = name
+        self.name = database.name
         self.broken = False
         self.clock: StoreClock | None = None
         self.history = History()
@@ -67,7 +65,7 @@ class Batches:
         committed = _committed(records, self._held)
         taken = self._held.take(committed)
         number, due_ms = self._number + 1, self.clock.due() if self.clock else None
-        batch = self._database.batch()
+        batch = self._database.batch(number)
         for held in taken.values():
             _fill(batch, held)
         _fill(batch, rows)
@@ -77,7 +75,6 @@ class Batches:
             self._size += len(data)
         if due_ms is not None:
             batch.put(TIME, due_ms.to_bytes(8, "big"))
-        batch.put(BATCH, number.to_bytes(8, "big"))
         began_s = time.perf_counter()
         self._write(batch, number, taken)
         took_s = time.perf_counter() - began_s
@@ -87,7 +84,7 @@ class Batches:
         if self.clock is not None and due_ms is not None:
             self.clock.saved(due_ms)
 
-    def _write(self, batch: Any, number: int, taken: Taken) -> None:
+    def _write(self, batch: RowBatch, number: int, taken: Taken) -> None:
         try:
             batch.write()
         except Exception as error:
@@ -148,16 +145,15 @@ class Batches:
 
     def _write_last(self, next_ms: int) -> None:
         taken, number = self._held.take(()), self._number + 1
-        batch = self._database.batch()
+        batch = self._database.batch(number)
         for rows in taken.values():
             _fill(batch, rows)
         batch.put(TIME, next_ms.to_bytes(8, "big"))
-        batch.put(BATCH, number.to_bytes(8, "big"))
         self._write(batch, number, taken)
 
     def _read(self) -> None:
         """Reads the journal, from which the coordinator then recovers."""
-        history, self._size, self._number = History(), 0, 0
+        history, self._size = History(), 0
         for number, data in journal_entries(self._database):
             try:
                 for record in decode_records(data):
@@ -167,9 +163,7 @@ class Batches:
                     f"{self.name}, entry {number}: {error}"
                 ) from error
             self._size += len(data)
-        number_bytes = self._database.get(BATCH)
-        if number_bytes is not None:
-            self._number = int.from_bytes(number_bytes, "big")
+        self._number = self._database.last_batch
         self.history = history
         self._set_limit()
 
@@ -180,12 +174,11 @@ class Batches:
     def _compact(self) -> None:
         """Writes the history anew in place of all entries, in one batch."""
         number = self._number + 1
-        batch = self._database.batch()
+        batch = self._database.batch(number)
         for earlier, _ in journal_entries(self._database):
             batch.delete(_journal_key(earlier))
         data = encode_records(self.history.records())
         batch.put(_journal_key(number), data)
-        batch.put(BATCH, number.to_bytes(8, "big"))
         try:
             self._write(batch, number, {})
         except (NotWritten, Unavailable):
@@ -195,7 +188,7 @@ class Batches:
         self._set_limit()
 
 
-def journal_entries(database: Database) -> Iterable[tuple[int, bytes]]:
+def journal_entries(database: RowStore) -> Iterable[tuple[int, bytes]]:
     """All entries of the journal, in order."""
     start = b""
     while True:
@@ -227,7 +220,7 @@ def _committed(records: list[Record], held: HeldRows) -> list[int]:
     return committed
 
 
-def _fill(batch: Any, rows: Sequence[Write]) -> None:
+def _fill(batch: RowBatch, rows: Sequence[Write]) -> None:
     put = batch.put
     for key, value in rows:
         if value is None:

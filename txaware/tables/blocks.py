@@ -10,8 +10,8 @@ from txaware.tables.columns import (
     MORE,
     PLAIN,
     POINTED,
-    REFERENCE,
     decode,
+    is_reference,
 )
 from txaware.tables.encoded import Encoded
 
@@ -87,7 +87,7 @@ def _mixed(rows: Sequence[Row], keys: Sequence[bytes], size_bytes: int) -> Block
         columns = decode(value)
         pointers.append(columns.pointer)
         payloads.append(columns.payload)
-        if value[0] & MORE or value[0] & 3 == REFERENCE:
+        if value[0] & MORE or is_reference(value):
             more[index] = columns.more
     known = None if all(pointer is None for pointer in pointers) else pointers
     return Block(keys, payloads, known, more, size_bytes)

@@ -71,6 +71,11 @@ def _decode_more(value: bytes, at: int) -> tuple[int, dict[bytes, bytes]]:
     return at, more
 
 
+def is_reference(value: bytes) -> bool:
+    """Whether a message row has no payload of its own."""
+    return value[0] & 3 == REFERENCE
+
+
 def pointer_of(value: bytes) -> int | None:
     """Column t alone."""
     if value[0] & 3 == PLAIN:

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 from txaware.config import Settings
 from txaware.errors import Unavailable
 from txaware.interfaces import Row
+from txaware.rowkeys import STATE
+from txaware.tables.row_store import up_to
 
 FIRST_ROWS, MOST_ROWS = 2, 512
 _ABOVE_ALL = b"\xff" * 64
@@ -21,6 +23,8 @@ TABLE_FILE_BYTES, OTHER_FILES = 1 << 20, 10
 
 Open = Callable[[], Any]
 T = TypeVar("T")
+
+BATCH = STATE + b"batch"
 
 
 def leveldb_at(directory: Path, settings: Settings) -> Open:
@@ -54,7 +58,7 @@ class Database:
     """
 
     def __init__(self, name: str, open_database: Open) -> None:
-        self._name = name
+        self.name = name
         self._open = open_database
         self._readers: set[object] = set()
         self._db: Any = None
@@ -93,11 +97,19 @@ class Database:
 
         return self._read(read)
 
-    def batch(self) -> Any:
+    @property
+    def last_batch(self) -> int:
+        """The number of the last batch, which it carried itself."""
+        data = self.get(BATCH)
+        return 0 if data is None else int.from_bytes(data, "big")
+
+    def batch(self, number: int) -> Any:
         """A batch to fill; its `write()` returns when it is on disk."""
         if self._db is None:
-            raise Unavailable(f"{self._name} is closed")
-        return self._db.write_batch(sync=True)
+            raise Unavailable(f"{self.name} is closed")
+        batch = self._db.write_batch(sync=True)
+        batch.put(BATCH, number.to_bytes(8, "big"))
+        return batch
 
     def compact(self, start: bytes, stop: bytes) -> None:
         """Rewrites a range without what was deleted there."""
@@ -110,7 +122,7 @@ class Database:
 
     def view(self) -> "View":
         """All rows as they are now; see `View`."""
-        return View(self._name, self._read)
+        return View(self.name, self._read)
 
     def reopen(self) -> None:
         """Closes the database and opens it again; raises what LevelDB raises."""
@@ -136,11 +148,11 @@ class Database:
             self._readers.add(reader)
             db = self._db
             if db is None:
-                raise Unavailable(f"{self._name} is closed")
+                raise Unavailable(f"{self.name} is closed")
             return read(db)
         except Exception as error:
             if type(error).__module__.startswith("plyvel"):
-                raise Unavailable(f"{self._name} cannot be read: {error}") from error
+                raise Unavailable(f"{self.name} cannot be read: {error}") from error
             raise
         finally:
             self._readers.discard(reader)
@@ -213,20 +225,10 @@ def _bounded(rows: Any, limit: int, max_bytes: int) -> list[Row]:
         more = list(islice(rows, min(piece, limit - len(taken))))
         more_bytes = sum([len(value) for _, value in more])
         if size + more_bytes >= max_bytes:
-            return taken + _up_to(more, max_bytes - size)
+            return taken + up_to(more, max_bytes - size)
         taken += more
         if len(more) < piece:
             break
         size += more_bytes
         piece = min(4 * piece, MOST_ROWS)
     return taken
-
-
-def _up_to(rows: list[Row], max_bytes: int) -> list[Row]:
-    """As far as the row that reaches so many bytes."""
-    size = 0
-    for at, (_, value) in enumerate(rows):
-        size += len(value)
-        if size >= max_bytes:
-            return rows[: at + 1]
-    return rows

@@ -25,6 +25,8 @@ class MemoryTable:
     finds in `_redo` what was to be written, and writes all of it again.
     """
 
+    reads_wait = False
+
     def __init__(self, *, clock_ms: ClockMs = system_clock_ms) -> None:
         self.clock = StoreClock(clock_ms, 0)
         self.clock.saved(FOR_EVER_MS)

@@ -23,6 +23,7 @@ class TopicTable:
     def __init__(self, table: OrderedTable) -> None:
         self._table = table
         self._changing = threading.Lock()  # what is known is what was set last
+        self._changes = 0
         self._in_doubt: set[TopicName] = set()
         self._known: dict[TopicName, Topic] = {}
 
@@ -32,6 +33,10 @@ class TopicTable:
         if topic is None or topic.generation < 0:
             raise TopicNotFound(f"topic {name} does not exist")
         return topic
+
+    def remembered(self, name: TopicName) -> Topic | None:
+        """The topic, also a deleted one; None where the table has to be asked."""
+        return self._known.get(name)
 
     def create(self, topic: Topic) -> Topic:
         """Makes the next generation of it."""
@@ -79,11 +84,13 @@ class TopicTable:
 
     def _read(self, name: TopicName) -> Topic | None:
         # Whoever changes a topic holds the lock over the disk, and an event loop asks.
-        if not self._changing.acquire(blocking=False):
-            return self._found(name)
+        # Whoever reads does not: where the disk is far away, many do at once.
+        changes, is_changing = self._changes, self._changing.locked()
+        topic = self._found(name)
+        if topic is None or is_changing or not self._changing.acquire(blocking=False):
+            return topic
         try:
-            topic = self._found(name)
-            if topic is not None and name not in self._in_doubt:
+            if self._changes == changes and name not in self._in_doubt:
                 self._known[name] = topic
             return topic
         finally:
@@ -95,6 +102,7 @@ class TopicTable:
 
     def _change(self, name: TopicName, change: Change) -> Topic:
         with self._changing:
+            self._changes += 1  # what is being read may be older
             # Until it is known how the change ended, nothing is remembered: what was
             # interrupted, or failed, may be written all the same.
             self._in_doubt.add(name)

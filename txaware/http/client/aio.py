@@ -6,7 +6,7 @@ from typing import Self
 from coordinator.context import TransactionContext
 from coordinator.interfaces import TransactionAware
 from coordinator.remote import RemoteCoordinator
-from txaware.auth import token_from_environment
+from txaware.auth import token_to_send
 from txaware.config import Settings
 from txaware.consume import Consumer
 from txaware.consume.places import StartAt
@@ -189,5 +189,4 @@ def connect_async(
 
     Without a `token` it comes from the environment, as for `connect`.
     """
-    token = token_from_environment() if token is None else token
-    return AsyncMessaging(Link(url, token=token, settings=settings))
+    return AsyncMessaging(Link(url, token=token_to_send(token), settings=settings))

@@ -35,7 +35,7 @@ class GroupRoutes:
 
     async def _position(self, request: Request) -> Reply:
         group = request.params["group"]
-        position = await self._hosted.in_thread(
+        position = await self._hosted.in_coordinator_thread(
             self._service.position, group, request.topic
         )
         return _reply(position)
@@ -72,7 +72,7 @@ class GroupRoutes:
 
     async def _lag(self, request: Request) -> Reply:
         group = request.params["group"]
-        lag_ms = await self._hosted.in_thread(
+        lag_ms = await self._hosted.in_coordinator_thread(
             self._hosted.administration.lag_ms, group, request.topic
         )
         return json_reply({"lagMs": lag_ms})

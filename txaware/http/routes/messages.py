@@ -14,6 +14,7 @@ from txaware.http.routes.topics import TOPIC
 from txaware.http.routing import Route
 from txaware.messages import PublishResponse
 from txaware.requests import Payload, checked_pointer
+from txaware.service.places import Place
 
 T = TypeVar("T")
 
@@ -51,22 +52,23 @@ class MessageRoutes:
         format_ = format_of(request.content_type)
         if len(request.body) > QUICK_BYTES:
             return await self._hosted.in_thread(self._publish_large, request, format_)
-        asked = self._asked(request, format_)
+        place = await self._hosted.place(request.topic)
+        asked = format_.publish_request(request.body)
         if asked.pointer is not None or asked.receipts is not None:
             return await self._hosted.in_thread(
                 self._publish_asked, request, format_, asked
             )
-        await self._publish_plain(request.topic, asked.messages)
+        await self._publish_plain(place, asked.messages)
         return DONE
 
-    async def _publish_plain(self, topic: str, messages: Iterable[Payload]) -> None:
+    async def _publish_plain(self, place: Place, messages: Iterable[Payload]) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         settle = self._hosted.outcomes.settle
 
         def written(error: Unavailable | None) -> None:
             settle(future, error)
 
-        self._service.publish_soon(topic, messages, written)
+        self._service.publish_soon(place, messages, written)
         await future
 
     def _publish_large(self, request: Request, format_: Format) -> Reply:

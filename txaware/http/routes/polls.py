@@ -19,6 +19,7 @@ from txaware.http.routes.topics import TOPIC
 from txaware.http.routing import Answer, Route
 from txaware.interfaces import COMMITTED
 from txaware.messages import MessageId
+from txaware.service.places import Place
 from txaware.service.scan import Scan
 from txaware.service.selection import Messages
 
@@ -47,7 +48,7 @@ class PollingRoutes:
 
     async def _poll(self, request: Request) -> Answer:
         format_ = format_of(request.content_type)
-        self._service.topic(request.topic)
+        await self._hosted.place(request.topic)
         read = format_.poll_request
         if len(request.body) > QUICK_BYTES:  # a snapshot with very many invalid ids
             asked = await self._hosted.in_thread(read, request.body)
@@ -59,6 +60,7 @@ class PollingRoutes:
         scan = await self._long_polls.first_piece(
             partial(self._begin, request, asked),
             page.read,
+            topic=request.topic,
             wait_s=asked.wait_s,
             peer=request.peer,
             asks_coordinator=asked.isolation == COMMITTED,
@@ -78,10 +80,10 @@ class PollingRoutes:
             yield page.take()
         yield page.end(scan)
 
-    def _begin(self, request: Request, asked: PollRequest) -> Scan:
+    def _begin(self, request: Request, asked: PollRequest, place: Place) -> Scan:
         request.ask_again()  # it may have waited since, and its token be gone
         return self._service.begin_poll(
-            request.topic,
+            place,
             start=asked.start,
             inclusive=asked.inclusive,
             limit=NO_LIMIT if asked.limit is None else asked.limit,
@@ -90,7 +92,7 @@ class PollingRoutes:
         )
 
     async def _wait(self, request: Request) -> Reply:
-        self._service.topic(request.topic)
+        await self._hosted.place(request.topic)
         asked = format_of("application/json").poll_request(request.body)
         fields = json.loads(request.body)
         if unknown := fields.keys() - WAIT_FIELDS:
@@ -102,6 +104,7 @@ class PollingRoutes:
         await self._long_polls.first_piece(
             partial(self._begin, request, attrs.evolve(asked, limit=1)),
             partial(_read, found),
+            topic=request.topic,
             wait_s=asked.wait_s,
             peer=request.peer,
             asks_coordinator=asked.isolation == COMMITTED,

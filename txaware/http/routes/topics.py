@@ -51,7 +51,7 @@ class TopicRoutes:
         return DONE
 
     async def _update(self, request: Request) -> Reply:
-        self._service.topic(request.topic)
+        await self._hosted.place(request.topic)
         if not request.body:
             raise BadRequest("the body is a JSON object of all properties")
         ttl_s, properties = _properties(request.body)
@@ -64,7 +64,8 @@ class TopicRoutes:
         return DONE
 
     async def _describe(self, request: Request) -> Reply:
-        return Reply(200, topic_to_json(self._service.topic(request.topic)), JSON)
+        place = await self._hosted.place(request.topic)
+        return Reply(200, topic_to_json(place.topic), JSON)
 
     async def _delete(self, request: Request) -> Reply:
         await self._hosted.in_thread(self._service.delete_topic, request.topic)

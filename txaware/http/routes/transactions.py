@@ -56,7 +56,7 @@ class TransactionRoutes:
     async def _pass_on(self, request: Request, *, method: str, path: str) -> Reply:
         if request.query_string:
             path += "?" + request.query_string.decode("latin-1")
-        answer = await self._hosted.in_thread(
+        answer = await self._hosted.in_coordinator_thread(
             self._routes.answer, method, path, request.body
         )
         return _reply(answer)
@@ -74,18 +74,22 @@ class TransactionRoutes:
     async def _quickly(self, method: str, path: str, body: bytes) -> Answer:
         """What nearly never has to wait is done here: a thread would take longer."""
         if self._hosted.coordinator_may_wait():
-            return await self._hosted.in_thread(self._routes.answer, method, path, body)
+            return await self._hosted.in_coordinator_thread(
+                self._routes.answer, method, path, body
+            )
         return self._routes.answer(method, path, body)
 
     async def _describe(self, request: Request) -> Reply:
         pointer = int(request.params["transaction"])
         self._owners.check((pointer,), request.principal)
         path = f"{ROOT}/{pointer}"
-        answer = await self._hosted.in_thread(self._routes.answer, "GET", path)
+        answer = await self._hosted.in_coordinator_thread(
+            self._routes.answer, "GET", path
+        )
         return _reply(answer)
 
     async def _call(self, request: Request, *, call: str) -> Reply:
-        answer = await self._hosted.in_thread(self._called, request, call)
+        answer = await self._hosted.in_coordinator_thread(self._called, request, call)
         return _reply(answer)
 
     def _called(self, request: Request, call: str) -> Answer:

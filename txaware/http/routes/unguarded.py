@@ -1,6 +1,6 @@
 """Routes that anybody may ask: whether it is well, and how to speak to it."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable
 from importlib.metadata import version
 
 from txaware.errors import TxAwareError
@@ -39,8 +39,12 @@ class OpenRoutes:
     async def _health(self, _: Request) -> Reply:
         """A plain publish works while the coordinator is away; both are told apart."""
         parts = {
-            "table": await self._part(self._hosted.administration.table_status),
-            "coordinator": await self._part(self._hosted.coordinator.status),
+            "table": await self._part(
+                self._hosted.in_thread(self._hosted.administration.table_status)
+            ),
+            "coordinator": await self._part(
+                self._hosted.in_coordinator_thread(self._hosted.coordinator.status)
+            ),
         }
         is_well = all(status == OK for status in parts.values())
         return json_reply(
@@ -52,9 +56,9 @@ class OpenRoutes:
             status=200 if is_well and not self._hosted.stopping.is_set else 503,
         )
 
-    async def _part(self, status: Callable[[], str]) -> str:
+    async def _part(self, status: Awaitable[str]) -> str:
         try:
-            found = await self._hosted.in_thread(status)
+            found = await status
         except TxAwareError as error:
             found = str(error)
         return found if found == OK or self._hosted.tells_reasons else NOT_WELL

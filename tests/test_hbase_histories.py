@@ -1,0 +1,24 @@
+"""Random histories of a store in HBase: faults, zombies, requests that come late."""
+
+import pytest
+
+from tests.hbase_world import World
+from txaware.tables.hbase import redo, writing
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records of a few pieces, and batches of a few calls."""
+    monkeypatch.setattr(redo, "INLINE_BYTES", 150)
+    monkeypatch.setattr(redo, "PIECE_BYTES", 400)
+    monkeypatch.setattr(writing, "CALL_ROWS", 3)
+
+
+def test_each_batch_is_there_as_it_was_told_whatever_happens() -> None:
+    totals = dict[str, int]()
+    for seed in range(30):
+        world = World(seed)
+        world.run(steps=60)
+        for name, count in world.counts.items():
+            totals[name] = totals.get(name, 0) + count
+    assert min(totals.values()) > 50, totals

@@ -1,0 +1,108 @@
+"""`txaware hbase`: an HBase to try things out on, and what its tables need at times."""
+
+from pathlib import Path
+
+import click
+
+from txaware.cli.failures import Failure
+from txaware.cli.hbase_tables import create_tables
+from txaware.cli.show import echo_columns, echo_fields, echo_json
+from txaware.cli.stop import stopped_by_signal
+from txaware.local_hbase import HBaseAdmin, LocalHBase
+from txaware.local_hbase.ports import HOST
+
+PREFIX = "txaware"
+# How long it may go unnoticed that HBase has ended.
+LOOK_S = 1.0
+HEADER = ("TABLE", "BYTES BEFORE", "BYTES AFTER")
+
+
+@click.group(short_help="Run an HBase here; look after the tables in one.")
+def hbase() -> None:
+    """Run an HBase on this machine to try things out, and look after tables in one.
+
+    \b
+    Example:
+      txaware hbase run ./hbase
+      txaware hbase create-tables hbase://127.0.0.1:9090/txaware
+      txaware hbase compact --zookeeper 127.0.0.1:2181
+    """
+
+
+hbase.add_command(create_tables)
+
+
+@hbase.command()
+@click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
+@click.option(
+    "--heap-mb",
+    type=click.IntRange(min=64),
+    default=512,
+    show_default=True,
+    help="The most that each of its two processes keeps in Java's heap.",
+)
+def run(directory: Path, *, heap_mb: int) -> None:
+    """Run a real HBase on DIRECTORY, until Ctrl-C or SIGTERM.
+
+    For trying things out: one machine, 127.0.0.1 only, nobody is asked who they are,
+    and a loss of power may cost the last writes. It needs Java 17; the first run
+    fetches the jars, 61 MB. Once it can be used it says where, and it is there at the
+    next run too, unless another program has taken the port by then.
+
+    \b
+    Example:
+      txaware hbase run ./hbase
+    """
+    with (
+        stopped_by_signal() as stop,
+        LocalHBase(directory, heap_mb=heap_mb) as server,
+    ):
+        echo_fields(
+            [
+                ("address", f"hbase://{HOST}:{server.thrift_port}/{PREFIX}"),
+                ("zookeeper", server.zookeeper),
+            ]
+        )
+        while not stop.wait(LOOK_S):
+            for process in (server.master, server.thrift):
+                if not process.alive:
+                    raise Failure(f"HBase has ended; {process.last_words()}")
+
+
+@hbase.command()
+@click.option(
+    "--zookeeper",
+    required=True,
+    metavar="HOST:PORT",
+    help="Where the cluster is found; more hosts with commas between.",
+)
+@click.option(
+    "--prefix",
+    default=PREFIX,
+    show_default=True,
+    help="Of all tables whose names begin so.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a table.")
+def compact(zookeeper: str, *, prefix: str, as_json: bool) -> None:
+    """Give the disk back what is deleted, expired or replaced: a major compaction.
+
+    The tables can be used meanwhile. Region servers count whole MiB, and one for a
+    region with less. It needs Java, and no access to HDFS.
+
+    \b
+    Example:
+      txaware hbase compact --zookeeper 127.0.0.1:2181
+    """
+    rows: list[tuple[str, int, int]] = []
+    with HBaseAdmin(zookeeper) as admin:
+        for table in admin.tables(prefix):
+            admin.flush(table)
+            before = admin.store_bytes(table)
+            admin.major_compact(table)
+            rows.append((table, before, admin.store_bytes(table)))
+            if as_json:
+                echo_json(
+                    dict(zip(("table", "before", "after"), rows[-1], strict=True))
+                )
+    if not as_json:
+        echo_columns(HEADER, rows, empty=f"no table's name begins with {prefix}")

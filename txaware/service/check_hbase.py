@@ -1,0 +1,104 @@
+"""Verifies a store in HBase: what every store promises, and what only HBase needs."""
+
+from collections.abc import Container
+
+from txaware.clock import ClockMs, system_clock_ms
+from txaware.errors import StoreCorrupted
+from txaware.rowkeys import MESSAGE, PAYLOAD
+from txaware.service.check_report import Findings, Report
+from txaware.service.check_scan import Progress
+from txaware.service.checking import KNOWN, check
+from txaware.tables.hbase.connections import Connections
+from txaware.tables.hbase.head import OWNER_BYTES
+from txaware.tables.hbase.salting import BUCKETS, bucket_of
+from txaware.tables.hbase.schema import (
+    HEAD_KEY,
+    KINDS,
+    MESSAGES,
+    META,
+    OWN_ROWS,
+    OWNER_ROWS,
+    PAYLOADS,
+    REDO_ROWS,
+    TALLY_ROWS,
+)
+from txaware.tables.hbase.stored_keys import StoredKey, stored_keys
+from txaware.tables.hbase.view import HBaseView
+
+TAGS = {MESSAGES: MESSAGE, PAYLOADS: PAYLOAD}
+OWNER_KEY_BYTES = len(OWNER_ROWS) + OWNER_BYTES
+REDO_KEY_BYTES = len(REDO_ROWS) + OWNER_BYTES + 1 + 4
+
+
+def check_hbase(
+    connections: Connections,
+    *,
+    progress: Progress | None = None,
+    invalid: Container[int] | None = None,
+    clock_ms: ClockMs = system_clock_ms,
+) -> Report:
+    """Reads everything beside the owner of the store, whoever that is.
+
+    See `check`; all keys are read once more, as HBase has them.
+    """
+    findings, view = Findings(), HBaseView(connections)
+    try:
+        view.last_batch()
+    except StoreCorrupted as error:
+        findings.problem("head", HEAD_KEY, str(error))
+        return findings.report()
+    tags = set(KNOWN)
+    for kind in KINDS:
+        for page in stored_keys(connections, kind):
+            _check_places(kind, page, findings)
+            _check_times(kind, page, view, findings)
+            if kind == META:
+                tags.update(key[:1] for key, _ in page)
+    view.tags = tags
+    return check(
+        view, progress=progress, invalid=invalid, clock_ms=clock_ms, findings=findings
+    )
+
+
+def _check_places(kind: str, page: list[StoredKey], findings: Findings) -> None:
+    """A row in another bucket than its own is found by no one who looks for it."""
+    for key, _ in page:
+        if kind == META:
+            _check_own_row(key, findings)
+            continue
+        bucket = bucket_of(TAGS[kind] + key[1:])
+        if key[0] != bucket:
+            findings.problem(
+                "bucket",
+                TAGS[kind] + key[1:],
+                f"the row is in bucket {key[0]} of {BUCKETS}, and {bucket} is its own",
+            )
+
+
+def _check_own_row(key: bytes, findings: Findings) -> None:
+    """The head, signs of life of owners, and redo records; nothing else."""
+    if not key.startswith(OWN_ROWS) or key == HEAD_KEY:
+        return
+    if key.startswith(OWNER_ROWS) and len(key) == OWNER_KEY_BYTES:
+        findings.counts["owners"] += 1
+    elif key.startswith(REDO_ROWS) and len(key) == REDO_KEY_BYTES:
+        findings.counts["pieces of redo records"] += 1
+    elif key.startswith(TALLY_ROWS):
+        findings.counts["tallies"] += 1
+    else:
+        findings.problem("key", key, "no row of the store's own has this name")
+
+
+def _check_times(
+    kind: str, page: list[StoredKey], view: HBaseView, findings: Findings
+) -> None:
+    """What is newer than the last batch would appear with a later one."""
+    rows = [row for row in page if kind != META or not row[0].startswith(OWN_ROWS)]
+    last_ms = view.last_batch()[0].time_ms  # after the rows: batches go on meanwhile
+    for key, time_ms in rows:
+        if time_ms > last_ms:
+            findings.problem(
+                "timestamp",
+                TAGS[kind] + key[1:] if kind in TAGS else key,
+                f"the row was written at {time_ms}, and the last batch at {last_ms}",
+            )

@@ -1,0 +1,239 @@
+"""All rows of a store in HBase: read as they are settled, written batch by batch."""
+
+import threading
+import time
+from collections.abc import Callable
+from zlib import crc32
+
+from txaware.clock import ClockMs, system_clock_ms
+from txaware.errors import Unavailable
+from txaware.interfaces import Row, Write
+from txaware.tables.hbase.connections import Connections
+from txaware.tables.hbase.head import Head
+from txaware.tables.hbase.ownership import Ownership
+from txaware.tables.hbase.redo import RedoLog, decode_writes, encode_writes
+from txaware.tables.hbase.scanning import Ask, Scanning, whole_range
+from txaware.tables.hbase.tallies import Tallies, common_prefix
+from txaware.tables.hbase.writing import Writing
+
+# After a batch that failed, reads look so often whether it can be settled now.
+LOOK_AGAIN_S = 0.5
+
+
+class HBaseDatabase:
+    """The `RowStore` in HBase, for the one process that owns it.
+
+    A batch is part of the store when the head names its redo record. Its rows are
+    written next, with a timestamp of their own above all before; until all of them are
+    there readers see the rows from before it. (A deletion alone is seen at once.)
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        ownership: Ownership,
+        writing: Writing,
+        *,
+        clock_ms: ClockMs = system_clock_ms,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = str(connections.address)
+        self._connections = connections
+        self._ownership = ownership
+        self._scanning = Scanning(connections)
+        self._redo = RedoLog(connections)
+        self._tallies = Tallies(connections)
+        self._writing = writing
+        self._clock_ms = clock_ms
+        self._clock_s = clock_s
+        self._settling = threading.RLock()
+        self._looked_s = clock_s()
+        self._closed = False
+        self._broken = True
+        self._wanted: Head | None = None
+        self._tried_ms = self._settled_ms = 0
+        try:
+            self._head = ownership.take()
+            self.reopen()
+            self._forget_predecessors()
+        except BaseException:
+            ownership.close()
+            raise
+
+    @property
+    def connections(self) -> Connections:
+        """Those to the store, for whoever looks at it in another way."""
+        return self._connections
+
+    def announce(self, url: str | None) -> None:
+        """Says where this process serves the store; None for nowhere any more."""
+        self._ownership.announce(url)
+
+    @property
+    def last_batch(self) -> int:
+        """The number of the last batch that is part of the store."""
+        return self._head.batch
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key."""
+        while True:
+            settled_ms = self._settled()
+            value = self._scanning.get(key, before_ms=settled_ms + 1)
+            # A row that was overwritten again and again meanwhile has no cell that old.
+            if value is not None or settled_ms == self._settled_ms:
+                return value
+
+    def scan(
+        self,
+        prefix: bytes,
+        *,
+        start: bytes,
+        stop: bytes | None,
+        limit: int,
+        max_bytes: int,
+        reverse: bool,
+    ) -> list[Row]:
+        """Rows of one consistent view; see `OrderedTable.scan`."""
+        first, last = whole_range(prefix, start, stop)
+        before_ms = self._settled() + 1
+        return self._scanning.scan(
+            Ask(prefix, first, last, limit, max_bytes, reverse, before_ms)
+        )
+
+    def batch(self, number: int) -> "HBaseBatch":
+        """A batch to fill; its `write()` returns when its rows are there."""
+        if self._closed:
+            raise Unavailable(f"{self.name} is closed")
+        return HBaseBatch(self, number)
+
+    def write(self, number: int, writes: list[Write]) -> None:
+        """Makes a batch part of the store, and then writes its rows."""
+        with self._settling:
+            if self._broken:
+                raise Unavailable(f"{self.name}: an earlier batch is not settled")
+            try:
+                self._write(number, writes)
+            except BaseException:
+                self._broken = True
+                raise
+
+    def _write(self, number: int, writes: list[Write]) -> None:
+        # Nor twice the same: rows that a failed batch put for its record may come late.
+        last_ms = max(self._head.time_ms, self._tried_ms)
+        time_ms = self._tried_ms = max(last_ms + 1, self._clock_ms())
+        wanted = self._head.follow(batch=number, time_ms=time_ms)
+        wanted = self._redo.keep(encode_writes(writes), wanted)
+        self._wanted = wanted
+        self._ownership.move(self._head, wanted)
+        self._head, self._wanted = wanted, None
+        self._writing.write(writes, time_ms=time_ms)
+        self._settled_ms = time_ms
+        self._tallies.count(writes, time_ms=time_ms)
+
+    def reopen(self) -> None:
+        """Finds out what became of the last batch, and finishes it."""
+        with self._settling:
+            if self._closed:
+                raise Unavailable(f"{self.name} is closed")
+            if not self._broken:
+                return
+            head = self._head = self._ownership.settle(self._head, self._wanted)
+            self._wanted = None
+            writes = decode_writes(self._redo.read(head))
+            self._writing.write(writes, time_ms=head.time_ms)
+            self._settled_ms = head.time_ms
+            self._broken = False
+
+    def _forget_predecessors(self) -> None:
+        """Removes the redo records of owners who are gone: their rows are there."""
+        found = self._head
+        if found.pieces:
+            self._head = found.follow().with_record(crc=crc32(b""))
+            self._ownership.move(found, self._head)
+        self._redo.remove_others(self._ownership.owner)
+
+    def compact(self, start: bytes, stop: bytes) -> None:
+        """Says that nothing is there any more where that is so.
+
+        The disk is freed by HBase itself; `txaware hbase compact` has it done at once.
+        """
+        self._tallies.forget(start, stop, self._rows)
+
+    def size_bytes(self, start: bytes, stop: bytes) -> int:
+        """About how many bytes a range takes; see `tallies`."""
+        self._settled()  # who is closed tells nothing
+        return self._tallies.size_bytes(start, stop, self._rows)
+
+    def _rows(self, start: bytes, stop: bytes, limit: int, max_bytes: int) -> list[Row]:
+        """Rows from one whole key to before another."""
+        prefix = common_prefix(start, stop)
+        ask = Ask(
+            prefix,
+            start,
+            stop,
+            limit,
+            max_bytes,
+            reverse=False,
+            before_ms=self._settled() + 1,
+        )
+        return [(prefix + key, value) for key, value in self._scanning.scan(ask)]
+
+    def close(self) -> None:
+        """Lets others have the store; a second close does nothing."""
+        with self._settling:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                if not self._broken:
+                    self._ownership.give_back(self._head)
+            finally:
+                self._ownership.close()
+                self._connections.close()
+
+    def _settled(self) -> int:
+        """The timestamp up to which readers see everything.
+
+        After a batch that failed it is not known what they may see, until that is
+        settled: here, where nobody writes.
+        """
+        if self._closed:
+            raise Unavailable(f"{self.name} is closed")
+        self._ownership.require()
+        if self._broken:
+            self._settle_for_readers()
+        return self._settled_ms
+
+    def _settle_for_readers(self) -> None:
+        now_s = self._clock_s()
+        if now_s - self._looked_s >= LOOK_AGAIN_S and self._settling.acquire(
+            blocking=False
+        ):
+            try:
+                self.reopen()
+            finally:
+                self._looked_s = self._clock_s()
+                self._settling.release()
+        if self._broken:
+            raise Unavailable(f"{self.name}: a batch that failed is not settled yet")
+
+
+class HBaseBatch:
+    """Writes to be made as a whole; of one key the last one counts."""
+
+    def __init__(self, database: HBaseDatabase, number: int) -> None:
+        self._database = database
+        self._number = number
+        self._writes: dict[bytes, bytes | None] = {}
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Sets a value."""
+        self._writes[key] = value
+
+    def delete(self, key: bytes) -> None:
+        """Removes a row."""
+        self._writes[key] = None
+
+    def write(self) -> None:
+        """Returns when all of it can be read."""
+        self._database.write(self._number, list(self._writes.items()))

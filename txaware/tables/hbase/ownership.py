@@ -1,0 +1,219 @@
+"""Who owns a store in HBase: one process at a time; whoever was it is kept out."""
+
+import json
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+import attrs
+
+from txaware.errors import TxAwareError, Unavailable
+from txaware.tables.hbase.cells import WHOLE
+from txaware.tables.hbase.connections import Connections, Lost
+from txaware.tables.hbase.head import NOBODY, OWNER_BYTES, Head
+from txaware.tables.hbase.head_cell import HeadCell
+from txaware.tables.hbase.process import Process
+from txaware.tables.hbase.schema import META, OWNER_ROWS
+
+BEAT_S = 3.0
+# An owner that cannot be seen from here and gives no sign for so long is gone.
+SILENCE_S = 4 * BEAT_S
+PROCESS_FIELDS = [field.name for field in attrs.fields(Process)]
+
+
+class StoreInUse(Unavailable):
+    """Another process owns the tables; `served_at` is where it serves them to us."""
+
+    def __init__(self, message: str, served_at: str | None = None) -> None:
+        super().__init__(message)
+        self.served_at = served_at
+
+
+class Ownership:
+    """Takes the head for this process, keeps saying that it lives, and gives it back.
+
+    Taking is one compare and set: whoever had the head before changes it never again,
+    so none of its batches becomes part of the store any more.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        *,
+        process: Process | None = None,
+        beat_s: float = BEAT_S,
+        sleep_s: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.owner = secrets.token_bytes(OWNER_BYTES)
+        self._connections = connections
+        self._this = process or Process.this()
+        self._beat_s = beat_s
+        self._sleep_s = sleep_s
+        self._cell = HeadCell(connections)
+        self._beats = 0
+        self._served_at: str | None = None
+        self._lost_to: str | None = None
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def take(self) -> Head:
+        """The head, owned by this process; raises `StoreInUse` while another lives."""
+        found = self._cell.read()  # first, since this tells where tables are missing
+        self._connections.repeat(self._put_beat)
+        while True:
+            if found is not None and found.owner != NOBODY:
+                self._require_gone(found.owner)
+            wanted = (found or Head()).follow(owner=self.owner)
+            before, found = found, self._cell.move(found, wanted)
+            if found == wanted:
+                break
+        if before is not None:
+            self._forget(before.owner)
+        self._thread = threading.Thread(
+            target=self._keep_beating, name="txaware-hbase-owner", daemon=True
+        )
+        self._thread.start()
+        return wanted
+
+    def require(self) -> None:
+        """Raises `StoreInUse` where another process is known to have the store."""
+        if self._lost_to is not None:
+            raise self._lost(self._lost_to)
+
+    def move(self, old: Head, new: Head) -> None:
+        """Sets the head; `Unavailable` where nobody knows, or it is another's."""
+        found = self._cell.move(old, new)
+        if found != new:
+            raise self._taken(found)
+
+    def settle(self, old: Head, wanted: Head | None) -> Head:
+        """Finds out which of the two it is; if `old`, it can be `wanted` no more."""
+        found = self._cell.read()
+        while found == old and wanted is not None:
+            found = self._cell.move(old, old.follow())
+        if found is None or found.owner != self.owner:
+            raise self._taken(found)
+        return found
+
+    def beat(self) -> None:
+        """Says that this process lives, and finds out whether it still is the owner."""
+        self._connections.once(self._put_beat)
+        found = self._cell.read()
+        if not self._ended.is_set() and (found is None or found.owner != self.owner):
+            self._taken(found)
+
+    def announce(self, url: str | None) -> None:
+        """Says where this process serves the store, with a beat at once."""
+        self._served_at = url
+        with suppress(TxAwareError, Lost):
+            self._connections.once(self._put_beat)
+
+    def served_at(self) -> str | None:
+        """Where the owner, whoever that is, serves the store to processes here."""
+        found = self._cell.read()
+        row = None if found is None else self._row(found.owner)
+        return None if row is None else _url_for_us(row)
+
+    def give_back(self, head: Head) -> None:
+        """Lets the next one have it at once."""
+        self._cell.move(head, head.follow(owner=NOBODY))
+
+    def close(self) -> None:
+        """Says no more that this process lives."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self._beats:
+            self._forget(self.owner)
+
+    def _taken(self, found: Head | None) -> Unavailable:
+        process = None
+        if found is not None:
+            with suppress(TxAwareError):
+                process = self._process(found.owner)
+        self._lost_to = "another process" if process is None else str(process)
+        return self._lost(self._lost_to)
+
+    def _lost(self, to: str) -> StoreInUse:
+        return StoreInUse(
+            f"{self._connections.address} was taken over by {to}; this process has it "
+            f"no more"
+        )
+
+    def _require_gone(self, owner: bytes) -> None:
+        """Returns when an owner has ended, or gives no sign of life.
+
+        So may one in this process that lost HBase while it opened or closed the store.
+        """
+        row = self._row(owner)
+        process = None if row is None else _read_process(row)
+        if process is None or process.has_ended:
+            return
+        if not process.is_here or process == self._this:
+            before, waited_s = row, 0.0
+            while row == before:
+                if waited_s >= SILENCE_S:
+                    return
+                self._sleep_s(BEAT_S)
+                waited_s += BEAT_S
+                row = self._row(owner)
+        raise StoreInUse(
+            f"{self._connections.address} is in use by {process}; a store has one "
+            f"owner at a time",
+            None if row is None else _url_for_us(row),
+        )
+
+    def _keep_beating(self) -> None:
+        while not self._ended.wait(self._beat_s):
+            with suppress(TxAwareError, Lost):  # the next one tells, or a write does
+                self.beat()
+
+    def _put_beat(self, client: Any) -> None:
+        self._beats += 1
+        data = attrs.asdict(self._this)
+        data |= {"beats": self._beats, "served_at": self._served_at}
+        value = json.dumps(data).encode()
+        mutation = self._connections.structs.Mutation(column=WHOLE, value=value)
+        client.mutateRow(self._table, OWNER_ROWS + self.owner, [mutation], {})
+
+    def _process(self, owner: bytes) -> Process | None:
+        row = self._row(owner)
+        return None if row is None else _read_process(row)
+
+    def _row(self, owner: bytes) -> bytes | None:
+        found = self._connections.repeat(
+            lambda client: client.getRow(self._table, OWNER_ROWS + owner, {})
+        )
+        return found[0].columns[WHOLE].value if found else None
+
+    def _forget(self, owner: bytes) -> None:
+        """Removes the row of an owner who is gone; one that stays does no harm."""
+        with suppress(TxAwareError):
+            self._connections.repeat(
+                lambda client: client.deleteAllRow(self._table, OWNER_ROWS + owner, {})
+            )
+
+    @property
+    def _table(self) -> bytes:
+        return self._connections.address.table(META)
+
+
+def _read_process(row: bytes) -> Process:
+    data = json.loads(row)
+    return Process(**{name: data[name] for name in PROCESS_FIELDS})
+
+
+def _url_for_us(row: bytes) -> str | None:
+    """Where that owner serves its store, if it lives and we get there."""
+    url: str | None = json.loads(row).get("served_at")
+    owner = _read_process(row)
+    if url is None or owner.has_ended:
+        return None
+    if owner.is_here:
+        return url
+    host = urlsplit(url).hostname or ""
+    return None if host.startswith("127.") or host in ("localhost", "::1") else url

@@ -1,0 +1,74 @@
+"""The port under a durable table: rows of a whole key space, written batch by batch."""
+
+from typing import Protocol
+
+from txaware.interfaces import Row
+
+
+class RowBatch(Protocol):
+    """Writes that become part of the store together."""
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Sets a value."""
+
+    def delete(self, key: bytes) -> None:
+        """Removes a row."""
+
+    def write(self) -> None:
+        """Returns when all of it is kept and can be read.
+
+        Whatever it raises leaves open whether that came about, until `reopen`.
+        """
+
+
+class RowStore(Protocol):
+    """What `Batches` writes to. Any number of threads read, one at a time writes."""
+
+    name: str
+
+    @property
+    def last_batch(self) -> int:
+        """The number of the last batch that is part of the store; 0 before the first.
+
+        Right from `reopen` on until a write fails.
+        """
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key."""
+
+    def scan(
+        self,
+        prefix: bytes,
+        *,
+        start: bytes,
+        stop: bytes | None,
+        limit: int,
+        max_bytes: int,
+        reverse: bool,
+    ) -> list[Row]:
+        """Rows of one consistent view; see `OrderedTable.scan`."""
+
+    def batch(self, number: int) -> RowBatch:
+        """A batch to fill, with a number above the last one's."""
+
+    def compact(self, start: bytes, stop: bytes) -> None:
+        """See `OrderedTable.compact`."""
+
+    def size_bytes(self, start: bytes, stop: bytes) -> int:
+        """See `OrderedTable.size_bytes`."""
+
+    def reopen(self) -> None:
+        """Settles what became of a write that failed; raises where it cannot."""
+
+    def close(self) -> None:
+        """Gives everything back."""
+
+
+def up_to(rows: list[Row], max_bytes: int) -> list[Row]:
+    """As far as the row with which they have so many bytes."""
+    size = 0
+    for at, (_, value) in enumerate(rows):
+        size += len(value)
+        if size >= max_bytes:
+            return rows[: at + 1]
+    return rows
