@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from txaware.bench import http, load, measure, memory
+from txaware.bench import hbase, http, load, measure, memory
 from txaware.bench.embedded import FIGURES, LETTERS, figures
 from txaware.bench.measure import (
     Figure,
@@ -20,6 +20,7 @@ from txaware.bench.server import serving
 from txaware.bench.trial import Trial, batches, payloads
 from txaware.cli.root import command
 from txaware.config import Settings
+from txaware.local_hbase import LocalHBase
 
 TINY = {"rounds": 1, "for_s": 0.01, "scale": 0.0, "messages": 1000}
 
@@ -50,6 +51,59 @@ def test_each_figure_of_a_server_is_measured(letter: str, tmp_path: Path) -> Non
     assert all(figure.ratio >= 0 for figure in found)
 
 
+@pytest.mark.hbase
+@pytest.mark.parametrize("letter", hbase.LETTERS)
+def test_each_figure_of_hbase_is_measured(
+    letter: str, shared_hbase: LocalHBase, tmp_path: Path
+) -> None:
+    url = f"hbase://127.0.0.1:{shared_hbase.thrift_port}/bench_test"
+    trial = Trial(directory=tmp_path, hbase=url, **TINY)  # type: ignore[arg-type]
+    found = list(hbase.figures(trial, letter))
+    assert found
+    assert all(figure.name.startswith(f"{letter})") for figure in found)
+    assert all(figure.ratio > 0 for figure in found)
+    assert not [name for name in _tables(shared_hbase) if b"bench_test" in name]
+
+
+def _tables(server: LocalHBase) -> list[bytes]:
+    import happybase
+
+    connection = happybase.Connection("127.0.0.1", server.thrift_port)
+    try:
+        found: list[bytes] = connection.tables()
+        return found
+    finally:
+        connection.close()
+
+
+@pytest.mark.hbase
+def test_the_command_measures_the_hbase_that_it_is_given(
+    shared_hbase: LocalHBase, tmp_path: Path
+) -> None:
+    url = f"hbase://127.0.0.1:{shared_hbase.thrift_port}/bench_cli"
+    arguments = ["bench", "hbase", "--quick", "--only", "d", "--url", url]
+    done = CliRunner().invoke(command, [*arguments, "--directory", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    line, record = done.stdout.splitlines()
+    assert line.startswith("d) publish of one message, p50")
+    assert json.loads(record)["limit_name"] == "happybase put"
+
+
+def test_a_bench_of_hbase_needs_the_address_of_one(tmp_path: Path) -> None:
+    arguments = ["bench", "hbase", "--url", "http://here", "--directory"]
+    done = CliRunner().invoke(command, [*arguments, str(tmp_path)])
+    assert done.exit_code != 0
+    assert "is not hbase://HOST:PORT/PREFIX" in done.stderr
+
+
+def test_medians_are_those_of_a_round() -> None:
+    ours, limits = iter([1, 3, 2, 9, 9, 8]), iter([10, 30, 20, 7, 7, 7])
+    found = measure.medians_in_turns(
+        2, 3, ours=lambda: next(ours), limit=lambda: next(limits)
+    )
+    assert found == {"ours": [2, 9], "limit": [20, 7]}
+
+
 @pytest.mark.skipif(load.WRK is None, reason="wrk is not installed")
 def test_wrk_sends_what_we_send(tmp_path: Path) -> None:
     trial = Trial(directory=tmp_path, rounds=1, for_s=1, scale=0)
@@ -69,6 +123,7 @@ def test_load_that_is_refused_is_no_figure(tmp_path: Path) -> None:
 def test_there_is_a_figure_for_each_floor() -> None:
     assert LETTERS == "abcdefghi"
     assert http.LETTERS == "abcdef"
+    assert hbase.LETTERS == "abcde"
 
 
 def test_the_ratio_is_a_median_over_rounds() -> None:
@@ -158,14 +213,18 @@ def test_the_command_prints_one_line_and_one_object_for_each(tmp_path: Path) -> 
 
 
 def test_the_command_tells_how_it_measures() -> None:
-    for name, listed in (("embedded", FIGURES), ("http", http.FIGURES)):
+    for name, listed in (
+        ("embedded", FIGURES),
+        ("http", http.FIGURES),
+        ("hbase", hbase.FIGURES),
+    ):
         text = CliRunner().invoke(command, ["bench", name, "--help"]).stdout
         joined = " ".join(text.split())
         for measured in listed:
             assert f"{measured.letter}) {measured.method.split('. ')[0][:20]}" in joined
 
 
-@pytest.mark.parametrize("name", ["embedded", "http"])
+@pytest.mark.parametrize("name", ["embedded", "http", "hbase"])
 @pytest.mark.parametrize("only", ["", "z", "a,z"])
 def test_the_command_refuses_figures_that_there_are_not(name: str, only: str) -> None:
     done = CliRunner().invoke(command, ["bench", name, "--only", only])

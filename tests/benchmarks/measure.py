@@ -1,5 +1,7 @@
 """Figures beside their limits, printed as they come."""
 
+from collections.abc import Iterable
+
 import attrs
 
 from txaware.bench import measure
@@ -12,6 +14,7 @@ from txaware.bench.measure import (
 
 __all__ = [
     "Figure",
+    "are_kept",
     "fdatasyncs_per_second",
     "in_turns",
     "per_second",
@@ -27,6 +30,13 @@ class Figure(measure.Figure):
         self, *, at_least: float | None = None, at_most: float | None = None
     ) -> bool:
         """Prints one line and one JSON object; whether the bound is kept."""
-        figure = attrs.evolve(self, at_least=at_least, at_most=at_most)
+        return are_kept([attrs.evolve(self, at_least=at_least, at_most=at_most)])
+
+
+def are_kept(figures: Iterable[measure.Figure]) -> bool:
+    """Prints one line and one JSON object for each; whether all bounds are kept."""
+    found = []
+    for figure in figures:
         print(f"\n{figure.line()}\n{figure.record()}")
-        return figure.is_kept
+        found.append(figure.is_kept)
+    return all(found)

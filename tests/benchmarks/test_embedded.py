@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.benchmarks.measure import are_kept
 from txaware.bench.embedded import LETTERS, figures
 from txaware.bench.trial import Trial
 
@@ -12,7 +13,4 @@ pytestmark = pytest.mark.benchmark
 
 @pytest.mark.parametrize("letter", LETTERS)
 def test_the_floor_is_kept(letter: str, tmp_path: Path) -> None:
-    found = list(figures(Trial(directory=tmp_path), letter))
-    for figure in found:
-        print(f"\n{figure.line()}\n{figure.record()}")
-    assert all(figure.is_kept for figure in found)
+    assert are_kept(figures(Trial(directory=tmp_path), letter))

@@ -101,6 +101,27 @@ def in_turns(rounds: int, **measures: Measure) -> dict[str, list[float]]:
     return values
 
 
+def medians_in_turns(
+    rounds: int, times: int, **measures: Measure
+) -> dict[str, list[float]]:
+    """All measures so many times a round, call by call; of each round the median."""
+    found = in_turns(rounds * times, **measures)
+    return {
+        name: [
+            statistics.median(values[at : at + times])
+            for at in range(0, len(values), times)
+        ]
+        for name, values in found.items()
+    }
+
+
+def took_ms(work: Callable[[], object]) -> float:
+    """How long `work` takes."""
+    began_s = time.perf_counter()
+    work()
+    return (time.perf_counter() - began_s) * 1000
+
+
 def per_second(work: Callable[[], object], *, for_s: float = 0.7) -> float:
     """How often `work` is done in a second."""
     count, began_s = 0, time.perf_counter()

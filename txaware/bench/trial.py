@@ -27,9 +27,13 @@ def _tell_nobody(_: str) -> None:
 
 @attrs.frozen(kw_only=True)
 class Trial:
-    """Where and how long to measure. `scale` shrinks what is counted in thousands."""
+    """Where and how long to measure. `scale` shrinks what is counted in thousands.
+
+    `hbase` is an address in an HBase, hbase://HOST:PORT/PREFIX, that may be measured.
+    """
 
     directory: Path
+    hbase: str | None = None
     settings: Settings = attrs.field(factory=Settings)
     rounds: int = 5
     for_s: float = 0.7

@@ -12,6 +12,7 @@ import attrs
 import click
 
 from txaware.bench import embedded as embedded_figures
+from txaware.bench import hbase as hbase_figures
 from txaware.bench import http as http_figures
 from txaware.bench import spark as spark_figures
 from txaware.bench.measure import Figure
@@ -21,6 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # What wrk can do at the least is one second.
 HTTP_FOR_S, HTTP_QUICK_S = 2.0, 1.0
+HBASE_FOR_S = 2.0
 
 METHOD = """Measures the embedded mode against what LevelDB and the disk allow.
 
@@ -46,6 +48,14 @@ SPARK_METHOD = """Measures PySpark with two tasks at once, and a server beside i
 
 All of them share this machine. Needs Java 17, and pip install 'txaware[spark]'. Every
 figure is shown as by `txaware bench embedded`.
+"""
+
+
+HBASE_METHOD = """Measures a store in HBase against what happybase does by itself.
+
+Nothing is read from the cache of this process. By default it starts an HBase of its
+own, which needs Java 17, and pip install 'txaware[hbase]'; all of it shares this
+machine. Every figure is shown as by `txaware bench embedded`.
 """
 
 
@@ -141,6 +151,26 @@ def spark(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
         if quick:
             trial = attrs.evolve(trial, rounds=2, scale=0.04)
         kept = _show_all(spark_figures.figures(trial, only), only_json=only_json)
+    _end(kept, quick=quick)
+
+
+@bench.command(help=_help(HBASE_METHOD, hbase_figures.FIGURES))
+@_options(hbase_figures.LETTERS)
+@click.option(
+    "--url",
+    metavar="hbase://HOST:PORT/PREFIX",
+    help="Measure this HBase, in tables of new names that begin with PREFIX, and that "
+    "are removed in the end.",
+)
+def hbase(
+    *, quick: bool, only: str, directory: Path, url: str | None, only_json: bool
+) -> None:
+    """Measures a store in HBase; the help is made of what is measured."""
+    with _trial(directory) as trial:
+        trial = attrs.evolve(trial, hbase=url, for_s=HBASE_FOR_S)
+        if quick:
+            trial = attrs.evolve(trial, rounds=3, for_s=0.5, scale=0.1)
+        kept = _show_all(hbase_figures.figures(trial, only), only_json=only_json)
     _end(kept, quick=quick)
 
 

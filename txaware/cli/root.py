@@ -5,9 +5,11 @@ import click
 from txaware.cli.backup import backup, restore
 from txaware.cli.bench import bench
 from txaware.cli.check import check
+from txaware.cli.copy import copy
 from txaware.cli.demo import demo
 from txaware.cli.failures import EXIT_CODES, Commands
 from txaware.cli.groups import groups
+from txaware.cli.hbase import hbase
 from txaware.cli.janitor import janitor
 from txaware.cli.logs import LEVELS, logged_to_stderr
 from txaware.cli.poll import poll
@@ -47,8 +49,8 @@ Shell completion:
     default=DEFAULT_URL,
     show_default=True,
     show_envvar=True,
-    help="Where the data is: leveldb:PATH, http://HOST:PORT for a server, or memory: "
-    "for data that ends with the command.",
+    help="Where the data is: leveldb:PATH, hbase://HOST:PORT/PREFIX, http://HOST:PORT "
+    "for a server, or memory: for data that ends with the command.",
 )
 @click.option(
     "--coordinator",
@@ -106,7 +108,7 @@ def command(
     ctx.obj = Session(url, coordinator, settings, given)
 
 
-for verb in (demo, bench, token):
+for verb in (demo, bench, token, hbase, copy):
     command.add_command(verb)
 for verb in (serve, topic, publish, poll, groups, transactions):
     command.add_command(verb)
