@@ -12,7 +12,8 @@ from tests.spark_fixtures import session
 def main(url: str, fault: str) -> None:
     spark = session("local[2]")
     spark.dataSource.register(Faulty)
-    rows = spark.createDataFrame([("of the dead",)], "payload string")
+    # In one part: a fault waits in the first one, and a second would have the row.
+    rows = spark.createDataFrame([("of the dead",)], "payload string").coalesce(1)
     writer = rows.write.format("faulty").mode("append").option("fault", fault)
     writer.options(url=url, topic="t", timeout_s="600").save()
 

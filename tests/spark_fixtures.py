@@ -41,6 +41,11 @@ def session(master: str, **conf: str) -> SparkSession:
     return builder.getOrCreate()
 
 
+def remind_spark_of_its_session(spark: SparkSession) -> None:
+    """As README says, after Ctrl-C and in a new thread."""
+    spark.createDataFrame([], "n int")
+
+
 @pytest.fixture(scope="session")
 def spark_java() -> str:
     """A Java for Spark."""

@@ -77,6 +77,25 @@ def test_before_is_the_greatest_id_below(one: bytes, other: bytes) -> None:
     assert not before < another < message_id
 
 
+@settings(deadline=None)
+@given(st.binary(min_size=20, max_size=20))
+def test_after_is_the_least_id_above(one: bytes) -> None:
+    message_id = MessageId(one)
+    after = message_id.after()
+    assert type(after) is MessageId
+    if one == b"\xff" * 20:
+        assert after == message_id
+    else:
+        assert after > message_id == after.before()
+
+
+def test_after_the_greatest_number_comes_the_next_one_before_it() -> None:
+    greatest = MessageId(b"\xff" * 20)
+    assert greatest.after() == greatest
+    assert MessageId(bytes(20)).after() == MessageId.of(0, 0, 0, 1)
+    assert MessageId.of(0, 0, 0, 0xFFFF).after() == MessageId.of(0, 0, 1, 0)
+
+
 @pytest.mark.parametrize("text", ["", "00" * 19, "00" * 21, "0g" * 20, " " * 40, "é"])
 def test_other_text_is_no_id(text: str) -> None:
     with pytest.raises(BadRequest):

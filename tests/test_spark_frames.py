@@ -19,7 +19,7 @@ from examples.transfer import Accounts
 from tests.doubles import Clock
 from tests.http_access import guarded
 from tests.spark_faults import STORED, STORING, Fault, at, stored_with_fault
-from tests.spark_fixtures import Shared, sharing
+from tests.spark_fixtures import Shared, remind_spark_of_its_session, sharing
 from txaware.errors import (
     BadRequest,
     MisusedTransaction,
@@ -216,6 +216,7 @@ def test_ctrl_c_during_the_job_undoes_all_of_it(
     assert published(shared) == []
     assert balance(shared, accounts) == 0
     assert open_count(shared) == 0
+    remind_spark_of_its_session(shared.spark)  # the tests after this one want it too
     with begun(shared) as tx:
         store_frame(shared.numbers(10), "t", tx)
     assert published(shared) == TEN

@@ -53,11 +53,11 @@ class After:
 
 
 class Server:
-    """`txaware serve`, killed and started anew on the same directory and port."""
+    """`txaware serve`, killed and started anew on the same data and port."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, data: str) -> None:
         port = str(free_port())
-        self._command = [*PROGRAM, "serve", "--data", str(directory), "--port", port]
+        self._command = [*PROGRAM, "serve", "--data", data, "--port", port]
         self.url = f"http://127.0.0.1:{port}"
         self.start()
 
@@ -76,8 +76,8 @@ class Server:
 class Pipeline:
     """Numbers in topic `a`, which a stream from one checkpoint copies to `b`."""
 
-    def __init__(self, directory: Path, way: str) -> None:
-        self.server = Server(directory / "data")
+    def __init__(self, directory: Path, way: str, data: str | None = None) -> None:
+        self.server = Server(data or str(directory / "data"))
         self.numbers = 0
         self._directory, self._way = directory, way
         with self.connected() as messaging:
@@ -179,9 +179,11 @@ def _whole(messaging: Messaging, topic: str) -> list[Message]:
 
 
 @contextmanager
-def pipeline(directory: Path, way: str) -> Iterator[Pipeline]:
-    """One that is checked in the end."""
-    opened = Pipeline(directory, way)
+def pipeline(
+    directory: Path, way: str, *, data: str | None = None
+) -> Iterator[Pipeline]:
+    """One that is checked in the end; its topics are at `data`, or in the directory."""
+    opened = Pipeline(directory, way, data)
     try:
         yield opened
         opened.finish()

@@ -139,6 +139,18 @@ def test_a_directory_that_nobody_serves_is_told(tmp_path: Path) -> None:
         Address(url).resolved()
 
 
+def test_a_directory_that_is_not_there_is_told_with_its_whole_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = f"and {tmp_path}/data is no directory here.*--data {tmp_path}/data"
+    with pytest.raises(Unavailable, match=told):
+        Address("leveldb:data").resolved()
+    (tmp_path / "data").mkdir()
+    with pytest.raises(Unavailable, match=r"leveldb:data is served by nobody\. It has"):
+        Address("leveldb:data").resolved()
+
+
 def test_a_directory_whose_server_was_killed_is_served_by_nobody(
     tmp_path: Path,
 ) -> None:
@@ -182,6 +194,7 @@ def columns(option: str | None = None, **kinds: types.DataType) -> Columns:
     [
         ({"topic": STRING}, r"has a column payload .*; this one has topic\. select\("),
         ({"payload": BINARY, "key": BINARY}, "this one has payload, key"),
+        ({"payload": BINARY, "id": BINARY, "k": INT}, r"\. drop\('id', 'k'\) leaves"),
         ({"Payload": BINARY}, "this one has Payload"),
         ({"payload": INT}, "column payload is binary or string, not int"),
         ({"payload": STRUCT}, r"not struct<a:int>; cast it, or use to_json"),

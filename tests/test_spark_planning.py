@@ -24,11 +24,11 @@ from tests.spark_histories import (
     polled,
 )
 from txaware.errors import BadRequest, TopicNotFound, Unavailable
-from txaware.messages import Message, MessageId
+from txaware.messages import Message
 from txaware.messaging import Messaging
 from txaware.spark.admission import Admission
 from txaware.spark.options import Options
-from txaware.spark.places import after, place
+from txaware.spark.places import place
 from txaware.spark.selection import Selection
 from txaware.spark.spans import Span, pages
 
@@ -185,11 +185,6 @@ def test_where_it_begins_and_ends_is_an_id_a_time_or_a_word(site: Site) -> None:
 def test_what_is_no_place_is_refused(messaging: Messaging, text: str) -> None:
     with pytest.raises(BadRequest, match="is no place in a topic; an id of 40 hex"):
         place(text, messaging.bounds("t"), default="first")
-
-
-def test_an_id_behind_all_others_has_none_behind_it() -> None:
-    assert after(MOST) == MOST
-    assert after(LEAST) == MessageId.of(0, 0, 0, 1)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from tests.spark_fixtures import Shared
+from tests.spark_fixtures import Shared, remind_spark_of_its_session
 
 pytestmark = pytest.mark.spark
 
@@ -83,6 +84,18 @@ def test_a_stream_goes_on_after_its_last_commit_was_not_noted(stream: Stream) ->
     stream.shared.messaging.publish("in", [b"5"])
     stream.run()
     assert stream.shared.published("t") == [b"0", b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_in_a_new_thread_a_frame_makes_spark_find_the_source(stream: Stream) -> None:
+    def run() -> None:
+        with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
+            stream.run()
+        remind_spark_of_its_session(stream.shared.spark)
+        stream.run()
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(run).result()
+    assert len(stream.shared.published("t")) == 5
 
 
 def test_a_task_that_fails_ends_the_stream_and_a_restart_publishes_once(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import attrs
 
-from txaware.auth import token_from_environment
+from txaware.auth import token_to_send
 from txaware.clock import system_clock_ms
 from txaware.config import Settings
 from txaware.elsewhere import open_remote
@@ -13,6 +13,9 @@ from txaware.errors import BadRequest, Unavailable
 from txaware.http.server_file import read_server_file
 from txaware.messaging import Messaging, connect
 from txaware.parts import Reach
+from txaware.tables.hbase.address import HBaseAddress
+from txaware.tables.hbase.connections import Connections
+from txaware.tables.hbase.ownership import Ownership
 
 
 @attrs.frozen
@@ -46,13 +49,10 @@ class Address:
                 "server that serves it, http://HOST:PORT"
             )
         if scheme == "leveldb":
-            server = read_server_file(Path(path))
+            directory = Path(path).absolute()
+            server = read_server_file(directory)
             if server is None or not _is_alive(server.pid):
-                raise Unavailable(
-                    f"{self.url} is served by nobody. It has one owner, and Spark's "
-                    f"processes are others: serve it meanwhile (with "
-                    f"messaging.serve(): ..., or txaware serve --data {path})"
-                )
+                raise _is_not_served(self.url, directory)
             return attrs.evolve(
                 self,
                 url=server.url,
@@ -61,7 +61,8 @@ class Address:
             )
         return attrs.evolve(
             self,
-            token=self._told_token(),
+            url=_server_of_hbase(self.url) if scheme == "hbase" else self.url,
+            token=token_to_send(self.token),
             coordinator_token=self._coordinator_token(),
         )
 
@@ -86,10 +87,32 @@ class Address:
     def _coordinator_token(self) -> str | None:
         if self.coordinator is None or self.coordinator_token is not None:
             return self.coordinator_token
-        return self._told_token()
+        return token_to_send(self.token)
 
-    def _told_token(self) -> str | None:
-        return token_from_environment(os.environ) if self.token is None else self.token
+
+def _server_of_hbase(url: str) -> str:
+    """Where the owner of a store in HBase serves it to the driver's host."""
+    connections = Connections(HBaseAddress.parse(url))
+    try:
+        served_at = Ownership(connections).served_at()
+    finally:
+        connections.close()
+    if served_at is None:
+        raise Unavailable(
+            f"{url} is served by nobody whom this host can reach. It has one owner, "
+            f"and Spark's processes are others: serve it meanwhile (with "
+            f"messaging.serve(): ..., or txaware serve --data {url})"
+        )
+    return served_at
+
+
+def _is_not_served(url: str, directory: Path) -> Unavailable:
+    missing = "" if directory.is_dir() else f", and {directory} is no directory here"
+    return Unavailable(
+        f"{url} is served by nobody{missing}. It has one owner, and Spark's processes "
+        f"are others: serve it meanwhile (with messaging.serve(): ..., or txaware "
+        f"serve --data {directory})"
+    )
 
 
 def _is_alive(process_id: int) -> bool:

@@ -7,7 +7,6 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRow
 
 from txaware.messages import MessageId
 from txaware.messaging import Messaging
-from txaware.spark.places import after
 from txaware.spark.spans import Span, pages
 
 
@@ -50,7 +49,7 @@ class Admission:
                 self._take(size)
                 count += 1
             if count == most:
-                return after(messages[-1].id)
+                return messages[-1].id.after()
         return span.stop
 
     def _has_room(self, size_bytes: int, most_bytes: int, *, is_first: bool) -> bool:

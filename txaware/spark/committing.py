@@ -12,6 +12,9 @@ from txaware.messages import MessageId, Receipt
 from txaware.messaging import Messaging
 from txaware.spark.storing import by_topic, time_outs_told
 
+# How long work may take that has to be short, unless it says so.
+TIMEOUT_S = 3600.0
+
 
 @attrs.frozen
 class Once:
@@ -59,6 +62,20 @@ class Once:
 
     def _group(self, messaging: Messaging) -> Consumer:
         return messaging.consumer(self.topic, group=self.name)
+
+
+def begin(messaging: Messaging, timeout_s: float | None) -> Transaction:
+    """One for tasks to store in, which outlives this process; long without a time-out.
+
+    A long one holds up no readers, and has nothing that conflicts.
+    """
+    coordinator = messaging.coordinator
+    if timeout_s is None:
+        tx = coordinator.start_long(outlives_process=True)
+    else:
+        tx = coordinator.start_short(timeout_s, outlives_process=True)
+    coordinator.persist(tx)  # before a row of it is on disk
+    return tx
 
 
 def commit(

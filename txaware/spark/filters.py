@@ -17,7 +17,6 @@ from pyspark.sql.datasource import (
 )
 
 from txaware.messages import ID_BYTES, MessageId
-from txaware.spark.places import after
 
 _LEAST, _GREATEST = MessageId(bytes(ID_BYTES)), MessageId(b"\xff" * ID_BYTES)
 
@@ -78,8 +77,8 @@ def _of_ids(one: Filter) -> tuple[MessageId, MessageId] | None:
         return None
     # Shorter values sort before, and longer ones behind, all that begin with them.
     padded = MessageId(bytes(value[:ID_BYTES]).ljust(ID_BYTES, b"\0"))
-    least = padded if len(value) <= ID_BYTES else after(padded)
-    behind = padded if len(value) < ID_BYTES else after(padded)
+    least = padded if len(value) <= ID_BYTES else padded.after()
+    behind = padded if len(value) < ID_BYTES else padded.after()
     return _bounds(one, least, behind)
 
 

@@ -14,9 +14,8 @@ from txaware.errors import BadRequest, ParticipantFailed
 from txaware.messages import Receipt
 from txaware.messaging import Messaging, MessagingTransaction, connect
 from txaware.spark.addresses import Address
-from txaware.spark.committing import Once, publish
+from txaware.spark.committing import TIMEOUT_S, Once, publish
 from txaware.spark.rows import Columns
-from txaware.spark.sink import TIMEOUT_S
 from txaware.spark.storing import Storing
 from txaware.spark.stream_sink import QUERY_ID
 from txaware.topics import TopicName, checked_group

@@ -1,16 +1,9 @@
 """Where reading begins and ends: what the options say, as ids of a topic."""
 
-from txaware.messages import ID_BYTES, Bounds, MessageId
+from txaware.messages import Bounds, MessageId
 from txaware.requests import parsed_start
 
 FIRST, NEXT = "first", "next"
-_GREATEST = 2 ** (8 * ID_BYTES) - 1
-
-
-def after(message_id: MessageId) -> MessageId:
-    """The least id above this one."""
-    number = min(int.from_bytes(message_id, "big") + 1, _GREATEST)
-    return MessageId(number.to_bytes(ID_BYTES, "big"))
 
 
 def place(text: str | None, bounds: Bounds, *, default: str) -> MessageId:

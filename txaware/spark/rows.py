@@ -1,6 +1,6 @@
 """From the rows of a DataFrame to messages by topic, an Arrow batch at a time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import attrs
 import pyarrow as pa
@@ -43,7 +43,7 @@ class Columns:
             raise BadRequest(
                 f"a DataFrame of messages has a column payload (binary or string), and "
                 f"may have topic and expire_after_s; this one has {', '.join(found)}. "
-                f"select(to_json(struct('*')).alias('payload')) makes one of any"
+                f"{_mended(found, unknown)}"
             )
         if topic is None and TOPIC not in found:
             raise BadRequest(
@@ -80,6 +80,12 @@ class Columns:
                 "a row has no topic; option topic names the one for such rows"
             )
         return self.topic
+
+
+def _mended(found: Sequence[str], unknown: Sequence[str]) -> str:
+    if PAYLOAD in found:
+        return f"drop({', '.join(map(repr, unknown))}) leaves out what is more"
+    return "select(to_json(struct('*')).alias('payload')) makes one of any"
 
 
 def _messages(batch: pa.RecordBatch) -> list[Payload]:

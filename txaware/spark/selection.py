@@ -64,18 +64,23 @@ class Selection:
 
     def starts(self, messaging: Messaging) -> dict[str, MessageId]:
         """Where the reading of each topic begins."""
-        bounds = {name: messaging.bounds(name) for name in self.names(messaging)}
+        bounds = _bounds(messaging, self.names(messaging))
         return {name: self._start(found) for name, found in bounds.items()}
 
     def ends(self, messaging: Messaging) -> dict[str, MessageId]:
         """Behind all that there is to read now, decided or not."""
-        bounds = {name: messaging.bounds(name) for name in self.names(messaging)}
+        bounds = _bounds(messaging, self.names(messaging))
         return {name: self._end(found) for name, found in bounds.items()}
 
     @property
     def joins_at(self) -> MessageId:
         """Where a topic begins that comes after the query: all of it is new."""
         return self._start(Bounds(None, None, _LEAST))
+
+    def snapshot(self, messaging: Messaging) -> Transaction | None:
+        """By which rows are judged; None where all of them are read."""
+        is_committed = self.isolation == COMMITTED
+        return messaging.coordinator.snapshot() if is_committed else None
 
     def ranges(
         self,
@@ -87,10 +92,9 @@ class Selection:
 
         `begun` is how far a query is that reads on.
         """
-        bounds = {name: messaging.bounds(name) for name in names}
-        is_committed = self.isolation == COMMITTED
+        bounds = _bounds(messaging, names)
         # After the bounds: rows before them are then decided, or of one in progress.
-        snapshot = messaging.coordinator.snapshot() if is_committed else None
+        snapshot = self.snapshot(messaging)
         ranges = {}
         for name, found in bounds.items():
             if begun is None:
@@ -132,6 +136,10 @@ class Selection:
                 for i in range(len(edges) - 1)
             ]
         return spans
+
+
+def _bounds(messaging: Messaging, names: Iterable[str]) -> dict[str, Bounds]:
+    return {name: messaging.bounds(name) for name in names}
 
 
 def _all(messaging: Messaging, namespace: str) -> list[TopicName]:

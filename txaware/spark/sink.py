@@ -7,18 +7,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
 from txaware.messages import Receipt
-from txaware.messaging import Messaging
-from txaware.spark.committing import Once, commit, give_up
+from txaware.spark.committing import TIMEOUT_S, Once, begin, commit, give_up
 from txaware.spark.options import Options
 from txaware.spark.rows import Columns
 from txaware.spark.storing import Storing
 from txaware.topics import checked_group
-
-# How long a save may take that is done once and has to be short, unless it says so.
-TIMEOUT_S = 3600.0
 
 
 @attrs.frozen
@@ -43,29 +38,20 @@ class Sink(DataSourceArrowWriter):
         topic, save_id = options.text("topic"), options.text("save_id")
         columns = Columns.of(schema, topic)
         self._address = options.address().resolved()
-        self._once = None if save_id is None else _once(topic, save_id)
+        group = None if save_id is None else _group(topic, save_id)
+        self._once = None
         with self._address.open() as messaging:
             if columns.topic is not None:
                 generation = messaging.topic(columns.topic).generation
-                if (
-                    self._once is not None
-                ):  # done in a topic that is no more is not done
-                    self._once = attrs.evolve(self._once, number=generation)
+                if group is not None:
+                    # What was done in a topic that is no more is not done.
+                    self._once = Once(columns.topic, group, generation)
             self._is_done = self._once is not None and self._once.is_done(messaging)
-            self._tx = self._begun(messaging, options.seconds("timeout_s"))
+            # What can conflict has to be short.
+            longest_s = None if self._once is None else TIMEOUT_S
+            self._tx = begin(messaging, options.seconds("timeout_s") or longest_s)
         tasks = self._address.for_tasks()
         self._storing = Storing(tasks, self._tx.transaction_id, columns)
-
-    def _begun(self, messaging: Messaging, timeout_s: float | None) -> Transaction:
-        """Long, unless it has a time-out or something to conflict on."""
-        coordinator = messaging.coordinator
-        if timeout_s is None and self._once is None:
-            tx = coordinator.start_long(outlives_process=True)
-        else:
-            timeout_s = TIMEOUT_S if timeout_s is None else timeout_s
-            tx = coordinator.start_short(timeout_s, outlives_process=True)
-        coordinator.persist(tx)  # before a row of it is on disk
-        return tx
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Stored:
         """Stores the rows of one attempt of a task."""
@@ -88,14 +74,15 @@ class Sink(DataSourceArrowWriter):
             give_up(messaging, self._tx, is_unpublished=None in messages)
 
 
-def _once(topic: str | None, save_id: str) -> Once:
+def _group(topic: str | None, save_id: str) -> str:
+    """Whose position in the topic says whether the save is done."""
     if topic is None:
         raise BadRequest(
             "option save_id needs option topic: there it is remembered which save is "
             "done"
         )
     try:
-        return Once(topic, checked_group(f"spark-save-{save_id}"), 0)
+        return checked_group(f"spark-save-{save_id}")
     except BadRequest as error:
         raise BadRequest(
             f"{save_id!r} is no save_id; letters, digits, - _ and . make one"

@@ -24,7 +24,6 @@ class Source(DataSourceReader):
         self._selection = Selection.of(options)
         self._address = options.address().resolved()
         self._tasks = self._address.for_tasks()
-        self._schema = schema
         self._table = Table(schema)
         self._narrowed = Narrowed()
 

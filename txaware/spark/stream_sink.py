@@ -1,7 +1,7 @@
 """`df.writeStream.format("txaware")`: one transaction for each micro-batch."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, Self
 
 import attrs
 import pyarrow as pa
@@ -13,10 +13,9 @@ from coordinator import codec
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest, Unavailable
 from txaware.messages import Receipt
-from txaware.spark.committing import Once, commit, give_up
+from txaware.spark.committing import TIMEOUT_S, Once, begin, commit, give_up
 from txaware.spark.options import Options
 from txaware.spark.rows import Columns
-from txaware.spark.sink import TIMEOUT_S
 from txaware.spark.storing import Storing
 
 QUERY_ID = "sql.streaming.queryId"
@@ -24,7 +23,7 @@ QUERY_ID = "sql.streaming.queryId"
 
 @attrs.frozen
 class StoredForBatch(WriterCommitMessage):
-    """What one attempt of a task has stored, in which transaction and for which query.
+    """What attempts of tasks have stored, in which transaction and for which query.
 
     The driver knows of both only what the tasks tell.
     """
@@ -32,6 +31,20 @@ class StoredForBatch(WriterCommitMessage):
     transaction: bytes
     query_id: str
     receipts: list[Receipt]
+
+    @classmethod
+    def of(cls, messages: Iterable[WriterCommitMessage | None]) -> Self | None:
+        """What all tasks of a batch have stored; None where no task tells."""
+        stored = [each for each in messages if isinstance(each, cls)]
+        if not stored:
+            return None
+        receipts = [receipt for each in stored for receipt in each.receipts]
+        return attrs.evolve(stored[0], receipts=receipts)
+
+    @property
+    def tx(self) -> Transaction:
+        """The transaction, read."""
+        return codec.decode(self.transaction)
 
 
 class StreamSink(DataSourceStreamArrowWriter):
@@ -57,16 +70,10 @@ class StreamSink(DataSourceStreamArrowWriter):
     def __getstate__(self) -> dict[str, Any]:
         """What the tasks get."""
         if self._tx is None:
-            self._tx = self._begun()
+            with self._address.open() as messaging:
+                messaging.topic(self._topic)  # it has to be there
+                self._tx = begin(messaging, self._timeout_s)
         return self.__dict__
-
-    def _begun(self) -> Transaction:
-        with self._address.open() as messaging:
-            messaging.topic(self._topic)
-            coordinator = messaging.coordinator
-            tx = coordinator.start_short(self._timeout_s, outlives_process=True)
-            coordinator.persist(tx)  # before a row of it is on disk
-            return tx
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StoredForBatch:
         """Stores the rows of one attempt of a task."""
@@ -79,29 +86,26 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Publishes what the accepted attempts stored, once for each batch."""
-        stored = [each for each in messages if isinstance(each, StoredForBatch)]
-        if not stored:
+        stored = StoredForBatch.of(messages)
+        if stored is None:
             return
-        receipts = [receipt for each in stored for receipt in each.receipts]
-        once = Once(self._topic, f"spark-{stored[0].query_id}", batchId)
+        once = Once(self._topic, f"spark-{stored.query_id}", batchId)
         with self._address.open() as messaging:
-            tx = codec.decode(stored[0].transaction)
-            if receipts:
-                commit(messaging, tx, receipts=receipts, once=once)
+            if stored.receipts:
+                commit(messaging, stored.tx, receipts=stored.receipts, once=once)
             else:
-                give_up(messaging, tx, is_unpublished=True)
+                give_up(messaging, stored.tx, is_unpublished=True)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Ends the transaction, unless it is committed.
 
         Where no task tells which one it was, its time-out does.
         """
-        stored = [each for each in messages if isinstance(each, StoredForBatch)]
-        if not stored:
+        stored = StoredForBatch.of(messages)
+        if stored is None:
             return
         with self._address.open() as messaging:
-            tx = codec.decode(stored[0].transaction)
-            give_up(messaging, tx, is_unpublished=None in messages)
+            give_up(messaging, stored.tx, is_unpublished=None in messages)
 
 
 def _query_id() -> str:

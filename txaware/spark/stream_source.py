@@ -43,7 +43,7 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._table = Table(schema)
         self._max_messages = options.number("max_messages")
         self._max_bytes = options.number("max_bytes")
-        self._target: Offset | None = None
+        self._target: Mapping[str, MessageId] | None = None
 
     def initialOffset(self) -> Offset:
         """Where the options have it begin."""
@@ -63,7 +63,7 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with self._address.open() as messaging:
             names = self._selection.names(messaging)
             _, ranges = self._selection.ranges(messaging, names)
-        self._target = {name: str(stop) for name, (_, stop) in ranges.items()}
+        self._target = {name: stop for name, (_, stop) in ranges.items()}
 
     def reportLatestOffset(self) -> Offset:
         """How far messages go, also those that wait for the end of a transaction.
@@ -91,7 +91,7 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The rows of a batch, as a snapshot of now sees them: all are decided."""
         with self._address.open() as messaging:
             present = set(self._selection.names(messaging)) & set(end)
-            snapshot, _ = self._selection.ranges(messaging, ())
+            snapshot = self._selection.snapshot(messaging)
             joins_at = str(self._selection.joins_at)
             ranges = {
                 name: (
@@ -126,8 +126,10 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
         admission = Admission.of(limit, self._max_bytes)
         limited = dict(ranges)
         # Who is farthest behind comes first, so that no topic waits for ever.
-        due = sorted([name for name, (start, stop) in ranges.items() if start < stop])
-        due.sort(key=lambda name: ranges[name][0])
+        due = sorted(
+            [name for name, (start, stop) in ranges.items() if start < stop],
+            key=lambda name: (ranges[name][0], name),
+        )
         for number, name in enumerate(due):
             start, stop = ranges[name]
             span, left = Span(name, start, stop, encoded), len(due) - number
@@ -139,10 +141,12 @@ def _offset(ids: Mapping[str, MessageId]) -> Offset:
     return {name: str(one) for name, one in ids.items()}
 
 
-def _up_to(ranges: dict[str, Range], target: Offset) -> dict[str, Range]:
+def _up_to(
+    ranges: dict[str, Range], target: Mapping[str, MessageId]
+) -> dict[str, Range]:
     """What was there when the query began; topics that came later wait."""
     return {
-        name: (start, max(start, min(stop, MessageId.parse(target[name]))))
+        name: (start, max(start, min(stop, target[name])))
         for name, (start, stop) in ranges.items()
         if name in target
     }
