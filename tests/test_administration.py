@@ -70,7 +70,8 @@ def test_a_check_beside_everybody_finds_what_is_wrong(site: Site) -> None:
     told: list[object] = []
     report = messaging.check(lambda *progress: told.append(progress))
     assert report.is_clean, report.problems
-    assert report.counts["messages"] == 2
+    # HBase is read beside its owner: what waits for its commit is not there yet.
+    assert report.counts["messages"] == (1 if site.kind == "hbase" else 2)
     assert told
     table: Any = table_of(messaging)
     table.submit([(b"?odd", b"value")])()
@@ -126,12 +127,12 @@ def test_namespaces_are_those_with_a_topic(messaging: Messaging) -> None:
 
 
 @pytest.mark.parametrize("kind", ["async_publisher", "at_most_once_publisher"])
-def test_a_close_publishes_what_still_waits(durable: Site, kind: str) -> None:
-    messaging = durable.messaging
+def test_a_close_publishes_what_still_waits(lasting: Site, kind: str) -> None:
+    messaging = lasting.messaging
     messaging.create_topic("t")
     publisher = getattr(messaging, kind)("t", linger_ms=60_000)
     publisher.publish(b"waits")
-    messaging = durable.open()
+    messaging = lasting.open()
     assert payloads(messaging.poll("t")) == [b"waits"]
 
 

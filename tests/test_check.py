@@ -25,6 +25,7 @@ from tests.check_setting import (
     checked,
     data,
     hashes,
+    invalid_rows,
     number,
     payload_keys,
     sound,
@@ -33,7 +34,6 @@ from tests.check_setting import (
 from tests.messagings import table_of
 from txaware.cli.root import command
 from txaware.errors import Unavailable
-from txaware.messages import MessageId
 from txaware.rowkeys import MARK, MESSAGE, TOPIC, row_key
 from txaware.service.check_report import LISTED
 from txaware.service.checking import check, check_directory
@@ -152,21 +152,11 @@ def test_rows_of_removed_payloads_may_have_a_mark(data: Path) -> None:
 
 def test_it_tells_which_invalid_transactions_the_data_needs(data: Path) -> None:
     with txaware.connect(f"leveldb:{data}", settings=SETTINGS) as messaging:
-        coordinator = messaging.coordinator
-        messaging.create_topic("other")
-        first, second, third = (coordinator.start_short() for _ in range(3))
-        messaging.publish("orders", [b"1"], transaction=second)
-        messaging.publish("orders", [b"1"], transaction=first)
-        messaging.save_position("g", "other", MessageId(bytes(20)), transaction=third)
-        for tx in (first, second, third):
-            coordinator.invalidate(tx)
+        needed = invalid_rows(messaging)
     report = checked(data)
     assert report.is_clean
-    assert report.needed == {
-        "orders": first.transaction_id,
-        "other": third.transaction_id,
-    }
-    assert report.least_needed == first.transaction_id
+    assert report.needed == needed
+    assert report.least_needed == needed["orders"]
     assert report.counts["invalid and not marked"] == 2
 
 

@@ -34,9 +34,10 @@ from txaware.rowkeys import (
     TOPIC,
     row_key,
 )
-from txaware.tables.batches import BATCH, TIME
+from txaware.tables.batches import TIME
 from txaware.tables.columns import RECEIPTS, encode_receipts, value_head
-from txaware.tables.leveldb import FORMAT
+from txaware.tables.database import BATCH
+from txaware.tables.durable import FORMAT
 from txaware.topics import Topic, TopicName
 
 __all__ = ["data", "sound"]

@@ -290,7 +290,7 @@ def test_data_is_a_directory_or_an_address_and_else_that_of_url(here: Path) -> N
     [
         (["--host", "0.0.0.0"], 2, "can be reached from elsewhere, and there are no"),
         (["--host", "::"], 2, "can be reached from elsewhere, and there are no tokens"),
-        (["--data", "hbase://host:9090/x"], 2, "cannot be connected to"),
+        (["--data", "hbase://host:9090"], 2, "is not hbase://HOST:PORT/PREFIX"),
         (["--data", "http://127.0.0.1:1"], 2, "http://127.0.0.1:1 is that of a server"),
         (["--auth", "none.toml"], 2, "does not exist"),
         (["--auth", "wrong.toml"], 2, "wrong.toml"),

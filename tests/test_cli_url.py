@@ -17,7 +17,7 @@ from txaware.http.server import HttpServer
 from txaware.messaging import Messaging
 
 # What needs no data, or is about a place on this machine.
-WITHOUT = {"bench", "demo", "restore", "serve", "token"}
+WITHOUT = {"bench", "copy", "demo", "hbase", "restore", "serve", "token"}
 PATIENCE_S = 20
 
 

@@ -232,6 +232,10 @@ def look(messaging: Messaging, log: Path, name: str) -> None:
             if ">" in value
         ]
         assert sorted(copied) == sorted(read), f"{group} copied something else"
+
+
+def check(messaging: Messaging) -> None:
+    """Nothing is wrong with any row."""
     report = messaging.check()
     assert report.is_clean, report
 
@@ -274,11 +278,13 @@ def lives(place: Path, kills: int, tally: Tally) -> None:
         with txaware.connect(server.url) as messaging:
             end_what_is_open(messaging)
             look(messaging, logs[-1], "over http")
+            check(messaging)
     finally:
         server.kill()
     logs.append(place / "look embedded")
     with txaware.connect(f"leveldb:{place / 'data'}") as messaging:
         look(messaging, logs[-1], "embedded")
+        check(messaging)
     history = History.read(logs)
     assert not anomalies(history.publishes, history.polls)
     tally.add(history, server.killed_ns)

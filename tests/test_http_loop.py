@@ -29,7 +29,7 @@ from tests.http_raw import (
     until,
 )
 from tests.messagings import commit
-from txaware.http.server import SLOW_THREADS
+from txaware.http.threads import SLOW_THREADS
 from txaware.service.administration import Administration
 from txaware.service.polling import FRESH_ROWS, QUICK_ROWS
 from txaware.service.selection import READ_ROWS, Selection

@@ -7,7 +7,7 @@ import pytest
 
 from tests.http_raw import request, serving, until
 from txaware.errors import BadRequest
-from txaware.http.server import SLOW_THREADS
+from txaware.http.threads import SLOW_THREADS
 from txaware.service.administration import Administration
 
 ROUNDS, TAKES_S = 15, 0.5

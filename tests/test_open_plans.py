@@ -18,6 +18,7 @@ from tests.clean_up_data import (
 from tests.http_access import Caller
 from tests.messagings import table_of
 from tests.test_wrong_types import ODD
+from tests.workers import stable_id
 from txaware.errors import BadRequest, PlanForgotten, TxAwareError, Unavailable
 from txaware.http.client import HttpAdministration
 from txaware.service.clean_up_plan import Piece, PieceResult, Plan
@@ -200,7 +201,7 @@ def test_what_comes_over_the_network_is_checked(store: Store) -> None:
     assert done["failedTopics"] == opened["topics"] - 1
 
 
-@pytest.mark.parametrize("odd", ODD, ids=repr)
+@pytest.mark.parametrize("odd", ODD, ids=stable_id)
 def test_whatever_is_passed_is_refused_alike_here_and_over_http(odd: Any) -> None:
     with (
         txaware.connect("memory:", settings=SETTINGS) as messaging,

@@ -3,6 +3,7 @@
 import random
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,9 +15,13 @@ from coordinator.embedded import EmbeddedCoordinator
 from coordinator.errors import Unavailable
 from coordinator.transaction import Transaction
 from tests.doubles import Clock
+from tests.hbase_stores import HBaseStores
 from txaware.config import Settings
 from txaware.interfaces import OrderedTable, Row
 from txaware.rowkeys import MESSAGE, POSITION, row_key
+from txaware.tables.durable import DurableTable
+from txaware.tables.hbase.address import HBaseAddress
+from txaware.tables.hbase.table import HBaseTable
 from txaware.tables.leveldb import LevelDbTable
 from txaware.tables.memory import MemoryTable
 
@@ -24,18 +29,31 @@ PREFIX = MESSAGE + b"ns:t:\0\0\0\1"
 FIVE = [row_key(time_ms) for time_ms in (1, 2, 3, 4, 5)]
 
 TABLES = ["memory", "leveldb"]
+HBASE = pytest.param("hbase", marks=pytest.mark.hbase)
 
 
-def opened(kind: str, directory: Path, clock: Clock) -> OrderedTable:
+SMALL = Settings(sync_limit_bytes=500)
+
+
+def opened(kind: str, place: Path | str, clock: Clock) -> OrderedTable:
     if kind == "memory":
         return MemoryTable(clock_ms=clock)
-    return LevelDbTable.open(directory, Settings(sync_limit_bytes=500), clock_ms=clock)
+    if kind == "leveldb":
+        return LevelDbTable.open(place, SMALL, clock_ms=clock)
+    return HBaseTable.open(HBaseAddress.parse(str(place)), SMALL, clock_ms=clock)
 
 
-@pytest.fixture(params=TABLES)
-def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OrderedTable]:
+def place_of(kind: str, request: pytest.FixtureRequest) -> Path | str:
+    """Where a table of that kind may be, which is not there yet."""
+    name = "hbase_url" if kind == "hbase" else "tmp_path"
+    place: Path | str = request.getfixturevalue(name)
+    return place
+
+
+@pytest.fixture(params=[*TABLES, HBASE])
+def table(request: pytest.FixtureRequest) -> Iterator[OrderedTable]:
     """Every implementation in turn, empty."""
-    found = opened(request.param, tmp_path, Clock())
+    found = opened(request.param, place_of(request.param, request), Clock())
     yield found
     found.close()
 
@@ -54,7 +72,7 @@ def numbers(rows: list[Row]) -> list[int]:
 
 
 def coordinator_of(table: OrderedTable) -> EmbeddedCoordinator:
-    journal = table.journal if isinstance(table, LevelDbTable) else None
+    journal = table.journal if isinstance(table, DurableTable) else None
     return EmbeddedCoordinator(journal, clock_ms=Clock())
 
 
@@ -234,34 +252,44 @@ def test_a_held_row_that_is_deleted_does_not_come_back(table: OrderedTable) -> N
     assert table.get(other) == b"b"
 
 
+DURABLE = ["leveldb", HBASE]
+
+
+@pytest.mark.parametrize("kind", DURABLE)
 def test_the_time_goes_on_after_a_restart_with_the_clock_set_back(
-    tmp_path: Path,
+    kind: str, request: pytest.FixtureRequest
 ) -> None:
-    clock = Clock()
-    with_time = opened("leveldb", tmp_path, clock)
+    clock, place = Clock(), place_of(kind, request)
+    with_time = opened(kind, place, clock)
     with_time.clock.given(clock() + 5_000)
     with_time.reserve_time()
     given_ms = with_time.clock.now_ms()
     assert given_ms == clock() + 5_000
     with_time.close()
     clock.advance_s(-3_600)
-    again = opened("leveldb", tmp_path, clock)
+    again = opened(kind, place, clock)
     assert again.clock.now_ms() > given_ms
     again.close()
 
 
-def test_what_was_submitted_is_there_after_a_restart(tmp_path: Path) -> None:
-    table = opened("leveldb", tmp_path, Clock())
+@pytest.mark.parametrize("kind", DURABLE)
+def test_what_was_submitted_is_there_after_a_restart(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    place = place_of(kind, request)
+    table = opened(kind, place, Clock())
     table.submit([(PREFIX, b"a")])()
     table.close()
-    again = opened("leveldb", tmp_path, Clock())
+    again = opened(kind, place, Clock())
     assert again.get(PREFIX) == b"a"
     again.close()
 
 
-@pytest.mark.parametrize("kind", TABLES)
-def test_a_closed_table_is_unavailable(kind: str, tmp_path: Path) -> None:
-    table = opened(kind, tmp_path, Clock())
+@pytest.mark.parametrize("kind", [*TABLES, HBASE])
+def test_a_closed_table_is_unavailable(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    table = opened(kind, place_of(kind, request), Clock())
     table.submit([(PREFIX, b"a")])()
     assert table.status() == "OK"
     table.close()
@@ -327,54 +355,57 @@ operations = st.lists(
 )
 
 
-@pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[OrderedTable]]:
-    """One table of each kind for all examples."""
-    directory = tmp_path_factory.mktemp("both")
-    tables = [opened(kind, directory, Clock()) for kind in TABLES]
-    yield tables
-    for found in tables:
+@pytest.fixture(scope="module", params=[*TABLES, HBASE])
+def of_all(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[OrderedTable]:
+    """One table for all examples."""
+    with ExitStack() as lent:
+        place: Path | str = tmp_path_factory.mktemp("all")
+        if request.param == "hbase":
+            stores: HBaseStores = request.getfixturevalue("hbase_stores")
+            place = lent.enter_context(stores.lent())
+        found = opened(request.param, place, Clock())
+        yield found
         found.close()
 
 
 @settings(max_examples=60, deadline=None)
 @given(operations, keys, st.none() | keys, st.integers(1, 9), st.booleans())
-def test_all_tables_answer_the_same(
-    both: list[OrderedTable],
+def test_all_tables_answer_as_a_sorted_map(
+    of_all: OrderedTable,
     steps: list[tuple[bytes, bytes | None, str]],
     start: bytes,
     stop: bytes | None,
     limit: int,
     reverse: bool,
 ) -> None:
-    model: dict[bytes, bytes] = {}
-    for table in both:
-        coordinator, tx = begun(table)
-        table.submit([(PREFIX + key, None) for key, _ in table.scan(PREFIX)])()
-        model.clear()
-        held: set[bytes] = set()
-        for key, value, how in steps:
-            full = PREFIX + key
-            if how == "h" and value is not None and key not in model:
-                if table.hold(tx.transaction_id, [(full, value)]):
-                    held.add(key)
-                else:
-                    table.submit([(full, value)])()
-            elif how == "r" and value is not None and key in held:
-                assert table.replace_held(full, value)
-            elif key not in held or value is None:
-                table.submit([(full, value)])()
-                held.discard(key)
+    table, model = of_all, dict[bytes, bytes]()
+    coordinator, tx = begun(table)
+    table.submit([(PREFIX + key, None) for key, _ in table.scan(PREFIX)])()
+    held: set[bytes] = set()
+    for key, value, how in steps:
+        full = PREFIX + key
+        if how == "h" and value is not None and key not in model:
+            if table.hold(tx.transaction_id, [(full, value)]):
+                held.add(key)
             else:
-                continue
-            model.pop(key, None)
-            if value is not None:
-                model[key] = value
-        whole = sorted(model.items())
-        assert table.scan(PREFIX) == whole
-        expected = [
-            row for row in whole if start <= row[0] and (stop is None or row[0] < stop)
-        ]
-        found = table.scan(PREFIX, start=start, stop=stop, limit=limit, reverse=reverse)
-        assert found == expected[:: -1 if reverse else 1][:limit]
-        coordinator.abort(tx)
+                table.submit([(full, value)])()
+        elif how == "r" and value is not None and key in held:
+            assert table.replace_held(full, value)
+        elif key not in held or value is None:
+            table.submit([(full, value)])()
+            held.discard(key)
+        else:
+            continue
+        model.pop(key, None)
+        if value is not None:
+            model[key] = value
+    whole = sorted(model.items())
+    assert table.scan(PREFIX) == whole
+    expected = [
+        row for row in whole if start <= row[0] and (stop is None or row[0] < stop)
+    ]
+    found = table.scan(PREFIX, start=start, stop=stop, limit=limit, reverse=reverse)
+    assert found == expected[:: -1 if reverse else 1][:limit]
+    coordinator.abort(tx)

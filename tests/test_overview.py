@@ -425,16 +425,16 @@ def test_transactions_of_another_coordinator_are_known_by_their_pointers(
     assert (entry.id, entry.blocks, entry.type) == (tx.transaction_id, ["t"], None)
 
 
-def test_a_blocked_topic_is_found_again_after_a_restart(durable: Site) -> None:
+def test_a_blocked_topic_is_found_again_after_a_restart(lasting: Site) -> None:
     """Nothing was published there since: the topic's turn comes all the same."""
-    messaging = durable.messaging
+    messaging = lasting.messaging
     messaging.create_topic("t")
     coordinator = messaging.coordinator
     assert isinstance(coordinator, EmbeddedCoordinator)
     tx = coordinator.start_short(timeout_s=1000, outlives_process=True)
     publish(messaging, b"held", transaction=tx)
-    durable.crash()
-    topic = Watching(durable).topic()
+    lasting.crash()
+    topic = Watching(lasting).topic()
     assert topic.blocked_by is not None
     assert topic.blocked_by.pointer == tx.transaction_id
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator.transaction import Transaction
-from tests.messagings import KINDS, Site, payloads, publish, seen_by
+from tests.messagings import KINDS, Site, lent_site, payloads, publish, seen_by
 from txaware.messages import Message, MessageId
 from txaware.messaging import Messaging
 from txaware.service import polling, scan_cache
@@ -55,6 +55,19 @@ def test_pages_of_any_size_continue_each_other(messaging: Messaging) -> None:
         for by_next in (True, False):
             found = list(pages(messaging, "t", limit, by_next=by_next))
             assert found == whole
+
+
+def test_a_full_page_after_a_message_is_one_read_of_the_table(tmp_path: Path) -> None:
+    """A read more would double what a page costs where the table is far away."""
+    site = Site("memory", tmp_path, cache_bytes=0)
+    site.messaging.create_topic("t")
+    site.messaging.publish("t", [b"%d" % number for number in range(2500)])
+    first = site.messaging.poll("t", limit=1000)
+    with patch.object(site.table, "scan", wraps=site.table.scan) as scan:
+        page = site.messaging.poll("t", start=first.next, inclusive=False, limit=1000)
+    assert payloads(page) == [b"%d" % number for number in range(1000, 2000)]
+    assert scan.call_count == 1
+    site.close()
 
 
 def test_a_page_may_start_inside_an_expansion(messaging: Messaging) -> None:
@@ -136,10 +149,12 @@ def shared(
 ) -> Iterator[Site]:
     """One service for all examples, which reads and keeps few rows at a time."""
     directory: Path = tmp_path_factory.mktemp("paging")
-    with patch.multiple(polling, READ_ROWS=3), patch.multiple(scan_cache, BLOCK_ROWS=4):
-        opened = Site(request.param, directory, cache_bytes=6_000)
+    with (
+        patch.multiple(polling, READ_ROWS=3),
+        patch.multiple(scan_cache, BLOCK_ROWS=4),
+        lent_site(request, directory, cache_bytes=6_000) as opened,
+    ):
         yield opened
-        opened.close()
 
 
 @settings(max_examples=25, deadline=None)

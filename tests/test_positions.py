@@ -162,9 +162,9 @@ def test_a_position_outlives_its_generation(messaging: Messaging) -> None:
 
 
 def test_a_position_is_there_after_a_restart_if_it_was_committed(
-    durable: Site,
+    lasting: Site,
 ) -> None:
-    messaging = durable.messaging
+    messaging = lasting.messaging
     messaging.create_topic("t")
     tx = messaging.coordinator.start_short()
     saved(messaging, ONE, tx)
@@ -173,7 +173,7 @@ def test_a_position_is_there_after_a_restart_if_it_was_committed(
     saved(messaging, TWO, unfinished)
     remote = messaging.coordinator.start_short(600, outlives_process=True)
     saved(messaging, THREE, remote)
-    for again in (durable.crash, durable.open):
+    for again in (lasting.crash, lasting.open):
         messaging = again()
         assert messaging.position("g", "t") == ONE
         assert messaging.position("g", "t", transaction=remote) == THREE

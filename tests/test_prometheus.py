@@ -167,13 +167,13 @@ def _buckets(found: dict[str, Metric], name: str) -> dict[float, float]:
     }
 
 
-def test_batches_are_counted_by_size_and_time(durable: Site) -> None:
-    durable.messaging.create_topic("t")
-    monitored = Monitored(durable)
+def test_batches_are_counted_by_size_and_time(lasting: Site) -> None:
+    lasting.messaging.create_topic("t")
+    monitored = Monitored(lasting)
     before = monitored.look()
-    durable.messaging.publish("t", [b"m"] * 5)
-    with durable.messaging.transaction():
-        durable.messaging.publisher("t").publish(b"in a transaction")
+    lasting.messaging.publish("t", [b"m"] * 5)
+    with lasting.messaging.transaction():
+        lasting.messaging.publisher("t").publish(b"in a transaction")
     found = monitored.look()
 
     def more(name: str) -> float:

@@ -19,6 +19,7 @@ from coordinator.errors import (
 from tests.doubles import Recorder, failing, lost
 from tests.fake_service import FakeService
 from tests.publishing import ROOM_BYTES, Setting, fail
+from tests.workers import stable_id
 from txaware.errors import RequestTooLarge, TopicNotFound
 from txaware.interfaces import Payload
 from txaware.messages import Outgoing
@@ -336,7 +337,7 @@ WRONG: list[Any] = ["text", 5, None, bytearray(b"x"), memoryview(b"x"), [b"x"]]
 WRONG += [Outgoing("text"), Outgoing(b"x", expire_after_s=-1)]  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("wrong", WRONG, ids=repr)
+@pytest.mark.parametrize("wrong", WRONG, ids=stable_id)
 @pytest.mark.parametrize("joined", [True, False])
 def test_what_is_no_message_fails_at_publish(
     here: Setting, wrong: Any, joined: bool
@@ -356,7 +357,9 @@ def test_what_is_no_message_fails_at_publish(
         assert here.writes() == []
 
 
-@pytest.mark.parametrize("wrong", [b"bytes", "text", 5, None, Outgoing(b"x")], ids=repr)
+@pytest.mark.parametrize(
+    "wrong", [b"bytes", "text", 5, None, Outgoing(b"x")], ids=stable_id
+)
 @pytest.mark.parametrize("joined", [True, False])
 def test_publish_all_takes_no_single_message(
     here: Setting, wrong: Any, joined: bool

@@ -282,15 +282,15 @@ def test_the_spill_of_a_transaction_is_seen_with_its_commit(site: Site) -> None:
     assert payloads(messaging.poll("t", isolation="committed")) == [b"instead"]
 
 
-def test_what_was_stored_and_named_is_known_after_a_restart(durable: Site) -> None:
-    messaging = durable.messaging
+def test_what_was_stored_and_named_is_known_after_a_restart(lasting: Site) -> None:
+    messaging = lasting.messaging
     messaging.create_topic("t")
     one = messaging.store("t", [b"a"], transaction=7, attempt=b"one")
     messaging.store("t", [b"b"], transaction=8)
     messaging.store("t", [b"c"], transaction=9)
     messaging.publish("t", [], transaction=7, receipts=[one])
     publish(messaging, transaction=9)
-    for again in (durable.open, durable.crash):
+    for again in (lasting.open, lasting.crash):
         messaging = again()
         for pointer, attempt in ((7, b"one"), (9, None), (9, b"new")):
             with pytest.raises(TransactionRefused):

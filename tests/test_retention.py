@@ -127,13 +127,13 @@ def test_61_stores_of_foreign_transactions_wait_for_a_grace(site: Site) -> None:
     assert payloads(messaging.poll("t")) == [b"b"]
 
 
-def test_a_removed_store_stays_refused_after_a_restart(durable: Site) -> None:
-    messaging = durable.open(orphan_grace_s=1.0)
+def test_a_removed_store_stays_refused_after_a_restart(lasting: Site) -> None:
+    messaging = lasting.open(orphan_grace_s=1.0)
     messaging.create_topic("t", ttl_s=1)
     messaging.store("t", [b"a"], transaction=7)
-    durable.clock.advance_s(9)
+    lasting.clock.advance_s(9)
     assert messaging.clean_up().expired_payloads == 1
-    messaging = durable.crash()
+    messaging = lasting.crash()
     with pytest.raises(TransactionRefused, match="was removed"):
         messaging.publish("t", [], transaction=7)
 
@@ -156,15 +156,15 @@ def test_62_what_was_marked_stays_hidden_when_it_is_forgotten(site: Site) -> Non
     assert payloads(messaging.poll("t")) == [b"never", b"plain"]
 
 
-def test_62_marks_survive_a_crash_that_follows_the_prune(durable: Site) -> None:
-    messaging = durable.messaging
+def test_62_marks_survive_a_crash_that_follows_the_prune(lasting: Site) -> None:
+    messaging = lasting.messaging
     messaging.create_topic("t")
     tx = messaging.coordinator.start_short()
     publish(messaging, b"never", transaction=tx)
     messaging.coordinator.invalidate(tx)
-    durable.clock.advance_s(86_400)
+    lasting.clock.advance_s(86_400)
     assert messaging.prune().pruned == 1
-    messaging = durable.crash()
+    messaging = lasting.crash()
     assert not messaging.poll("t", isolation="committed")
 
 

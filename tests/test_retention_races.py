@@ -88,12 +88,12 @@ def test_two_clean_ups_take_turns(site: Site, monkeypatch: pytest.MonkeyPatch) -
     inside, most = [0], [0]
     clean_topic = Retention._clean_topic
 
-    def slow(*args: Any) -> dict[str, int]:
+    def slow(*args: Any) -> None:
         inside[0] += 1
         most[0] = max(most[0], inside[0])
         threading.Event().wait(0.02)
         inside[0] -= 1
-        return clean_topic(*args)
+        clean_topic(*args)
 
     monkeypatch.setattr(Retention, "_clean_topic", slow)
     threads = [threading.Thread(target=messaging.clean_up) for _ in range(3)]
@@ -118,13 +118,13 @@ def test_an_older_snapshot_removes_no_position(site: Site) -> None:
     assert messaging.position("g", "t") is not None
 
 
-def test_one_run_of_a_program_removes_positions(durable: Site) -> None:
-    messaging = durable.messaging
+def test_one_run_of_a_program_removes_positions(lasting: Site) -> None:
+    messaging = lasting.messaging
     messaging.create_topic("t")
     for _ in range(5):
         messaging.publish("t", [b"m"])
         save(messaging)
-    messaging = durable.open()
+    messaging = lasting.open()
     assert messaging.clean_up().positions == 4
     assert rows(messaging, POSITION) == 1
 
@@ -139,10 +139,10 @@ def test_a_topic_that_cannot_be_cleaned_up_stops_no_other(
     site.clock.advance_s(5)
     clean_topic = Retention._clean_topic
 
-    def fail(self: Retention, topic: Any, *others: Any) -> dict[str, int]:
-        if topic.name == "a":
+    def fail(self: Retention, topic: str, *others: Any) -> None:
+        if topic == "a":
             raise ValueError("this topic is odd")
-        return clean_topic(self, topic, *others)
+        clean_topic(self, topic, *others)
 
     monkeypatch.setattr(Retention, "_clean_topic", fail)
     done = messaging.clean_up()
@@ -229,30 +229,30 @@ def test_a_reference_that_comes_while_payloads_are_looked_at_keeps_them(
 
 
 def test_crash_after_crash_does_not_lead_pointers_away_from_the_clock(
-    durable: Site,
+    lasting: Site,
 ) -> None:
-    messaging = durable.messaging
+    messaging = lasting.messaging
     messaging.create_topic("t")
     for _ in range(8):
         tx = messaging.coordinator.start_short()
-        messaging = durable.crash()
+        messaging = lasting.crash()
     tx = messaging.coordinator.start_short()
-    assert tx.start_ms < durable.clock() + 14_000
+    assert tx.start_ms < lasting.clock() + 14_000
     publish(messaging, b"never", transaction=tx)
     messaging.coordinator.invalidate(tx)
-    messaging = durable.crash()
-    durable.clock.advance_s(2 * 86_400)
+    messaging = lasting.crash()
+    lasting.clock.advance_s(2 * 86_400)
     messaging.prune()
     assert messaging.coordinator.invalid_size() == 0
     assert not messaging.poll("t", isolation="committed")
 
 
-def test_rows_of_an_earlier_life_are_marked_wherever_they_are(durable: Site) -> None:
+def test_rows_of_an_earlier_life_are_marked_wherever_they_are(lasting: Site) -> None:
     """Whatever their time: the first clean-up of a process looks at all of them."""
-    messaging = durable.messaging
+    messaging = lasting.messaging
     messaging.create_topic("t", ttl_s=10**8)
     publish(messaging, b"never", transaction=7)  # its row is from now
-    durable.clock.advance_s(10**6)
+    lasting.clock.advance_s(10**6)
     tx = messaging.coordinator.start_short()
     messaging.coordinator.persist(tx)
     rows_of = retention(messaging)._marking
@@ -262,7 +262,7 @@ def test_rows_of_an_earlier_life_are_marked_wherever_they_are(durable: Site) -> 
     pointer = tx.transaction_id.to_bytes(8, "big")
     table.submit([(prefix + key, value[:1] + pointer + value[9:])])()
     assert rows_of.due(messaging.coordinator.snapshot()) == set()
-    messaging = durable.crash()
+    messaging = lasting.crash()
     assert messaging.clean_up().marked_rows == 1
 
 

@@ -211,7 +211,7 @@ def test_large_rows_are_encoded_once_however_many_follow(
         service.publish("t", [bytes(size_bytes)])
         for reader, start in enumerate(starts):
             found = EncodedItems()
-            scan = service.begin_poll("t", start=start, inclusive=False)
+            scan = service.begin_poll(service.place("t"), start=start, inclusive=False)
             scan.read(found)
             assert [items for items, _ in found.blocks] == [1]
             starts[reader] = scan.next

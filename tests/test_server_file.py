@@ -170,9 +170,9 @@ def fail_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
     def disk_is_full() -> None:
         raise OSError("the disk is full")
 
-    def batch(database: Database) -> Any:
+    def batch(database: Database, number: int) -> Any:
         monkeypatch.setattr(Database, "batch", made)
-        real = made(database)
+        real = made(database, number)
         return SimpleNamespace(put=real.put, delete=real.delete, write=disk_is_full)
 
     monkeypatch.setattr(Database, "batch", batch)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator.transaction import Transaction
-from tests.messagings import KINDS, Site, table_of
+from tests.messagings import KINDS, Site, lent_site, table_of
 from txaware.errors import BadRequest, TopicNotFound
 from txaware.messages import MessageId, Receipt
 from txaware.messaging import Messaging
@@ -228,23 +228,16 @@ def test_many_references_are_weighed_together(
     assert_balanced(messaging, 10)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_one_pass_over_messages_and_references_that_are_large(
-    kind: str, tmp_path: Any
-) -> None:
-    site = Site(kind, tmp_path)
+def test_one_pass_over_messages_and_references_that_are_large(site: Site) -> None:
     messaging = site.messaging
     messaging.create_topic("t")
     published(messaging, [500] * 20_000)
     site.clock.advance_s(1)
     referred(messaging, [1000] * 15_000)
     published(messaging, [500] * 10_000)
-    try:
-        ids = assert_balanced(messaging, 20)
-        assert inside(ids)
-        assert_balanced(site.open() if kind == "leveldb" else messaging, 20)
-    finally:
-        site.close()
+    ids = assert_balanced(messaging, 20)
+    assert inside(ids)
+    assert_balanced(site.open() if site.kind == "leveldb" else messaging, 20)
 
 
 Fill = tuple[Callable[[Messaging, list[int]], None], int]
@@ -326,15 +319,14 @@ def filled(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Messaging]:
     """Messages of all sizes, and references, for all examples."""
-    site = Site(request.param, tmp_path_factory.mktemp("splits"))
-    messaging = site.messaging
-    messaging.create_topic("t")
-    published(messaging, [1, 50, 3000] * 30)
-    referred(messaging, [10, 700] * 40)
-    referred(messaging, [1])
-    published(messaging, [5] * 20)
-    yield messaging
-    site.close()
+    with lent_site(request, tmp_path_factory.mktemp("splits")) as site:
+        messaging = site.messaging
+        messaging.create_topic("t")
+        published(messaging, [1, 50, 3000] * 30)
+        referred(messaging, [10, 700] * 40)
+        referred(messaging, [1])
+        published(messaging, [5] * 20)
+        yield messaging
 
 
 @settings(max_examples=40, deadline=None)

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
+from tests.hbase_stores import HBaseStores
 from tests.histories import Begun, History
 from tests.messagings import commit
 from tests.service_model import (
@@ -210,7 +211,7 @@ class Histories(History):
         assert self.site.messaging.coordinator.invalid_size() >= 0  # has it look
         self._time_out()
 
-    @precondition(lambda self: self.kind == "leveldb")
+    @precondition(lambda self: self.kind != "memory")
     @rule(how=st.sampled_from(["open", "crash"]))
     def restart(self, how: str) -> None:
         getattr(self.site, how)()
@@ -338,6 +339,12 @@ class DurableHistories(Histories):
     kind = "leveldb"
 
 
+class HBaseHistories(Histories):
+    """The same on HBase; `stores` are given by the test."""
+
+    kind = "hbase"
+
+
 QUICK = settings(
     max_examples=25,
     stateful_step_count=40,
@@ -352,6 +359,14 @@ KINDS = [Histories, DurableHistories]
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_histories_do_what_the_model_says(kind: type[Histories]) -> None:
     run_state_machine_as_test(kind, settings=QUICK)
+
+
+@pytest.mark.hbase
+def test_random_histories_on_hbase_do_what_the_model_says(
+    hbase_stores: HBaseStores,
+) -> None:
+    HBaseHistories.stores = hbase_stores
+    run_state_machine_as_test(HBaseHistories, settings=settings(QUICK, max_examples=8))
 
 
 @pytest.mark.soak

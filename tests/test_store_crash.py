@@ -23,7 +23,7 @@ class Naive(LevelDbTable):
     """Writes the rows of open transactions at once, unsynced, as seems to suffice."""
 
     def hold(self, pointer: int, writes: Sequence[Write]) -> bool:
-        batch = self._database._db.write_batch(sync=False)
+        batch = self._leveldb._db.write_batch(sync=False)
         for key, value in writes:
             batch.put(key, value)
         batch.write()

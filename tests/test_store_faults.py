@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any, Protocol
 
 import pytest
 
@@ -33,21 +34,35 @@ def opened(directory: FakeDirectory, clock: Clock) -> Store:
     return Store(table, clock)
 
 
+class Disk(Protocol):
+    """What a store is on; after a crash nothing works any more."""
+
+    @property
+    def crashed(self) -> bool:
+        """Whether its machine, or its process, has stopped."""
+
+
 class Life:
     """A store and its clients from an opening to its end, however that comes."""
 
     def __init__(
-        self, directory: FakeDirectory, clock: Clock, name: str, *, steps: int = STEPS
+        self,
+        directory: Disk,
+        clock: Clock,
+        name: str,
+        *,
+        steps: int = STEPS,
+        open_store: Callable[[Any, Clock], Store] = opened,
     ) -> None:
         self.notes = Notes()
-        self._directory, self._clock = directory, clock
+        self._directory, self._clock, self._open = directory, clock, open_store
         self._name, self._steps = name, steps
 
     def run(self) -> list[Event]:
         """Runs to the end, or to a crash; answers what clients saw."""
         store: Store | None = None
         try:
-            store = opened(self._directory, self._clock)
+            store = self._open(self._directory, self._clock)
             self._load(store)
         except (Crash, Unavailable):
             if not self._directory.crashed and store is not None:
@@ -84,9 +99,18 @@ def close(store: Store) -> None:
         store.close()
 
 
-def last_look(directory: FakeDirectory, clock: Clock, name: str) -> list[Event]:
+def last_look(
+    directory: FakeDirectory,
+    clock: Clock,
+    name: str,
+) -> list[Event]:
     """What is there in the end, for readers of both kinds."""
-    notes, store = Notes(), opened(directory, clock)
+    return look(opened(directory, clock), name)
+
+
+def look(store: Store, name: str) -> list[Event]:
+    """What a store has, which is closed then."""
+    notes = Notes()
     try:
         for topic in TOPICS:
             for how in ("committed", "uncommitted"):

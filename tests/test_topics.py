@@ -212,14 +212,14 @@ def test_properties_are_a_flat_map_of_text(topics: Messaging, properties: Any) -
     assert topics.topics() == []
 
 
-def test_a_topic_survives_a_restart_and_so_does_its_deletion(durable: Site) -> None:
+def test_a_topic_survives_a_restart_and_so_does_its_deletion(lasting: Site) -> None:
     """Scenario 59."""
-    messaging = durable.messaging
+    messaging = lasting.messaging
     messaging.create_topic("kept", ttl_s=5, properties={"x": 'é"\ud800'})
     for _ in range(50):
         messaging.create_topic("t")
         messaging.delete_topic("t")
-    for again in (durable.open, durable.crash):
+    for again in (lasting.open, lasting.crash):
         messaging = again()
         assert messaging.topics() == ["kept"]
         assert messaging.topic("kept").ttl_s == 5

@@ -140,21 +140,21 @@ def test_no_id_is_lower_than_an_earlier_one_when_the_clock_goes_back(
 @pytest.mark.parametrize("how", ["open", "crash"])
 @pytest.mark.parametrize("back_s", [0, 0.001, 10, 100_000])
 def test_no_id_is_given_again_after_a_restart(
-    durable: Site, how: str, back_s: float
+    lasting: Site, how: str, back_s: float
 ) -> None:
     """Scenario 55, with a restart between; also for rows that a crash left out."""
-    messaging = durable.messaging
+    messaging = lasting.messaging
     messaging.create_topic("t")
     greatest = MessageId(bytes(20))
     for number in range(4):
         messaging.publish("t", [b"%d" % number] * 3)
         messaging.store("t", [b"s%d" % number], transaction=9)
         tx = messaging.coordinator.start_short(600)
-        durable.clock.advance_s(30)  # beyond what any earlier batch has saved
+        lasting.clock.advance_s(30)  # beyond what any earlier batch has saved
         held = publish(messaging, b"h%d" % number, transaction=tx)
         greatest = MessageId.of(held.end_timestamp, held.end_sequence_id)
-        durable.clock.advance_s(-back_s - 30)
-        messaging = getattr(durable, how)()
+        lasting.clock.advance_s(-back_s - 30)
+        messaging = getattr(lasting, how)()
         assert messaging.bounds("t").next > greatest
         messaging.publish("t", [b"next"])
         last = messaging.bounds("t").last
@@ -169,15 +169,15 @@ def test_no_id_is_given_again_after_a_restart(
 
 @pytest.mark.parametrize("how", ["open", "crash"])
 def test_a_new_generation_after_a_restart_has_later_ids(
-    durable: Site, how: str
+    lasting: Site, how: str
 ) -> None:
-    messaging = durable.messaging
+    messaging = lasting.messaging
     messaging.create_topic("t")
     messaging.publish("t", [b"a"])
     old = messaging.poll("t").next
     messaging.delete_topic("t")
-    durable.clock.advance_s(-50)
-    messaging = getattr(durable, how)()
+    lasting.clock.advance_s(-50)
+    messaging = getattr(lasting, how)()
     messaging.create_topic("t")
     assert messaging.topic("t").generation == 2
     messaging.publish("t", [b"b"])
@@ -185,9 +185,9 @@ def test_a_new_generation_after_a_restart_has_later_ids(
     assert payloads(page) == [b"b"]
 
 
-def test_what_was_published_is_there_after_a_crash(durable: Site) -> None:
+def test_what_was_published_is_there_after_a_crash(lasting: Site) -> None:
     """Scenario 56; tests of the process that is killed are elsewhere."""
-    messaging = durable.messaging
+    messaging = lasting.messaging
     messaging.create_topic("t")
     messaging.publish("t", [b"plain"])
     tx = messaging.coordinator.start_short()
@@ -195,7 +195,7 @@ def test_what_was_published_is_there_after_a_crash(durable: Site) -> None:
     publish(messaging, b"tx", transaction=tx)
     publish(messaging, transaction=tx)
     commit(messaging, tx)
-    messaging = durable.crash()
+    messaging = lasting.crash()
     expected = [b"plain", b"tx", b"stored"]
     assert payloads(messaging.poll("t", isolation="committed")) == expected
 
@@ -203,16 +203,16 @@ def test_what_was_published_is_there_after_a_crash(durable: Site) -> None:
 @pytest.mark.parametrize("how", ["open", "crash"])
 @pytest.mark.parametrize("sync_limit_bytes", [1, 1 << 20])
 def test_a_transaction_that_a_restart_interrupts_is_never_seen(
-    durable: Site, how: str, sync_limit_bytes: int
+    lasting: Site, how: str, sync_limit_bytes: int
 ) -> None:
-    messaging = durable.open(sync_limit_bytes=sync_limit_bytes)
+    messaging = lasting.open(sync_limit_bytes=sync_limit_bytes)
     messaging.create_topic("t")
     tx = messaging.coordinator.start_short(600)
     publish(messaging, b"lost", transaction=tx)
     messaging.publish("t", [b"kept"])
     remote = messaging.coordinator.start_short(600, outlives_process=True)
     publish(messaging, b"remote", transaction=remote)
-    messaging = getattr(durable, how)()
+    messaging = getattr(lasting, how)()
     page = messaging.poll("t", isolation="committed")
     assert payloads(page) == [b"kept"]
     assert page.blocked_by is not None
