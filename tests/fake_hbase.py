@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import attrs
@@ -10,6 +11,7 @@ import Hbase_thrift
 from sortedcontainers import SortedDict
 
 _TTL = b"_ttl"
+MOST_KEY_BYTES, MOST_CELL_BYTES = 32_767, 10 << 20
 
 
 @attrs.frozen
@@ -120,6 +122,7 @@ class FakeHBase:
         time_ms: int,
         attributes: Any,
     ) -> None:
+        _check_sizes(key, mutations)
         with self.lock:
             row = self._row_to_write(table, key)
             lifetime = attributes.get(_TTL)
@@ -168,6 +171,12 @@ class FakeHBase:
         deletion = Hbase_thrift.Mutation(isDelete=True, column=b"f")
         self.mutateRow(table, key, [deletion], {})
 
+    def deleteAllRowTs(  # noqa: N802
+        self, table: bytes, key: bytes, time_ms: int, _: object
+    ) -> None:
+        deletion = Hbase_thrift.Mutation(isDelete=True, column=b"f")
+        self.mutateRowTs(table, key, [deletion], time_ms, {})
+
     def scannerOpenWithScan(self, table: bytes, scan: Any, _: object) -> int:  # noqa: N802
         with self.lock:
             self._scanner += 1
@@ -179,7 +188,7 @@ class FakeHBase:
             if scanner not in self._scanners:
                 raise Hbase_thrift.IllegalArgument(message=b"scanner ID is invalid")
             rows = self._scanners[scanner]
-            return [row for row, _ in zip(rows, range(count), strict=False)]
+            return list(islice(rows, count))
 
     def scannerClose(self, scanner: int) -> None:  # noqa: N802
         self._scanners.pop(scanner, None)
@@ -222,3 +231,12 @@ class FakeHBase:
                 value = versions[time_ms].value
                 cells[column] = Hbase_thrift.TCell(value=value, timestamp=time_ms)
         return Hbase_thrift.TRowResult(row=key, columns=cells) if cells else None
+
+
+def _check_sizes(key: bytes, mutations: list[Any]) -> None:
+    sizes = [len(each.value) for each in mutations if not each.isDelete]
+    if len(key) > MOST_KEY_BYTES:
+        text = f"Row length {len(key)} is > {MOST_KEY_BYTES}"
+        raise Hbase_thrift.IllegalArgument(message=text.encode())
+    if len(key) + max(sizes, default=0) > MOST_CELL_BYTES:
+        raise Hbase_thrift.IllegalArgument(message=b"KeyValue size too large")

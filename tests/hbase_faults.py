@@ -16,7 +16,14 @@ from tests.fake_hbase import FakeHBase
 from tests.fake_leveldb import Crash
 
 MANY = ("mutateRows", "mutateRowsTs")
-WRITES = (*MANY, "mutateRow", "mutateRowTs", "checkAndPut", "deleteAllRow")
+WRITES = (
+    *MANY,
+    "mutateRow",
+    "mutateRowTs",
+    "checkAndPut",
+    "deleteAllRow",
+    "deleteAllRowTs",
+)
 
 
 @attrs.frozen

@@ -14,11 +14,14 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "CALL_ROWS", 3)
 
 
-def test_each_batch_is_there_as_it_was_told_whatever_happens() -> None:
+@pytest.mark.parametrize(("worlds", "steps"), [(30, 60), (6, 150)])
+def test_each_batch_is_there_as_it_was_told_whatever_happens(
+    worlds: int, steps: int
+) -> None:
     totals = dict[str, int]()
-    for seed in range(30):
+    for seed in range(worlds):
         world = World(seed)
-        world.run(steps=60)
+        world.run(steps=steps)
         for name, count in world.counts.items():
             totals[name] = totals.get(name, 0) + count
     assert min(totals.values()) > 50, totals

@@ -28,7 +28,7 @@ from tests.hbase_owners import (
     elsewhere,
     made,
 )
-from txaware.errors import BadRequest, NotWritten, Unavailable
+from txaware.errors import BadRequest, NotWritten, RequestTooLarge, Unavailable
 from txaware.rowkeys import MESSAGE, TOPIC, row_key
 from txaware.tables.columns import EXPIRY, encode_expiry, value_head
 from txaware.tables.hbase import redo
@@ -36,7 +36,9 @@ from txaware.tables.hbase.address import HBaseAddress
 from txaware.tables.hbase.connections import Connections, Lost
 from txaware.tables.hbase.ownership import SILENCE_S, StoreInUse
 from txaware.tables.hbase.process import Process
+from txaware.tables.hbase.schema import MOST_KEY_BYTES, MOST_ROW_BYTES
 from txaware.tables.hbase.table import HBaseTable
+from txaware.tables.hbase.view import HBaseView
 
 KEY = TOPIC + b"ns:t"
 LARGE = b"x" * 300
@@ -158,6 +160,114 @@ def test_a_new_owner_removes_all_records_of_those_before(hbase: FakeHBase) -> No
         key for key, row in hbase.tables[b"t_meta"].items() if any(row.cells.values())
     ]
     assert not [key for key in left if key.startswith(b"\0redo")]
+
+
+def test_one_that_was_paused_while_it_opened_removes_no_record_of_the_next_owner(
+    hbase: FakeHBase, small_records: None
+) -> None:
+    clock = Clock()
+    first, second = Owner(hbase, clock), Owner(hbase, clock)
+    next_table = list[HBaseTable]()
+
+    def pause(_: int, request: Request) -> Fault | None:
+        """Before it removes what others kept another one takes over, and writes."""
+        if request.name == "scannerOpenWithScan" and not next_table:
+            clock.advance_s(60)
+            next_table.append(second.table())
+            fail_next(second, "mutateRowsTs", not_sent, times=99)
+            with pytest.raises(Unavailable):
+                next_table[0].submit([(KEY, LARGE)])()
+        return None
+
+    first.way.fault = pause
+    with pytest.raises(Unavailable, match="was taken over"):
+        first.table()
+    second.way.crashed = True
+    third = Owner(hbase, clock).table()
+    assert third.get(KEY) == LARGE
+    for each in (*next_table, third):
+        close(each)
+
+
+def test_a_view_has_the_last_batch_also_when_its_record_was_removed(
+    hbase: FakeHBase, small_records: None
+) -> None:
+    clock = Clock()
+    killed = Owner(hbase, clock)
+    killed.table().submit([(KEY, LARGE)])()
+    killed.way.crashed = True
+    clock.advance_s(60)
+    database = Owner(hbase, clock).database()  # without a batch of its own
+    view = HBaseView(Owner(hbase, clock).connections())
+    assert view.get(KEY) == LARGE
+    assert view.scan(TOPIC) == [(KEY[1:], LARGE)]
+    close(database)
+
+
+def test_one_that_was_taken_over_while_it_opened_says_so(
+    hbase: FakeHBase, small_records: None
+) -> None:
+    clock = Clock()
+    before, first = Owner(hbase, clock), Owner(hbase, clock)
+    table = before.table()
+    fail_next(before, "mutateRowsTs", not_sent, times=99)
+    with pytest.raises(Unavailable):
+        table.submit([(KEY, LARGE)])()
+    before.way.crashed = True
+    later = list[HBaseTable]()
+
+    def pause(_: int, request: Request) -> Fault | None:
+        is_record = request.name == "getRowTs" and b"redo" in request.arguments[1]
+        if is_record and not later:
+            later.append(None)  # type: ignore[arg-type]
+            clock.advance_s(60)
+            later[0] = Owner(hbase, clock).table()
+        return None
+
+    first.way.fault = pause
+    with pytest.raises(StoreInUse, match="was taken over"):
+        first.table()
+    assert later[0].get(KEY) == LARGE
+    close(later[0])
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "error"),
+    [
+        (TOPIC + b"n" * 40_000, b"{}", BadRequest),
+        (MESSAGE + b"ns:t:\0\0\0\1" + row_key(1), bytes(10 << 20), RequestTooLarge),
+    ],
+)
+def test_what_hbase_would_never_take_is_refused_before_it_is_part_of_the_store(
+    hbase: FakeHBase, key: bytes, value: bytes, error: type[BadRequest]
+) -> None:
+    owner = Owner(hbase, Clock())
+    table = owner.table()
+    with pytest.raises(error, match="for HBase, which takes"):
+        table.submit([(key, value)])
+    with pytest.raises(error):
+        table.hold(1, [(key, value)])
+    with pytest.raises(error):
+        table.hand_over([(key, value)], print)
+    batch = database_of(table).batch(2)
+    batch.put(key, value)
+    with pytest.raises(error):
+        batch.write()
+    table.submit([(KEY, b"goes on")])()
+    table.close()
+    again = Owner(hbase, Clock()).table()
+    assert again.get(KEY) == b"goes on"
+    again.close()
+
+
+def test_the_largest_row_that_is_taken_is_written(hbase: FakeHBase) -> None:
+    table = Owner(hbase, Clock()).table()
+    prefix = MESSAGE + b"n" * (MOST_KEY_BYTES - 11)
+    key = prefix + row_key(1)
+    value = bytes(MOST_ROW_BYTES - len(key))
+    table.submit([(key, value)])()
+    assert table.get(key) == value
+    table.close()
 
 
 def test_readers_stop_at_a_batch_that_is_not_settled_and_go_on_after_it(

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from zlib import crc32
 
 from txaware.clock import ClockMs, system_clock_ms
-from txaware.errors import Unavailable
+from txaware.errors import StoreCorrupted, Unavailable
 from txaware.interfaces import Row, Write
 from txaware.tables.hbase.connections import Connections
 from txaware.tables.hbase.head import Head
 from txaware.tables.hbase.ownership import Ownership
 from txaware.tables.hbase.redo import RedoLog, decode_writes, encode_writes
 from txaware.tables.hbase.scanning import Ask, Scanning, whole_range
+from txaware.tables.hbase.schema import check_fits
 from txaware.tables.hbase.tallies import Tallies, common_prefix
 from txaware.tables.hbase.writing import Writing
 
@@ -108,6 +109,7 @@ class HBaseDatabase:
 
     def write(self, number: int, writes: list[Write]) -> None:
         """Makes a batch part of the store, and then writes its rows."""
+        check_fits(writes)  # entries of the journal too, which nobody has looked at
         with self._settling:
             if self._broken:
                 raise Unavailable(f"{self.name}: an earlier batch is not settled")
@@ -139,18 +141,30 @@ class HBaseDatabase:
                 return
             head = self._head = self._ownership.settle(self._head, self._wanted)
             self._wanted = None
-            writes = decode_writes(self._redo.read(head))
+            writes = decode_writes(self._record(head))
             self._writing.write(writes, time_ms=head.time_ms)
             self._settled_ms = head.time_ms
             self._broken = False
 
+    def _record(self, head: Head) -> bytes:
+        """The redo record of the last batch."""
+        try:
+            return self._redo.read(head)
+        except StoreCorrupted:
+            self._ownership.settle(head, None)  # or the next owner has removed it
+            raise
+
     def _forget_predecessors(self) -> None:
-        """Removes the redo records of owners who are gone: their rows are there."""
+        """Removes the redo records of owners who are gone: their rows are there.
+
+        Should this process have been taken over by now, those of the next owner are
+        younger, and stay.
+        """
         found = self._head
         if found.pieces:
             self._head = found.follow().with_record(crc=crc32(b""))
             self._ownership.move(found, self._head)
-        self._redo.remove_others(self._ownership.owner)
+        self._redo.remove_others(self._ownership.owner, time_ms=self._head.time_ms)
 
     def compact(self, start: bytes, stop: bytes) -> None:
         """Says that nothing is there any more where that is so.

@@ -61,20 +61,20 @@ class RedoLog:
             )
         return record
 
-    def remove_others(self, owner: bytes) -> None:
-        """Removes what all owners but this one kept, who are gone."""
+    def remove_others(self, owner: bytes, *, time_ms: int) -> None:
+        """Removes what all owners but this one kept, up to the last settled batch."""
         own = REDO_ROWS + owner
         for start, stop in ((REDO_ROWS, own), (after(own), after(REDO_ROWS))):
-            self._connections.repeat(partial(self._remove, start, stop))
+            self._connections.repeat(partial(self._remove, start, stop, time_ms))
 
-    def _remove(self, start: bytes, stop: bytes, client: Any) -> None:
+    def _remove(self, start: bytes, stop: bytes, time_ms: int, client: Any) -> None:
         wanted = self._connections.structs.TScan(
             startRow=start, stopRow=stop, filterString=b"KeyOnlyFilter()", caching=100
         )
         with scanner(client, self._table, wanted) as more:
             while found := more(100):
                 for one in found:
-                    client.deleteAllRow(self._table, one.row, {})
+                    client.deleteAllRowTs(self._table, one.row, time_ms, {})
 
     def _put(self, key: bytes, piece: bytes, time_ms: int) -> None:
         def put(client: Any) -> None:

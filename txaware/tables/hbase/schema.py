@@ -1,11 +1,13 @@
 """The tables that we have in HBase: how they are made, and whether they are so."""
 
+from collections.abc import Iterable
 from operator import methodcaller
 from typing import Any
 
 import attrs
 
-from txaware.errors import BadRequest
+from txaware.errors import BadRequest, RequestTooLarge
+from txaware.interfaces import Write
 from txaware.rowkeys import MESSAGE, PAYLOAD
 from txaware.tables.hbase.cells import FAMILY
 from txaware.tables.hbase.connections import Call, Connections
@@ -30,6 +32,8 @@ BLOOM_FILTER = "ROW"
 COMPRESSION = "GZ"
 COMPRESSIONS = ("NONE", "GZ", "SNAPPY", "LZ4", "ZSTD", "LZO", "BZIP2")
 FOREVER_S = 2**31 - 1
+# What HBase takes (hbase.client.keyvalue.maxsize), with room for what is beside it.
+MOST_KEY_BYTES, MOST_ROW_BYTES = 32_000, (10 << 20) - (64 << 10)
 # What HBase says where it cannot make a table as it is wanted.
 _REFUSALS = (
     "IllegalArgument",
@@ -61,6 +65,22 @@ def kind_of(key: bytes) -> str:
 def family_of(kind: str, compression: str = COMPRESSION) -> Family:
     """How the family of a table is wanted."""
     return Family(VERSIONS[kind], compression=compression)
+
+
+def check_fits(writes: Iterable[Write]) -> None:
+    """Refuses rows that HBase would refuse for ever, once they are in a redo record."""
+    for key, value in writes:
+        if len(key) > MOST_KEY_BYTES:
+            raise BadRequest(
+                f"a key of {len(key):,} bytes is too long for HBase, which takes "
+                f"{MOST_KEY_BYTES:,}: give the topic or the group a shorter name"
+            )
+        size = len(key) + len(value or b"")
+        if size > MOST_ROW_BYTES:
+            raise RequestTooLarge(
+                f"a row of {size:,} bytes is too large for HBase, which takes "
+                f"{MOST_ROW_BYTES:,}"
+            )
 
 
 def split_keys(kind: str) -> list[bytes]:

@@ -1,14 +1,19 @@
 """The table in HBase, opened: everything above its database is as in LevelDB."""
 
+from collections.abc import Sequence
 from typing import Any
 
+from coordinator.batch import Then
+from coordinator.ends import Wait
 from txaware.clock import ClockMs
 from txaware.config import Settings
+from txaware.interfaces import Write
 from txaware.tables.durable import DurableTable
 from txaware.tables.hbase.address import HBaseAddress
 from txaware.tables.hbase.connections import Connections
 from txaware.tables.hbase.database import HBaseDatabase
 from txaware.tables.hbase.ownership import Ownership
+from txaware.tables.hbase.schema import check_fits
 from txaware.tables.hbase.writing import Writing
 
 
@@ -29,6 +34,21 @@ class HBaseTable(DurableTable):
     def announce(self, url: str | None) -> None:
         """Says where this process serves the store; None for nowhere any more."""
         self._hbase.announce(url)
+
+    def submit(self, writes: Sequence[Write], then: Then | None = None) -> Wait:
+        """Takes writes for the next batch, none of which is above HBase's limits."""
+        check_fits(writes)
+        return super().submit(writes, then)
+
+    def hand_over(self, writes: Sequence[Write], then: Then) -> None:
+        """The same; `then` is told in another thread."""
+        check_fits(writes)
+        super().hand_over(writes, then)
+
+    def hold(self, pointer: int, writes: Sequence[Write]) -> bool:
+        """Holds rows for the commit; False where they are too many for that."""
+        check_fits(writes)
+        return super().hold(pointer, writes)
 
     @classmethod
     def open(

@@ -63,7 +63,7 @@ class HBaseView:
         head, writes = self.last_batch()
         if key in writes:
             return writes[key]
-        return self._scanning.get(key, before_ms=head.time_ms)
+        return self._scanning.get(key, before_ms=_before_ms(head, writes))
 
     def scan(
         self,
@@ -80,10 +80,10 @@ class HBaseView:
         if is_absent or prefix.startswith(OWN_ROWS):
             return []
         head, writes = self.last_batch()
-        cut = len(prefix)
+        cut, before_ms = len(prefix), _before_ms(head, writes)
         while True:
             rows = self._scanning.scan(
-                Ask(prefix, first, last, limit, max_bytes, False, head.time_ms)
+                Ask(prefix, first, last, limit, max_bytes, False, before_ms)
             )
             size = sum([len(value) for _, value in rows])
             is_all = len(rows) < limit and size < max_bytes
@@ -95,6 +95,14 @@ class HBaseView:
             if found or is_all:
                 return found[:limit]
             first = end
+
+
+def _before_ms(head: Head, writes: Writes) -> int:
+    """From before when rows are taken as they are.
+
+    A record that is empty is that of a batch whose rows are all there.
+    """
+    return head.time_ms if writes else head.time_ms + 1
 
 
 def _overlaid(rows: list[Row], changed: Writes) -> list[Row]:
