@@ -17,7 +17,7 @@ from txaware.http.server_file import ServerFile
 from txaware.messages import Outgoing
 from txaware.parts import Reach
 from txaware.spark.addresses import Address
-from txaware.spark.options import Options
+from txaware.spark.options import READ, READ_STREAM, WRITE, WRITE_STREAM, Options
 from txaware.spark.rows import Columns
 from txaware.spark.storing import Storing
 
@@ -25,8 +25,8 @@ pytestmark = pytest.mark.spark
 URL = "http://127.0.0.1:1"
 
 
-def options(**texts: object) -> Options:
-    return Options.of({name: str(text) for name, text in texts.items()})
+def options(use: str | None = None, /, **texts: object) -> Options:
+    return Options.of({name: str(text) for name, text in texts.items()}, use)
 
 
 @pytest.fixture
@@ -46,17 +46,37 @@ def token_file(tmp_path: Path) -> Path:
 )
 def test_an_option_close_to_a_known_one_is_refused(name: str, meant: str) -> None:
     with pytest.raises(BadRequest, match=rf"no option {name.lower()}; {meant} is one"):
-        options(**{name: "x"})
+        options(WRITE, **{name: "x"})
+
+
+@pytest.mark.parametrize(
+    ("use", "name", "told"),
+    [
+        (READ, "max_messages", "option max_messages is for readStream, not for read$"),
+        (READ_STREAM, "save_id", "option save_id is for write, not for readStream"),
+        (READ, "timeout_s", "option timeout_s is for write, writeStream, not for read"),
+        (READ_STREAM, "pushdown", "option pushdown is for read, not for readStream"),
+        (WRITE, "start", "option start is for read, readStream, not for write"),
+        (WRITE_STREAM, "save_id", "option save_id is for write, not for writeStream"),
+        (READ, "startingOffsets", "there is no option startingoffsets; read has url, "),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(
+    use: str, name: str, told: str
+) -> None:
+    with pytest.raises(BadRequest, match=told):
+        options(use, url=URL, topic="t", **{name: "latest"})
 
 
 def test_what_spark_adds_is_passed_over() -> None:
-    found = options(url=URL, path="/p", checkpointLocation="/c", queryName="q")
-    assert found.address() == Address(URL)
+    names = {"path": "/p", "checkpointLocation": "/c", "queryName": "q"}
+    for use in (READ, READ_STREAM, WRITE, WRITE_STREAM):
+        assert options(use, url=URL, **names).address() == Address(URL)
 
 
 def test_the_refusal_of_an_option_does_not_show_its_value() -> None:
     with pytest.raises(BadRequest) as caught:
-        options(tokens="hidden")
+        options(READ, tokens="hidden")
     assert "hidden" not in str(caught.value)
 
 
@@ -80,7 +100,20 @@ def test_an_option_that_makes_no_sense_is_told(
         read()
 
 
-def test_an_empty_option_counts_as_not_given() -> None:
+@pytest.mark.parametrize(
+    ("use", "name"), [(WRITE, "save_id"), (READ, "start"), (READ_STREAM, "topics")]
+)
+def test_an_empty_option_is_refused(use: str, name: str) -> None:
+    with pytest.raises(BadRequest, match=f"option {name} is empty"):
+        options(use, url=URL, **{name: ""})
+
+
+def test_an_empty_token_counts_as_not_given() -> None:
+    found = options(READ, url=URL, token="", token_file="", coordinator="")
+    assert found.address() == Address(URL)
+
+
+def test_what_is_not_given_has_its_default() -> None:
     found = options(topic="", n="")
     assert found.text("topic") is None
     assert found.number("n") is None

@@ -16,6 +16,7 @@ from tests.spark_histories import (
     LEAST,
     MOST,
     RANDOM,
+    SCHEMA,
     TINY,
     Action,
     History,
@@ -24,13 +25,15 @@ from tests.spark_histories import (
     polled,
 )
 from txaware.errors import BadRequest, TopicNotFound, Unavailable
-from txaware.messages import Message
+from txaware.messages import Bounds, Message
 from txaware.messaging import Messaging
 from txaware.spark.admission import Admission
+from txaware.spark.columns import Table
 from txaware.spark.options import Options
 from txaware.spark.places import place
 from txaware.spark.selection import Selection
 from txaware.spark.spans import Span, pages
+from txaware.spark.spans import read as read_span
 
 
 @pytest.fixture(scope="module", params=["memory", "http"])
@@ -43,9 +46,9 @@ def tiny(
     )
 
 
-def selection(topic: str, **options: object) -> Selection:
+def selection(topic: str, *, several: bool = False, **options: object) -> Selection:
     texts = {name: str(value) for name, value in options.items() if value is not None}
-    return Selection.of(Options.of({"topic": topic, **texts}))
+    return Selection.of(Options.of({"topics" if several else "topic": topic, **texts}))
 
 
 def read(messaging: Messaging, planned: list[Span]) -> list[Message]:
@@ -92,6 +95,45 @@ def test_parts_together_are_what_one_reader_gets(
     assert read(messaging, parts) == expected  # by a task that is repeated
     if part_bytes == 1 and len(expected) > 1:
         assert len(parts) > 1
+
+
+@pytest.mark.parametrize("end", [None, "next", "9999999999999"])
+def test_a_transaction_that_commits_between_two_topics_is_read_whole(
+    messaging: Messaging, monkeypatch: pytest.MonkeyPatch, end: str | None
+) -> None:
+    for name in ("a", "b"):
+        messaging.create_topic(name)
+        messaging.publish(name, [b"before"])
+    bounds, looked_at = Messaging.bounds, list[str]()
+
+    def watched(self: Messaging, topic: str) -> Bounds:
+        if looked_at == ["a"]:
+            with messaging.transaction():
+                for name in ("a", "b"):
+                    messaging.publisher(name).publish(b"committed")
+            publish(messaging, b"open", transaction=open_tx, topic="b")
+        looked_at.append(topic)
+        return bounds(self, topic)
+
+    open_tx = messaging.coordinator.start_short()
+    monkeypatch.setattr(Messaging, "bounds", watched)
+    chosen = selection("a, b", end=end, several=True)
+    snapshot, ranges = chosen.seen_by_one(messaging, ["a", "b"])
+    spans = chosen.spans(messaging, snapshot, ranges)
+    later = messaging.coordinator.start_short()
+    publish(messaging, b"later", transaction=later, topic="a")
+    assert payloads(read(messaging, spans)) == [b"before", b"committed"] * 2
+
+
+def test_a_topic_that_was_created_again_since_the_planning_is_an_error(
+    messaging: Messaging,
+) -> None:
+    messaging.publish("t", [b"1", b"2"])
+    (part,) = planned(messaging, selection("t"))
+    messaging.delete_topic("t")
+    messaging.create_topic("t")
+    with pytest.raises(Unavailable, match="deleted and created again since the read"):
+        list(read_span(messaging, part, Table(SCHEMA)))
 
 
 def span(messaging: Messaging, snapshot: Transaction | None = None) -> Span:

@@ -97,7 +97,7 @@ NOT_PLANNED: list[tuple[dict[str, Any], Any, str]] = [
     ({"url": "leveldb:/none"}, unchanged, "Unavailable: leveldb:/none is served by no"),
     ({"topic": None}, unchanged, "BadRequest: no topic is named: there is neither"),
     ({"topic": "none"}, unchanged, "TopicNotFound: topic none does not exist"),
-    ({"topics": "t", "topic": None}, unchanged, "BadRequest: no topic is named"),
+    ({"topics": "t"}, unchanged, "BadRequest: option topics is for read, readStream"),
     ({"timeout": 5}, unchanged, "BadRequest: there is no option timeout; timeout_s is"),
     ({"timeout_s": "0"}, unchanged, "BadRequest: timeout_s is a number of seconds ab"),
     ({"save_id": "a b"}, unchanged, "BadRequest: 'a b' is no save_id; letters, digit"),

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,6 +21,9 @@ from tests.spark_histories import (
     in_new_topics,
     polled,
 )
+from txaware.auth import EVERYTHING, Principal, Tokens, new_token
+from txaware.auth.patterns import NamePattern
+from txaware.errors import NotAuthorized
 from txaware.messages import MessageId
 from txaware.service.administration import Administration
 
@@ -150,6 +154,31 @@ def test_a_topic_that_was_deleted_and_created_again_goes_on(served: Site) -> Non
     query.trigger()
     assert query.read == [b"old", b"new", b"newer"]
     assert not query.trigger()
+
+
+def test_rows_of_a_topic_that_may_not_be_read_any_more_are_not_passed_over(
+    served: Site,
+) -> None:
+    for name in ("o-1", "o-2"):
+        served.embedded.create_topic(name)
+    tokens, all_of_it, less = Tokens(Path("no file")), new_token(), new_token()
+    tokens.admit(all_of_it, Principal(name="ann", rules=(EVERYTHING,)))
+    only_one = NamePattern.parse("o-1", of="topic")
+    fewer = attrs.evolve(EVERYTHING, topics=(only_one,))
+    tokens.admit(less, Principal(name="bob", rules=(fewer,)))
+    with served.embedded.serve(tokens=tokens) as server:
+        where = {"url": server.url, "topic_pattern": "o-*"}
+        query = over(served, **where, token=all_of_it)
+        other = over(served, **where, token=less)
+        for name in ("o-1", "o-2"):
+            served.embedded.publish(name, [name.encode()])
+        query.trigger()
+        assert sorted(query.read) == [b"o-1", b"o-2"]
+        start, end, _ = query.batches[-1]
+        with pytest.raises(NotAuthorized, match="bob may not consume from topic o-2"):
+            other.source.partitions(start, end)
+        served.embedded.delete_topic("o-2")
+        assert query.rows(start, end) == [b"o-1"]
 
 
 def test_nothing_new_is_no_batch_and_what_waits_is_reported(served: Site) -> None:

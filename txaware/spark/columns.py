@@ -40,7 +40,10 @@ class Table:
         """The messages of one topic, in their order."""
         ids = b"".join([message_id for message_id, _ in messages])
         payloads = [payload for _, payload in messages]
-        rows = Rows(topic, len(payloads), ids, payloads)
+        return self.of(Rows(topic, len(payloads), ids, payloads))
+
+    def of(self, rows: "Rows") -> pa.RecordBatch:
+        """The same of messages that are taken apart already."""
         arrays = [_COLUMNS[name](rows) for name in self._schema.names]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 

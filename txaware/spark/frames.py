@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 import pyarrow as pa
@@ -22,6 +22,9 @@ from txaware.topics import TopicName, checked_group
 
 _RECEIPTS = "topic string, attempt binary, count bigint"
 
+# Where a function for `foreachBatch` publishes: here, at an address, or where this
+# connects to.
+Where = Messaging | str | Callable[[], Messaging]
 # What is done with a micro-batch in its transaction.
 Work = Callable[[DataFrame, MessagingTransaction], object]
 
@@ -55,7 +58,7 @@ def store_frame(frame: DataFrame, topic: str | None, tx: MessagingTransaction) -
 
 
 def publish_batches(
-    where: Messaging | str,
+    where: Where,
     topic: str,
     *,
     timeout_s: float = TIMEOUT_S,
@@ -65,8 +68,9 @@ def publish_batches(
     """`stream.writeStream.foreachBatch(publish_batches(messaging, "topic"))`.
 
     Every micro-batch is published exactly once, also over restarts. With Spark Connect
-    `where` is an address and `checkpoint` the query's checkpointLocation. A function
-    that publishes parts of a batch to one topic gives each part its `name`.
+    `where` is an address, or a function that connects (with a token, or another
+    coordinator), and `checkpoint` the query's checkpointLocation. Who publishes parts
+    of a batch to one topic gives each part its `name`.
     """
 
     def work(frame: DataFrame, tx: MessagingTransaction) -> None:
@@ -78,7 +82,7 @@ def publish_batches(
 
 
 def once_per_batch(
-    where: Messaging | str,
+    where: Where,
     topic: str,
     work: Work,
     *participants: TransactionAware,
@@ -100,9 +104,8 @@ def once_per_batch(
         once = Once(topic, f"spark-{query_id}{suffix}", batch_id)
         done_here = _DoneHere(frame, once)
         done_here.refuse_again()
-        opened = connect(where) if isinstance(where, str) else nullcontext(where)
         with (
-            opened as messaging,
+            _opened(where) as messaging,
             messaging.transaction(*participants, timeout_s=timeout_s) as tx,
         ):
             once.fence(messaging, tx.transaction)
@@ -119,6 +122,12 @@ def once_per_batch(
             done_here.remember()
 
     return run
+
+
+def _opened(where: Where) -> AbstractContextManager[Messaging]:
+    if isinstance(where, Messaging):
+        return nullcontext(where)
+    return connect(where) if isinstance(where, str) else where()
 
 
 class _DoneHere:

@@ -11,11 +11,18 @@ from txaware.errors import BadRequest
 from txaware.spark.addresses import Address
 
 ADDRESS = ("url", "coordinator", "token", "token_file")
-READING = ("topic", "topics", "topic_pattern", "start", "end", "isolation", "pushdown")
-PARTS = ("part_bytes", "max_messages", "max_bytes")
-WRITING = ("topic", "timeout_s", "save_id")
+_WHAT = ("topic", "topics", "topic_pattern", "start", "end", "isolation", "part_bytes")
+READ, READ_STREAM, WRITE, WRITE_STREAM = "read", "readStream", "write", "writeStream"
+# What there is for each of the four.
+USES: Mapping[str, tuple[str, ...]] = {
+    READ: (*ADDRESS, *_WHAT, "pushdown"),
+    READ_STREAM: (*ADDRESS, *_WHAT, "max_messages", "max_bytes"),
+    WRITE: (*ADDRESS, "topic", "timeout_s", "save_id"),
+    WRITE_STREAM: (*ADDRESS, "topic", "timeout_s"),
+}
+# Spark has these to itself, and hands them on.
+SPARKS = ("path", "checkpointlocation", "queryname")
 MOST_DIGITS = 18
-KNOWN = tuple(dict.fromkeys((*ADDRESS, *READING, *PARTS, *WRITING)))
 
 
 @attrs.frozen
@@ -25,15 +32,17 @@ class Options:
     _texts: Mapping[str, str] = attrs.field(repr=False)  # there may be a token
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> "Options":
-        """Refuses what is nearly the name of an option; Spark adds some of its own."""
+    def of(cls, options: Mapping[str, str], use: str | None = None) -> "Options":
+        """Refuses what is no option of that use, one of the four; None has all.
+
+        An option that nobody looks at is one that somebody relies on in vain.
+        """
         texts = {name.lower(): str(value) for name, value in options.items()}
-        for name in texts:
-            if name in KNOWN:
-                continue
-            close = difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.8)
-            if close:
-                raise BadRequest(f"there is no option {name}; {close[0]} is one")
+        if use is not None:
+            for name in texts:
+                _check_name(name, use)
+                if not texts[name] and name not in ADDRESS:
+                    raise BadRequest(f"option {name} is empty")
         return cls(texts)
 
     def text(self, name: str) -> str | None:
@@ -91,3 +100,15 @@ class Options:
         if file is None:
             return self.text("token")
         return read_token(Path(file))
+
+
+def _check_name(name: str, use: str) -> None:
+    known = USES[use]
+    if name in known or name in SPARKS:
+        return
+    elsewhere = [each for each, names in USES.items() if name in names]
+    if elsewhere:
+        raise BadRequest(f"option {name} is for {', '.join(elsewhere)}, not for {use}")
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+    told = f"{close[0]} is one" if close else f"{use} has {', '.join(known)}"
+    raise BadRequest(f"there is no option {name}; {told}")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
+from itertools import pairwise
 
 import attrs
 
@@ -13,8 +14,11 @@ from txaware.messages import ID_BYTES, Bounds, MessageId
 from txaware.messaging import Messaging
 from txaware.spark.options import Options
 from txaware.spark.places import FIRST, NEXT, place
-from txaware.spark.spans import Span
+from txaware.spark.spans import Span, pages
 from txaware.topics import TopicName
+
+# From the first id, and before the second.
+Range = tuple[MessageId, MessageId]
 
 PART_BYTES = 16 << 20
 _LEAST = MessageId(bytes(ID_BYTES))
@@ -87,8 +91,8 @@ class Selection:
         messaging: Messaging,
         names: Iterable[str],
         begun: Mapping[str, MessageId] | None = None,
-    ) -> tuple[Transaction | None, dict[str, tuple[MessageId, MessageId]]]:
-        """From where to where each topic is read, as one snapshot sees them all.
+    ) -> tuple[Transaction | None, dict[str, Range]]:
+        """From where to where each topic is read; a snapshot decides all before there.
 
         `begun` is how far a query is that reads on.
         """
@@ -109,6 +113,33 @@ class Selection:
             ranges[name] = (start, max(start, stop))
         return snapshot, ranges
 
+    def seen_by_one(
+        self, messaging: Messaging, names: Iterable[str]
+    ) -> tuple[Transaction | None, dict[str, Range]]:
+        """The ranges of all topics as one snapshot sees them: of no transaction a part.
+
+        One that committed while the topics were looked at, one after the other, may be
+        seen, and be behind where an early one of them ended then.
+        """
+        snapshot, ranges = self.ranges(messaging, names)
+        if snapshot is None or len(ranges) < 2:
+            return snapshot, ranges
+        return snapshot, {
+            name: (start, self._further(messaging, name, (start, stop), snapshot))
+            for name, (start, stop) in ranges.items()
+        }
+
+    def _further(
+        self, messaging: Messaging, name: str, found: Range, snapshot: Transaction
+    ) -> MessageId:
+        """How far the snapshot decides rows that came since that range was found."""
+        start, stop = found
+        end = place(self.end, messaging.bounds(name), default=NEXT)
+        tail = Span(name, max(start, stop), end, codec.encode(snapshot))
+        for messages in pages(messaging, tail, is_decided=False):
+            stop = messages[-1].id.after()
+        return stop
+
     def _start(self, bounds: Bounds) -> MessageId:
         return place(self.start, bounds, default=FIRST)
 
@@ -119,7 +150,7 @@ class Selection:
         self,
         messaging: Messaging,
         snapshot: Transaction | None,
-        ranges: dict[str, tuple[MessageId, MessageId]],
+        ranges: dict[str, Range],
     ) -> list[Span]:
         """The same in parts of about equal size."""
         encoded = None if snapshot is None else codec.encode(snapshot)
@@ -130,10 +161,10 @@ class Selection:
             cuts = messaging.splits(
                 name, start=start, stop=stop, part_bytes=self.part_bytes
             )
-            edges = [start, *cuts, stop]
+            generation = messaging.topic(name).generation
             spans += [
-                Span(name, edges[i], edges[i + 1], encoded)
-                for i in range(len(edges) - 1)
+                Span(name, first, behind, encoded, generation)
+                for first, behind in pairwise([start, *cuts, stop])
             ]
         return spans
 

@@ -34,7 +34,7 @@ class Source(DataSourceReader):
             wanted = self._narrowed.topics
             if wanted is not None:
                 names = [name for name in names if name in wanted]
-            snapshot, ranges = self._selection.ranges(messaging, names)
+            snapshot, ranges = self._selection.seen_by_one(messaging, names)
             first, behind = self._narrowed.start, self._narrowed.stop
             narrowed = {
                 name: (max(start, first), min(stop, behind))

@@ -65,6 +65,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         self._columns = Columns.of(schema, topic)
         self._timeout_s = options.seconds("timeout_s") or TIMEOUT_S
         self._address = options.address().resolved()
+        self._tasks = self._address.for_tasks()
         self._tx: Transaction | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -78,9 +79,7 @@ class StreamSink(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StoredForBatch:
         """Stores the rows of one attempt of a task."""
         assert self._tx is not None, "a task has what was sent to it"
-        storing = Storing(
-            self._address.for_tasks(), self._tx.transaction_id, self._columns
-        )
+        storing = Storing(self._tasks, self._tx.transaction_id, self._columns)
         receipts = storing.store(iterator)
         return StoredForBatch(codec.encode(self._tx), _query_id(), receipts)
 

@@ -15,17 +15,17 @@ from pyspark.sql.types import StructType
 
 from coordinator import codec
 from coordinator.transaction import Transaction
+from txaware.errors import TopicNotFound
 from txaware.messages import MessageId
 from txaware.messaging import Messaging
 from txaware.spark.admission import Admission
 from txaware.spark.columns import Table
 from txaware.spark.options import Options
-from txaware.spark.selection import Selection
+from txaware.spark.selection import Range, Selection
 from txaware.spark.spans import Span, read
 
 # By topic, the first id that is not read yet, as 40 hex digits.
 Offset = dict[str, str]
-Range = tuple[MessageId, MessageId]
 
 
 class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -89,17 +89,20 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """The rows of a batch, as a snapshot of now sees them: all are decided."""
+        joins_at = str(self._selection.joins_at)
+        ranges = {
+            name: (
+                MessageId.parse(start.get(name, joins_at)),
+                MessageId.parse(end[name]),
+            )
+            for name in sorted(end)
+        }
         with self._address.open() as messaging:
-            present = set(self._selection.names(messaging)) & set(end)
+            present = self._selection.names(messaging)
+            for name in ranges.keys() - set(present):
+                if ranges[name][0] >= ranges[name][1] or not _is_there(messaging, name):
+                    del ranges[name]
             snapshot = self._selection.snapshot(messaging)
-            joins_at = str(self._selection.joins_at)
-            ranges = {
-                name: (
-                    MessageId.parse(start.get(name, joins_at)),
-                    MessageId.parse(end[name]),
-                )
-                for name in sorted(present)
-            }
             return self._selection.spans(messaging, snapshot, ranges)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -135,6 +138,18 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
             span, left = Span(name, start, stop, encoded), len(due) - number
             limited[name] = start, admission.admit(messaging, span, topics_left=left)
         return limited
+
+
+def _is_there(messaging: Messaging, topic: str) -> bool:
+    """False where it was deleted; one that we may not read any more is an error.
+
+    Its rows would be missing from a batch, and never be read.
+    """
+    try:
+        messaging.bounds(topic)
+    except TopicNotFound:
+        return False
+    return True
 
 
 def _offset(ids: Mapping[str, MessageId]) -> Offset:
