@@ -13,10 +13,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from txaware.messages import Message, MessageId
-from txaware.spark.columns import SCHEMA, Table
+from txaware.spark.columns import SCHEMA, Rows, Table
 
 BATCH_ROWS = 40_000
+_NO_PAYLOAD_ROW = bytes(10)
 _PAYLOAD = (
     b'{"order": %08d, "customer": "c000042", "amount": 12.34, "note": "' + b"x" * 33
 )
@@ -59,11 +59,13 @@ class MadeUp(DataSourceReader):
         return [Numbers(first, min(first + size, self._rows)) for first in firsts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Makes messages up, and batches of them as the real source does."""
+        """Makes ids and payloads up, and batches of their columns."""
         assert isinstance(partition, Numbers)
         for first in range(partition.first, partition.behind, BATCH_ROWS):
             numbers = range(first, min(first + BATCH_ROWS, partition.behind))
-            yield self._table.batch("made-up", [_message(number) for number in numbers])
+            ids = b"".join([n.to_bytes(10, "big") + _NO_PAYLOAD_ROW for n in numbers])
+            payloads = [_PAYLOAD % number for number in numbers]
+            yield self._table.of(Rows("made-up", len(numbers), ids, payloads))
 
 
 class Limits(DataSource):
@@ -85,8 +87,3 @@ class Limits(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> ThrowAway:
         """Takes any rows."""
         return ThrowAway()
-
-
-def _message(number: int) -> Message:
-    message_id = MessageId(number.to_bytes(10, "big") + bytes(10))
-    return Message(message_id, _PAYLOAD % number)
