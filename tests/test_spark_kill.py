@@ -15,7 +15,9 @@ import attrs
 import pytest
 
 import txaware
+from coordinator.transaction import Transaction
 from tests.cli_runs import PROGRAM
+from tests.messagings import commit
 from tests.spark_stream_job import (
     BEGINS,
     FOR_EACH_BATCH,
@@ -31,6 +33,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark_java")]
 
 ROOT = Path(__file__).parent.parent
 PATIENCE_S = 240
+OPEN_S = 3600
 # A JVM that lives for seconds does not gain by the second compiler.
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 ONLY_STEPS_OF_FORMAT = {"when the transaction has begun"}
@@ -80,6 +83,7 @@ class Pipeline:
         self.server = Server(data or str(directory / "data"))
         self.numbers = 0
         self._directory, self._way = directory, way
+        self._open: Transaction | None = None
         with self.connected() as messaging:
             messaging.create_topic("a")
             messaging.create_topic("b")
@@ -88,8 +92,12 @@ class Pipeline:
         return txaware.connect(self.server.url)
 
     def publish(self, count: int) -> None:
-        """The next numbers, in several transactions, and one that is rolled back."""
+        """The next numbers, in several transactions, and one that is rolled back.
+
+        Behind them one stays open while the driver runs, with a number behind it.
+        """
         with self.connected() as messaging:
+            self._commit(messaging)
             until = self.numbers + count
             while self.numbers < until:
                 some = range(self.numbers, min(self.numbers + 5, until))
@@ -97,9 +105,20 @@ class Pipeline:
                     publisher = messaging.publisher("a")
                     publisher.publish_all(str(number).encode() for number in some)
                 self.numbers = some.stop
-            with messaging.transaction() as tx:
-                messaging.publish("a", [b"rolled back"], transaction=tx.transaction)
-                tx.abort()
+            with messaging.transaction() as context:
+                pointer = context.transaction
+                messaging.publish("a", [b"rolled back"], transaction=pointer)
+                context.abort()
+            self._open = messaging.coordinator.start_short(OPEN_S)
+            for tx in (self._open, None):
+                messaging.publish("a", [str(self.numbers).encode()], transaction=tx)
+                self.numbers += 1
+
+    def _commit(self, messaging: Messaging) -> None:
+        """Lets readers go on."""
+        if self._open is not None:
+            commit(messaging, self._open)
+            self._open = None
 
     def run(self, kill: At | After | None = None) -> int:
         """How a driver ended that went on from the checkpoint."""
@@ -148,6 +167,8 @@ class Pipeline:
 
     def finish(self) -> None:
         """Has all that is left copied, by a driver that nobody kills."""
+        with self.connected() as messaging:
+            self._commit(messaging)
         assert self.run() == 0, self._said()
 
     def check(self) -> None:
@@ -197,9 +218,11 @@ def steps(way: str) -> list[str]:
     return [step for step in STEPS if way == FORMAT or step not in ONLY_STEPS_OF_FORMAT]
 
 
-def killed_at(directory: Path, way: str, kills: Sequence[At]) -> None:
+def killed_at(
+    directory: Path, way: str, kills: Sequence[At], data: str | None = None
+) -> None:
     """One driver after the other is killed, each at its step."""
-    with pipeline(directory, way) as stream:
+    with pipeline(directory, way, data=data) as stream:
         for kill in kills:
             stream.publish(2 * MESSAGES_A_BATCH)
             assert stream.run(kill) == -signal.SIGKILL, kill
@@ -225,16 +248,26 @@ def random_kill(way: str) -> At | After:
     return After(random.uniform(0, 8), server=random.random() < 0.5)
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("way", [FORMAT, FOR_EACH_BATCH])
-def test_kill_9_at_every_step(way: str, tmp_path: Path) -> None:
-    killed_at(tmp_path, way, [At(step) for step in steps(way)])
+@pytest.fixture(params=["leveldb", pytest.param("hbase", marks=pytest.mark.hbase)])
+def data(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where the server keeps the topics."""
+    if request.param == "leveldb":
+        return str(tmp_path / "data")
+    return str(request.getfixturevalue("hbase_url"))
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("way", [FORMAT, FOR_EACH_BATCH])
-def test_fifteen_rounds_of_kill_9_of_driver_or_server(way: str, tmp_path: Path) -> None:
-    with pipeline(tmp_path, way) as stream:
+def test_kill_9_at_every_step(way: str, data: str, tmp_path: Path) -> None:
+    killed_at(tmp_path, way, [At(step) for step in steps(way)], data)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("way", [FORMAT, FOR_EACH_BATCH])
+def test_fifteen_rounds_of_kill_9_of_driver_or_server(
+    way: str, data: str, tmp_path: Path
+) -> None:
+    with pipeline(tmp_path, way, data=data) as stream:
         for _ in range(15):
             kill = random_kill(way)
             stream.publish(random.randint(1, 3 * MESSAGES_A_BATCH))
