@@ -30,7 +30,6 @@ from tests.hbase_owners import (
 )
 from txaware.errors import BadRequest, NotWritten, RequestTooLarge, Unavailable
 from txaware.rowkeys import MESSAGE, TOPIC, row_key
-from txaware.tables.columns import EXPIRY, encode_expiry, value_head
 from txaware.tables.hbase import redo
 from txaware.tables.hbase.address import HBaseAddress
 from txaware.tables.hbase.connections import Connections, Lost
@@ -375,29 +374,6 @@ def test_missing_tables_are_told_at_once() -> None:
     with pytest.raises(BadRequest, match="txaware hbase create-tables"):
         owner.table()
     assert owner.waited_s == 0
-
-
-def test_a_message_lives_as_long_as_it_should_when_its_batch_is_written_again(
-    hbase: FakeHBase,
-) -> None:
-    """HBase counts from the timestamp, which may be a day old by then."""
-    clock = Clock()
-    hbase.now_ms = clock
-    owner = Owner(hbase, clock)
-    table = owner.table()
-    until_ms = clock() + 25 * 3_600_000
-    more = {EXPIRY: encode_expiry(until_ms)}
-    value = value_head(None, reference=False, more=more) + b"hello"
-    key = MESSAGE + b"ns:t:\0\0\0\1" + row_key(clock())
-    table.submit([(key, value)])()
-    killed(owner, table)
-    clock.advance_s(24 * 3600)
-    successor = Owner(hbase, clock).table()
-    clock.advance_s(3500)
-    assert successor.get(key) == value
-    clock.advance_s(3 * 3600)
-    assert successor.get(key) is None
-    successor.close()
 
 
 def test_a_lost_hbase_is_unavailable_within_the_patience_and_comes_back(

@@ -80,7 +80,10 @@ class Writing:
     def _mutations(
         self, key: bytes, value: bytes | None
     ) -> tuple[list[Any], int | None]:
-        """What is done to a row, and when it expires by itself, if it does."""
+        """What is done to a row, and when it expires by itself, if it does.
+
+        A stored payload stays until the janitor comes: references count those.
+        """
         mutation = self._connections.structs.Mutation
         if value is None:
             return [mutation(isDelete=True, column=FAMILY)], None
@@ -88,7 +91,7 @@ class Writing:
             return [mutation(False, PAYLOAD_CELL, value[1:])], None
         cells = to_cells(key, value)
         mutations = [mutation(False, name, data) for name, data in cells.items()]
-        return mutations, expiry_ms(cells)
+        return mutations, expiry_ms(cells) if key[:1] == MESSAGE else None
 
     def _put(self, group: Group, call: Rows, time_ms: int) -> None:
         kind, lifetime_ms = group
