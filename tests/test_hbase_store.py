@@ -324,14 +324,59 @@ def test_an_owner_that_beats_keeps_the_store(hbase: FakeHBase) -> None:
     assert not [k for k in owners if hbase.getRow(b"t_meta", k, {})]
 
 
+def neighbour() -> Process:
+    """Another process of this host."""
+    this = Process.this()
+    return Process(this.host, this.machine, this.pid + 1, "1")
+
+
 def test_one_of_the_same_host_is_refused_at_once(hbase: FakeHBase) -> None:
     table = Owner(hbase, Clock(), process=Process.this()).table()
-    this = Process.this()
-    neighbour = Process(this.host, this.machine, this.pid + 1, "1")
-    other = Owner(hbase, Clock(), process=neighbour)
+    hbase.now_ms = Clock(hbase.now_ms() + int(SILENCE_S * 1000) - 1)
+    other = Owner(hbase, Clock(), process=neighbour())
     with pytest.raises(StoreInUse):
         other.table()
     assert other.waited_s == 0
+    table.close()
+
+
+def test_one_of_the_same_host_that_has_ended_is_gone_at_once(hbase: FakeHBase) -> None:
+    first = Owner(hbase, Clock(), process=neighbour())
+    killed(first, first.table())
+    second = Owner(hbase, Clock(), process=Process.this())
+    table = second.table()
+    assert second.waited_s == 0
+    table.close()
+
+
+def test_one_of_the_same_host_that_lives_and_is_silent_is_gone(
+    hbase: FakeHBase,
+) -> None:
+    """It could not give the store back: HBase was away when it closed."""
+    first = Owner(hbase, Clock(), process=Process.this())
+    table = first.table()
+    put(table, b"first")
+    first.way.down = True
+    close(table)
+    first.way.down = False
+    hbase.now_ms = Clock(hbase.now_ms() + 3_600_000)
+    second = Owner(hbase, Clock(), process=neighbour())
+    successor = second.table()
+    assert 0 < second.waited_s <= SILENCE_S
+    assert successor.get(KEY) == b"first"
+    successor.close()
+
+
+def test_one_of_the_same_host_that_was_paused_keeps_the_store_by_a_beat(
+    hbase: FakeHBase,
+) -> None:
+    table = Owner(hbase, Clock(), process=Process.this()).table()
+    hbase.now_ms = Clock(hbase.now_ms() + 3_600_000)
+    other = Owner(hbase, Clock(), process=neighbour())
+    other.meanwhile = lambda: database_of(table)._ownership.beat()
+    with pytest.raises(StoreInUse):
+        other.table()
+    assert 0 < other.waited_s < SILENCE_S
     table.close()
 
 

@@ -20,7 +20,7 @@ from txaware.tables.hbase.process import Process
 from txaware.tables.hbase.schema import META, OWNER_ROWS
 
 BEAT_S = 3.0
-# An owner that cannot be seen from here and gives no sign for so long is gone.
+# An owner that gives no sign for so long is gone, also where its process lives.
 SILENCE_S = 4 * BEAT_S
 PROCESS_FIELDS = [field.name for field in attrs.fields(Process)]
 
@@ -31,6 +31,32 @@ class StoreInUse(Unavailable):
     def __init__(self, message: str, served_at: str | None = None) -> None:
         super().__init__(message)
         self.served_at = served_at
+
+
+@attrs.frozen
+class Sign:
+    """What an owner says of itself, and when it did by HBase's clock."""
+
+    row: bytes
+    time_ms: int
+
+    @property
+    def process(self) -> Process:
+        """Which process that is."""
+        data = json.loads(self.row)
+        return Process(**{name: data[name] for name in PROCESS_FIELDS})
+
+    @property
+    def url_for_us(self) -> str | None:
+        """Where that owner serves its store, if it lives and we get there."""
+        url: str | None = json.loads(self.row).get("served_at")
+        process = self.process
+        if url is None or process.has_ended:
+            return None
+        if process.is_here:
+            return url
+        host = urlsplit(url).hostname or ""
+        return None if host.startswith("127.") or host in ("localhost", "::1") else url
 
 
 class Ownership:
@@ -115,8 +141,8 @@ class Ownership:
     def served_at(self) -> str | None:
         """Where the owner, whoever that is, serves the store to processes here."""
         found = self._cell.read()
-        row = None if found is None else self._row(found.owner)
-        return None if row is None else _url_for_us(row)
+        sign = None if found is None else self._sign(found.owner)
+        return None if sign is None else sign.url_for_us
 
     def give_back(self, head: Head) -> None:
         """Lets the next one have it at once."""
@@ -134,7 +160,8 @@ class Ownership:
         process = None
         if found is not None:
             with suppress(TxAwareError):
-                process = self._process(found.owner)
+                sign = self._sign(found.owner)
+                process = None if sign is None else sign.process
         self._lost_to = "another process" if process is None else str(process)
         return self._lost(self._lost_to)
 
@@ -147,25 +174,35 @@ class Ownership:
     def _require_gone(self, owner: bytes) -> None:
         """Returns when an owner has ended, or gives no sign of life.
 
-        So may one in this process that lost HBase while it opened or closed the store.
+        So may one that lives, and lost HBase while it opened or closed the store.
         """
-        row = self._row(owner)
-        process = None if row is None else _read_process(row)
-        if process is None or process.has_ended:
+        sign = self._sign(owner)
+        if sign is None or sign.process.has_ended:
             return
-        if not process.is_here or process == self._this:
-            before, waited_s = row, 0.0
-            while row == before:
-                if waited_s >= SILENCE_S:
+        process = sign.process
+        if not self._has_just_beaten(sign):
+            before, waited_s = sign, 0.0
+            while sign == before:
+                if waited_s >= SILENCE_S or process.has_ended:
                     return
                 self._sleep_s(BEAT_S)
                 waited_s += BEAT_S
-                row = self._row(owner)
+                sign = self._sign(owner)
         raise StoreInUse(
             f"{self._connections.address} is in use by {process}; a store has one "
             f"owner at a time",
-            None if row is None else _url_for_us(row),
+            None if sign is None else sign.url_for_us,
         )
+
+    def _has_just_beaten(self, sign: Sign) -> bool:
+        """Whether a neighbour surely lives, by HBase's times of its sign and of ours.
+
+        Of other hosts nobody knows; and this process may have been the owner before.
+        """
+        if not sign.process.is_here or sign.process == self._this:
+            return False
+        ours = self._sign(self.owner)
+        return ours is not None and 0 <= ours.time_ms - sign.time_ms < SILENCE_S * 1000
 
     def _keep_beating(self) -> None:
         while not self._ended.wait(self._beat_s):
@@ -180,15 +217,14 @@ class Ownership:
         mutation = self._connections.structs.Mutation(column=WHOLE, value=value)
         client.mutateRow(self._table, OWNER_ROWS + self.owner, [mutation], {})
 
-    def _process(self, owner: bytes) -> Process | None:
-        row = self._row(owner)
-        return None if row is None else _read_process(row)
-
-    def _row(self, owner: bytes) -> bytes | None:
+    def _sign(self, owner: bytes) -> Sign | None:
         found = self._connections.repeat(
             lambda client: client.getRow(self._table, OWNER_ROWS + owner, {})
         )
-        return found[0].columns[WHOLE].value if found else None
+        if not found:
+            return None
+        cell = found[0].columns[WHOLE]
+        return Sign(cell.value, cell.timestamp)
 
     def _forget(self, owner: bytes) -> None:
         """Removes the row of an owner who is gone; one that stays does no harm."""
@@ -200,20 +236,3 @@ class Ownership:
     @property
     def _table(self) -> bytes:
         return self._connections.address.table(META)
-
-
-def _read_process(row: bytes) -> Process:
-    data = json.loads(row)
-    return Process(**{name: data[name] for name in PROCESS_FIELDS})
-
-
-def _url_for_us(row: bytes) -> str | None:
-    """Where that owner serves its store, if it lives and we get there."""
-    url: str | None = json.loads(row).get("served_at")
-    owner = _read_process(row)
-    if url is None or owner.has_ended:
-        return None
-    if owner.is_here:
-        return url
-    host = urlsplit(url).hostname or ""
-    return None if host.startswith("127.") or host in ("localhost", "::1") else url
