@@ -1,5 +1,6 @@
 """What HBase forgets by itself: messages, some time after they have expired."""
 
+import random
 from collections.abc import Iterator
 
 import pytest
@@ -8,12 +9,14 @@ import txaware
 from coordinator.embedded import EmbeddedCoordinator
 from tests.doubles import Clock
 from tests.fake_hbase import FakeHBase
-from tests.hbase_owners import Owner, close, made
+from tests.hbase_owners import ADDRESS, Owner, close, made
 from txaware import Outgoing
 from txaware.config import Settings
 from txaware.messaging import Messaging
 from txaware.rowkeys import MESSAGE, row_key
 from txaware.tables.columns import EXPIRY, encode_expiry, value_head
+from txaware.tables.hbase.salting import salted_key
+from txaware.tables.hbase.schema import MESSAGES
 from txaware.tables.hbase.table import HBaseTable
 
 SETTINGS = Settings(janitor_interval_s=0, cache_bytes=0)
@@ -86,14 +89,66 @@ def test_a_message_lives_as_long_as_it_should_when_its_batch_is_written_again(
     successor = Owner(hbase, clock).table()
     clock.advance_s(3500)
     assert successor.get(key) == value
-    clock.advance_s(3 * 3600)
+    clock.advance_s(4 * 3600)
     assert successor.get(key) is None
     successor.close()
 
 
-def expiring(until_ms: int) -> bytes:
+def expiring(until_ms: int, payload: bytes = b"hello") -> bytes:
     """The value of a message that expires by itself."""
-    return value_head(None, more={EXPIRY: encode_expiry(until_ms)}) + b"hello"
+    return value_head(None, more={EXPIRY: encode_expiry(until_ms)}) + payload
+
+
+@pytest.mark.parametrize(
+    ("most_hours", "most_calls"), [(1, 2), (15, 16), (30 * 24, 75), (10 * 8766, 130)]
+)
+def test_messages_of_many_lifetimes_are_few_calls_and_go_in_their_time(
+    hbase: FakeHBase, clock: Clock, most_hours: int, most_calls: int
+) -> None:
+    owner = Owner(hbase, clock)
+    table = owner.table()
+    chance = random.Random(most_hours)
+    lives_ms = [
+        int(HOUR_MS * most_hours ** chance.random() * chance.random())
+        for _ in range(1000)
+    ]
+    keys = [MESSAGE + DATA + row_key(clock(), number) for number in range(1000)]
+    calls: list[str] = []
+    owner.way.fault = lambda number, request: calls.append(request.name)
+    table.submit(
+        [
+            (key, expiring(clock() + life_ms))
+            for key, life_ms in zip(keys, lives_ms, strict=True)
+        ]
+    )()
+    assert calls.count("mutateRowsTs") <= most_calls
+    since_ms, rows = clock(), hbase.tables[ADDRESS.table(MESSAGES)]
+    for key, life_ms in zip(keys, lives_ms, strict=True):
+        cells = rows[salted_key(key)].cells.values()
+        (until_ms,) = {cell.until_ms for times in cells for cell in times.values()}
+        kept_ms = until_ms - since_ms
+        assert life_ms + HOUR_MS <= kept_ms <= life_ms + 2 * HOUR_MS + life_ms / 8
+    table.close()
+
+
+@pytest.mark.parametrize("life_ms", [HOUR_MS // 2, 20 * HOUR_MS])
+def test_no_older_version_of_a_message_outlives_the_last_one(
+    hbase: FakeHBase, clock: Clock, life_ms: int
+) -> None:
+    table = Owner(hbase, clock).table()
+    key = MESSAGE + DATA + row_key(clock())
+    until_ms = clock() + life_ms
+    table.submit([(key, expiring(until_ms, b"first"))])()
+    clock.advance_s(life_ms / 1700)
+    last = expiring(until_ms, b"last")
+    table.submit([(key, last)])()
+    seen = []
+    for _ in range(300):
+        seen.append(table.get(key))
+        clock.advance_s(300)
+    gone = seen.index(None)
+    assert seen == [last] * gone + [None] * (300 - gone)
+    table.close()
 
 
 def test_stored_payloads_that_have_expired_stay_for_what_names_them(

@@ -7,7 +7,7 @@ import attrs
 
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.interfaces import Write
-from txaware.rowkeys import MESSAGE
+from txaware.rowkeys import MESSAGE, ROW_KEY_BYTES
 from txaware.tables.columns import PLAIN
 from txaware.tables.hbase.cells import FAMILY, PAYLOAD_CELL, expiry_ms, to_cells
 from txaware.tables.hbase.connections import Connections
@@ -18,6 +18,9 @@ from txaware.tables.hbase.schema import SALTED, kind_of
 CALL_ROWS, CALL_BYTES = 2000, 4 << 20
 # HBase may forget a message by itself so long after it has expired: clocks differ.
 EXPIRY_GRACE_MS = 3_600_000
+# One call has one lifetime. So messages go at full hours; those that live for more than
+# so many at every second hour, those for more than twice as many at every fourth.
+LIFETIME_STEPS = 16
 
 _PLAIN = bytes([PLAIN])
 
@@ -62,7 +65,8 @@ class Writing:
             mutations, until_ms = self._mutations(key, value)
             lifetime_ms = None
             if until_ms is not None:
-                left_ms = max(0, until_ms - now_ms) + self._expiry_grace_ms
+                end_ms = self._end_ms(key, until_ms)
+                left_ms = max(0, end_ms - now_ms) + self._expiry_grace_ms
                 # HBase counts from the timestamp, and this may be a late repeat.
                 lifetime_ms = max(1, age_ms + left_ms)
             group = kind, lifetime_ms
@@ -92,6 +96,17 @@ class Writing:
         cells = to_cells(key, value)
         mutations = [mutation(False, name, data) for name, data in cells.items()]
         return mutations, expiry_ms(cells) if key[:1] == MESSAGE else None
+
+    def _end_ms(self, key: bytes, until_ms: int) -> int:
+        """A moment at which many messages may go that expire at many, a little before.
+
+        All versions of one go at the same: else an older one would come back.
+        """
+        born_ms = int.from_bytes(key[-ROW_KEY_BYTES:-2], "big")
+        step_ms = max(1, self._expiry_grace_ms)
+        steps = max(0, until_ms - born_ms) // (LIFETIME_STEPS * step_ms)
+        step_ms <<= steps.bit_length()
+        return -(-until_ms // step_ms) * step_ms
 
     def _put(self, group: Group, call: Rows, time_ms: int) -> None:
         kind, lifetime_ms = group
