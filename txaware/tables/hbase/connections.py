@@ -7,7 +7,7 @@ carried out later. So each call says whether a repeat does harm.
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import tenacity
@@ -18,7 +18,7 @@ from txaware.tables.hbase.address import HBaseAddress
 T = TypeVar("T")
 Call = Callable[[Any], T]
 
-# The server closes a connection that is idle for about a minute.
+# The server closes a connection that is idle for about a minute; we do before.
 IDLE_S = 20.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.0
 
@@ -98,20 +98,17 @@ class Connections:
     def _close_idle(self) -> None:
         with self._lock:
             idle, self._idle = self._idle, deque()
-        for connection, _ in idle:
-            connection.close()
+        _close_all(connection for connection, _ in idle)
 
     def _take(self) -> Any:
         if self._closed:
             raise Unavailable(f"{self.address} is closed")
-        while self._idle:
-            try:
-                connection, since_s = self._idle.pop()
-            except IndexError:
-                break
-            if self._clock_s() - since_s < IDLE_S:
-                return connection
-            connection.close()
+        with self._lock:
+            old = self._pop_old()
+            found = self._idle.pop()[0] if self._idle else None
+        _close_all(old)
+        if found is not None:
+            return found
         try:
             return self._connect(
                 self.address.host,
@@ -123,10 +120,19 @@ class Connections:
 
     def _give_back(self, connection: Any) -> None:
         with self._lock:
-            if not self._closed:
+            old = self._pop_old()
+            if self._closed:
+                old.append(connection)
+            else:
                 self._idle.append((connection, self._clock_s()))
-                return
-        connection.close()
+        _close_all(old)
+
+    def _pop_old(self) -> list[Any]:
+        """Those that were idle for too long, to be closed: the oldest are first."""
+        old, now_s = [], self._clock_s()
+        while self._idle and now_s - self._idle[0][1] >= IDLE_S:
+            old.append(self._idle.popleft()[0])
+        return old
 
     def _mapped(self, connection: Any, error: Exception) -> Exception:
         """What a failed call means; its connection is of no more use, mostly."""
@@ -143,6 +149,11 @@ class Connections:
             self._close_idle()
             return Lost(text or type(error).__name__)
         return error
+
+
+def _close_all(connections: Iterable[Any]) -> None:
+    for connection in connections:
+        connection.close()
 
 
 def _missing(address: HBaseAddress, text: str) -> BadRequest:
