@@ -60,6 +60,7 @@ VALUES: list[Any] = [
     CleanUp(1, expired_messages=2, least_needed=2**62),
     Pruned(3, None),
     Report({"topics": 1}, (Problem("k", "00", "a sentence"),), 1, {"t": 5}),
+    Report({"topics": 1}, (), 0, None),
     METRICS,
     attrs.evolve(METRICS, writes=None, open_transactions=3),
 ]

@@ -21,6 +21,11 @@ from txaware.service.checking import check_directory
 from txaware.tables.hbase.address import HBaseAddress
 from txaware.tables.hbase.connections import Connections
 
+UNKNOWN = (
+    "which transactions the data still needs is not known, since its coordinator is "
+    "elsewhere and was not asked: name it with --coordinator"
+)
+
 
 @click.command()
 @click.option(
@@ -42,14 +47,14 @@ def check(session: Session, *, data: str | None, as_json: bool) -> None:
     It also tells which transaction ids the data still needs: for each topic, the least
     of rows of invalid transactions that are not marked yet. `txaware janitor` marks
     them; only then may the coordinator forget the ids. Where the coordinator is
-    elsewhere, it is asked which are invalid: name it with --coordinator.
+    elsewhere, it is asked which are invalid: name it with --coordinator. Without it
+    nobody knows, and `needed` is null.
 
     \b
     Example:
       txaware check
       txaware --url leveldb:./backup check --json
       txaware --url http://127.0.0.1:11015 check
-      txaware check --data hbase://127.0.0.1:9090/txaware
       txaware --coordinator tephra://127.0.0.1:15165 check --data hbase://...
     """
     if data is not None:
@@ -127,7 +132,9 @@ def _echo(report: Report) -> None:
         echo_fields(
             [(name, f"{count:,}") for name, count in sorted(report.counts.items())]
         )
-    for topic, pointer in report.needed.items():
+    if report.needed is None:
+        click.echo(UNKNOWN)
+    for topic, pointer in (report.needed or {}).items():
         click.echo(f"topic {topic} needs transaction {pointer} to be remembered")
     for problem in report.problems:
         click.echo(str(problem))

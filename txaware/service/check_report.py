@@ -27,13 +27,14 @@ class Report:
     """The result of a check.
 
     `needed` is, for each topic, the smallest pointer among its rows that is invalid and
-    not yet marked in the row: the coordinator must not forget it before.
+    not yet marked in the row: the coordinator must not forget it before. It is None
+    where a coordinator elsewhere was not asked which are invalid: then nobody knows.
     """
 
     counts: Mapping[str, int]
     problems: tuple[Problem, ...]
     problem_count: int
-    needed: Mapping[str, int]
+    needed: Mapping[str, int] | None
 
     @property
     def is_clean(self) -> bool:
@@ -42,8 +43,8 @@ class Report:
 
     @property
     def least_needed(self) -> int | None:
-        """The smallest pointer that any topic still needs."""
-        return min(self.needed.values(), default=None)
+        """The smallest pointer that any topic still needs; None also for unknown."""
+        return min((self.needed or {}).values(), default=None)
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON shows it."""
@@ -52,7 +53,7 @@ class Report:
             "counts": dict(self.counts),
             "problem_count": self.problem_count,
             "problems": [attrs.asdict(problem) for problem in self.problems],
-            "needed": dict(self.needed),
+            "needed": None if self.needed is None else dict(self.needed),
             "least_needed": self.least_needed,
         }
 
@@ -62,7 +63,8 @@ class Findings:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self.needed: dict[str, int] = {}
+        self.knows_needed = True
+        self._needed: dict[str, int] = {}
         self._problems: list[Problem] = []
         self._problem_count = 0
 
@@ -74,7 +76,7 @@ class Findings:
 
     def needs(self, topic: str, pointer: int) -> None:
         """A row of a topic has that invalid pointer, and is not marked."""
-        self.needed[topic] = min(pointer, self.needed.get(topic, pointer))
+        self._needed[topic] = min(pointer, self._needed.get(topic, pointer))
 
     def report(self) -> Report:
         """All that was found."""
@@ -82,5 +84,5 @@ class Findings:
             dict(self.counts),
             tuple(self._problems),
             self._problem_count,
-            dict(sorted(self.needed.items())),
+            dict(sorted(self._needed.items())) if self.knows_needed else None,
         )

@@ -9,6 +9,7 @@ from txaware.clock import ClockMs, system_clock_ms
 from txaware.config import Settings
 from txaware.errors import StoreCorrupted
 from txaware.rowkeys import (
+    COORDINATOR,
     JOURNAL,
     MARK,
     MESSAGE,
@@ -51,7 +52,8 @@ def check(
 
     `rows` is an open table, whose users need not stop, or a copy. A table that is not
     `durable` keeps no time and no journal. `size_bytes` is asked how far it has come.
-    `invalid` are the pointers that a coordinator elsewhere calls so, from before.
+    `invalid` are the pointers that a coordinator elsewhere calls so, from before; where
+    it was not asked, what the data needs is not known.
     `findings` are those of other checks, to which these are added.
     Memory is bounded, but for eight bytes for every reference.
     """
@@ -61,6 +63,8 @@ def check(
     if durable:
         check_state(scan, rows, findings)
         own = check_journal(scan, rows, findings).invalid
+    if invalid is None and rows.get(COORDINATOR) == b"other":
+        findings.knows_needed = False
     judging = Judging(
         rows, findings, invalid=own if invalid is None else invalid, timed=durable
     )

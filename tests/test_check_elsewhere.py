@@ -1,0 +1,82 @@
+"""A check of a store whose coordinator is elsewhere: asked, or not asked."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import txaware
+from tests.check_setting import SETTINGS, invalid_rows
+from tests.cli_runs import run, run_json
+from tests.doubles import Clock
+from tests.fake_hbase import FakeHBase
+from tests.hbase_owners import Owner, made
+from txaware.http.server import HttpServer
+from txaware.messaging import Messaging
+from txaware.tables.hbase.connections import Connections
+from txaware.tables.hbase.table import HBaseTable
+
+
+@pytest.fixture(params=["leveldb", "hbase"])
+def url(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> str:
+    """Where a store is."""
+    clock = Clock()
+    owner = Owner(made(FakeHBase(clock)), clock)
+
+    def opened(*_: object, **__: object) -> HBaseTable:
+        return owner.table()
+
+    def connections(*_: object, **__: object) -> Connections:
+        return owner.connections()
+
+    monkeypatch.setattr(HBaseTable, "open", opened)
+    monkeypatch.setattr("txaware.cli.check.Connections", connections)
+    if request.param == "leveldb":
+        return f"leveldb:{tmp_path / 'data'}"
+    return "hbase://fake:9090/t"
+
+
+@pytest.fixture
+def decider() -> Iterator[HttpServer]:
+    """A server whose coordinator decides for others."""
+    with txaware.connect("memory:") as messaging, messaging.serve() as server:
+        yield server
+
+
+def filled(messaging: Messaging) -> dict[str, int]:
+    """What two topics need."""
+    messaging.create_topic("orders")
+    return invalid_rows(messaging)
+
+
+def test_without_it_nobody_knows_what_the_data_needs(
+    url: str, decider: HttpServer
+) -> None:
+    with txaware.connect(url, coordinator=decider.url, settings=SETTINGS) as messaging:
+        needed = filled(messaging)
+        assert messaging.check().needed == needed
+    (told,) = run_json("--coordinator", decider.url, "check", "--data", url)
+    assert told["needed"] == needed
+    (silent,) = run_json("check", "--data", url)
+    assert silent["needed"] is None
+    assert silent["least_needed"] is None
+    assert silent["clean"]
+
+
+def test_it_says_so_in_a_sentence(url: str, decider: HttpServer) -> None:
+    with txaware.connect(url, coordinator=decider.url, settings=SETTINGS) as messaging:
+        filled(messaging)
+    lines = run("check", "--data", url).stdout.splitlines()
+    assert [line for line in lines if "--coordinator" in line]
+    asked = run("--coordinator", decider.url, "check", "--data", url).stdout
+    assert "--coordinator" not in asked
+
+
+def test_a_store_that_has_its_own_says_it_by_itself(url: str) -> None:
+    with txaware.connect(url, settings=SETTINGS) as messaging:
+        needed = filled(messaging)
+    (told,) = run_json("check", "--data", url)
+    assert told["needed"] == needed
+    assert "--coordinator" not in run("check", "--data", url).stdout
