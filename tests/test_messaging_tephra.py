@@ -8,7 +8,7 @@ import pytest
 
 import txaware
 from coordinator.interfaces import Coordinator
-from tests.messagings import payloads
+from tests.messagings import HBASE, payloads
 from txaware.config import Settings
 from txaware.messaging import Messaging
 
@@ -17,8 +17,10 @@ pytestmark = pytest.mark.tephra
 SETTINGS = Settings(janitor_interval_s=0)
 
 
-@pytest.fixture(params=["memory", "leveldb"])
+@pytest.fixture(params=["memory", "leveldb", HBASE])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "hbase":
+        return str(request.getfixturevalue("hbase_url"))
     return "memory:" if request.param == "memory" else f"leveldb:{tmp_path / 'data'}"
 
 
