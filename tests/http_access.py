@@ -36,6 +36,8 @@ RULES: dict[str, str] = {
     "group only": 'groups = ["billing"]\n',
     "saver": CONSUMES + 'groups = ["billing"]\ntransactions = true\n',
     "monitor": "monitor = true\n",
+    "watcher": CONSUMES + "monitor = true\n",
+    "overseer": 'topics = ["*:*"]\nverbs = ["admin"]\nmonitor = true\n',
     "operator": 'topics = ["*:*"]\nverbs = ["admin"]\n',
     "elsewhere": (
         'topics = ["other:*"]\nverbs = ["admin", "publish", "consume"]\n'

@@ -159,7 +159,7 @@ LINES = [
     *_package(
         "txaware.http.metrics",
         "request_counts samples topic_labels",
-        "moment",
+        "moment sight",
         "families server_families",
         "exposition",
     ),

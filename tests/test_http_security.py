@@ -20,10 +20,10 @@ WRITER = frozenset({"writer", "rival"})
 HOLDER = WRITER | {"holder", "saver"}
 PUBLISHER = WRITER | {"publisher"}
 MEMBER = frozenset({"member", "saver"})
-CONSUMER = MEMBER | {"consumer"}
-OPERATOR = frozenset({"operator"})
+CONSUMER = MEMBER | {"consumer", "watcher"}
+OPERATOR = frozenset({"operator", "overseer"})
 ADMIN = OPERATOR | {"admin"}
-MONITOR = frozenset({"monitor"})
+MONITOR = frozenset({"monitor", "watcher", "overseer"})
 NEEDS = {
     ("PUT", T): ADMIN,
     ("GET", T): ADMIN | PUBLISHER | CONSUMER,

@@ -141,6 +141,38 @@ def test_the_overview_has_only_topics_that_one_may_see(site: Guarded) -> None:
     assert b"secret" not in answer.body
 
 
+@pytest.mark.parametrize("path", ["/metrics", "/v1/metrics"])
+def test_metrics_have_only_topics_that_one_may_see(site: Guarded, path: str) -> None:
+    messaging = site.messaging
+    for topic in ("orders", "secret"):
+        messaging.publish(topic, [b"a"])
+        with messaging.transaction():
+            messaging.consumer(topic, group=f"group-of-{topic}").poll()
+    blocker = messaging.coordinator.start_short()
+    messaging.publish("secret", [b"b"], transaction=blocker)
+    watcher = site.caller("watcher").ask("GET", path)
+    everything = site.caller("overseer").ask("GET", path).body
+    messaging.coordinator.abort(blocker)
+    assert watcher.status == 200
+    assert b"group-of-orders" in watcher.body
+    assert b"secret" not in watcher.body
+    assert b"hidden" not in watcher.body
+    assert b"secret" in everything
+    assert b"group-of-secret" in everything
+
+
+def test_metrics_that_name_no_topic_are_the_same_for_all(site: Guarded) -> None:
+    site.messaging.publish("secret", [b"a"])
+    text = site.caller("monitor").ask("GET", "/metrics").body.decode()
+    assert 'topic="' not in text
+    assert "txaware_topics 4.0" in text
+    assert "txaware_publish_seconds_count 1.0" in text
+    answer = site.caller("monitor").ask("GET", "/v1/metrics")
+    assert answer.json["topics"] == {}
+    assert answer.json["groups"] == []
+    assert answer.json["publishLatencyS"]["total"] > 0
+
+
 def test_the_openapi_description_is_the_same_for_all(site: Guarded) -> None:
     answers = {
         site.with_token(token).ask("GET", "/openapi.json").body

@@ -23,6 +23,7 @@ from txaware.http.metrics import request_counts
 from txaware.http.metrics.exposition import FAMILIES, Exposition
 from txaware.http.metrics.moment import Moment
 from txaware.http.metrics.request_counts import RequestCounts
+from txaware.http.metrics.sight import seen_families
 from txaware.http.metrics.topic_labels import FIELDS, OTHER, TopicLabels
 from txaware.metrics import TopicMetrics
 from txaware.service.overview import Overview
@@ -159,6 +160,28 @@ def test_latencies_are_histograms_that_add_up(monitored: Monitored) -> None:
         assert values(found, f"{name}_sum")[()] == pytest.approx(kept.total)
         assert kept.count == count
         assert 0 < kept.total < 1
+
+
+def test_what_is_filtered_for_one_is_whole_for_the_next(monitored: Monitored) -> None:
+    messaging, exposition = monitored.messaging, monitored.exposition
+    messaging.create_topic("secret")
+    for topic in ("t", "secret"):
+        messaging.publish(topic, [b"m"])
+    for accept in ("", "application/openmetrics-text; version=1.0.0"):
+        _, whole = exposition.text(accept)
+        _, part = exposition.text(accept, lambda topic: topic == "t")
+        assert b'topic="secret"' not in part
+        assert b'topic="t"' in part
+        assert b'topic="secret"' in whole
+        assert exposition.text(accept)[1] == whole
+
+
+def test_the_sum_of_topics_without_a_label_is_nobodys_secret() -> None:
+    family = GaugeMetricFamily("g", "help", labels=["topic"])
+    for topic in ("t", "secret", OTHER):
+        family.add_metric([topic], 1)
+    (seen,) = seen_families([family], lambda topic: topic == "t")
+    assert [sample.labels["topic"] for sample in seen.samples] == ["t", OTHER]
 
 
 def _buckets(found: dict[str, Metric], name: str) -> dict[float, float]:

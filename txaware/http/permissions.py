@@ -37,6 +37,13 @@ def to_see(principal: Principal, params: Params) -> None:
     principal.require_sight(_topic(params))
 
 
+def sight(principal: Principal) -> Callable[[str], bool] | None:
+    """Whether it may see a topic, by its name; None where it may see all of them."""
+    if principal.is_operator:
+        return None
+    return lambda topic: principal.may_see(_parsed(topic))
+
+
 def on_topic(verb: Verb, *, transactions: bool = False) -> Allow:
     """Whoever has that verb on the topic, and `transactions` where that is needed."""
 

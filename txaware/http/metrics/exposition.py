@@ -16,10 +16,11 @@ from txaware.errors import TopicNotFound
 from txaware.http.metrics import families, server_families
 from txaware.http.metrics.moment import InFlight, Moment, Sources
 from txaware.http.metrics.request_counts import RequestCounts
+from txaware.http.metrics.sight import Seen
 from txaware.http.metrics.topic_labels import TopicLabels
 from txaware.service.administration import Administration
 from txaware.service.local import LocalService
-from txaware.service.overview import Overview
+from txaware.service.overview import Overview, Sees
 
 Make = Callable[[Moment], Iterable[Metric]]
 FAMILIES: tuple[Make, ...] = (*families.FAMILIES, *server_families.FAMILIES)
@@ -70,13 +71,15 @@ class Exposition:
         self.observe = self._requests.observe
         self.count_error = self._requests.count_error
 
-    def text(self, accept: str = "") -> tuple[str, bytes]:
+    def text(self, accept: str = "", sees: Sees | None = None) -> tuple[str, bytes]:
         """The content type and the metrics, in the form that a header Accept asks for.
 
-        It may read some tens of thousands of rows: not for an event loop.
+        With `sees` only those of topics that it answers True for, and of none. It may
+        read some tens of thousands of rows: not for an event loop.
         """
         encode, content_type = choose_encoder(accept)
-        return content_type, encode(self._registry)
+        shown = self._registry if sees is None else Seen(self._registry, sees)
+        return content_type, encode(shown)
 
     def collect(self) -> Iterable[Metric]:
         """For the registry: all families, as they are now or were a moment ago."""

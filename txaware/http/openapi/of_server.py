@@ -71,7 +71,9 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         body=json_of(fields({"from": HEX_ID, "to": HEX_ID, "transaction": BASE64})),
         answer=json_of(fields({"id": HEX_ID})),
     ),
-    ("GET", "/v1/metrics"): _operator("What was counted.", json_of(ref("Metrics"))),
+    ("GET", "/v1/metrics"): _operator(
+        "What was counted, of topics that the caller may see.", json_of(ref("Metrics"))
+    ),
     ("GET", "/v1/overview"): _operator(
         "What the page for operators shows, of topics that the caller may see.",
         json_of(ref("OverviewReport")),

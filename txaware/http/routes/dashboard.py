@@ -5,10 +5,10 @@ from functools import partial
 from txaware.http.dashboard import FILES, HEADERS
 from txaware.http.exchange import JSON, Reply, Request
 from txaware.http.hosted import Hosted
+from txaware.http.permissions import sight
 from txaware.http.routing import Route
 from txaware.http.values import to_json
 from txaware.service.overview import Overview
-from txaware.topics import TopicName
 
 _HEADERS = tuple((name.encode(), value.encode()) for name, value in HEADERS.items())
 
@@ -36,14 +36,11 @@ class DashboardRoutes:
         principal.require_monitor()
         fields = request.query("search", "namespace")
 
-        def sees(topic: str) -> bool:
-            return principal.may_see(TopicName.parse(topic))
-
         snapshot = partial(
             self._overview.snapshot,
             search=fields.get("search", ""),
             namespace=fields.get("namespace"),
-            sees=None if principal.is_operator else sees,
+            sees=sight(principal),
         )
         report = await self._hosted.in_slow_thread(snapshot)
         return Reply(200, to_json(report), JSON)

@@ -3,12 +3,12 @@
 from txaware.http.exchange import Reply, Request
 from txaware.http.hosted import Hosted
 from txaware.http.metrics.exposition import Exposition
-from txaware.http.permissions import monitor
+from txaware.http.permissions import monitor, sight
 from txaware.http.routing import Route
 
 
 class MetricsRoutes:
-    """All metrics, in the form that the client asks for."""
+    """Metrics of what the client may see, in the form that it asks for."""
 
     def __init__(self, hosted: Hosted, exposition: Exposition) -> None:
         self._hosted = hosted
@@ -21,6 +21,6 @@ class MetricsRoutes:
     async def _metrics(self, request: Request) -> Reply:
         accept = request.headers.get(b"accept", b"").decode("latin-1")
         content_type, body = await self._hosted.in_slow_thread(
-            self._exposition.text, accept
+            self._exposition.text, accept, sight(request.principal)
         )
         return Reply(200, body, content_type)

@@ -7,7 +7,8 @@ from txaware.errors import BadRequest
 from txaware.http.exchange import JSON, Reply, Request, Stream, json_reply
 from txaware.http.formats.json_bytes import base64_or_tagged
 from txaware.http.hosted import Hosted
-from txaware.http.permissions import monitor, on_topic, operator
+from txaware.http.metrics.sight import seen_metrics
+from txaware.http.permissions import monitor, on_topic, operator, sight
 from txaware.http.routes.topics import TOPIC
 from txaware.http.routing import Route
 from txaware.http.values import read_json, to_json
@@ -85,8 +86,11 @@ class OperatorRoutes:
         )
         return json_reply({"id": str(found)})
 
-    async def _metrics(self, _: Request) -> Reply:
+    async def _metrics(self, request: Request) -> Reply:
         metrics = await self._hosted.in_slow_thread(self._administration.metrics)
+        sees = sight(request.principal)
+        if sees is not None:
+            metrics = seen_metrics(metrics, sees)
         return Reply(200, to_json(metrics), JSON)
 
     async def _clean_up(self, _: Request) -> Reply:
