@@ -7,7 +7,8 @@ import re
 import time
 from collections.abc import Callable
 from functools import partial
-from urllib.parse import parse_qsl
+
+import attrs
 
 from coordinator import codec
 from coordinator.errors import (
@@ -24,12 +25,14 @@ from coordinator.remote_wire import (
     ROOT,
     Answer,
     Fields,
+    check_known,
     error_answer,
     fields_of,
     is_number,
     json_answer,
     list_of,
     pointers_of,
+    query_of,
     whole_number,
 )
 from coordinator.settle import settle
@@ -37,12 +40,21 @@ from coordinator.standing import OPEN, STATES, standing, standings
 from coordinator.transaction import POINTERS_PER_MS, Transaction, TransactionType
 
 HANGING_S = 900
+_NAMED = ("type", "checkpoints")  # what every call of a transaction may say of it
 _POINTER = re.compile("[0-9]{1,19}", re.ASCII)
 
 
 def now_ms() -> int:
     """The time of this machine."""
     return time.time_ns() // 1_000_000
+
+
+@attrs.frozen
+class _Handler:
+    """Who answers, and which fields of a body, or of the query of a GET, there are."""
+
+    answer: Callable[[Fields], Answer]
+    known: tuple[str, ...] = ()
 
 
 class CoordinatorRoutes:
@@ -53,22 +65,27 @@ class CoordinatorRoutes:
     ) -> None:
         self._coordinator = coordinator
         self._clock_ms = clock_ms
-        self._whole: dict[str, dict[str, Callable[[Fields], Answer]]] = {
-            "": {"POST": self._start, "GET": self._list},
-            "snapshot": {"POST": self._snapshot},
-            "status": {"GET": self._status},
-            "state": {"GET": self._state},
-            "invalid-size": {"GET": self._invalid_size},
-            "find-hanging": {"GET": self._find_hanging},
-            "truncate": {"POST": self._truncate},
+        self._whole: dict[str, dict[str, _Handler]] = {
+            "": {
+                "POST": _Handler(self._start, ("type", "timeoutS")),
+                "GET": _Handler(self._list, ("state",)),
+            },
+            "snapshot": {"POST": _Handler(self._snapshot)},
+            "status": {"GET": _Handler(self._status)},
+            "state": {"GET": _Handler(self._state)},
+            "invalid-size": {"GET": _Handler(self._invalid_size)},
+            "find-hanging": {"GET": _Handler(self._find_hanging, ("olderThanS",))},
+            "truncate": {"POST": _Handler(self._truncate, ("beforeMs", "pointers"))},
         }
-        self._single: dict[str, Callable[[Transaction, Fields], Answer]] = {
-            "can-commit": self._can_commit,
-            "persist": self._persist,
-            "commit": self._commit,
-            "abort": self._abort,
-            "invalidate": self._invalidate,
-            "checkpoint": self._checkpoint,
+        self._single: dict[
+            str, tuple[Callable[[Transaction, Fields], Answer], tuple[str, ...]]
+        ] = {
+            "can-commit": (self._can_commit, ("changes",)),
+            "persist": (self._persist, ()),
+            "commit": (self._commit, ("check", "repeat")),
+            "abort": (self._abort, ()),
+            "invalidate": (self._invalidate, ()),
+            "checkpoint": (self._checkpoint, ()),
         }
 
     def answer(self, method: str, path: str, body: bytes = b"") -> Answer:
@@ -87,20 +104,25 @@ class CoordinatorRoutes:
         if not call and name in self._whole:
             handlers = self._whole[name]
         elif not call and is_pointer:
-            handlers = {"GET": partial(self._describe, int(name))}
+            handlers = {"GET": _Handler(partial(self._describe, int(name)))}
         elif is_pointer and call in self._single:
-            handlers = {"POST": partial(self._one, int(name), call)}
+            known = (*_NAMED, *self._single[call][1])
+            handlers = {"POST": _Handler(partial(self._one, int(name), call), known)}
         else:
             return error_answer(404, "NotFound", f"there is nothing at {path}")
         if method not in handlers:
             takes = ", ".join(handlers)
             return error_answer(405, "MethodNotAllowed", f"{path} takes {takes}")
-        if method != "GET":
-            return handlers[method](fields_of(body))
-        return handlers[method](dict(parse_qsl(query, keep_blank_values=True)))
+        handler, is_get = handlers[method], method == "GET"
+        fields = query_of(query, handler.known if is_get else ())
+        if not is_get:
+            fields = fields_of(body)
+            check_known(fields, handler.known)
+        return handler.answer(fields)
 
     def _one(self, transaction_id: int, call: str, fields: Fields) -> Answer:
-        return self._single[call](_named(transaction_id, fields), fields)
+        answer, _ = self._single[call]
+        return answer(_named(transaction_id, fields), fields)
 
     def _list(self, fields: Fields) -> Answer:
         state = fields.get("state", OPEN)
@@ -163,6 +185,8 @@ class CoordinatorRoutes:
         return json_answer({"invalidSize": self._coordinator.invalid_size()})
 
     def _truncate(self, fields: Fields) -> Answer:
+        if len(fields) > 1:
+            raise BadRequest("it takes beforeMs or pointers, not both")
         if "beforeMs" in fields:
             before_ms = whole_number(fields["beforeMs"], "beforeMs")
             done = self._coordinator.truncate_invalid_tx_before(before_ms)

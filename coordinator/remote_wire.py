@@ -5,8 +5,9 @@ its transaction.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
+from urllib.parse import parse_qsl
 
 import attrs
 
@@ -47,6 +48,23 @@ def fields_of(body: bytes) -> Fields:
         raise BadRequest(f"the body is not JSON: {error}") from error
     if not isinstance(fields, dict):
         raise BadRequest("the body is not a JSON object")
+    return fields
+
+
+def check_known(fields: Fields, known: Collection[str]) -> None:
+    """Refuses a body with a field that is not known: it may be one misspelt."""
+    for name in fields:
+        if name not in known:
+            others = f"is none of {', '.join(known)}" if known else "has no place here"
+            raise BadRequest(f"the body has a field {name[:80]!r}, which {others}")
+
+
+def query_of(text: str, known: Collection[str]) -> Fields:
+    """The fields of a query, all of them known."""
+    fields = dict(parse_qsl(text, keep_blank_values=True))
+    unknown = sorted(fields.keys() - set(known))
+    if unknown:
+        raise BadRequest(f"no such field in the query: {', '.join(unknown)}")
     return fields
 
 

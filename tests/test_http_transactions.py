@@ -2,6 +2,7 @@
 
 import json
 import urllib.request
+from contextlib import closing
 from pathlib import Path
 from threading import Timer
 from urllib.error import HTTPError
@@ -18,6 +19,7 @@ from coordinator.errors import (
 from coordinator.remote import RemoteCoordinator
 from coordinator.transaction import Transaction
 from tests.doubles import Clock
+from tests.http_access import Caller
 from tests.messagings import payloads
 from txaware.config import Settings
 from txaware.messaging import Messaging
@@ -202,6 +204,40 @@ def test_plain_publishes_go_on_while_the_coordinator_is_away() -> None:
         with client.transaction():
             client.publisher("t").publish(b"back")
         assert payloads(client.poll("t", isolation="committed"))[-1] == b"back"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "fields"),
+    [
+        ("POST", "/v1/transactions", {"timeout_s": 1, "typ": "long"}),
+        ("POST", "/v1/transactions?type=long", {}),
+        ("POST", "/v1/transactions/snapshot", {"type": "long"}),
+        ("POST", "/v1/transactions/snapshot?type=long", {}),
+        ("POST", "/v1/transactions/truncate", {"pointer": [1]}),
+        ("POST", "/v1/transactions/truncate?pointers=1", {}),
+        ("POST", "/v1/transactions/{id}/commit", {"checkpoint": [1]}),
+        ("POST", "/v1/transactions/{id}/commit?check=true", {}),
+        ("GET", "/v1/transactions?status=open", None),
+        ("GET", "/v1/transactions/find-hanging?older_than=0", None),
+        ("GET", "/v1/transactions/state?a=1", None),
+        ("GET", "/v1/transactions/{id}?a=1", None),
+        ("POST", "/v1/admin/prune", {"exclusve": True}),
+        ("POST", "/v1/admin/prune?exclusive=true", {}),
+    ],
+)
+def test_a_field_that_is_not_known_does_nothing(
+    method: str, path: str, fields: dict[str, object] | None
+) -> None:
+    with txaware.connect("memory:") as messaging, messaging.serve() as server:
+        coordinator = messaging.coordinator
+        assert isinstance(coordinator, EmbeddedCoordinator)
+        tx = coordinator.start_short(3600)
+        with closing(Caller(server.url, None)) as caller:
+            answer = caller.ask(method, path.format(id=tx.transaction_id), fields)
+        assert answer.status == 400
+        assert answer.json["error"] == "BadRequest"
+        (left,) = coordinator.open_transactions()
+        assert left.transaction_id == tx.transaction_id
 
 
 def test_a_long_poll_is_woken_by_a_publish_and_by_a_commit() -> None:

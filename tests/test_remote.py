@@ -78,6 +78,53 @@ def test_wrong_requests_get_a_status_and_a_reason(
     assert error_of(routes.answer(method, path, body)) == expected
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "fields", "message"),
+    [
+        (
+            *("POST", "", {"timeout_s": 1}),
+            "the body has a field 'timeout_s', which is none of type, timeoutS",
+        ),
+        (
+            *("POST", "", {"typ": "long"}),
+            "the body has a field 'typ', which is none of type, timeoutS",
+        ),
+        ("POST", "/snapshot", {"type": "long"}, "the body has a field 'type',"),
+        ("POST", "/truncate", {"beforeMs": 1, "pointers": []}, "it takes beforeMs or"),
+        (
+            *("POST", "/truncate", {"pointer": [1]}),
+            "the body has a field 'pointer', which is none of beforeMs, pointers",
+        ),
+        (
+            *("POST", "/5/commit", {"checkpoint": []}),
+            "the body has a field 'checkpoint', which is none of type, checkpoints, "
+            "check, repeat",
+        ),
+        ("POST", "/5/can-commit", {"change": []}, "the body has a field 'change',"),
+        ("POST", "/5/abort", {"repeat": True}, "the body has a field 'repeat',"),
+        ("POST", "/5/abort", {"x" * 500: 1}, f"the body has a field '{'x' * 80}',"),
+        ("GET", "?states=open", {}, "no such field in the query: states"),
+        ("GET", "/status?a=1", {}, "no such field in the query: a"),
+        ("GET", "/5?a=1", {}, "no such field in the query: a"),
+        (
+            *("GET", "/find-hanging?older_than=0&a=1", {}),
+            "no such field in the query: a, older_than",
+        ),
+        ("POST", "/truncate?beforeMs=5", {}, "no such field in the query: beforeMs"),
+    ],
+)
+def test_a_field_that_is_not_known_is_refused_by_its_name(
+    routes: CoordinatorRoutes,
+    method: str,
+    path: str,
+    fields: dict[str, Any],
+    message: str,
+) -> None:
+    answer = routes.answer(method, ROOT + path, json.dumps(fields).encode())
+    assert error_of(answer) == (400, "BadRequest")
+    assert json.loads(answer.body)["message"].startswith(message)
+
+
 @given(
     st.sampled_from(["GET", "POST", "PUT"]),
     st.sampled_from(

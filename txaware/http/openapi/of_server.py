@@ -87,9 +87,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", "/v1/admin/prune"): Operation(
         summary="Has the coordinator forget what nothing here needs any more.",
         tag=OPERATORS,
-        body=json_of(
-            fields({}, {"exclusive": FLAG}, others=True), example={"exclusive": False}
-        ),
+        body=json_of(fields({}, {"exclusive": FLAG}), example={"exclusive": False}),
         needs_body=False,
         answer=json_of(ref("Pruned")),
         refuses=(409,),

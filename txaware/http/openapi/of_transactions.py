@@ -38,10 +38,8 @@ _TIMEOUT_S: Schema = {
     "maximum": LONGEST_TIMEOUT_S,
 }
 _BEGIN = any_of(
-    fields(
-        {}, {"type": {"const": "short"}, "timeoutS": or_null(_TIMEOUT_S)}, others=True
-    ),
-    fields({"type": {"const": "long"}}, {"timeoutS": NULL}, others=True),
+    fields({}, {"type": {"const": "short"}, "timeoutS": or_null(_TIMEOUT_S)}),
+    fields({"type": {"const": "long"}}, {"timeoutS": NULL}),
 )
 _STANDING = fields(
     {
@@ -64,9 +62,8 @@ _STATE = fields(
     }
 )
 _TRUNCATE = any_of(
-    fields({"beforeMs": whole(0)}, others=True),
-    fields({}, {"pointers": _POINTERS}, others=True)
-    | {"not": {"required": ["beforeMs"]}},
+    fields({"beforeMs": whole(0)}),
+    fields({}, {"pointers": _POINTERS}),
 )
 
 
@@ -74,7 +71,7 @@ def _call(summary: str, *, answer: Content = _NOTHING, **more: Schema) -> Operat
     return Operation(
         summary=summary,
         tag=TAG,
-        body=json_of(fields({}, _NAMED | more, others=True), example={"type": "short"}),
+        body=json_of(fields({}, _NAMED | more), example={"type": "short"}),
         needs_body=False,
         answer=answer,
         refuses=(409,),
@@ -85,6 +82,9 @@ def _look(summary: str, schema: Schema, **query: Schema) -> Operation:
     return Operation(summary=summary, tag=TAG, answer=json_of(schema), query=query)
 
 
+_CHECK: dict[str, Any] = {
+    "description": "True where can-commit was not asked, as no keys were changed."
+}
 _REPEAT: dict[str, Any] = {
     "description": "True where it is asked again after a lost answer, and what became "
     "of it the first time is to be told."
@@ -129,7 +129,9 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "Checks the keys that it changed.", changes=array(BASE64)
     ),
     ("POST", ONE + "/persist"): _call("Sees to it that it outlives a crash."),
-    ("POST", ONE + "/commit"): _call("Makes its writes visible.", repeat=_REPEAT),
+    ("POST", ONE + "/commit"): _call(
+        "Makes its writes visible.", check=_CHECK, repeat=_REPEAT
+    ),
     ("POST", ONE + "/abort"): _call("Ends one whose writes are all undone."),
     ("POST", ONE + "/invalidate"): _call(
         "Ends one so that nobody ever sees what it wrote.",

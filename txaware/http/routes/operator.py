@@ -6,6 +6,7 @@ from coordinator import codec
 from txaware.errors import BadRequest
 from txaware.http.exchange import JSON, Reply, Request, Stream, json_reply
 from txaware.http.formats.json_bytes import base64_or_tagged
+from txaware.http.formats.json_values import checked_fields, flag
 from txaware.http.hosted import Hosted
 from txaware.http.metrics.sight import seen_metrics
 from txaware.http.permissions import monitor, on_topic, operator, sight
@@ -98,12 +99,12 @@ class OperatorRoutes:
         return Reply(200, to_json(cleaned), JSON)
 
     async def _prune(self, request: Request) -> Reply:
-        fields = read_json(request.body or b"{}")
-        exclusive = fields.get("exclusive", False) if isinstance(fields, dict) else None
-        if not isinstance(exclusive, bool):
-            raise BadRequest('the body is {"exclusive": true}, or false, or nothing')
+        request.query()
+        body = read_json(request.body or b"{}")
+        fields = checked_fields(body, what="the body", known=("exclusive",))
         pruned = await self._hosted.in_slow_thread(
-            self._administration.prune, exclusive=exclusive
+            self._administration.prune,
+            exclusive=flag(fields.get("exclusive", False), what="exclusive"),
         )
         return Reply(200, to_json(pruned), JSON)
 

@@ -62,6 +62,7 @@ class TransactionRoutes:
         return _reply(answer)
 
     async def _begin(self, request: Request) -> Reply:
+        request.query()
         answer = await self._quickly("POST", ROOT, request.body)
         if answer.status == 200:
             began = codec.decode(answer.body)
@@ -69,6 +70,7 @@ class TransactionRoutes:
         return _reply(answer)
 
     async def _snapshot(self, request: Request) -> Reply:
+        request.query()
         return _reply(await self._quickly("POST", ROOT + "/snapshot", request.body))
 
     async def _quickly(self, method: str, path: str, body: bytes) -> Answer:
@@ -80,6 +82,7 @@ class TransactionRoutes:
         return self._routes.answer(method, path, body)
 
     async def _describe(self, request: Request) -> Reply:
+        request.query()
         pointer = int(request.params["transaction"])
         self._owners.check((pointer,), request.principal)
         path = f"{ROOT}/{pointer}"
@@ -89,6 +92,7 @@ class TransactionRoutes:
         return _reply(answer)
 
     async def _call(self, request: Request, *, call: str) -> Reply:
+        request.query()
         answer = await self._hosted.in_coordinator_thread(self._called, request, call)
         return _reply(answer)
 
