@@ -6,7 +6,9 @@ import pytest
 
 from tests.http_raw import (
     AVRO,
+    EVERYTHING,
     ONE,
+    POLL,
     PUBLISH,
     TOPIC,
     Served,
@@ -15,6 +17,7 @@ from tests.http_raw import (
     request,
     serving,
 )
+from txaware.http.formats import OWN
 
 TARGETS = {
     "absolute": ("http://localhost:1/ping", 200),
@@ -196,6 +199,26 @@ def test_what_a_form_can_send_is_refused(
     count = len(here.payloads())
     assert here.ask(request("POST", PUBLISH, body, *headers)).status == 400
     assert len(here.payloads()) == count
+
+
+@pytest.mark.parametrize("wait_ms", [-1, -(2**63)])
+@pytest.mark.parametrize("kind", ["poll", "wait", "own poll"])
+def test_a_time_to_wait_below_0_is_refused(
+    here: Served, kind: str, wait_ms: int
+) -> None:
+    if kind == "own poll":
+        # It has everything a plain poll has, an isolation, and the time to wait.
+        head = EVERYTHING + b"\x16uncommitted"
+        body, header = head + b"\x00", f"Content-Type: {OWN.media_type}"
+        assert here.ask(request("POST", POLL, body, header)).status == 200
+        body = head + bytes.fromhex("01" if wait_ms == -1 else "ff" * 9 + "01")
+    else:
+        body = b'{"waitMs": %d}' % wait_ms
+        header = "Content-Type: application/json"
+    path = TOPIC + "/wait" if kind == "wait" else POLL
+    answer = here.ask(request("POST", path, body, header))
+    assert answer.status == 400
+    assert "waitMs is 0 or more" in answer.json()["message"]
 
 
 def test_an_address_that_others_reach_may_have_any_name() -> None:

@@ -113,7 +113,7 @@ def _polls() -> dict[str, Schema]:
         "startFrom": start,
         "inclusive": FLAG,
         "isolation": {"enum": [UNCOMMITTED, COMMITTED]},
-        "waitMs": tagged("long", whole()),
+        "waitMs": tagged("long", whole(0)),
     }
     shown: dict[str, Schema] = {
         "limit": or_null(_COUNT),

@@ -174,6 +174,8 @@ def _read(
 
 
 def _check_wait(asked: PollRequest) -> None:
+    if asked.wait_s < 0:
+        raise BadRequest(f"waitMs is 0 or more, not {asked.wait_s * 1000:.0f}")
     if asked.wait_s and asked.transaction is not None:
         raise BadRequest(
             "a poll in a transaction cannot wait: its snapshot sees nothing that "
