@@ -8,7 +8,7 @@ import pytest
 
 from coordinator import codec
 from coordinator.transaction import Transaction
-from tests.http_raw import serving
+from tests.http_raw import request, serving
 from tests.http_wire import AvroWire, Client
 
 POST_ROUTES = ["publish", "store", "poll", "rollback"]
@@ -136,6 +136,42 @@ def test_12_another_content_type_is_400(client: Client) -> None:
             answer = client.ask("POST", f"t/{route}", body, content_type=other or " ")
             assert answer.status == 400, (route, other)
     assert client.poll() == []
+
+
+def test_12_a_rollback_without_a_content_type_is_one_of_avro(avro: Client) -> None:
+    avro.create("t")
+    body = avro.wire.rollback(avro.publish(5, b"a"))
+    after = Transaction(10, 10)
+    assert avro.payloads(transaction=after) == [b"a"]
+    path = f"{avro.topics}/t/rollback"
+    assert avro.served.ask(request("POST", path, body)).status == 200
+    assert avro.payloads(transaction=after) == []
+
+
+@pytest.mark.parametrize("path", ["new", "t/properties"])
+def test_12_properties_of_another_content_type_are_400(
+    client: Client, path: str
+) -> None:
+    before = client.properties("t")
+    for other in ("application/xml", "text/plain", "application/json; charset=x"):
+        for body in (b'{"ttl": 5}', b""):
+            answer = client.ask("PUT", path, body, content_type=other)
+            assert answer.status == 400, (other, body)
+    assert client.ask("GET", "new").status == 404
+    assert client.properties("t") == before
+
+
+@pytest.mark.parametrize("path", ["new", "t/properties"])
+def test_12_properties_need_no_content_type(client: Client, path: str) -> None:
+    """Nor that of a form, which clients add to a body where a program names none."""
+    form = "Content-Type: application/x-www-form-urlencoded"
+    for ttl_s, headers in ((5, ()), (6, (form,))):
+        client.delete("new")
+        sent = request(
+            "PUT", f"{client.topics}/{path}", b'{"ttl":%d}' % ttl_s, *headers
+        )
+        assert client.served.ask(sent).status == 200
+        assert client.properties(path.partition("/")[0])["ttl"] == f"{ttl_s}"
 
 
 def test_13_publish_and_store_need_something(client: Client) -> None:

@@ -7,7 +7,7 @@ from typing import TypeVar
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest, Unavailable
 from txaware.http.exchange import DONE, Reply, Request
-from txaware.http.formats import Format, PublishRequest, format_of
+from txaware.http.formats import AVRO, Format, PublishRequest, format_of
 from txaware.http.hosted import Hosted
 from txaware.http.permissions import on_topic
 from txaware.http.routes.topics import TOPIC
@@ -118,9 +118,10 @@ class MessageRoutes:
         return _reply(format_, body) if body else DONE
 
     async def _rollback(self, request: Request) -> Reply:
-        response: PublishResponse = format_of(request.content_type).rollback_request(
-            request.body
-        )
+        kind = request.content_type
+        # The original's clients name none, and send what they were answered: Avro.
+        format_ = AVRO if kind is None else format_of(kind)
+        response: PublishResponse = format_.rollback_request(request.body)
         self._owners.check((response.transaction_write_pointer,), request.principal)
         await self._hosted.in_thread(self._service.rollback, request.topic, response)
         return DONE

@@ -6,6 +6,7 @@ from typing import Any
 
 from txaware.errors import BadRequest
 from txaware.http.exchange import DONE, JSON, Reply, Request, json_reply
+from txaware.http.formats import format_of
 from txaware.http.hosted import Hosted
 from txaware.http.permissions import on_topic, to_list, to_see
 from txaware.http.routing import Route
@@ -14,6 +15,8 @@ from txaware.topics import TopicName
 
 TOPICS = "/v1/namespaces/{namespace}/topics"
 TOPIC = TOPICS + "/{topic}"
+# Clients say the latter of a body where a program names no type.
+UNNAMED = (None, "application/x-www-form-urlencoded")
 
 
 class TopicRoutes:
@@ -41,7 +44,7 @@ class TopicRoutes:
         ]
 
     async def _create(self, request: Request) -> Reply:
-        ttl_s, properties = _properties(request.body)
+        ttl_s, properties = _properties(request)
         await self._hosted.in_thread(
             self._service.create_topic,
             request.topic,
@@ -54,7 +57,7 @@ class TopicRoutes:
         await self._hosted.place(request.topic)
         if not request.body:
             raise BadRequest("the body is a JSON object of all properties")
-        ttl_s, properties = _properties(request.body)
+        ttl_s, properties = _properties(request)
         await self._hosted.in_thread(
             self._service.update_topic,
             request.topic,
@@ -85,12 +88,14 @@ class TopicRoutes:
         return json_reply(sorted({name.namespace for name in names if may_see(name)}))
 
 
-def _properties(body: bytes) -> tuple[Any, Mapping[str, str]]:
+def _properties(request: Request) -> tuple[Any, Mapping[str, str]]:
     """The ttl, if any, and all others; `generation` is ours and is left out."""
-    if not body:
+    if request.content_type not in UNNAMED:
+        format_of(request.content_type)
+    if not request.body:
         return None, {}
     try:
-        found = json.loads(body)
+        found = json.loads(request.body)
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"the body is no JSON: {error}") from error
     if not isinstance(found, dict):
