@@ -107,6 +107,21 @@ def test_no_verb_was_left_out() -> None:
             assert any(one.startswith(name) for one in tried), name
 
 
+def test_the_help_names_the_verbs_that_take_no_url() -> None:
+    def takes_url(names: tuple[str, ...]) -> bool:
+        verb: click.Command = command
+        for name in names:
+            assert isinstance(verb, click.Group)
+            verb = verb.commands[name]
+        return "url" in {one.name for one in verb.params}
+
+    without = {names[0] for names in leaves(command) if not takes_url(names)}
+    assert without == WITHOUT - {"restore", "serve"}
+    *first, last = sorted(without)
+    text = " ".join(run("--help").stdout.split())
+    assert f"but {', '.join(first)} and {last}, which say" in text
+
+
 def test_what_is_shown_of_transactions_is_what_the_server_knows(
     url: str, embedded: Messaging, open_one: int
 ) -> None:

@@ -97,10 +97,11 @@ def command(
 ) -> None:
     """Messages that commit with your data, or not at all.
 
-    Every verb works on the data that --url names, before the verb or after it, and
-    has a --help with examples. A directory has one owner at a time; while that is
-    `txaware serve`, other verbs are led to it. What a server asks for as a token is
-    taken from TXAWARE_TOKEN, or from the file that TXAWARE_TOKEN_FILE names.
+    Verbs work on the data that --url names, before the verb or after it: all but
+    bench, copy, demo, hbase and token, which say what they work on. Each has a --help
+    with examples. A directory has one owner at a time; while that is `txaware serve`,
+    other verbs are led to it. What a server asks for as a token is taken from
+    TXAWARE_TOKEN, or from the file that TXAWARE_TOKEN_FILE names.
     """
     ctx.with_resource(logged_to_stderr(log_level))
     given = ctx.obj if isinstance(ctx.obj, Messaging) else None
