@@ -144,7 +144,7 @@ LINES = [
         "admin_calls async_transport storing topic_calls transport",
         "administration calls coordinator_calls",
         "async_service service",
-        "async_consumer async_publisher",
+        "async_consumer async_operator async_publisher",
         "aio",
     ),
     *_package(

@@ -11,8 +11,8 @@ from txaware.config import Settings
 from txaware.consume import Consumer
 from txaware.consume.places import StartAt
 from txaware.http.client.async_consumer import TopicConsumer
+from txaware.http.client.async_operator import AsyncOperator
 from txaware.http.client.async_publisher import TopicPublisher
-from txaware.http.client.async_service import AsyncService
 from txaware.http.client.async_transaction import AsyncTransaction, open_transaction
 from txaware.http.client.async_transport import AsyncTransport
 from txaware.http.client.coordinator_calls import CoordinatorSend
@@ -28,14 +28,14 @@ from txaware.requests import Payload, Pointer
 from txaware.topics import TopicName
 
 
-class AsyncMessaging(AsyncService):
+class AsyncMessaging(AsyncOperator):
     """A `Messaging` for asyncio: an async context manager, of one event loop.
 
     Verbs go through the loop's own connections, and thousands may wait at once.
     Transactions, and consumers in them, run in threads, as many as there may be
     connections: their participants are the same ones as everywhere and may block.
-    Participants that are coroutines, subscribers, background publishers and what an
-    operator asks are not here.
+    Participants that are coroutines, subscribers, background publishers, backups and
+    the coordinator itself are not here.
     """
 
     def __init__(self, link: Link) -> None:

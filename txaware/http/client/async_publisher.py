@@ -3,8 +3,10 @@
 from collections.abc import Callable, Iterable
 
 from coordinator.interfaces import Coordinator
+from txaware.errors import MisusedTransaction
 from txaware.http.client.async_service import AsyncService
 from txaware.http.client.async_transaction import open_transaction
+from txaware.messages import Receipt
 from txaware.publish import Publisher
 from txaware.publish.payloads import checked_many
 from txaware.requests import Payload
@@ -42,10 +44,28 @@ class TopicPublisher:
         elif messages:
             await self._service.publish(self.topic, messages)
 
+    async def publish_stored(self, receipts: Iterable[Receipt]) -> None:
+        """Publishes with the open transaction what others stored for it."""
+        named = list(receipts)
+        transaction = open_transaction(self._coordinator)
+        if transaction is None:
+            raise MisusedTransaction(
+                f"what others stored for {self.topic} is published in the transaction "
+                f"that they stored it for, and none is open here"
+            )
+        await transaction.run(self._publish_stored, named)
+
+    def _publish_stored(self, receipts: list[Receipt]) -> None:
+        self._joined().publish_stored(receipts)
+
     def _hold(self, messages: list[Payload]) -> None:
+        self._joined().publish_all(messages)
+
+    def _joined(self) -> Publisher:
+        """Made in a thread, as it asks the server; then kept."""
         if self._joining is None:
             self._joining = self._make(self.topic)
-        self._joining.publish_all(messages)
+        return self._joining
 
     def __repr__(self) -> str:
         return f"<TopicPublisher of {self.topic}>"

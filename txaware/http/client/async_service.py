@@ -17,6 +17,7 @@ class AsyncService:
 
     def __init__(self, transport: AsyncTransport) -> None:
         self._run = transport.run
+        self._perform = transport.perform
         self._transport = transport
         self._calls = ServiceCalls(transport.link)
 
