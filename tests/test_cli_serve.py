@@ -18,6 +18,7 @@ import attrs
 import pytest
 
 import txaware
+from tests.certificates import certificate
 from tests.cli_runs import PROGRAM, error_of, run, start
 
 PATIENCE_S = 20
@@ -257,6 +258,20 @@ def test_tls_with_a_certificate_of_ones_own(
         assert connection.getresponse().status == 200
         connection.close()
         assert run("poll", "t", "--raw", "--url", server.url).stdout == "safe\n"
+
+
+def test_verbs_are_led_to_a_server_whose_certificate_is_for_another_name(
+    here: Path,
+) -> None:
+    file = certificate(here, "server")
+    with serving("--certificate", str(file)) as server:
+        assert server.url.startswith("https://127.0.0.1:")
+        run("topic", "create", "t", "--url", "leveldb:data")
+        run("publish", "t", "safe", "--url", "leveldb:data")
+        assert run("poll", "t", "--raw", "--url", "leveldb:data").stdout == "safe\n"
+        assert run("check", "--data", "data").stdout.endswith("clean\n")
+        run("backup", "all.backup", "--url", "leveldb:data")
+        assert "certificate" in error_of("topic", "list", "--url", server.url, code=3)
 
 
 def test_settings_come_as_for_other_verbs() -> None:

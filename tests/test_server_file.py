@@ -1,5 +1,6 @@
 """The file SERVER leads others to the owner of a directory, and to nobody else."""
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -8,16 +9,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import attrs
 import pytest
 
 import txaware
 from coordinator import EmbeddedCoordinator
 from coordinator.directory_lock import DirectoryLock
+from tests.certificates import certificate
 from tests.http_raw import PATIENCE_S, PING, Raw
 from tests.messagings import payloads
 from txaware.config import Settings
 from txaware.errors import BadRequest, Unavailable
-from txaware.http.server_file import ServerFile, read_server_file
+from txaware.http.server_file import ServerFile, own_certificate, read_server_file
 from txaware.messaging import Messaging
 from txaware.tables.database import Database
 
@@ -68,6 +71,51 @@ def test_others_are_led_to_the_server_of_the_owner(
     assert payloads(owner.poll("t")) == [b"led"]
     with refused():
         opened(data)
+
+
+def test_the_certificate_of_a_server_may_be_for_another_name(
+    owner: Messaging, data: Path, tmp_path: Path
+) -> None:
+    with owner.serve(certificate=certificate(tmp_path, "one")) as server:
+        publish_as_another(data)
+        told = (data / "SERVER").read_text()
+        assert told.count("BEGIN CERTIFICATE") == 1
+        assert "PRIVATE KEY" not in told
+        assert owner.reach().certificate
+        with pytest.raises(Unavailable, match="certificate verify failed"):
+            txaware.connect(server.url)
+    assert payloads(owner.poll("t")) == [b"led"]
+
+
+def test_whoever_is_led_trusts_no_other_certificate_of_the_same_authority(
+    owner: Messaging, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TXAWARE_CA_FILE", str(tmp_path / "ca.pem"))
+    other = own_certificate(certificate(tmp_path, "other"))
+    with owner.serve(certificate=certificate(tmp_path, "one")):
+        file = read_server_file(data)
+        assert file is not None
+        attrs.evolve(file, certificate=other).write(data)
+        with pytest.raises(Unavailable, match="certificate verify failed"):
+            opened(data)
+        attrs.evolve(file, certificate="?").write(data)
+        with pytest.raises(BadRequest, match="that is no certificate"):
+            opened(data)
+        file.write(data)
+        publish_as_another(data)
+
+
+def test_a_file_without_a_certificate_has_the_name_checked(
+    owner: Messaging, data: Path, tmp_path: Path
+) -> None:
+    with owner.serve(certificate=certificate(tmp_path, "one")) as server:
+        told = {"url": server.url, "pid": os.getpid(), "token": "of-an-older-one"}
+        (data / "SERVER").write_text(json.dumps(told))
+        with pytest.raises(Unavailable, match="certificate verify failed"):
+            opened(data)
+    with owner.serve() as server:
+        (data / "SERVER").write_text(json.dumps(told | {"url": server.url}))
+        publish_as_another(data)
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o606], ids=oct)

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import types
 
 import txaware
+from tests.certificates import certificate
 from txaware.auth import new_token
 from txaware.errors import BadRequest, Unavailable
 from txaware.http.server_file import ServerFile
@@ -202,6 +203,19 @@ def test_a_directory_is_reached_by_its_server_with_the_token_of_that(
         found = Address(url, token="of something else").resolved()
         assert found.url == server.url
         assert found == Address.of(messaging.reach())
+
+
+def test_tasks_trust_the_certificate_of_the_owner_of_a_directory(
+    tmp_path: Path,
+) -> None:
+    url, file = f"leveldb:{tmp_path / 'data'}", certificate(tmp_path, "one")
+    with txaware.connect(url) as messaging, messaging.serve(certificate=file):
+        messaging.create_topic("t")
+        for address in (Address(url), Address.of(messaging.reach())):
+            sent = pickle.loads(pickle.dumps(address.for_tasks()))
+            assert "CERTIFICATE" not in repr(sent)
+            with sent.open() as led:
+                assert led.topics() == ["t"]
 
 
 def test_tasks_never_ask_a_coordinator() -> None:

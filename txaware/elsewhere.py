@@ -1,5 +1,7 @@
 """Opens what is elsewhere: a server's service, and coordinators by their addresses."""
 
+import attrs
+
 from coordinator import Coordinator
 from coordinator.address import open_coordinator
 from coordinator.remote import RemoteCoordinator
@@ -8,6 +10,7 @@ from txaware.clock import ClockMs
 from txaware.config import Settings
 from txaware.errors import BadRequest
 from txaware.http.client import (
+    ClientSettings,
     CoordinatorSend,
     HttpAdministration,
     HttpService,
@@ -25,11 +28,10 @@ def is_http(url: object) -> bool:
 
 
 def open_remote(
-    url: str,
+    reach: Reach,
     coordinator: str | Coordinator | None,
     settings: Settings,
     clock_ms: ClockMs,
-    token: str | None,
     *,
     coordinator_token: str | None,
 ) -> Parts:
@@ -37,8 +39,10 @@ def open_remote(
 
     `coordinator_token` is for that other one.
     """
-    token = token_to_send(token)
-    transport = Transport(Link(url, token=token))
+    reach = attrs.evolve(reach, token=token_to_send(reach.token))
+    client_settings = ClientSettings(certificate=reach.certificate)
+    link = Link(reach.url, token=reach.token, settings=client_settings)
+    transport = Transport(link)
     try:
         service = HttpService(transport)
         info = service.info()
@@ -67,7 +71,7 @@ def open_remote(
         coordinator is None and info.shares_journal,
         close,
         largest_buffer_bytes=limited.buffer_limit_bytes,
-        reach=Reach(url, token),
+        reach=reach,
     )
 
 

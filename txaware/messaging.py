@@ -104,7 +104,7 @@ class Messaging(Verbs):
         for server in list(self._to_close):
             file = server.for_others if isinstance(server, HttpServer) else None
             if file is not None:
-                return Reach(file.url, file.token)
+                return Reach(file.url, file.token, file.certificate)
         raise Unavailable(
             "other processes cannot reach this data while nobody serves it; do so "
             "meanwhile: with messaging.serve(): ..."

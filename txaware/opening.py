@@ -14,7 +14,7 @@ from txaware.errors import BadRequest, Unavailable
 from txaware.http.server import Served
 from txaware.http.server_file import forget_server, read_server_file
 from txaware.interfaces import OrderedTable
-from txaware.parts import Parts
+from txaware.parts import Parts, Reach
 from txaware.rowkeys import COORDINATOR
 from txaware.service.administration import Administration
 from txaware.service.copy_state import check_whole
@@ -48,36 +48,29 @@ def open_parts(
     What is in use is used by way of its owner, if that serves it.
     """
     if is_http(url):
-        owner_url, owner_token = url, token
+        owner = Reach(url, token)
     else:
         try:
             table = _open_table(url, settings, clock_ms)
         except DirectoryInUse as error:
-            owner_url, owner_token = _server_of_directory(url, error)
+            owner = _server_of_directory(url, error)
         except StoreInUse as error:
             if error.served_at is None:
                 raise StoreInUse(f"{error}. {SERVED}") from error
-            owner_url, owner_token = error.served_at, token
+            owner = Reach(error.served_at, token)
         else:
             return _open_local(table, coordinator, settings, clock_ms, token)
         if coordinator == "embedded":  # the owner's own
             coordinator = None
-    return open_remote(
-        owner_url,
-        coordinator,
-        settings,
-        clock_ms,
-        owner_token,
-        coordinator_token=token,
-    )
+    return open_remote(owner, coordinator, settings, clock_ms, coordinator_token=token)
 
 
-def _server_of_directory(url: str, error: DirectoryInUse) -> tuple[str, str]:
+def _server_of_directory(url: str, error: DirectoryInUse) -> Reach:
     """Where the owner of a directory serves it, and the token for there."""
     owner = read_server_file(Path(url.partition(":")[2]))
     if owner is None or str(owner.pid) != error.holder:
         raise Unavailable(f"{error}. {SERVED}") from error
-    return owner.url, owner.token
+    return Reach(owner.url, owner.token, owner.certificate)
 
 
 def _open_local(

@@ -15,10 +15,14 @@ from txaware.service.administration import Administration
 
 @attrs.frozen
 class Reach:
-    """Where other processes reach the same data, and what they have to show there."""
+    """Where other processes reach the same data, and what they have to show there.
+
+    A `certificate` (PEM) is the only one to trust there; without it a name is checked.
+    """
 
     url: str
     token: str | None = attrs.field(default=None, repr=False)
+    certificate: str | None = attrs.field(default=None, repr=False)
 
 
 @attrs.frozen

@@ -10,10 +10,12 @@ from coordinator.directory_lock import DirectoryInUse
 from txaware.cli.bar import rows_bar
 from txaware.cli.session import Session, address_of, pass_session
 from txaware.cli.show import counted, echo_fields, echo_json
-from txaware.elsewhere import is_http, named_coordinator
+from txaware.clock import system_clock_ms
+from txaware.elsewhere import is_http, named_coordinator, open_remote
 from txaware.errors import BadRequest
 from txaware.http.server_file import read_server_file
-from txaware.messaging import connect
+from txaware.messaging import Messaging
+from txaware.parts import Reach
 from txaware.service.check_hbase import check_hbase
 from txaware.service.check_report import Report
 from txaware.service.check_scan import Progress
@@ -85,8 +87,11 @@ def _report(session: Session, progress: Progress | None) -> Report:
         owner = read_server_file(directory)
         if owner is None:
             raise
-    settings = session.settings
-    with connect(owner.url, token=owner.token, settings=settings) as messaging:
+    reach = Reach(owner.url, owner.token, owner.certificate)
+    parts = open_remote(
+        reach, None, session.settings, system_clock_ms, coordinator_token=None
+    )
+    with Messaging(parts) as messaging:
         return messaging.check(progress)
 
 

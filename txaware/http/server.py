@@ -31,7 +31,7 @@ from txaware.http.origins import Origins, is_local
 from txaware.http.outcomes import Outcomes
 from txaware.http.repeats import Repeats
 from txaware.http.routes import all_routes
-from txaware.http.server_file import ServerFile
+from txaware.http.server_file import ServerFile, own_certificate
 from txaware.http.threads import Threads
 from txaware.service.administration import Administration
 from txaware.service.local import LocalService
@@ -101,6 +101,9 @@ class HttpServer:
         self._closing = threading.Lock()
         self._is_closed = False
         self._config = self._configured()
+        self._certificate = (
+            None if access.certificate is None else own_certificate(access.certificate)
+        )
         self._socket = _listening(access.host, access.port)
         self._socket_name: tuple[str, int] = self._socket.getsockname()[:2]
         self._server = uvicorn.Server(self._config)
@@ -184,7 +187,7 @@ class HttpServer:
         """Leads other processes of this user here, with a token of their own."""
         host = self._socket_name[0]
         local_url = self._url(LOOPBACK.get(host, host))
-        file = ServerFile(local_url, os.getpid(), new_token())
+        file = ServerFile(local_url, os.getpid(), new_token(), self._certificate)
         if self._access.tokens is not None:
             owner = Principal(name="owner of the data", rules=(EVERYTHING,))
             self._access.tokens.admit(file.token, owner)

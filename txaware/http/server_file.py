@@ -13,11 +13,16 @@ NAME = "SERVER"
 
 @attrs.frozen
 class ServerFile:
-    """Where the owner of a directory serves it; `token` is for this user's programs."""
+    """Where the owner of a directory serves it; `token` is for this user's programs.
+
+    `certificate` is the server's own (PEM), where it speaks TLS. It may be for another
+    name than that in `url`, so whoever comes by this file trusts it and no other.
+    """
 
     url: str
     pid: int
     token: str = attrs.field(repr=False)
+    certificate: str | None = attrs.field(default=None, repr=False)
 
     def write(self, directory: Path) -> None:
         """Makes it known; nobody else may read it, and nobody sees half of it."""
@@ -48,6 +53,18 @@ def read_server_file(directory: Path) -> ServerFile | None:
             if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
                 return None
             fields = json.load(file)
-        return ServerFile(str(fields["url"]), int(fields["pid"]), str(fields["token"]))
+        url, pid, token = fields["url"], fields["pid"], fields["token"]
+        certificate = fields.get("certificate")
+        if certificate is not None:
+            certificate = str(certificate)
+        return ServerFile(str(url), int(pid), str(token), certificate)
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def own_certificate(path: str | Path) -> str | None:
+    """The first certificate of a chain, and never the key that may stand beside it."""
+    begin, end = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
+    _, found, rest = Path(path).read_bytes().partition(begin)
+    body, ended, _ = rest.partition(end)
+    return (begin + body + end + b"\n").decode("ascii") if found and ended else None

@@ -23,18 +23,20 @@ class Address:
     """What `connect` takes; `token` is shown nowhere.
 
     Once it is resolved, `token` is for the data and `coordinator_token` for whoever
-    else decides: the token of a directory's owner goes to that owner only.
+    else decides: the token of a directory's owner goes to that owner only, and only
+    that one may have `certificate`.
     """
 
     url: str
     coordinator: str | None = None
     token: str | None = attrs.field(default=None, repr=False)
     coordinator_token: str | None = attrs.field(default=None, repr=False)
+    certificate: str | None = attrs.field(default=None, repr=False)
 
     @classmethod
     def of(cls, reach: Reach) -> "Address":
         """Where a messaging's data is reached from other processes."""
-        return cls(reach.url, token=reach.token)
+        return cls(reach.url, token=reach.token, certificate=reach.certificate)
 
     def resolved(self) -> "Address":
         """The same for processes in other directories and with another environment.
@@ -57,6 +59,7 @@ class Address:
                 self,
                 url=server.url,
                 token=server.token,
+                certificate=server.certificate,
                 coordinator_token=self._coordinator_token(),
             )
         return attrs.evolve(
@@ -72,14 +75,13 @@ class Address:
 
     def open(self) -> Messaging:
         """Connects, in whatever process this is."""
-        if self.coordinator is None:
+        if self.coordinator is None and self.certificate is None:
             return connect(self.url, token=self.token)
         parts = open_remote(
-            self.url,
+            Reach(self.url, self.token, self.certificate),
             self.coordinator,
             Settings.load(),
             system_clock_ms,
-            self.token,
             coordinator_token=self.coordinator_token,
         )
         return Messaging(parts)

@@ -51,6 +51,13 @@ class ClientSettings:
         validator=attrs.validators.optional(attrs.validators.instance_of(str)),
     )
     """Whom to trust, instead of the authorities that the system and certifi know."""
+    certificate: str | None = attrs.field(
+        default=None,
+        repr=False,
+        validator=attrs.validators.optional(attrs.validators.instance_of(str)),
+    )
+    """The server's own (PEM), where it is known: no other is trusted, whatever the name
+    in it."""
 
     def limit(self, *, waits: bool) -> int:
         """How many connections there may be for calls that wait, or for others."""
@@ -58,6 +65,8 @@ class ClientSettings:
 
     def ssl_context(self) -> ssl.SSLContext:
         """Checks the server's certificate and name."""
+        if self.certificate is not None:
+            return _trusting_only(self.certificate)
         if not self.ca_file:
             return httpcore.default_ssl_context()
         try:
@@ -66,3 +75,14 @@ class ClientSettings:
             raise BadRequest(
                 f"{self.ca_file} holds no certificates: {error}"
             ) from error
+
+
+def _trusting_only(certificate: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    try:
+        context.load_verify_locations(cadata=certificate)
+    except (OSError, ValueError) as error:
+        raise BadRequest(f"that is no certificate: {error}") from error
+    return context
