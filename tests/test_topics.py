@@ -84,6 +84,22 @@ def test_a_ttl_that_is_no_whole_number_of_seconds_changes_nothing(
     assert topics.topic("t").ttl_s == 7
 
 
+@pytest.mark.parametrize(
+    "properties", [{"a": "\ud800"}, {"\udfff": "b"}, {"a": "\ude00\ud83d"}], ids=ascii
+)
+def test_a_property_that_cannot_be_printed_changes_nothing(
+    topics: Messaging, properties: dict[str, str]
+) -> None:
+    with pytest.raises(BadRequest, match="half of a surrogate pair") as caught:
+        topics.create_topic("t", properties=properties)
+    str(caught.value).encode()
+    assert topics.topics() == []
+    topics.create_topic("t", properties={"a": "\U0001f600"})
+    with pytest.raises(BadRequest, match="half of a surrogate pair"):
+        topics.update_topic("t", properties=properties)
+    assert topics.topic("t").properties == {"a": "\U0001f600"}
+
+
 @pytest.mark.parametrize("ttl", [1, 5, "5", "007", MAX_TTL_S, str(MAX_TTL_S)])
 def test_a_ttl_is_a_number_or_its_text(topics: Messaging, ttl: int | str) -> None:
     """Scenario 4."""
@@ -215,7 +231,7 @@ def test_properties_are_a_flat_map_of_text(topics: Messaging, properties: Any) -
 def test_a_topic_survives_a_restart_and_so_does_its_deletion(lasting: Site) -> None:
     """Scenario 59."""
     messaging = lasting.messaging
-    messaging.create_topic("kept", ttl_s=5, properties={"x": 'é"\ud800'})
+    messaging.create_topic("kept", ttl_s=5, properties={"x": 'é"\U0001f600'})
     for _ in range(50):
         messaging.create_topic("t")
         messaging.delete_topic("t")
@@ -223,7 +239,7 @@ def test_a_topic_survives_a_restart_and_so_does_its_deletion(lasting: Site) -> N
         messaging = again()
         assert messaging.topics() == ["kept"]
         assert messaging.topic("kept").ttl_s == 5
-        assert messaging.topic("kept").properties == {"x": 'é"\ud800'}
+        assert messaging.topic("kept").properties == {"x": 'é"\U0001f600'}
         with pytest.raises(TopicNotFound):
             messaging.topic("t")
     assert messaging.create_topic("t").generation == 51

@@ -149,6 +149,8 @@ def checked_properties(properties: Mapping[str, Any] | None) -> dict[str, str]:
     for key, value in (properties or {}).items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise BadRequest(f"a property is text, not {key!r}: {value!r}")
+        if not (_is_unicode(key) and _is_unicode(value)):
+            raise BadRequest(f"half of a surrogate pair is in {key!r}: {value!r}")
         if key in ("ttl", "generation"):
             raise BadRequest(f"{key} is not a free property")
         checked[key] = value
@@ -158,6 +160,15 @@ def checked_properties(properties: Mapping[str, Any] | None) -> dict[str, str]:
             f"{checked['publishing']!r}"
         )
     return checked
+
+
+def _is_unicode(text: str) -> bool:
+    """Half of a surrogate pair can be in a str, and be neither printed nor sent."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def expand_names(text: str) -> Iterator[str]:
