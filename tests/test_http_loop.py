@@ -241,7 +241,7 @@ def test_many_rows_that_nobody_may_see_are_judged_in_a_thread(
             assert judged["loop"] <= QUICK_ROWS + READ_ROWS
 
 
-def test_checks_keep_neither_health_nor_transactions_waiting(
+def test_checks_keep_neither_what_monitors_ask_nor_transactions_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate()
@@ -254,7 +254,8 @@ def test_checks_keep_neither_health_nor_transactions_waiting(
             check.send(request("POST", "/v1/admin/check"))
         assert until(lambda: here.in_flight == len(checks))
         assert gate.came.wait(PATIENCE_S)
-        assert here.ask(request("GET", "/health")).status == 200
+        for path in ("/health", "/metrics", "/v1/metrics", "/v1/overview"):
+            assert here.ask(request("GET", path)).status == 200
         with txaware.connect(here.url) as client, client.transaction():
             client.publisher("t").publish(b"a")
         assert here.ask(request("POST", POLL, b"\4\1\2\2", *AVRO)).body != b"\0"

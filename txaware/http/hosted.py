@@ -104,6 +104,12 @@ class Hosted:
         """For what readers wait for before they begin: no clean-up keeps it waiting."""
         return await _in(self.threads.planning, partial(act, *args, **named))
 
+    async def in_monitor_thread(
+        self, act: Callable[..., T], *args: Any, **named: Any
+    ) -> T:
+        """For how things stand, asked all the time: no check keeps it waiting."""
+        return await _in(self.threads.monitor, partial(act, *args, **named))
+
 
 async def _in(pool: ThreadPoolExecutor, act: Callable[[], T]) -> T:
     return await asyncio.get_running_loop().run_in_executor(pool, act)

@@ -5,6 +5,7 @@ from typing import Self
 
 SLOW_THREADS = 4
 PLANNING_THREADS = 4
+MONITOR_THREADS = 2
 
 
 class Threads:
@@ -12,7 +13,8 @@ class Threads:
 
     `rows` wait for the table, and `coordinator` for a coordinator elsewhere: while that
     hangs, rows are read and written. `slow` may take minutes. `planning` is what
-    readers wait for before they begin: no clean-up keeps it waiting.
+    readers wait for before they begin: no clean-up keeps it waiting. `monitor` is what
+    machines ask all the time, and do not wait for long.
     """
 
     def __init__(self, count: int) -> None:
@@ -20,7 +22,11 @@ class Threads:
         self.coordinator = ThreadPoolExecutor(count, "txaware-coordinator")
         self.slow = ThreadPoolExecutor(SLOW_THREADS, "txaware-slow")
         self.planning = ThreadPoolExecutor(PLANNING_THREADS, "txaware-plan")
-        self._pools = (self.rows, self.coordinator, self.slow, self.planning)
+        self.monitor = ThreadPoolExecutor(MONITOR_THREADS, "txaware-monitor")
+        self._pools = (
+            *(self.rows, self.coordinator),
+            *(self.slow, self.planning, self.monitor),
+        )
 
     def drop(self) -> None:
         """Of what nobody waits for any more only what runs just now goes on."""

@@ -42,5 +42,5 @@ class DashboardRoutes:
             namespace=fields.get("namespace"),
             sees=sight(principal),
         )
-        report = await self._hosted.in_slow_thread(snapshot)
+        report = await self._hosted.in_monitor_thread(snapshot)
         return Reply(200, to_json(report), JSON)

@@ -20,7 +20,7 @@ class MetricsRoutes:
 
     async def _metrics(self, request: Request) -> Reply:
         accept = request.headers.get(b"accept", b"").decode("latin-1")
-        content_type, body = await self._hosted.in_slow_thread(
+        content_type, body = await self._hosted.in_monitor_thread(
             self._exposition.text, accept, sight(request.principal)
         )
         return Reply(200, body, content_type)

@@ -88,7 +88,7 @@ class OperatorRoutes:
         return json_reply({"id": str(found)})
 
     async def _metrics(self, request: Request) -> Reply:
-        metrics = await self._hosted.in_slow_thread(self._administration.metrics)
+        metrics = await self._hosted.in_monitor_thread(self._administration.metrics)
         sees = sight(request.principal)
         if sees is not None:
             metrics = seen_metrics(metrics, sees)
