@@ -3,6 +3,8 @@
 from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
+from txaware.errors import Unavailable
+
 SLOW_THREADS = 4
 PLANNING_THREADS = 4
 MONITOR_THREADS = 2
@@ -27,9 +29,19 @@ class Threads:
             *(self.rows, self.coordinator),
             *(self.slow, self.planning, self.monitor),
         )
+        self._is_dropped = False
+
+    def go_on(self, *_: object) -> None:
+        """Asked by what takes long, now and then; raises once nobody waits for it."""
+        if self._is_dropped:
+            raise Unavailable("the server stopped meanwhile")
 
     def drop(self) -> None:
-        """Of what nobody waits for any more only what runs just now goes on."""
+        """Of what nobody waits for any more only what runs just now goes on.
+
+        What takes long ends at its next `go_on`.
+        """
+        self._is_dropped = True
         for pool in self._pools:
             pool.shutdown(wait=False, cancel_futures=True)
 

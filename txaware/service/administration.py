@@ -20,7 +20,7 @@ from txaware.service.check_scan import Progress
 from txaware.service.checking import check
 from txaware.service.clean_up_plan import OpenPlan
 from txaware.service.depths import Depths
-from txaware.service.inspection import Inspection, Peeked, TopicReport
+from txaware.service.inspection import GoOn, Inspection, Peeked, TopicReport
 from txaware.service.local import LocalService
 from txaware.service.open_plans import OpenPlans
 from txaware.service.retention import CleanUp, OnProgress, Pruned, Retention
@@ -67,11 +67,15 @@ class Administration:
         """All that have a topic."""
         return self._service.namespaces()
 
-    def inspect(self, topic: str) -> TopicReport:
-        """Counts, sizes, times and who blocks a topic; reads all of it."""
+    def inspect(self, topic: str, *, go_on: GoOn | None = None) -> TopicReport:
+        """Counts, sizes, times and who blocks a topic; reads all of it.
+
+        `go_on` is called now and then; what it raises ends this.
+        """
         place = self._service.place(topic)
         bounds = self._service.bounds(topic)
-        return self._inspection.report(place, self._coordinator.snapshot(), bounds)
+        snapshot = self._coordinator.snapshot()
+        return self._inspection.report(place, snapshot, bounds, go_on=go_on)
 
     def splits(
         self, topic: str, *, start: MessageId, stop: MessageId, part_bytes: int
@@ -134,9 +138,11 @@ class Administration:
         """Does what comes after all pieces, and answers what they did together."""
         return self._plans.finish(plan)
 
-    def prune(self, *, exclusive: bool = False) -> Pruned:
+    def prune(
+        self, *, exclusive: bool = False, on_progress: OnProgress | None = None
+    ) -> Pruned:
         """Has the coordinator forget invalid transactions that nothing here needs."""
-        return self._retention.prune(exclusive=exclusive)
+        return self._retention.prune(exclusive=exclusive, on_progress=on_progress)
 
     def lag_ms(self, group: str, topic: str) -> int:
         """How far a group is behind the newest message; 0 when it has read it."""

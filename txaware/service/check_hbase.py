@@ -50,6 +50,8 @@ def check_hbase(
     tags = set(KNOWN)
     for kind in KINDS:
         for page in stored_keys(connections, kind):
+            if progress is not None:
+                progress(0, None)  # no row is done, and it may raise
             _check_places(kind, page, findings)
             _check_times(kind, page, view, findings)
             if kind == META:

@@ -1,7 +1,8 @@
 """Looks into topics without consuming anything."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, partial
+from typing import TypeVar
 
 import attrs
 
@@ -14,6 +15,10 @@ from txaware.tables.blocks import Block
 from txaware.tables.message_table import MessageTable
 from txaware.tables.ranges import pieces
 
+T = TypeVar("T")
+
+# Called now and then by what takes long; what it raises ends that.
+GoOn = Callable[[], object]
 PLAIN, COMMITTED, IN_PROGRESS = "plain", "committed", "in progress"
 INVALID, ROLLED_BACK = "invalid", "rolled back"
 _END = b"\xff" * 10
@@ -87,7 +92,12 @@ class Inspection:
         )
 
     def report(
-        self, place: Place, snapshot: Transaction, bounds: Bounds
+        self,
+        place: Place,
+        snapshot: Transaction,
+        bounds: Bounds,
+        *,
+        go_on: GoOn | None = None,
     ) -> TopicReport:
         """Counts everything; that takes a while in a large topic."""
         messages = references = size_bytes = rolled_back = 0
@@ -95,7 +105,7 @@ class Inspection:
         newest = b""
         in_progress: dict[int, int] = {}
         state = cache(partial(_state, snapshot))
-        for block in self._blocks(place, b""):
+        for block in _asking(go_on, self._blocks(place, b"")):
             oldest, newest = oldest or block.keys[0], block.keys[-1]
             count = block.payloads.count(None)
             references, messages = references + count, messages + len(block) - count
@@ -105,7 +115,7 @@ class Inspection:
                     rolled_back += 1
                 elif pointer is not None and state(pointer) == IN_PROGRESS:
                     in_progress.setdefault(pointer, int.from_bytes(key[:8], "big"))
-        stored, stored_bytes = self._stored(place)
+        stored, stored_bytes = self._stored(place, go_on)
         return TopicReport(
             messages,
             references,
@@ -129,12 +139,20 @@ class Inspection:
             yield block
             start = block.keys[-1] + b"\0"
 
-    def _stored(self, place: Place) -> tuple[int, int]:
+    def _stored(self, place: Place, go_on: GoOn | None) -> tuple[int, int]:
         count = size_bytes = 0
-        for rows in pieces(self._table, PAYLOAD + place.topic.prefix):
+        stored = pieces(self._table, PAYLOAD + place.topic.prefix)
+        for rows in _asking(go_on, stored):
             count += len(rows)
             size_bytes += sum([len(value) - 1 for _, value in rows])
         return count, size_bytes
+
+
+def _asking(go_on: GoOn | None, pieces: Iterator[T]) -> Iterator[T]:
+    for piece in pieces:
+        yield piece
+        if go_on is not None:
+            go_on()
 
 
 def _peeked(block: Block, index: int, snapshot: Transaction) -> Peeked:

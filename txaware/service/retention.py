@@ -92,7 +92,7 @@ class Retention:
         self._cleaning = Cleaning(site, self._topics, self._marking, self._payloads)
 
     def clean_up(self, on_progress: OnProgress | None = None) -> CleanUp:
-        """Goes through all topics once."""
+        """Goes through all topics once; what `on_progress` raises ends it there."""
         with self._turn:
             began_s = time.monotonic()
             cleaned = self._clean_up(on_progress)
@@ -126,7 +126,9 @@ class Retention:
             self._count(cleaned, took_s=max(0, took_ms) / 1000)
             return cleaned
 
-    def prune(self, *, exclusive: bool) -> Pruned:
+    def prune(
+        self, *, exclusive: bool, on_progress: OnProgress | None = None
+    ) -> Pruned:
         """Has the coordinator forget invalid transactions that are wholly marked.
 
         One that others may share is asked only when it is known to be `exclusive`.
@@ -134,7 +136,7 @@ class Retention:
         # Nobody writes with what was late before the marking began. Where it failed,
         # or was not even tried, somebody may have written since it was marked last.
         late_ms = self._late_ms()
-        least_needed = self.clean_up().least_needed
+        least_needed = self.clean_up(on_progress).least_needed
         snapshot = self._coordinator.snapshot()
         alone = self._gate is not None and not self._gate.is_shared
         if not alone and not exclusive:

@@ -58,7 +58,9 @@ class OperatorRoutes:
 
     async def _inspect(self, request: Request) -> Reply:
         inspect = self._administration.inspect
-        report = await self._hosted.in_slow_thread(inspect, request.topic)
+        report = await self._hosted.in_slow_thread(
+            inspect, request.topic, go_on=self._hosted.threads.go_on
+        )
         return Reply(200, to_json(report), JSON)
 
     async def _splits(self, request: Request) -> Reply:
@@ -95,7 +97,9 @@ class OperatorRoutes:
         return Reply(200, to_json(metrics), JSON)
 
     async def _clean_up(self, _: Request) -> Reply:
-        cleaned = await self._hosted.in_slow_thread(self._administration.clean_up)
+        cleaned = await self._hosted.in_slow_thread(
+            self._administration.clean_up, self._hosted.threads.go_on
+        )
         return Reply(200, to_json(cleaned), JSON)
 
     async def _prune(self, request: Request) -> Reply:
@@ -105,11 +109,14 @@ class OperatorRoutes:
         pruned = await self._hosted.in_slow_thread(
             self._administration.prune,
             exclusive=flag(fields.get("exclusive", False), what="exclusive"),
+            on_progress=self._hosted.threads.go_on,
         )
         return Reply(200, to_json(pruned), JSON)
 
     async def _check(self, _: Request) -> Reply:
-        report = await self._hosted.in_slow_thread(self._administration.check)
+        report = await self._hosted.in_slow_thread(
+            self._administration.check, self._hosted.threads.go_on
+        )
         return Reply(200, to_json(report), JSON)
 
     async def _backup(self, _: Request) -> Stream:
