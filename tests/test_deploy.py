@@ -6,20 +6,24 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import click
 import pytest
 
+from tests.tephra_fixtures import missing
 from txaware.cli.root import command
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "examples" / "deploy"
 UNITS = sorted([*DEPLOY.glob("*.service"), *DEPLOY.glob("*.timer")])
 SERVICES = sorted(DEPLOY.glob("*.service"))
-PROGRAM = "/opt/txaware/bin/txaware"
+HEALTH = DEPLOY / "txaware-health.service"
+PROGRAM, PYTHON = "/opt/txaware/bin/txaware", "/opt/txaware/bin/python"
 
 
 def check_call(arguments: list[str]) -> None:
@@ -61,16 +65,19 @@ def test_a_unit_is_one(path: Path) -> None:
 def test_a_service_calls_what_there_is(path: Path) -> None:
     start = unit(path)["Service"]["ExecStart"]
     program, *arguments = shlex.split(start)
+    if path == HEALTH:
+        assert program == PYTHON
+        return
     assert program == PROGRAM
     check_call(arguments)
 
 
-@pytest.mark.skipif(
-    shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze"
-)
 def test_systemd_takes_the_units(tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        missing("there is no systemd-analyze")
     for path in UNITS:
         text = path.read_text().replace(PROGRAM, "/bin/true")
+        text = text.replace(PYTHON, "/bin/true")
         (tmp_path / path.name).write_text(text)
     ran = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", *map(str, tmp_path.iterdir())],
@@ -101,7 +108,7 @@ def test_the_image_runs_what_there_is() -> None:
     python, flag, program = words("HEALTHCHECK")
     assert (python, flag) == ("python", "-c")
     compile(program, "HEALTHCHECK", "exec")
-    assert "/health'" in program
+    assert "/ping'" in program
 
 
 def test_the_image_copies_what_there_is_and_what_is_sent() -> None:
@@ -111,6 +118,62 @@ def test_the_image_copies_what_there_is_and_what_is_sent() -> None:
             for source in text.split()[:-1]:
                 assert (ROOT / source).exists()
                 assert f"!{source}" in sent
+
+
+def test_the_image_copies_all_of_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    copied = {
+        source
+        for name, text in instructions()
+        if name == "COPY" and not text.startswith("--from")
+        for source in text.split()[:-1]
+    }
+    assert set(wheel["only-include"]) <= copied
+
+
+def test_the_tokens_are_made_and_read_in_a_directory_that_is_mounted() -> None:
+    first_lines = (DEPLOY / "Dockerfile").read_text().partition("\nFROM ")[0]
+    tokens = words("CMD")[words("CMD").index("--auth") + 1]
+    assert f"token new ann \\\n#       --file {tokens} " in first_lines
+    mounted = re.findall(r"-v \S+?:(\S+)", first_lines)
+    directory = str(Path(tokens).parent)
+    assert mounted == [directory, "/data", f"{directory}:ro"]
+
+
+def health(port: int, *, timeout_s: float = 20) -> int:
+    """How the service ends that asks a server at this port."""
+    program = shlex.split(unit(HEALTH)["Service"]["ExecStart"])[-1]
+    program = program.replace("11015", str(port))
+    program = program.replace("timeout=20", f"timeout={timeout_s}")
+    command_line = [sys.executable, "-c", program]
+    return subprocess.run(
+        command_line, capture_output=True, check=False, timeout=60
+    ).returncode
+
+
+def test_a_server_that_hangs_is_not_well_and_one_that_is_not_there_is_let_be() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hangs:
+        port = hangs.getsockname()[1]
+        assert health(port, timeout_s=0.1) == 1
+    assert health(port) == 0
+
+
+def test_what_is_not_well_is_restarted() -> None:
+    shell, flag, script = shlex.split(unit(HEALTH)["Service"]["ExecStopPost"])
+    assert (shell, flag) == ("+/bin/sh", "-c")
+    script = script.replace("$$", "$").replace("systemctl", "echo")
+    for result, told in (("success", ""), ("exit-code", "txaware.service")):
+        ran = subprocess.run(
+            ["/bin/sh", "-c", script],
+            env={"SERVICE_RESULT": result},
+            capture_output=True,
+            check=True,
+            text=True,
+            timeout=60,
+        )
+        assert ran.stdout.strip().endswith(told)
+        assert bool(ran.stdout) == bool(told)
 
 
 def test_the_image_runs_as_nobody_in_particular() -> None:
@@ -146,6 +209,7 @@ def test_what_the_files_say_works_together(tmp_path: Path) -> None:
                 check=True,
                 timeout=60,
             )
+            assert health(int(port)) == 0
             server.send_signal(signal.SIGHUP)
             url = f"leveldb:{data}"
             file = tmp_path / "latest.backup"
