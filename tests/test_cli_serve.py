@@ -20,6 +20,7 @@ import pytest
 import txaware
 from tests.certificates import certificate
 from tests.cli_runs import PROGRAM, error_of, run, start
+from txaware.errors import Unavailable
 
 PATIENCE_S = 20
 TOPIC = "/v1/namespaces/default/topics/t"
@@ -310,11 +311,11 @@ def test_data_is_a_directory_or_an_address_and_else_that_of_url(here: Path) -> N
         (["--auth", "none.toml"], 2, "does not exist"),
         (["--auth", "wrong.toml"], 2, "wrong.toml"),
         (["--key", "wrong.toml"], 2, "--key needs --certificate"),
-        (["--data", "memory:", "--certificate", "wrong.toml"], 2, "the certificate or"),
+        (["--certificate", "wrong.toml"], 2, "the certificate or"),
         (["--audit-log", "no/where"], 2, "cannot be opened"),
         (["--port", "65536"], 2, "65536 is not in the range"),
         (["--coordinator", "nothing:"], 2, "names no coordinator"),
-        (["--data", "memory:", "--host", "256.1.1.1", "--insecure"], 3, "256.1.1.1"),
+        (["--host", "256.1.1.1", "--insecure"], 3, "256.1.1.1"),
     ],
 )
 def test_what_is_wrong_is_said(
@@ -331,7 +332,11 @@ def test_a_port_in_use_is_said_and_nothing_stays_open(here: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         told = error_of("serve", "--data", "data", "--port", port, code=3)
-    assert f"127.0.0.1:{port} cannot be listened at" in told
+        assert f"127.0.0.1:{port} cannot be listened at" in told
+        assert not list(here.iterdir())
+        messaging = txaware.connect("memory:")
+        with messaging, pytest.raises(Unavailable, match="cannot be listened at"):
+            messaging.serve(port=int(port))
     with txaware.connect("leveldb:data"):
         assert not (here / "data" / "SERVER").exists()
 

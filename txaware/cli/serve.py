@@ -120,8 +120,14 @@ def _load_and_check(options: dict[str, Any]) -> None:
     """Before anything is opened: a call that is refused leaves no directory behind."""
     if options["tokens"] is not None:
         options["tokens"] = Tokens.load(options["tokens"])
-    tokens, insecure = options["tokens"], options["insecure"]
-    Access(host=options["host"], tokens=tokens, is_insecure=insecure).check()
+    Access(
+        host=options["host"],
+        port=options["port"],
+        tokens=options["tokens"],
+        is_insecure=options["insecure"],
+        certificate=options["certificate"],
+        key=options["key"],
+    ).try_out()
 
 
 def _wait(server: HttpServer, stop: Stop) -> None:

@@ -5,6 +5,7 @@ import logging
 import os
 import secrets
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -86,6 +87,17 @@ class Access:
                 f"(--insecure)"
             )
 
+    def try_out(self) -> None:
+        """Raises what would keep a server from its start, before any data is opened."""
+        self.check()
+        if self.certificate is not None:
+            try:
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+                context.load_cert_chain(self.certificate, self.key)
+            except OSError as error:
+                raise _wrong_certificate(error) from error
+        _bound(self.host, self.port).close()
+
 
 class HttpServer:
     """Listens from its making to `close`, in threads of its own."""
@@ -104,7 +116,7 @@ class HttpServer:
         self._certificate = (
             None if access.certificate is None else own_certificate(access.certificate)
         )
-        self._socket = _listening(access.host, access.port)
+        self._socket = _bound(access.host, access.port, backlog=BACKLOG)
         self._socket_name: tuple[str, int] = self._socket.getsockname()[:2]
         self._server = uvicorn.Server(self._config)
         self._loop = uvloop.new_event_loop()
@@ -303,7 +315,7 @@ class HttpServer:
         try:
             config.load()
         except OSError as error:
-            raise BadRequest(f"the certificate or its key is wrong: {error}") from error
+            raise _wrong_certificate(error) from error
         return config
 
 
@@ -311,15 +323,21 @@ async def _not_yet(_: object, __: object, ___: object) -> None:
     raise Unavailable("the server is starting")
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def _wrong_certificate(error: OSError) -> BadRequest:
+    return BadRequest(f"the certificate or its key is wrong: {error}")
+
+
+def _bound(host: str, port: int, *, backlog: int | None = None) -> socket.socket:
+    """A socket at that address; it listens where it has a `backlog`."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         with ExitStack() as on_failure:
-            listening = on_failure.enter_context(socket.socket(family))
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind((host, port))
-            listening.listen(BACKLOG)
+            bound = on_failure.enter_context(socket.socket(family))
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind((host, port))
+            if backlog is not None:
+                bound.listen(backlog)
             on_failure.pop_all()
     except OSError as error:
         raise Unavailable(f"{host}:{port} cannot be listened at: {error}") from error
-    return listening
+    return bound
