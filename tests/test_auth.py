@@ -253,6 +253,14 @@ def test_a_refusal_of_a_long_transactional_id_is_short_and_printable() -> None:
     assert str(found.value).isprintable()
 
 
+def test_a_topic_is_seen_by_whoever_monitors_it() -> None:
+    orders = (NamePattern.parse("orders", of="topic"),)
+    caller = Principal(name="ann", rules=(Rule(topics=orders, monitor=True),))
+    assert caller.may_see(ORDERS)
+    assert not caller.may_see(AUDIT)
+    assert not any(caller.may(verb, ORDERS) for verb in VERBS)
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_topic_is_seen_by_whoever_has_any_verb_on_it(verb: Verb) -> None:
     caller = principal("orders", verbs=(verb,))

@@ -134,8 +134,8 @@ def test_what_is_wrong_is_said_with_its_place(text: str, told: str) -> None:
     ("rule", "told"),
     [
         ("topic = []", "rules[0]: no such key: 'topic'; there are topics, verbs, "),
-        ("topics = ['a']", "rules[0] has only one of topics and verbs; they go"),
-        ("verbs = ['admin']", "rules[0] has only one of topics and verbs; they go"),
+        ("topics = ['a']", "rules[0] has topics, and neither verbs nor monitor"),
+        ("verbs = ['admin']", "rules[0] has verbs, and no topics for them"),
         ("topics = 'a'\nverbs = []", "rules[0].topics is not a list of texts"),
         (
             "topics = ['a', 'a b']\nverbs = []",

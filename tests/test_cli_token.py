@@ -81,8 +81,8 @@ def test_without_a_file_the_lines_to_put_there_are_on_standard_error(
     [
         ([], "Missing argument"),
         (["a b"], "'a b' is no name of a principal"),
-        (["ann", "--verb", "admin"], "--topic and --verb go together"),
-        (["ann", "--topic", "x"], "--topic and --verb go together"),
+        (["ann", "--verb", "admin"], "--verb needs --topic"),
+        (["ann", "--topic", "x"], "--topic needs --verb, or --monitor"),
         (["ann", "--topic", "x", "--verb", "*"], "'*' is not one of 'admin', "),
         (["ann", "--topic", "x y", "--verb", "admin"], "'x y' is no pattern of a"),
         (["ann", "--group", "x y"], "'x y' is no pattern of a group"),

@@ -85,11 +85,17 @@ class Rights:
         )
 
     def may_see(self, topic: TopicName) -> bool:
-        """Whether it may do anything at all with the topic."""
-        return (
-            self.may("consume", topic)
-            or self.may("publish", topic)
-            or self.may("admin", topic)
+        """Whether it may do anything at all with the topic, or monitors it."""
+        key = ("see", topic.namespace, topic.name)
+        known = self._remembered.get(key)
+        if known is not None:
+            return known
+        return self._decide(
+            key,
+            lambda rule: (
+                bool(rule.verbs or rule.monitor)
+                and any(one.matches(topic.namespace, topic.name) for one in rule.topics)
+            ),
         )
 
     def may_use_group(self, namespace: str, group: str) -> bool:

@@ -3,12 +3,14 @@
 [principals.billing]
 tokens = ["sha256:..."]                   # several, to change one without a gap
 [[principals.billing.rules]]
-topics = ["orders*", "audit:*"]           # with verbs; `orders*` is `default:orders*`
+topics = ["orders*", "audit:*"]           # `orders*` is `default:orders*`
 verbs = ["publish", "consume"]            # and admin
 [[principals.billing.rules]]
 groups = ["billing*"]                     # patterns as of topics
 transactional_ids = ["billing-*"]         # patterns of any text
 transactions = true
+[[principals.billing.rules]]
+topics = ["*:*"]                          # whose names and figures it may see
 monitor = true
 """
 
@@ -113,8 +115,11 @@ def _enrolled(name: str, value: object, where: str) -> Enrolled:
 def _rule(value: object, at: str) -> Rule:
     table = _table(value, at)
     _known_keys(table, _RULE_KEYS, at)
-    if ("topics" in table) != ("verbs" in table):
-        raise BadRequest(f"{at} has only one of topics and verbs; they go together")
+    is_about_topics = "verbs" in table or bool(table.get("monitor"))
+    if "topics" in table and not is_about_topics:
+        raise BadRequest(f"{at} has topics, and neither verbs nor monitor for them")
+    if "verbs" in table and "topics" not in table:
+        raise BadRequest(f"{at} has verbs, and no topics for them")
     return Rule(
         topics=_each(table.get("topics", []), f"{at}.topics", _topics),
         verbs=frozenset(_each(table.get("verbs", []), f"{at}.verbs", _verb)),

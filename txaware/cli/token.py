@@ -38,8 +38,8 @@ def token() -> None:
     "topics",
     multiple=True,
     metavar="PATTERN",
-    help="Topics that --verb is about: `orders`, `orders*`, `audit:*`; `*` is all of "
-    "namespace default, `*:*` all there are. May be repeated.",
+    help="Topics that --verb and --monitor are about: `orders`, `orders*`, `audit:*`; "
+    "`*` is all of namespace default, `*:*` all there are. May be repeated.",
 )
 @click.option(
     "--verb",
@@ -83,8 +83,10 @@ def new(
       txaware token new root --file tokens.toml --topic '*:*' --verb admin --monitor
       (umask 077; txaware token new billing --file tokens.toml > billing.token)
     """
-    if bool(options["topics"]) != bool(options["verbs"]):
-        raise click.UsageError("--topic and --verb go together")
+    if options["verbs"] and not options["topics"]:
+        raise click.UsageError("--verb needs --topic")
+    if options["topics"] and not (options["verbs"] or options["monitor"]):
+        raise click.UsageError("--topic needs --verb, or --monitor")
     rule = {
         key: value if isinstance(value, bool) else list(value)
         for key, value in options.items()
@@ -133,8 +135,8 @@ def _text(rule: Rule) -> str:
     """`publish, consume on orders*, audit:*; use groups billing*; use transactions`."""
     parts = []
     if rule.topics:
-        verbs = [verb for verb in VERBS if verb in rule.verbs]
-        parts.append(f"{', '.join(verbs)} on {', '.join(map(str, rule.topics))}")
+        verbs = ", ".join(verb for verb in VERBS if verb in rule.verbs)
+        parts.append(f"{verbs or 'see figures'} on {', '.join(map(str, rule.topics))}")
     if rule.groups:
         parts.append(f"use groups {', '.join(map(str, rule.groups))}")
     if rule.transactional_ids:
