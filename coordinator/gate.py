@@ -24,6 +24,7 @@ class Gate:
         self, ledger: Ledger, lock: threading.RLock, now_ms: Callable[[], int]
     ) -> None:
         self._ledger = ledger
+        self._before = ledger.last
         self._now_ms = now_ms
         self._lock = lock
         self._left = threading.Condition(lock)
@@ -45,6 +46,27 @@ class Gate:
     def gave_out(self, pointer: int) -> bool:
         """Whether the pointer lies between the first and the last one given out."""
         return self._ledger.first <= pointer <= self._ledger.last
+
+    def is_open(self, pointer: int) -> bool:
+        """Whether its transaction has not ended."""
+        return pointer in self._ledger.open.in_progress
+
+    def began_here(self, pointer: int) -> bool:
+        """Whether this program, or who came to it, surely was given that pointer.
+
+        Since the coordinator was opened; where others hand out its pointers, too, it is
+        told only of what would not outlive this process.
+        """
+        if not self.is_shared:
+            return self._before < pointer <= self._ledger.last
+        if not self.is_open(pointer):
+            return False
+        with self._lock:
+            entries = self._ledger.open.by_id.values()
+            return any(
+                pointer in entry.pointers and not entry.outlives_process
+                for entry in entries
+            )
 
     def on_end(self, tell: Callable[[Iterable[int]], object]) -> None:
         """Has `tell` called with the pointers of whoever has ended, under the lock."""

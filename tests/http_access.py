@@ -11,6 +11,7 @@ from unittest.mock import Mock
 import attrs
 
 import txaware
+from coordinator.interfaces import Coordinator
 from txaware.auth import AuditLog, digest_text, new_token
 from txaware.config import Settings
 from txaware.http.routes import all_routes
@@ -137,7 +138,11 @@ def tokens_text(tokens: Mapping[str, str]) -> str:
 
 @contextmanager
 def guarded(
-    directory: Path, url: str = "memory:", **settings: Any
+    directory: Path,
+    url: str = "memory:",
+    *,
+    coordinator: Coordinator | None = None,
+    **settings: Any,
 ) -> Iterator[Guarded]:
     """Serves two namespaces to all principals of `RULES`."""
     tokens = {name: new_token() for name in RULES}
@@ -145,7 +150,7 @@ def guarded(
     file.touch(mode=0o600)
     file.write_text(tokens_text(tokens))
     chosen = Settings(**{"janitor_interval_s": 0, **settings})
-    with txaware.connect(url, settings=chosen) as messaging:
+    with txaware.connect(url, settings=chosen, coordinator=coordinator) as messaging:
         for topic in ("orders", "secret", "other:orders", "hidden:orders"):
             messaging.create_topic(topic)
         with messaging.serve(tokens=file, audit=AuditLog(audit)) as server:

@@ -6,12 +6,15 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
+import txaware
 from coordinator import codec
+from coordinator.embedded import EmbeddedCoordinator
+from tests.coordinators import remote
 from tests.http_access import POSITION, TOPIC, TRANSACTIONS, Caller, Guarded, guarded
 from txaware.auth import EVERYTHING, Principal
 from txaware.errors import NotAuthorized
@@ -160,8 +163,161 @@ def test_a_guess_tells_nothing_of_a_transaction_of_somebody_else(site: Guarded) 
     assert b"writer" not in answer.body
 
 
+@pytest.mark.parametrize("call", CALLS)
+def test_what_the_program_itself_began_is_nobodys_on_the_network(
+    site: Guarded, call: str
+) -> None:
+    coordinator = site.messaging.coordinator
+    for tx in (
+        coordinator.start_short(outlives_process=True),
+        coordinator.start_long(),
+        coordinator.checkpoint(coordinator.start_short()),
+    ):
+        for pointer in tx.pointers:
+            path = f"{TRANSACTIONS}/{pointer}/{call}"
+            assert site.caller("rival").ask("POST", path, {}).status == 403
+            assert standing(site, pointer) == "open"
+        coordinator.commit(tx)
+        assert site.caller("rival").ask("POST", path, {}).status == 403
+
+
+@pytest.mark.parametrize("act", writes(1))
+def test_nobody_writes_in_a_transaction_of_the_program(site: Guarded, act: str) -> None:
+    with site.messaging.transaction() as tx:
+        site.messaging.publish("orders", [b"a"], transaction=tx.transaction)
+        pointer = tx.transaction.transaction_id
+        assert site.caller("rival").ask(*writes(pointer)[act]).status == 403
+    assert site.caller("rival").ask(*writes(pointer)[act]).status == 403
+    assert [one.payload for one in site.messaging.poll("orders")] == [b"a"]
+
+
+def test_operators_release_who_waits_for_the_program(site: Guarded) -> None:
+    pointer = site.messaging.coordinator.start_short().transaction_id
+    path = f"{TRANSACTIONS}/{pointer}"
+    assert site.caller("operator").ask("POST", f"{path}/commit", {}).status == 403
+    answer = site.caller("operator").ask("POST", f"{path}/invalidate", {})
+    assert answer.json == {"invalidated": True}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_all_servers_of_a_store_know_who_began_what(site: Guarded, call: str) -> None:
+    pointer = begun(site.caller("writer"))
+    path = f"{TRANSACTIONS}/{pointer}/{call}"
+    with (
+        site.messaging.serve(tokens=site.tokens_file) as server,
+        closing(Caller(server.url, site.tokens["rival"])) as rival,
+        closing(Caller(server.url, site.tokens["writer"])) as writer,
+    ):
+        assert rival.ask("POST", path, {}).status == 403
+        assert standing(site, pointer) == "open"
+        assert writer.ask("POST", path, {}).status == 200
+
+
+def half_done(caller: Caller) -> int:
+    """A transaction with a row that nobody has undone."""
+    pointer = begun(caller)
+    assert caller.ask(*writes(pointer)["publish"]).status == 200
+    return pointer
+
+
+@pytest.mark.parametrize(
+    ("call", "seen"), [("abort", []), ("invalidate", []), ("commit", [b"a"])]
+)
+def test_after_a_restart_a_client_goes_on_and_an_abort_shows_nothing(
+    tmp_path: Path, call: str, seen: list[bytes]
+) -> None:
+    url = f"leveldb:{tmp_path / 'data'}"
+    with guarded(tmp_path, url) as site:
+        pointer = half_done(site.caller("writer"))
+    with (
+        txaware.connect(url) as messaging,
+        messaging.serve(tokens=site.tokens_file) as server,
+        closing(Caller(server.url, site.tokens["writer"])) as caller,
+    ):
+        path, body = f"{TRANSACTIONS}/{pointer}/{call}", {"check": True, "repeat": True}
+        for _ in range(2):
+            assert caller.ask("POST", path, body).status == 200
+        found = messaging.poll("orders", isolation="committed")
+        assert [one.payload for one in found] == seen
+
+
+def test_an_abort_of_one_that_may_have_been_begun_elsewhere_shows_nothing(
+    tmp_path: Path,
+) -> None:
+    with (
+        EmbeddedCoordinator() as elsewhere,
+        guarded(tmp_path, coordinator=remote(elsewhere)) as site,
+    ):
+        rival, theirs = site.caller("rival"), elsewhere.start_short().transaction_id
+        assert rival.ask(*writes(theirs)["publish"]).status == 200
+        own = half_done(site.caller("writer"))
+        assert rival.ask("POST", f"{TRANSACTIONS}/{own}/abort", {}).status == 403
+        named = {"checkpoints": [theirs]}
+        for pointer, body in ((begun(rival), named), (theirs, {}), (theirs, {})):
+            path = f"{TRANSACTIONS}/{pointer}/abort"
+            assert rival.ask("POST", path, body).status == 200
+            assert standing(site, pointer) == "invalid"
+        assert site.messaging.poll("orders", isolation="committed") == []
+
+
+def test_whoever_brings_a_coordinator_keeps_its_transactions_from_the_network(
+    tmp_path: Path,
+) -> None:
+    with (
+        EmbeddedCoordinator() as coordinator,
+        guarded(tmp_path, coordinator=coordinator) as site,
+    ):
+        own = coordinator.checkpoint(coordinator.start_short())
+        for pointer in own.pointers:
+            path = f"{TRANSACTIONS}/{pointer}/commit"
+            assert site.caller("rival").ask("POST", path, {}).status == 403
+        served_elsewhere = coordinator.start_short(outlives_process=True)
+        path = f"{TRANSACTIONS}/{served_elsewhere.transaction_id}/commit"
+        assert site.caller("rival").ask("POST", path, {}).status == 200
+
+
+def test_an_abort_by_an_owner_who_did_not_begin_it_shows_nothing(
+    site: Guarded,
+) -> None:
+    pointer = half_done(site.caller("writer"))
+    path = f"{TRANSACTIONS}/{pointer}/abort"
+    file = site.server.for_others
+    assert file is not None
+    assert site.with_token(file.token).ask("POST", path, {}).status == 200
+    assert standing(site, pointer) == "invalid"
+    assert site.messaging.poll("orders", isolation="committed") == []
+
+
+def test_without_tokens_whoever_undid_everything_aborts() -> None:
+    with (
+        txaware.connect("memory:") as messaging,
+        messaging.serve() as server,
+        closing(Caller(server.url, None)) as caller,
+    ):
+        pointer = messaging.coordinator.start_short().transaction_id
+        path = f"{TRANSACTIONS}/{pointer}/abort"
+        assert caller.ask("POST", path, {}).status == 200
+        assert messaging.coordinator.invalid_size() == 0
+
+
+def test_what_is_open_is_not_forgotten_for_what_ended() -> None:
+    with EmbeddedCoordinator() as coordinator:
+        owners = Owners(coordinator, remembered=10)
+        writer, rival = (Principal(name=name, rules=()) for name in ("a", "b"))
+        first = coordinator.start_short().transaction_id
+        owners.began([first], writer)
+        for _ in range(1000):
+            tx = coordinator.start_short()
+            owners.began([tx.transaction_id], writer)
+            coordinator.commit(tx)
+        owners.check([first], writer)
+        with pytest.raises(NotAuthorized):
+            owners.check([first], rival)
+        assert len(owners._names) <= 11
+
+
 def test_a_flood_of_one_principal_makes_nobody_elses_transaction_anybodys() -> None:
-    owners = Owners(remembered=10)
+    owners = Owners(remote(EmbeddedCoordinator()), remembered=10)
     writer = Principal(name="writer", rules=())
     rival = Principal(name="rival", rules=())
     owners.began([1], writer)

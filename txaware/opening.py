@@ -11,6 +11,7 @@ from txaware.clock import ClockMs
 from txaware.config import Settings
 from txaware.elsewhere import is_http, named_coordinator, open_remote
 from txaware.errors import BadRequest, Unavailable
+from txaware.http.owners import Owners
 from txaware.http.server import Served
 from txaware.http.server_file import forget_server, read_server_file
 from txaware.interfaces import OrderedTable
@@ -161,6 +162,7 @@ def _put_together(site: Site, close: Callable[[], None]) -> Parts:
             settings=site.settings,
             clock_ms=site.clock_ms,
             overview=Overview(service, retention, site),
+            owners=Owners(site.coordinator),
             shares_journal=site.gate is not None,
             directory=Path(table.name) if isinstance(table, LevelDbTable) else None,
             announce=table.announce if isinstance(table, HBaseTable) else None,

@@ -50,7 +50,7 @@ class Hosted:
 
     `shares_journal` is whether commits are kept in the same table as rows.
     `tells_reasons` is whether anybody may know why a part is not well. `owners` knows
-    who began which transaction, where that is asked.
+    who began which transaction, where that is asked, and is that of all servers.
     """
 
     service: LocalService
@@ -62,9 +62,9 @@ class Hosted:
     threads: Threads
     outcomes: Outcomes
     stopping: Stopping
+    owners: Owners
     shares_journal: bool = False
     tells_reasons: bool = True
-    owners: Owners = attrs.field(factory=Owners)
 
     def coordinator_may_wait(self) -> bool:
         """Whether to ask the coordinator may take more than a moment."""

@@ -30,6 +30,7 @@ from txaware.http.hosted import Hosted, Stopping
 from txaware.http.metrics.exposition import Exposition
 from txaware.http.origins import Origins, is_local
 from txaware.http.outcomes import Outcomes
+from txaware.http.owners import Owners
 from txaware.http.repeats import Repeats
 from txaware.http.routes import all_routes
 from txaware.http.server_file import ServerFile, own_certificate
@@ -60,6 +61,7 @@ class Served:
     settings: Settings
     clock_ms: ClockMs
     overview: Overview
+    owners: Owners
     shares_journal: bool = False
     directory: Path | None = None
     announce: Callable[[str | None], None] | None = None
@@ -268,6 +270,7 @@ class HttpServer:
             threads,
             Outcomes(self._loop),
             self._stopping,
+            served.owners,
             shares_journal=served.shares_journal,
             tells_reasons=access.tokens is None,
         )

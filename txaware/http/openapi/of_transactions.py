@@ -132,7 +132,10 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", ONE + "/commit"): _call(
         "Makes its writes visible.", check=_CHECK, repeat=_REPEAT
     ),
-    ("POST", ONE + "/abort"): _call("Ends one whose writes are all undone."),
+    ("POST", ONE + "/abort"): _call(
+        "Ends one whose writes are all undone; invalidates one that others may have "
+        "begun."
+    ),
     ("POST", ONE + "/invalidate"): _call(
         "Ends one so that nobody ever sees what it wrote.",
         answer=json_of(fields({"invalidated": FLAG})),

@@ -106,12 +106,25 @@ class TransactionRoutes:
             checkpoints = NO_POINTERS  # the coordinator refuses it too, and says why
         # Each of them is ended with the transaction, by some coordinators unseen.
         self._owners.check(checkpoints, request.principal)
+        pointers = (pointer, *checkpoints)
+        if call == "abort" and not self._owners.may_abort(pointers, request.principal):
+            return self._hide(pointer, request.body)
         path = f"{ROOT}/{pointer}/{call}"
         answer = self._routes.answer("POST", path, request.body)
         if call == "checkpoint" and answer.status == 200:
             made = pointers_of(fields_of(answer.body), "pointers")
             self._owners.began(made, request.principal)
         return answer
+
+    def _hide(self, pointer: int, body: bytes) -> Answer:
+        """Ends it for somebody who may not know of all that was written in it.
+
+        An abort would show what was not undone; this does no harm where all was.
+        """
+        path = f"{ROOT}/{pointer}/invalidate"
+        answer = self._routes.answer("POST", path, body)
+        # An abort of what nobody began, or what has ended, is no refusal either.
+        return Answer(200) if answer.status in (200, 409) else answer
 
 
 def _reply(answer: Answer) -> Reply:
