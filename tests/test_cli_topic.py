@@ -204,6 +204,26 @@ def test_an_invalid_one_is_listed_and_not_aborted_again(messaging: Messaging) ->
     )
 
 
+def test_a_pointer_that_nobody_gave_out_is_told_and_rolled_back(
+    messaging: Messaging,
+) -> None:
+    messaging.publish("t", [b"foreign"], transaction=6)
+    messaging.publish("t", [b"plain"])
+    polled = run("poll", "t", obj=messaging).stderr
+    assert "transaction 6 was never begun here" in polled
+    assert "still open" not in polled
+    assert "txaware transactions abort 6" in polled
+    described = run("transactions", "describe", "6", obj=messaging).stdout
+    assert "keeps waiting  t" in described
+    aborted = run("transactions", "abort", "6", obj=messaging).stdout
+    assert aborted == (
+        "rolled back in t what was written with 6, which this coordinator never gave "
+        "out\n"
+    )
+    assert run("poll", "t", "--raw", obj=messaging).stdout == "plain\n"
+    assert "never begun here" in error_of("transactions", "abort", "6", obj=messaging)
+
+
 def test_a_pointer_that_was_never_given_out_is_refused(messaging: Messaging) -> None:
     assert "never begun here" in error_of("transactions", "abort", "5", obj=messaging)
     assert (

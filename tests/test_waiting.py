@@ -236,3 +236,18 @@ def test_many_who_wait_are_all_woken(messaging: Messaging) -> None:
     messaging.publish("t", [b"a"])
     for each in waiting:
         assert payloads(each.ends()) == [b"a"]
+
+
+def test_a_group_goes_on_where_only_its_transaction_may(messaging: Messaging) -> None:
+    messaging.publish("t", [b"foreign"], transaction=6)
+    consumer = messaging.consumer("t", group="g")
+    assert not messaging.consumer("t").wait(0.01)
+    assert consumer.wait(0.01)
+    with messaging.transaction():
+        assert payloads(consumer.poll()) == [b"foreign"]
+    assert not consumer.wait(0.01)
+    tx = messaging.coordinator.start_short()
+    publish(messaging, b"ours", transaction=tx)
+    assert not consumer.wait(0.01)
+    commit(messaging, tx)
+    assert consumer.wait(0.01)

@@ -7,7 +7,7 @@ import attrs
 from coordinator.standing import INVALID, OPEN, Standing, standing, standings
 from txaware.cli.show import NOTHING, duration_text, time_text
 from txaware.clock import system_clock_ms
-from txaware.messages import BlockedBy
+from txaware.messages import BlockedBy, PublishResponse
 from txaware.messaging import Messaging
 from txaware.topics import TopicName
 
@@ -128,3 +128,15 @@ def waiting_topics(messaging: Messaging, namespaces: Iterable[str]) -> list[Wait
                 pointers = tuple(report.in_progress)
                 found.append(Waiting(topic, pointers, report.blocked_by))
     return found
+
+
+def roll_back_all(
+    messaging: Messaging, pointer: int, namespaces: Iterable[str]
+) -> list[str]:
+    """Takes back what was written with a pointer that nobody began; answers where."""
+    found = waiting_topics(messaging, namespaces)
+    topics = [one.topic for one in found if pointer in one.in_progress]
+    for topic in topics:
+        end_ms = messaging.inspect(topic).bounds.next.publish_time_ms + 1
+        messaging.rollback(topic, PublishResponse(pointer, 0, 0, end_ms, 0))
+    return topics

@@ -5,19 +5,24 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import BinaryIO
 
 import attrs
 import click
 
+from coordinator.standing import NEVER
+from txaware.cli.known import known
 from txaware.cli.session import Session, pass_session
 from txaware.cli.show import message_json, note, payload_text, time_text
 from txaware.cli.stop import TICK_S, Stop, stopped_by_signal
 from txaware.cli.values import place
 from txaware.consume import Consumer
 from txaware.consume.places import StartAt
+from txaware.errors import NotAuthorized, Unavailable
 from txaware.interfaces import COMMITTED, UNCOMMITTED
 from txaware.messages import BlockedBy, Message, MessageId, Page
+from txaware.messaging import Messaging
 
 PAGE_MESSAGES = 1000
 LOOK_AGAIN_S = 5.0
@@ -108,6 +113,7 @@ def poll(
             form,
             sys.stdout.buffer,
             messaging.transaction if group is not None else nullcontext,
+            partial(_why_blocked, messaging),
         )
         printing.run(stop, limit=limit, follow=follow)
     if not printing.printed and not follow and not (as_json or raw):
@@ -125,6 +131,7 @@ class Printing:
     _form: Form
     _out: BinaryIO
     _block: Callable[[], AbstractContextManager[object]]
+    _why: Callable[[int], str]
     printed: int = 0
     _blocked_by: BlockedBy | None = None
 
@@ -167,8 +174,21 @@ class Printing:
         if blocked_by is not None and blocked_by != told:
             note(
                 f"stopped at a message of {time_text(blocked_by.since_ms)}, whose "
-                f"transaction {blocked_by.pointer} is still open"
+                f"transaction {blocked_by.pointer} {self._why(blocked_by.pointer)}"
             )
+
+
+def _why_blocked(messaging: Messaging, pointer: int) -> str:
+    try:
+        state = known(messaging, pointer).state
+    except (NotAuthorized, Unavailable):
+        return "is not decided"
+    if state != NEVER:
+        return "is still open"
+    return (
+        f"was never begun here: readers wait until the message expires, or until "
+        f"`txaware transactions abort {pointer}` rolls it back"
+    )
 
 
 def _text_line(message: Message) -> bytes:

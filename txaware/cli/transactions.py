@@ -10,6 +10,7 @@ from txaware.cli.known import (
     invalid_ones,
     known,
     open_ones,
+    roll_back_all,
     waiting_topics,
 )
 from txaware.cli.session import Session, pass_session
@@ -100,7 +101,9 @@ def describe(
         topics = [
             one.topic
             for one in (
-                waiting_topics(messaging, namespaces) if found.state == OPEN else ()
+                waiting_topics(messaging, namespaces)
+                if found.state in (OPEN, NEVER)
+                else ()
             )
             if set(one.in_progress) & set(found.pointers)
         ]
@@ -166,12 +169,14 @@ def find_hanging(
 
 @transactions.command()
 @click.argument("transaction", type=pointer)
+@namespaces_option
 @pass_session
-def abort(session: Session, *, transaction: int) -> None:
+def abort(session: Session, *, transaction: int, namespaces: tuple[str, ...]) -> None:
     """End an open transaction: its commit is refused, and its readers go on.
 
     It is invalidated, so that nobody ever sees what it wrote; only a program that has
-    undone everything may abort in the stricter sense.
+    undone everything may abort in the stricter sense. An id that this coordinator never
+    gave out cannot be ended: messages that were written with it are rolled back.
 
     \b
     Example:
@@ -179,6 +184,14 @@ def abort(session: Session, *, transaction: int) -> None:
     """
     with session.open() as messaging:
         found = known(messaging, transaction)
+        if found.state == NEVER:
+            topics = roll_back_all(messaging, transaction, namespaces)
+            if topics:
+                click.echo(
+                    f"rolled back in {', '.join(topics)} what was written with "
+                    f"{transaction}, which this coordinator never gave out"
+                )
+                return
         if not messaging.coordinator.invalidate(found.transaction_id):
             found = known(messaging, transaction)
             raise Failure(

@@ -104,7 +104,8 @@ class Consumer:
         """Waits until there is something to poll; False after the time-out.
 
         It comes before the transaction, whose snapshot cannot see what commits after
-        its beginning. While the topic is blocked, it sleeps.
+        its beginning. While the topic is blocked, it sleeps; where only a transaction
+        may go on, a group is told so after the time-out.
         """
         self._require_none_open("wait")
         with self._lock:
@@ -115,7 +116,33 @@ class Consumer:
             inclusive=position is None,
             isolation=self._isolation,
             timeout_s=timeout_s,
+        ) or self._may_go_on(position)
+
+    def _may_go_on(self, position: MessageId | None) -> bool:
+        """Whether a transaction of the group would see what others have to stop at.
+
+        A row whose pointer nobody here gave out is decided by a transaction's snapshot.
+        """
+        if isinstance(self._cursor, OwnCursor) or self._is_at_end(position):
+            return False
+        page = self._service.poll(
+            self._topic,
+            start=position,
+            inclusive=position is None,
+            limit=1,
+            isolation=self._isolation,
         )
+        blocked_by = page.blocked_by
+        if blocked_by is None:
+            return bool(page)
+        return self._coordinator.snapshot().is_visible(blocked_by.pointer)
+
+    def _is_at_end(self, position: MessageId | None) -> bool:
+        """Whether there is no row behind it, nor a part of one."""
+        last = self._service.bounds(self._topic).last
+        if last is None or position is None:
+            return last is None
+        return position == last or position.row_key > last.row_key
 
     def commit(self) -> None:
         """Saves the group's position after polls outside transactions.

@@ -45,7 +45,7 @@ class Administration:
         self._plans = OpenPlans(retention, site.clock_ms)
         self._gate = site.gate
         self._table = site.table
-        self._inspection = Inspection(site.table)
+        self._inspection = Inspection(site.table, site.strangers)
         self._positions = PositionTable(site.table)
 
     def peek(

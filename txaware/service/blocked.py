@@ -47,7 +47,8 @@ class _Standing:
 
     `seen` is what had happened in it before the last look, `has_more` whether there are
     rows that were not read yet. It is finished unless something has to be looked at
-    again: those, or a row younger than the snapshot.
+    again: those, or a row younger than the snapshot. Where a row `is_sought` whose
+    pointer nobody gave out, no row is left out for its age.
     """
 
     prefix: bytes
@@ -55,6 +56,7 @@ class _Standing:
     seen: int = -1
     has_more: bool = True
     is_finished: bool = False
+    is_sought: bool = False
     blocker: Blocker | None = None
 
 
@@ -63,7 +65,8 @@ class Blocked:
 
     A row of an open transaction is never published before that began, and only the
     process that asks adds rows. So a round looks at topics where something happened
-    since the last one, from where that one stopped.
+    since the last one, from where that one stopped. A row whose pointer nobody gave out
+    is found where it was written, or where a reader met it, since the store was opened.
     """
 
     def __init__(self, service: LocalService, site: Site) -> None:
@@ -72,6 +75,8 @@ class Blocked:
         self._service = service
         self._table = site.table
         self._known = None if site.gate is None else site.gate.gave_out
+        self._strangers = service.strangers
+        self._clock_ms = site.clock_ms
         self._early_ms = CLOCKS_DIFFER_MS if site.gate is None else 0
         self._turns = Turns()
         self._standings: dict[str, _Standing] = {}
@@ -80,9 +85,7 @@ class Blocked:
         self, topics: Mapping[str, Topic], touched: Set[str], snapshot: Transaction
     ) -> None:
         """A round over `topics`; `touched` are those that were used in this process."""
-        if not snapshot.in_progress:
-            self._standings, self.blockers, self.unjudged = {}, {}, 0
-            return
+        topics = self._all_worth_it(topics, snapshot)
         places = {name: self._place(name) for name in touched if name in topics}
         self._forget_all_but(topics)
         due = [
@@ -90,18 +93,49 @@ class Blocked:
             for name, topic in topics.items()
             if self._is_due(name, topic, places.get(name), snapshot)
         ]
-        first_ms = snapshot.in_progress[0] // POINTERS_PER_MS - self._early_ms
-        least, judge = row_key(max(0, first_ms)), Judge(snapshot, self._known)
+        least, judge = self._least(snapshot), Judge(snapshot, self._known)
         budget = Budget(looks=LOOKS, rows=ROWS)
         for name in self._turns.of(due):
             if budget.is_spent:
                 break
             standing = self._standings[name]
-            standing.judged = max(standing.judged, least)
+            ttl_bound = row_key(max(0, self._clock_ms() - topics[name].ttl_ms))
+            bound = ttl_bound if standing.is_sought else least
+            standing.judged = max(standing.judged, bound)
             budget.spend(self._look(standing, places.get(name), judge, snapshot))
         standings = self._standings.items()
         self.blockers = {name: s.blocker for name, s in standings if s.blocker}
         self.unjudged = sum([standing.has_more for _, standing in standings])
+
+    def _all_worth_it(
+        self, topics: Mapping[str, Topic], snapshot: Transaction
+    ) -> Mapping[str, Topic]:
+        """Where anything may block; has what was met lately looked for again."""
+        met = self._strangers.take()
+        for name, topic in topics.items() if met else ():
+            key = met.get(topic.prefix)
+            if key is not None:
+                self._seek(name, topic, key, self._least(snapshot))
+        if snapshot.in_progress:
+            return topics
+        return {
+            name: topics[name]
+            for name, standing in self._standings.items()
+            if standing.is_sought and name in topics
+        }
+
+    def _seek(self, name: str, topic: Topic, key: bytes, least: bytes) -> None:
+        """Has the topic looked at from that key on, unless an earlier row blocks it."""
+        standing = self._standing(name, topic)
+        standing.is_sought = True
+        if standing.blocker is None or key[:8] < standing.blocker.row_key[:8]:
+            standing.judged = min(key, standing.judged or least)
+            standing.is_finished = False
+
+    def _least(self, snapshot: Transaction) -> bytes:
+        """Before it no row is of a transaction in progress."""
+        first_ms = snapshot.first_in_progress // POINTERS_PER_MS - self._early_ms
+        return row_key(max(0, first_ms))
 
     def _place(self, name: str) -> Place | None:
         try:
@@ -116,15 +150,22 @@ class Blocked:
     def _is_due(
         self, name: str, topic: Topic, place: Place | None, snapshot: Transaction
     ) -> bool:
-        standing = self._standings.get(name)
-        if standing is None or standing.prefix != topic.prefix:
-            standing = self._standings[name] = _Standing(topic.prefix)
+        standing = self._standing(name, topic)
         if not standing.is_finished:
             return True
         if place is not None and standing.seen != place.writer.signal.count:
             return True
         blocker = standing.blocker
-        return blocker is not None and blocker.pointer not in snapshot.in_progress
+        if blocker is None or blocker.pointer in snapshot.in_progress:
+            return False
+        is_expired = blocker.since_ms < self._clock_ms() - topic.ttl_ms
+        return is_expired or not self._strangers.has(blocker.pointer)
+
+    def _standing(self, name: str, topic: Topic) -> _Standing:
+        standing = self._standings.get(name)
+        if standing is None or standing.prefix != topic.prefix:
+            standing = self._standings[name] = _Standing(topic.prefix)
+        return standing
 
     def _look(
         self,
@@ -149,7 +190,9 @@ class Blocked:
             if judge.verdict(pointer) == STOP:
                 standing.judged = key
                 # What is not in progress is younger than the snapshot: next time.
-                if pointer is not None and pointer in snapshot.in_progress:
+                if pointer is not None and (
+                    pointer in snapshot.in_progress or self._strangers.has(pointer)
+                ):
                     standing.blocker = Blocker(pointer, key)
                     standing.is_finished = True
                 return len(rows)
@@ -158,4 +201,5 @@ class Blocked:
         size_bytes = sum([len(value) for _, value in rows])
         standing.has_more = len(rows) >= ROWS_EACH or size_bytes >= BYTES_EACH
         standing.is_finished = not standing.has_more
+        standing.is_sought = standing.is_sought and standing.has_more
         return len(rows)

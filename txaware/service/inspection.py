@@ -11,6 +11,7 @@ from txaware.interfaces import OrderedTable
 from txaware.messages import BlockedBy, Bounds, MessageId
 from txaware.rowkeys import MESSAGE, PAYLOAD
 from txaware.service.places import Place
+from txaware.service.strangers import Strangers
 from txaware.tables.blocks import Block
 from txaware.tables.message_table import MessageTable
 from txaware.tables.ranges import pieces
@@ -63,8 +64,9 @@ class TopicReport:
 class Inspection:
     """Reads the tables as they are; judges by the snapshot it is given."""
 
-    def __init__(self, table: OrderedTable) -> None:
+    def __init__(self, table: OrderedTable, strangers: Strangers) -> None:
         self._table = table
+        self._strangers = strangers
         self._messages = MessageTable(table)
 
     def peek(
@@ -76,7 +78,7 @@ class Inspection:
             for index in range(len(block)):
                 if len(peeked) == limit:
                     return peeked
-                peeked.append(_peeked(block, index, snapshot))
+                peeked.append(self._peeked(block, index, snapshot))
         return peeked
 
     def rows_after(self, place: Place, position: MessageId | None) -> int:
@@ -104,7 +106,7 @@ class Inspection:
         oldest: bytes | None = None
         newest = b""
         in_progress: dict[int, int] = {}
-        state = cache(partial(_state, snapshot))
+        state = cache(partial(self._state, snapshot))
         for block in _asking(go_on, self._blocks(place, b"")):
             oldest, newest = oldest or block.keys[0], block.keys[-1]
             count = block.payloads.count(None)
@@ -147,30 +149,30 @@ class Inspection:
             size_bytes += sum([len(value) - 1 for _, value in rows])
         return count, size_bytes
 
+    def _peeked(self, block: Block, index: int, snapshot: Transaction) -> Peeked:
+        key, message = block.keys[index], block.message(index)
+        pointer = block.pointers[index] if block.pointers is not None else None
+        return Peeked(
+            MessageId(key + bytes(10)),
+            None if message is None else message.payload,
+            None if pointer is None else abs(pointer),
+            self._state(snapshot, pointer),
+        )
+
+    def _state(self, snapshot: Transaction, pointer: int | None) -> str:
+        if pointer is None:
+            return PLAIN
+        if pointer < 0:
+            return ROLLED_BACK
+        if self._strangers.has(pointer):  # as for a poll
+            return IN_PROGRESS
+        if pointer in snapshot.invalids:
+            return INVALID
+        return COMMITTED if snapshot.is_visible(pointer) else IN_PROGRESS
+
 
 def _asking(go_on: GoOn | None, pieces: Iterator[T]) -> Iterator[T]:
     for piece in pieces:
         yield piece
         if go_on is not None:
             go_on()
-
-
-def _peeked(block: Block, index: int, snapshot: Transaction) -> Peeked:
-    key, message = block.keys[index], block.message(index)
-    pointer = block.pointers[index] if block.pointers is not None else None
-    return Peeked(
-        MessageId(key + bytes(10)),
-        None if message is None else message.payload,
-        None if pointer is None else abs(pointer),
-        _state(snapshot, pointer),
-    )
-
-
-def _state(snapshot: Transaction, pointer: int | None) -> str:
-    if pointer is None:
-        return PLAIN
-    if pointer < 0:
-        return ROLLED_BACK
-    if pointer in snapshot.invalids:
-        return INVALID
-    return COMMITTED if snapshot.is_visible(pointer) else IN_PROGRESS

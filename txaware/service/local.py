@@ -39,6 +39,7 @@ class LocalService:
 
     def __init__(self, site: Site) -> None:
         self.cache = site.cache
+        self.strangers = site.strangers
         self._reads_wait = site.table.reads_wait
         self._settings = site.settings
         self._endings = site.endings

@@ -47,6 +47,7 @@ class Publishing:
         self._cache = site.cache
         self._endings = site.endings
         self._gate = site.gate
+        self._strangers = site.strangers
         self._settings = site.settings
         self._clock_ms = site.clock_ms
         self._coordinator = site.coordinator
@@ -228,6 +229,8 @@ class Publishing:
         first, last = place.writer.publish(
             count, rows, hold_for=pointer if waits_for_commit(entry) else None
         )
+        if entry is None:
+            self._strangers.note(pointer, place.topic.prefix, first)
         return PublishResponse(pointer, *_numbers(first), *_numbers(last))
 
     def _check_transactional(self, topic: Topic, pointer: int) -> None:

@@ -50,6 +50,7 @@ class Reading:
         self._polling = Polling(self._messages, PayloadTable(site.table), site.cache)
         self._coordinator = site.coordinator
         self._gate = site.gate
+        self._strangers = site.strangers
         self._settings = site.settings
         self._clock_ms = site.clock_ms
         self._clock_s = clock_s
@@ -110,6 +111,7 @@ class Reading:
             query,
             judge,
             seen=seen,
+            strangers=self._strangers,
             skipped_before=skipped_before,
             is_over=is_over,
         )

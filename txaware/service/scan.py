@@ -3,10 +3,12 @@
 import attrs
 
 from txaware.messages import BlockedBy, MessageId
+from txaware.rowkeys import row_key
 from txaware.service.judge import Judge
 from txaware.service.places import Place
 from txaware.service.polling import Polling
 from txaware.service.selection import Found, Query, Selection
+from txaware.service.strangers import Strangers
 
 
 class Scan:
@@ -24,6 +26,7 @@ class Scan:
         judge: Judge,
         *,
         seen: int,
+        strangers: Strangers,
         skipped_before: int | None = None,
         is_over: bool = False,
     ) -> None:
@@ -39,6 +42,7 @@ class Scan:
         self._polling = polling
         self._query = query
         self._judge = judge
+        self._strangers = strangers
 
     @property
     def is_cached(self) -> bool:
@@ -83,7 +87,10 @@ class Scan:
     def _note(self, selection: Selection) -> None:
         self.count += selection.count
         self.size_bytes += selection.size_bytes
-        self.blocked_by = selection.blocked_by
+        self.blocked_by = blocked_by = selection.blocked_by
+        if blocked_by is not None:
+            key = row_key(blocked_by.since_ms)
+            self._strangers.note(blocked_by.pointer, self._query.prefix, key)
         self.next = selection.next
         left = self._query.limit - selection.count
         self.is_paused = selection.is_paused

@@ -12,6 +12,7 @@ from txaware.interfaces import OrderedTable
 from txaware.service.references import References
 from txaware.service.scan_cache import ScanCache
 from txaware.service.signals import Endings
+from txaware.service.strangers import Strangers
 from txaware.tables.payload_table import PayloadTable
 
 
@@ -21,6 +22,10 @@ def _cache(site: "Site") -> ScanCache:
 
 def _references(site: "Site") -> References:
     return References(site.table, PayloadTable(site.table))
+
+
+def _strangers(site: "Site") -> Strangers:
+    return Strangers(None if site.gate is None else site.gate.gave_out)
 
 
 @attrs.frozen
@@ -41,6 +46,9 @@ class Site:
     cache: ScanCache = attrs.field(default=attrs.Factory(_cache, takes_self=True))
     references: References = attrs.field(
         default=attrs.Factory(_references, takes_self=True)
+    )
+    strangers: Strangers = attrs.field(
+        default=attrs.Factory(_strangers, takes_self=True)
     )
     endings: Endings = attrs.field(factory=Endings)
     rewriting: threading.Lock = attrs.field(factory=threading.Lock, eq=False)
