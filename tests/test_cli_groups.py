@@ -178,7 +178,9 @@ def test_whoever_may_not_see_positions_or_rows_sees_the_rest(
     file = ("--file", "tokens.toml")
     reader = ("--topic", "*", "--verb", "consume", "--group", "*")
     ann = run("token", "new", "ann", *file, *reader, "--transactions").stdout.strip()
-    eve = run("token", "new", "eve", *file, "--monitor").stdout.strip()
+    sight = ("--topic", "*", "--verb", "publish", "--monitor")
+    eve = run("token", "new", "eve", *file, *sight).stdout.strip()
+    dan = run("token", "new", "dan", *file, "--monitor").stdout.strip()
     with txaware.connect("memory:") as messaging:
         messaging.create_topic("t")
         published(messaging, b"1")
@@ -193,5 +195,8 @@ def test_whoever_may_not_see_positions_or_rows_sees_the_rest(
             monkeypatch.setenv("TXAWARE_TOKEN", eve)
             [listed] = run_json("groups", "list", *url)
             assert (listed["position"], listed["rows"]) == (None, 1)
+            monkeypatch.setenv("TXAWARE_TOKEN", dan)
+            assert run_json("groups", "list", *url) == []
+            monkeypatch.setenv("TXAWARE_TOKEN", eve)
             error_of("groups", "show", "g", "t", *url)
             error_of("groups", "reset", "g", "t", "--to", "first", *url)

@@ -64,7 +64,11 @@ def token() -> None:
     help="Transactional ids it may use. May be repeated.",
 )
 @click.option("--transactions", is_flag=True, help="It may begin and end transactions.")
-@click.option("--monitor", is_flag=True, help="It may see metrics and the overview.")
+@click.option(
+    "--monitor",
+    is_flag=True,
+    help="It may see metrics and the overview, of topics that it has a verb on.",
+)
 def new(
     *, principal: str, file: Path | None, **options: tuple[str, ...] | bool
 ) -> None:
