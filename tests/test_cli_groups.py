@@ -178,7 +178,7 @@ def test_whoever_may_not_see_positions_or_rows_sees_the_rest(
     file = ("--file", "tokens.toml")
     reader = ("--topic", "*", "--verb", "consume", "--group", "*")
     ann = run("token", "new", "ann", *file, *reader, "--transactions").stdout.strip()
-    sight = ("--topic", "*", "--verb", "publish", "--monitor")
+    sight = ("--topic", "*", "--monitor")
     eve = run("token", "new", "eve", *file, *sight).stdout.strip()
     dan = run("token", "new", "dan", *file, "--monitor").stdout.strip()
     with txaware.connect("memory:") as messaging:

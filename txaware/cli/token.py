@@ -67,7 +67,7 @@ def token() -> None:
 @click.option(
     "--monitor",
     is_flag=True,
-    help="It may see metrics and the overview, of topics that it has a verb on.",
+    help="It may see metrics and the overview: totals, and of --topic what names it.",
 )
 def new(
     *, principal: str, file: Path | None, **options: tuple[str, ...] | bool
