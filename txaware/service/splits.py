@@ -18,7 +18,8 @@ from txaware.service.weighing import (
 )
 from txaware.tables.columns import is_reference
 
-# What is smaller is counted row by row.
+# What is smaller is counted row by row; the store tells sizes of compressed rows, so
+# that more may turn out to be there.
 COUNTED_BYTES = 8 << 20
 # So many references are weighed one by one.
 MOST_REFERENCES = 10_000
@@ -63,15 +64,14 @@ class Splits:
         """Counts message rows and answers references; None where they are too many."""
         if self._weighing.size_bytes(self._rows) > COUNTED_BYTES:
             return None
-        references = []
+        references, counting = [], Weighing(self._table, COUNTED_BYTES)
         try:
-            for key, value in self._weighing.rows(self._rows):
+            for key, value in counting.rows(self._rows):
                 if is_reference(value):
                     references.append(reference(key, value))
                 else:
                     self._marks.add(self._rows.id_of(key), len(key) + len(value))
         except TooMuch:
-            self._weighing = Weighing(self._table)
             return None
         return references
 
@@ -88,15 +88,15 @@ class Splits:
 
     def _weigh_payloads(self, stretches: Sequence[Stretch]) -> None:
         if not self._count(stretches):
-            self._weighing = Weighing(self._table)
             self._estimate(stretches)
 
     def _count(self, stretches: Sequence[Stretch]) -> bool:
         """Counts all rows; False, and none counted, where they are too many."""
         if sum(map(self._weighing.size_bytes, stretches)) > COUNTED_BYTES:
             return False
+        counting = Weighing(self._table, COUNTED_BYTES)
         try:
-            counted = [list(self._weighing.counted(one)) for one in stretches]
+            counted = [list(counting.counted(one)) for one in stretches]
         except TooMuch:
             return False
         for stretch, weights in zip(stretches, counted, strict=True):

@@ -6,7 +6,7 @@ from functools import partial
 
 import attrs
 
-from txaware.interfaces import OrderedTable
+from txaware.interfaces import OrderedTable, Row
 from txaware.messages import ID_BYTES
 from txaware.service.splitting import SizeOf, divided, first_where, folded
 from txaware.tables.columns import ATTEMPT, decode
@@ -66,13 +66,19 @@ class Weighing:
 
     def rows(self, stretch: Stretch) -> Iterator[tuple[bytes, bytes]]:
         """All rows; `TooMuch` when they are more than this call may read."""
+        for rows, _ in self._pages(stretch):
+            yield from rows
+
+    def _pages(self, stretch: Stretch) -> Iterator[tuple[list[Row], list[int]]]:
+        """The same, some rows at a time, with the size of each."""
         for rows in pieces(
             self._table, stretch.prefix, start=stretch.start, stop=stretch.stop
         ):
-            self._left_bytes -= sum([len(key) + len(value) for key, value in rows])
+            sizes = [len(key) + len(value) for key, value in rows]
+            self._left_bytes -= sum(sizes)
             if self._left_bytes < 0:
                 raise TooMuch
-            yield from rows
+            yield rows, sizes
 
     def counted(self, stretch: Stretch) -> Iterator[Weight]:
         """Every row with its size; `TooMuch` as in `rows`."""
@@ -99,9 +105,16 @@ class Weighing:
         yield from self._counted_some(_part(stretch, end, stop), grain_bytes)
 
     def _counted_some(self, stretch: Stretch, grain_bytes: float) -> Iterator[Weight]:
-        """As far as this call may read."""
+        """As far as this call may read; of all attempts, as what the store says."""
         with suppress(TooMuch):
-            yield from folded(self.counted(stretch), grain_bytes)
+            yield from folded(self._weighed(stretch, grain_bytes), grain_bytes)
+
+    def _weighed(self, stretch: Stretch, grain_bytes: float) -> Iterator[Weight]:
+        for rows, sizes in self._pages(stretch):
+            if sum(sizes) <= grain_bytes:
+                yield rows[0][0], sum(sizes)
+            else:
+                yield from zip([key for key, _ in rows], sizes, strict=True)
 
     def _known(
         self, stretch: Stretch, *, grain_bytes: float, samples: int
