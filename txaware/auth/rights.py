@@ -72,12 +72,8 @@ class Rights:
 
     def may(self, verb: Verb, topic: TopicName) -> bool:
         """Whether it may do that with the topic, which may exist or not."""
-        key = (verb, topic.namespace, topic.name)
-        known = self._remembered.get(key)
-        if known is not None:
-            return known
         return self._decide(
-            key,
+            (verb, topic.namespace, topic.name),
             lambda rule: (
                 verb in rule.verbs
                 and any(one.matches(topic.namespace, topic.name) for one in rule.topics)
@@ -86,12 +82,8 @@ class Rights:
 
     def may_see(self, topic: TopicName) -> bool:
         """Whether it may do anything at all with the topic, or monitors it."""
-        key = ("see", topic.namespace, topic.name)
-        known = self._remembered.get(key)
-        if known is not None:
-            return known
         return self._decide(
-            key,
+            ("see", topic.namespace, topic.name),
             lambda rule: (
                 bool(rule.verbs or rule.monitor)
                 and any(one.matches(topic.namespace, topic.name) for one in rule.topics)
@@ -100,12 +92,9 @@ class Rights:
 
     def may_use_group(self, namespace: str, group: str) -> bool:
         """Whether it may read and move the positions of a consumer group."""
-        key = ("group", namespace, group)
-        known = self._remembered.get(key)
-        if known is not None:
-            return known
         return self._decide(
-            key, lambda rule: any(one.matches(namespace, group) for one in rule.groups)
+            ("group", namespace, group),
+            lambda rule: any(one.matches(namespace, group) for one in rule.groups),
         )
 
     def may_use_transactional_id(self, transactional_id: str) -> bool:
@@ -117,6 +106,9 @@ class Rights:
         )
 
     def _decide(self, key: tuple[str, ...], given_by: Callable[[Rule], bool]) -> bool:
+        known = self._remembered.get(key)
+        if known is not None:
+            return known
         decision = any(map(given_by, self.rules))
         if len(self._remembered) >= REMEMBERED:
             self._remembered.clear()
