@@ -218,9 +218,8 @@ def test_one_that_was_taken_over_while_it_opened_says_so(
     def pause(_: int, request: Request) -> Fault | None:
         is_record = request.name == "getRowTs" and b"redo" in request.arguments[1]
         if is_record and not later:
-            later.append(None)  # type: ignore[arg-type]
             clock.advance_s(60)
-            later[0] = Owner(hbase, clock).table()
+            later.append(Owner(hbase, clock).table())
         return None
 
     first.way.fault = pause
