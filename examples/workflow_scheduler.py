@@ -131,8 +131,10 @@ class Table:
             )
             self._rows.update(json.loads(message.payload) for message in page)
             self._read_to = page.next
-            if page.blocked_by is not None:  # what is behind it may be committed
-                raise txaware.TransactionConflict(f"{page.blocked_by} is not decided")
+            undecided = page.blocked_by
+            if undecided and undecided.pointer < tx.transaction_id:
+                # What is behind it may be committed; what began later has no such rows.
+                raise txaware.TransactionConflict(f"{undecided} is not decided")
             if not page:
                 break
 
@@ -188,14 +190,18 @@ class Scheduler:
             topic: messaging.consumer(topic, group="scheduler")
             for topic in sorted({one.topic for one in triggers if isinstance(one, On)})
         }
-        with messaging.transaction(table):
-            for schedule in schedules:
-                self._adopt(schedule)
+        self._adopt_all()
 
     @retry_on_conflict
     def step(self) -> bool:
         """One transaction of work; False when there is nothing to do."""
         return self._note_time() or self._note_events() or self._decide()
+
+    @retry_on_conflict
+    def _adopt_all(self) -> None:
+        with self._messaging.transaction(self._table):
+            for schedule in self._schedules.values():
+                self._adopt(schedule)
 
     def _adopt(self, schedule: Schedule) -> None:
         """A schedule that is not what it was begins a new generation of jobs."""

@@ -158,7 +158,6 @@ def test_a_job_waits_while_another_workflow_runs(office: Office) -> None:
 def test_schedulers_at_the_same_time_use_each_trigger_once(office: Office) -> None:
     orders = [f"orders {number}" for number in range(40)]
     published = threading.Event()
-    until_idle(office.scheduler(on_orders()))  # so that the others find it adopted
 
     def schedule() -> None:
         mine = Office(office.messaging)
@@ -198,6 +197,21 @@ def test_a_table_is_not_read_past_a_change_that_is_not_decided(office: Office) -
     coordinator.invalidate(other)
     with office.messaging.transaction(table):
         assert table.get("x") is None
+
+
+def test_what_began_later_does_not_hold_up_a_table(office: Office) -> None:
+    coordinator, table = office.messaging.coordinator, office.table
+    with office.messaging.transaction(table):
+        table.put("x", 1)
+    slow = coordinator.start_short()
+    with office.messaging.transaction(table):
+        table.put("x", 2)
+    late = example.Table(office.messaging)
+    late.start_tx(slow)
+    assert late.get("x") == 1
+    coordinator.abort(slow)
+    with office.messaging.transaction(late):
+        assert late.get("x") == 2
 
 
 class Crashes:
