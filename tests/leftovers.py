@@ -60,7 +60,12 @@ def pytest_testnodedown(node: Any) -> None:
         _of_workers.append(node)
 
 
-def pytest_unconfigure() -> None:
-    """Prints every stack and exits, where the interpreter does not come to its end."""
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Prints every stack and exits, where the interpreter does not come to its end.
+
+    A worker waits for the others, and is ended then.
+    """
+    if hasattr(config, "workerinput"):
+        return
     stderr = os.fdopen(os.dup(2), "w")
     faulthandler.dump_traceback_later(EXIT_S, exit=True, file=stderr)

@@ -36,11 +36,12 @@ from txaware.rowkeys import (
 )
 from txaware.tables.batches import TIME
 from txaware.tables.columns import RECEIPTS, encode_receipts, value_head
-from txaware.tables.database import BATCH
 from txaware.tables.durable import FORMAT
 from txaware.topics import Topic, TopicName
 
 __all__ = ["data", "sound"]
+
+HALF_A_DAY = 12 * 3600 * 10**9  # in pointers; a day ahead is another's coordinator
 
 DAMAGE: dict[str, tuple[str, list[Write]]] = {
     "a table of no name": ("key", [(b"x1", b"")]),
@@ -76,7 +77,7 @@ DAMAGE: dict[str, tuple[str, list[Write]]] = {
     "pointer 0": ("pointer", [(ROW, value_head(0) + b"x")]),
     "a pointer to come": (
         "pointer",
-        [(ROW, value_head(POINTER + 10**12) + b"x")],
+        [(ROW, value_head(POINTER + HALF_A_DAY) + b"x")],
     ),
     "a message to come": (
         "time",
@@ -150,7 +151,6 @@ DAMAGE: dict[str, tuple[str, list[Write]]] = {
     ),
     "a journal key of 3 bytes": ("journal", [(JOURNAL + b"abc", b"")]),
     "a journal of no records": ("journal", [(JOURNAL + number(1 << 40), b"\xff")]),
-    "a journal ahead of its number": ("batch", [journal()]),
     "a record above what was reserved": (
         "journal",
         [journal(Reached(1, 1 << 62), number=0)],
@@ -167,10 +167,9 @@ DAMAGE: dict[str, tuple[str, list[Write]]] = {
         "journal",
         [journal(Lost(5, 4), number=0)],
     ),
-    "no number of the last batch": ("batch", [(BATCH, None)]),
     "no saved time": ("state", [(TIME, None)]),
     "a saved time of 3 bytes": ("state", [(TIME, b"abc")]),
-    "another format": ("format", [(FORMAT, b"txaware 2")]),
+    "another format": ("format", [(FORMAT, b"txaware 9")]),
     "no format": ("format", [(FORMAT, None)]),
     "nothing known of the store": ("key", [(b"wother", b"")]),
     "no coordinator": ("coordinator", [(COORDINATOR, None)]),

@@ -163,5 +163,10 @@ def test_help_comes_at_once() -> None:
         subprocess.run([sys.executable, *command], capture_output=True, check=True)
         return time.monotonic() - began_s
 
-    help_s = min(took_s("-m", "txaware", "--help") for _ in range(3))
-    assert help_s < min(took_s("-c", "import txaware") for _ in range(3)) + 0.3
+    # In turns, since other tests take the processor now and then.
+    turns = [
+        (took_s("-m", "txaware", "--help"), took_s("-c", "import txaware"))
+        for _ in range(5)
+    ]
+    help_s, import_s = map(min, zip(*turns, strict=True))
+    assert help_s < import_s + 0.3

@@ -24,9 +24,11 @@ def test_requests_that_wait_for_a_thread_do_not_hold_the_end_up(
     stay: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[object] = []
+    all_there = threading.Event()
 
     def check(*args: object) -> None:
         begun.append(args)
+        all_there.wait(PATIENCE_S)
         time.sleep(TAKES_S)
         raise BadRequest("nothing was checked")
 
@@ -38,6 +40,7 @@ def test_requests_that_wait_for_a_thread_do_not_hold_the_end_up(
         for each in checks:
             each.send(request("POST", "/v1/admin/check"))
         assert until(lambda: here.in_flight == len(checks))
+        all_there.set()
         if not stay:
             stack.close()
         began_s = time.monotonic()

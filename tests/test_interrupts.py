@@ -45,6 +45,8 @@ def interrupts() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
+# An interrupt where Python lets weak references go is reported there.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.usefixtures("interrupts")
 @pytest.mark.parametrize("call", ["commit", "invalidate", "persist"])
 def test_interrupts_hang_nobody_and_leave_no_doubt(tmp_path: Path, call: str) -> None:

@@ -232,7 +232,7 @@ def killed_at(
     ("way", "step"),
     [
         (FORMAT, "after the coordinator's commit"),
-        (FOR_EACH_BATCH, "after the publish"),
+        pytest.param(FOR_EACH_BATCH, "after the publish", marks=pytest.mark.soak),
     ],
 )
 def test_kill_9_of_a_driver_loses_and_doubles_nothing(

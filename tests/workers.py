@@ -7,17 +7,19 @@ import pytest
 # A token or a digest in a parameter; and where an object lies.
 RANDOM = re.compile("txa_|sha256:", re.IGNORECASE)
 PLACE = re.compile(" at 0x[0-9a-f]+")
-# What takes a server of its own. Two of them at once leave time-outs no room.
-SERVERS = ("spark", "hbase", "tephra")
+# What takes servers of its own: one Spark and one HBase at a time leave time-outs room.
+# A test has the group of its first marker here.
+SERVERS = {"spark": "spark", "hbase": "hbase", "tephra": "hbase"}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of servers stay together, and otherwise those of one file."""
     for item in items:
-        is_served = any(item.get_closest_marker(each) for each in SERVERS)
-        name = "servers" if is_served else item.path.stem
-        item.add_marker(pytest.mark.xdist_group(name))
+        of_servers = (
+            SERVERS[each] for each in SERVERS if item.get_closest_marker(each)
+        )
+        item.add_marker(pytest.mark.xdist_group(next(of_servers, item.path.stem)))
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
