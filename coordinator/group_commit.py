@@ -17,14 +17,14 @@ Notes = dict[int, list[Record]]
 
 
 class Destination(Protocol):
-    """Where batches go; one thread at a time calls, but for `status`.
-
-    `broken` is whether a failed write has to be repaired before the next one.
-    """
+    """Where batches go; one thread at a time calls, but for `status`."""
 
     name: str
     history: History
-    broken: bool
+
+    @property
+    def broken(self) -> bool:
+        """Whether a failed write has to be repaired before the next one."""
 
     def repair(self) -> None:
         """Undoes or finds out what a failed write left; raises `OSError`."""

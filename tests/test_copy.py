@@ -414,3 +414,8 @@ def test_a_store_with_other_rows_is_no_target(
     with pytest.raises(BadRequest, match="the copy has rows of its own"):
         target.take(messaging)
     assert dict(target.table._values) == before
+
+
+def test_what_is_copied_comes_in_the_order_of_its_keys() -> None:
+    """A copy that goes on counts what is behind the key where it stopped."""
+    assert list(copy_rows.COPIED) == sorted(copy_rows.COPIED)

@@ -8,12 +8,13 @@ import pytest
 
 import txaware
 from coordinator import EmbeddedCoordinator
+from coordinator.records import encode_records
 from tests.check_setting import PREFIX, SETTINGS, commit_some, invalid_rows
 from tests.cli_runs import run, run_json
 from tests.messagings import commit
 from txaware.errors import BadRequest
 from txaware.messaging import Messaging
-from txaware.rowkeys import MESSAGE, STATE, row_key
+from txaware.rowkeys import JOURNAL, MESSAGE, STATE, row_key
 from txaware.service.check_hbase import check_hbase
 from txaware.service.check_report import Report
 from txaware.tables.hbase.address import HBaseAddress
@@ -155,6 +156,19 @@ def test_a_cell_above_the_last_batch_is_a_problem(
         key.hex(),
         (STATE + b"time").hex(),
     }
+
+
+def test_an_entry_of_the_journal_above_the_last_batch_is_a_problem(
+    hbase_url: str, connections: Connections
+) -> None:
+    with filled(hbase_url):
+        pass
+    head = head_of(connections)
+    entry = JOURNAL + (head.batch + 1).to_bytes(8, "big")
+    put(connections, META, entry, encode_records([]), head.time_ms)
+    report = check_hbase(connections)
+    assert kinds(report) == {"batch"}
+    assert report.problems[0].key == entry.hex()
 
 
 def test_names_of_the_stores_own_rows_are_known(

@@ -1,6 +1,7 @@
 """Buckets of HBase: nobody looks for a row where it is not, and all come in order."""
 
 from collections.abc import Iterator
+from zlib import crc32
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,14 @@ from tests.doubles import Clock
 from tests.hbase_stores import HBaseStores
 from txaware.config import Settings
 from txaware.interfaces import OrderedTable
-from txaware.rowkeys import MESSAGE, PAYLOAD, after, payload_prefix, row_key
+from txaware.rowkeys import (
+    FIRST_PAYLOAD,
+    MESSAGE,
+    PAYLOAD,
+    after,
+    payload_prefix,
+    row_key,
+)
 from txaware.tables.hbase.address import HBaseAddress
 from txaware.tables.hbase.salting import (
     BUCKETS,
@@ -21,6 +29,7 @@ from txaware.tables.hbase.salting import (
     salted_key,
 )
 from txaware.tables.hbase.salting import slice_end as cut_of
+from txaware.tables.hbase.schema import PAYLOADS, kind_of
 from txaware.tables.hbase.table import HBaseTable
 from txaware.topics import TopicName, data_prefix
 
@@ -41,6 +50,13 @@ payloads = st.builds(
     suffixes,
 )
 cuts = st.integers(0, 40)
+
+
+@given(payloads)
+def test_payloads_of_the_first_format_are_where_they_were(key: bytes) -> None:
+    first = FIRST_PAYLOAD + key[1:]
+    assert bucket_of(key) == crc32(first[:-10]) % BUCKETS
+    assert kind_of(first) == kind_of(key) == PAYLOADS
 
 
 @settings(max_examples=300)

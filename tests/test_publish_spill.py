@@ -3,6 +3,8 @@
 import tracemalloc
 from collections.abc import Iterator
 from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,6 +20,10 @@ from coordinator.errors import (
 from tests.doubles import failing, lost
 from tests.fake_service import Call, FakeService
 from tests.publishing import ROOM_BYTES, Setting, fail
+from txaware.errors import BadRequest
+from txaware.messages import Receipt
+from txaware.publish import spill
+from txaware.publish.buffer import TopicBuffer
 from txaware.publish.payloads import OVERHEAD_BYTES
 
 
@@ -220,3 +226,57 @@ def test_a_million_messages_in_one_transaction_take_bounded_memory(
         tracemalloc.stop()
     assert peak_bytes < 4 << 20
     assert here.writes().count("publish a") == 1
+
+
+def test_what_is_stored_at_once_is_of_about_that_many_bytes() -> None:
+    buffer = TopicBuffer()
+    for number in range(10):
+        buffer.add(b"%d" % number * 100, 100)
+    assert len(buffer.first(350)) == 3
+    assert len(buffer.first(1)) == 1
+    assert buffer.first(5000) == buffer.messages
+    kept = buffer.messages[3:]
+    buffer.drop(3)
+    assert (buffer.messages, buffer.size_bytes) == (kept, 700)
+
+
+def test_much_is_stored_in_pieces_and_comes_once_in_order(
+    here: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spill, "STORE_BYTES", 2 * ROOM_BYTES)
+    publisher = here.publisher(buffer_limit_bytes=5 * ROOM_BYTES)
+    sent = [b"%010d" % number for number in range(8)]
+    with here.transaction():
+        publisher.publish_all(sent)
+    stores = [call for call in here.service.calls if call.name == "store"]
+    assert all(len(call.messages) <= 2 for call in stores)
+    assert here.service.published("a") == sent
+    receipts = here.service.calls[-1].receipts or []
+    assert len({receipt.attempt for receipt in receipts}) == len(stores)
+
+
+def test_a_piece_that_is_refused_leaves_only_what_was_not_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(spill, "STORE_BYTES", 200)
+    stored: list[bytes] = []
+    no: list[Exception] = []
+
+    def store(topic: str, messages: list[bytes], **options: object) -> Receipt:
+        if len(stored) == 2 and not no:
+            no.append(BadRequest("no"))
+            raise no[0]
+        stored.extend(messages)
+        return Receipt(5, topic, b"", len(messages))
+
+    service: Any = SimpleNamespace(store=store)
+    tx: Any = SimpleNamespace(transaction_id=5)
+    outbox = spill.Outbox(service, "a", tx)
+    sent = [b"%d" % number for number in range(5)]
+    for message in sent:
+        outbox.add(message, 100)
+    with pytest.raises(BadRequest):
+        outbox.store()
+    assert outbox.size_bytes == 300
+    outbox.store()
+    assert stored == sent

@@ -31,7 +31,7 @@ def test_the_golden_bytes_of_every_key() -> None:
     assert topic_key(topic) == b"tns:t:"
     assert row_key(1, 2) == b"\0\0\0\0\0\0\0\1\0\2"
     assert data_prefix(topic, 1) == one
-    assert payload_prefix(one, 3) == b"p" + one + b"\0\0\0\0\0\0\0\3"
+    assert payload_prefix(one, 3) == b"z" + one + b"\0\0\0\0\0\0\0\3"
     assert mark_key(one, 3) == b"k" + one + b"\0\0\0\0\0\0\0\3"
     assert position_prefix("g", topic) == b"og:ns:t:"
     assert pointer_key(3) == b"\0\0\0\0\0\0\0\3"

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.messagings import Site, payloads, publish, seen_by
-from txaware.http.encoded_page import EncodedItems
+from txaware.http.formats import AVRO, PollRequest
+from txaware.http.gathering import EncodedItems
 from txaware.interfaces import Row
 from txaware.rowkeys import row_key
 from txaware.service import scan_cache
@@ -210,7 +211,7 @@ def test_large_rows_are_encoded_once_however_many_follow(
     for _ in range(count):
         service.publish("t", [bytes(size_bytes)])
         for reader, start in enumerate(starts):
-            found = EncodedItems()
+            found = EncodedItems(AVRO.page_writer(PollRequest()))
             scan = service.begin_poll(service.place("t"), start=start, inclusive=False)
             scan.read(found)
             assert [items for items, _ in found.blocks] == [1]

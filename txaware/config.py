@@ -73,8 +73,9 @@ class Settings:
     """LevelDB: how much one block of a table file holds."""
     block_cache_bytes: int = _setting(8 * MIB)
     """LevelDB: uncompressed blocks that are kept in memory."""
-    write_buffer_bytes: int = _setting(8 * MIB)
-    """LevelDB: what is collected in memory before a table file is written."""
+    write_buffer_bytes: int = _setting(2 * MIB)
+    """LevelDB: what is collected in memory before a table file is written; larger is
+    faster, and 64 such files count as memory of the process."""
     mapped_bytes: int = _setting(64 * MIB)
     """LevelDB: table files that are mapped at once, which counts as memory of the
     process; never less than 64 MiB."""

@@ -9,6 +9,8 @@ from txaware.errors import BadRequest
 
 ID_BYTES = 20
 ROW_KEY_BYTES = 10
+# What stands behind the row key in the id of a message that has its own payload.
+NO_PAYLOAD_ROW = bytes(10)
 _GREATEST = 2 ** (8 * ID_BYTES) - 1
 _AFTER_PAYLOADS = b"\xff" * 10
 
@@ -59,6 +61,11 @@ class MessageId(bytes):
         if len(data) < ID_BYTES:
             raise BadRequest(f"an id has {ID_BYTES} bytes, not {len(data)}")
         return cls(data[:ID_BYTES])
+
+    @classmethod
+    def of_row(cls, row_key: bytes) -> Self:
+        """The id of a message whose row has its payload."""
+        return cls(row_key + NO_PAYLOAD_ROW)
 
     @classmethod
     def after_payloads(cls, row_key: bytes) -> Self:

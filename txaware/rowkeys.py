@@ -3,9 +3,14 @@
 from txaware.topics import TopicName
 
 # One byte in front says which table a row belongs to; producers have no table yet.
-TOPIC, MESSAGE, PAYLOAD, POSITION, MARK = b"t", b"m", b"p", b"o", b"k"
+TOPIC, MESSAGE, POSITION, MARK = b"t", b"m", b"o", b"k"
 PRODUCER = b"s"
 JOURNAL, STATE = b"j", b"w"
+# Behind all others: what a load of payloads brings then lies behind all there is, also
+# where the saved time goes along, and LevelDB sorts it once.
+PAYLOAD = b"z"
+# What payloads had in front in the first format.
+FIRST_PAYLOAD = b"p"
 
 # Which kind of coordinator the pointers of a table are from.
 COORDINATOR = STATE + b"coordinator"

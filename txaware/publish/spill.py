@@ -17,6 +17,8 @@ from txaware.publish.buffer import TopicBuffer
 
 DEFINITE_NO = (BadRequest, NotAuthorized, TopicNotFound, TransactionRefused)
 ATTEMPT_BYTES = 16
+# Of one store, about: LevelDB makes a file of what comes at once, and maps all of it.
+STORE_BYTES = 1 << 20
 
 
 class Outbox:
@@ -63,16 +65,19 @@ class Outbox:
         return freed_bytes
 
     def _store(self) -> None:
-        # An attempt of its own: rows of a store whose answer was lost are then never
-        # among those that a reference names.
-        receipt = self._service.store(
-            self._topic,
-            self._buffer.messages,
-            transaction=self._tx,
-            attempt=os.urandom(ATTEMPT_BYTES),
-        )
-        self._receipts.append(receipt)
-        self._buffer = TopicBuffer()
+        buffer = self._buffer
+        while buffer.messages:
+            messages = buffer.first(STORE_BYTES)
+            # An attempt of its own: rows of a store whose answer was lost are then
+            # never among those that a reference names.
+            receipt = self._service.store(
+                self._topic,
+                messages,
+                transaction=self._tx,
+                attempt=os.urandom(ATTEMPT_BYTES),
+            )
+            self._receipts.append(receipt)
+            buffer.drop(len(messages))
 
     def add_stored(self, receipts: list[Receipt]) -> None:
         """Takes what others stored for this transaction, behind what was added before.

@@ -4,7 +4,8 @@ from collections.abc import Container
 
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.errors import StoreCorrupted
-from txaware.rowkeys import MESSAGE, PAYLOAD
+from txaware.rowkeys import JOURNAL, MESSAGE, PAYLOAD
+from txaware.service.check_journal import NUMBER_BYTES
 from txaware.service.check_report import Findings, Report
 from txaware.service.check_scan import Progress
 from txaware.service.checking import KNOWN, check
@@ -27,6 +28,7 @@ from txaware.tables.hbase.view import HBaseView
 
 TAGS = {MESSAGES: MESSAGE, PAYLOADS: PAYLOAD}
 OWNER_KEY_BYTES = len(OWNER_ROWS) + OWNER_BYTES
+ENTRY_KEY_BYTES = len(JOURNAL) + NUMBER_BYTES
 REDO_KEY_BYTES = len(REDO_ROWS) + OWNER_BYTES + 1 + 4
 
 
@@ -96,11 +98,26 @@ def _check_times(
 ) -> None:
     """What is newer than the last batch would appear with a later one."""
     rows = [row for row in page if kind != META or not row[0].startswith(OWN_ROWS)]
-    last_ms = view.last_batch()[0].time_ms  # after the rows: batches go on meanwhile
+    head = view.last_batch()[0]  # after the rows: batches go on meanwhile
+    last_ms = head.time_ms
     for key, time_ms in rows:
+        if kind == META and key[:1] == JOURNAL and len(key) == ENTRY_KEY_BYTES:
+            _check_entry(key, head.batch, findings)
         if time_ms > last_ms:
             findings.problem(
                 "timestamp",
                 TAGS[kind] + key[1:] if kind in TAGS else key,
                 f"the row was written at {time_ms}, and the last batch at {last_ms}",
             )
+
+
+def _check_entry(key: bytes, last_batch: int, findings: Findings) -> None:
+    """Entries of the journal have the numbers of their batches."""
+    number = int.from_bytes(key[1:], "big")
+    if number > last_batch:
+        findings.problem(
+            "batch",
+            key,
+            f"the last batch is number {last_batch}, and the journal has entry "
+            f"{number}: the next batches would overwrite entries",
+        )

@@ -9,7 +9,6 @@ from txaware.service.check_report import Findings
 from txaware.service.check_scan import Rows, Scan
 from txaware.service.copy_state import is_unfinished
 from txaware.tables.batches import TIME
-from txaware.tables.database import BATCH
 from txaware.tables.durable import FORMAT, OUR_FORMAT
 
 COORDINATORS = (b"embedded", b"other")
@@ -18,7 +17,7 @@ NUMBER_BYTES = 8
 
 def check_journal(scan: Scan, rows: Rows, findings: Findings) -> History:
     """What its entries add up to, as far as they can be read."""
-    history, last = History(), 0
+    history = History()
     for key, data in scan.table(JOURNAL):
         findings.counts["journal entries"] += 1
         if len(key) != NUMBER_BYTES:
@@ -26,22 +25,15 @@ def check_journal(scan: Scan, rows: Rows, findings: Findings) -> History:
                 "journal", JOURNAL + key, "a journal key has 8 bytes, and this has not"
             )
             continue
-        last = int.from_bytes(key, "big")
         try:
             for record in decode_records(data):
                 history.apply(record)
         except (JournalCorrupted, ValueError) as error:
             findings.problem(
-                "journal", JOURNAL + key, f"entry {last} cannot be read: {error}"
+                "journal",
+                JOURNAL + key,
+                f"entry {int.from_bytes(key, 'big')} cannot be read: {error}",
             )
-    number = _number(rows, BATCH, findings)
-    if last and (number is None or last > number):
-        findings.problem(
-            "batch",
-            BATCH,
-            f"the last batch is number {number}, and the journal has entry {last}: the "
-            f"next batches would overwrite entries",
-        )
     _check_history(history, findings)
     findings.counts["open transactions"] = len(history.open)
     findings.counts["invalid pointers"] = len(history.invalid)
@@ -80,8 +72,8 @@ def _check_history(history: History, findings: Findings) -> None:
 
 
 def check_state(scan: Scan, rows: Rows, findings: Findings) -> None:
-    """The format, the coordinator, the saved time and the number of the last batch."""
-    known = {FORMAT, COORDINATOR, TIME, BATCH, COPY, COPY_PLACE}
+    """The format, the coordinator, the saved time and what was copied."""
+    known = {FORMAT, COORDINATOR, TIME, COPY, COPY_PLACE}
     for key, _ in scan.table(STATE):
         findings.counts["state rows"] += 1
         if STATE + key not in known:

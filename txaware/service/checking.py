@@ -34,6 +34,7 @@ from txaware.service.check_payloads import (
 )
 from txaware.service.check_report import Findings, Report
 from txaware.service.check_scan import Progress, Rows, Scan, SizeBytes
+from txaware.tables.durable import FIRST_FORMAT, FORMAT
 
 KNOWN = (TOPIC, MESSAGE, PAYLOAD, POSITION, MARK, JOURNAL, STATE)
 
@@ -58,6 +59,14 @@ def check(
     Memory is bounded, but for eight bytes for every reference.
     """
     findings = findings or Findings()
+    if durable and rows.get(FORMAT) == FIRST_FORMAT:
+        findings.problem(
+            "format",
+            FORMAT,
+            f"the format is {FIRST_FORMAT!r}: whoever opens the data brings it up to "
+            f"date, and then it can be checked",
+        )
+        return findings.report()
     scan = Scan(rows, findings, progress=progress, size_bytes=size_bytes)
     own: Container[int] = ()
     if durable:

@@ -30,7 +30,7 @@ from txaware.tables.columns import (
 from txaware.tables.ranges import pieces
 
 # In the order of keys. The journal stays behind, and what a store says of itself.
-COPIED = (MARK, MESSAGE, POSITION, PAYLOAD, PRODUCER, TOPIC)
+COPIED = tuple(sorted((MARK, MESSAGE, PAYLOAD, POSITION, PRODUCER, TOPIC)))
 PIECE_ROWS = 5000
 # So many of the transactions whose rows are left out are named.
 NAMED = 100

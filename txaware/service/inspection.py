@@ -153,7 +153,7 @@ class Inspection:
         key, message = block.keys[index], block.message(index)
         pointer = block.pointers[index] if block.pointers is not None else None
         return Peeked(
-            MessageId(key + bytes(10)),
+            MessageId.of_row(key),
             None if message is None else message.payload,
             None if pointer is None else abs(pointer),
             self._state(snapshot, pointer),

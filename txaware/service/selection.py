@@ -145,7 +145,7 @@ class Selection:
             self._found.add_rows(block, first, last)
             self.count += last - first
             self.size_bytes += sum(map(len, block.payloads[first:last]))  # type: ignore[arg-type]
-            self.next = MessageId(block.keys[last - 1] + bytes(10))
+            self.next = MessageId.of_row(block.keys[last - 1])
         return last == len(block)
 
     def _take_first(self, block: Block) -> bool:

@@ -37,7 +37,7 @@ def first_undecided(
     ):
         for key, value in rows:
             if judge.verdict(pointer_of(value)) == STOP:
-                return min(stop, max(start, MessageId(key + bytes(10))))
+                return min(stop, max(start, MessageId.of_row(key)))
         first = rows[-1][0] + b"\0"
     return stop
 

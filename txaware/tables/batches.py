@@ -2,6 +2,9 @@
 
 import time
 from collections.abc import Iterable, Sequence
+from itertools import chain
+
+import attrs
 
 from coordinator.errors import JournalCorrupted, NotWritten, Unavailable
 from coordinator.history import History
@@ -25,11 +28,20 @@ READ_ROWS = 10_000
 TIME = STATE + b"time"
 
 
+@attrs.frozen
+class _Batch:
+    """What is written at once, and the held rows among it."""
+
+    number: int
+    writes: list[Write]
+    taken: Taken
+
+
 class Batches:
     """The `Destination` of a group commit. Each batch is synced and relies on no other.
 
     What became of a failed write is unknown. The database is then opened again, and
-    whether it holds the number of that batch says so.
+    says whether it has that batch.
     """
 
     def __init__(
@@ -40,7 +52,6 @@ class Batches:
         journal_bytes: int = JOURNAL_BYTES,
     ) -> None:
         self.name = database.name
-        self.broken = False
         self.clock: StoreClock | None = None
         self.history = History()
         self.counters = WriteCounters()
@@ -51,7 +62,7 @@ class Batches:
         self._number = 0
         self._folded = False
         self._closed = False
-        self._in_doubt: Taken = {}
+        self._in_doubt: _Batch | None = None
         self._read()
 
     @property
@@ -65,58 +76,69 @@ class Batches:
         committed = _committed(records, self._held)
         taken = self._held.take(committed)
         number, due_ms = self._number + 1, self.clock.due() if self.clock else None
-        batch = self._database.batch(number)
-        for held in taken.values():
-            _fill(batch, held)
-        _fill(batch, rows)
+        writes: list[Write] = [*chain.from_iterable(taken.values()), *rows]
+        row_count = len(writes)
         if records:
             data = encode_records(records)
-            batch.put(_journal_key(number), data)
+            writes.append((_journal_key(number), data))
             self._size += len(data)
         if due_ms is not None:
-            batch.put(TIME, due_ms.to_bytes(8, "big"))
+            writes.append((TIME, due_ms.to_bytes(8, "big")))
         began_s = time.perf_counter()
-        self._write(batch, number, taken)
+        self._write(_Batch(number, writes, taken))
         took_s = time.perf_counter() - began_s
-        row_count = len(rows) + sum(map(len, taken.values()))
         self.counters.written(row_count, len(committed), took_s)
-        self._held.carried(taken)
         if self.clock is not None and due_ms is not None:
             self.clock.saved(due_ms)
 
-    def _write(self, batch: RowBatch, number: int, taken: Taken) -> None:
+    def _write(self, batch: _Batch) -> None:
+        filled = self._database.batch(batch.number)
+        _fill(filled, batch.writes)
         try:
-            batch.write()
+            filled.write()
         except Exception as error:
             self._problem = f"{self.name} could not be written: {error}"
             self.counters.failed()
-            self.broken, self._in_doubt = True, taken
+            self._in_doubt = batch
             try:
                 self.repair()
             except OSError as later:
                 raise Unavailable(
                     f"{self._problem}; nor be opened again: {later}"
                 ) from error
-            if self._number != number:
+            if self._number != batch.number:
                 raise NotWritten(self._problem) from error
             self._folded = True
-        self._number, self._problem = number, None
+        else:
+            self._kept(batch)
+        self._problem = None
+
+    @property
+    def broken(self) -> bool:
+        """Whether a failed write has to be repaired before the next one."""
+        return self._in_doubt is not None
 
     def repair(self) -> None:
         """Opens the database again and reads what it holds; raises `OSError`."""
         if self._closed:
             raise OSError(f"{self.name} is closed")
-        if not self.broken:
+        batch = self._in_doubt
+        if batch is None:
             return
-        number = self._number
         try:
             self._database.reopen()
             self._read()
+            is_kept = self._database.has_batch(batch.number, batch.writes)
         except Exception as error:
             raise OSError(str(error)) from error
-        if self._number != number:
-            self._held.carried(self._in_doubt)
-        self.broken, self._in_doubt = False, {}
+        if is_kept:
+            self._kept(batch)
+        self._in_doubt = None
+
+    def _kept(self, batch: _Batch) -> None:
+        """That batch is on disk."""
+        self._number = batch.number
+        self._held.carried(batch.taken)
 
     def fold(self, records: list[Record]) -> None:
         """Adds what was written to the history; shortens a journal that has grown."""
@@ -144,12 +166,10 @@ class Batches:
             self._database.close()
 
     def _write_last(self, next_ms: int) -> None:
-        taken, number = self._held.take(()), self._number + 1
-        batch = self._database.batch(number)
-        for rows in taken.values():
-            _fill(batch, rows)
-        batch.put(TIME, next_ms.to_bytes(8, "big"))
-        self._write(batch, number, taken)
+        taken = self._held.take(())
+        writes: list[Write] = [*chain.from_iterable(taken.values())]
+        writes.append((TIME, next_ms.to_bytes(8, "big")))
+        self._write(_Batch(self._number + 1, writes, taken))
 
     def _read(self) -> None:
         """Reads the journal, from which the coordinator then recovers."""
@@ -174,13 +194,14 @@ class Batches:
     def _compact(self) -> None:
         """Writes the history anew in place of all entries, in one batch."""
         number = self._number + 1
-        batch = self._database.batch(number)
-        for earlier, _ in journal_entries(self._database):
-            batch.delete(_journal_key(earlier))
+        writes: list[Write] = [
+            (_journal_key(earlier), None)
+            for earlier, _ in journal_entries(self._database)
+        ]
         data = encode_records(self.history.records())
-        batch.put(_journal_key(number), data)
+        writes.append((_journal_key(number), data))
         try:
-            self._write(batch, number, {})
+            self._write(_Batch(number, writes, {}))
         except (NotWritten, Unavailable):
             return  # the entries stay, and status() says so
         self._folded = False  # no records of its own follow

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from txaware.interfaces import Row
-from txaware.messages import Message, MessageId
+from txaware.messages import NO_PAYLOAD_ROW, Message, MessageId
 from txaware.tables.columns import (
     MORE,
     PLAIN,
@@ -15,7 +15,6 @@ from txaware.tables.columns import (
 )
 from txaware.tables.encoded import Encoded
 
-_NO_PAYLOAD_ROW = bytes(10)
 _NOTHING: Mapping[int, Mapping[bytes, bytes]] = {}
 
 
@@ -50,11 +49,11 @@ class Block:
         payload = self.payloads[index]
         if payload is None:
             return None
-        return Message(MessageId(self.keys[index] + _NO_PAYLOAD_ROW), payload)
+        return Message(MessageId.of_row(self.keys[index]), payload)
 
     def messages(self, first: int, last: int) -> list[Message]:
         """The messages of some rows, none of which is a reference."""
-        new, none = tuple.__new__, _NO_PAYLOAD_ROW
+        new, none = tuple.__new__, NO_PAYLOAD_ROW
         return [
             new(Message, (MessageId(key + none), payload))
             for key, payload in zip(

@@ -17,7 +17,7 @@ from txaware.tables.batches import Batches
 from txaware.tables.held import HeldRows
 from txaware.tables.row_store import RowStore
 
-FORMAT, OUR_FORMAT = STATE + b"format", b"txaware 1"
+FORMAT, FIRST_FORMAT, OUR_FORMAT = STATE + b"format", b"txaware 1", b"txaware 2"
 
 
 class StoreJournal(GroupCommit):
@@ -75,14 +75,22 @@ class DurableTable:
     def _clock(self, clock_ms: ClockMs) -> StoreClock:
         """The clock of the last life, which begins at the time that it saved."""
         found = self._database.get(FORMAT)
-        if found not in (None, OUR_FORMAT):
-            raise StoreCorrupted(f"{self.name} has the format {found!r}")
+        if found not in (None, FIRST_FORMAT, OUR_FORMAT):
+            raise StoreCorrupted(
+                f"{self.name} has the format {found!r}, and this version reads "
+                f"{FIRST_FORMAT!r} and {OUR_FORMAT!r}"
+            )
         saved_ms = self._batches.saved_ms
         clock = StoreClock(clock_ms, clock_ms() if saved_ms is None else saved_ms)
         self._batches.clock = clock
-        if found is None:
+        if found == FIRST_FORMAT:
+            self._bring_up_to_date()
+        if found != OUR_FORMAT:
             self._batches.write([], [(FORMAT, OUR_FORMAT)])
         return clock
+
+    def _bring_up_to_date(self) -> None:
+        """Makes rows of the first format those of ours; what was done is not redone."""
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key."""

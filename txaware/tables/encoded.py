@@ -5,7 +5,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
 
-_NO_PAYLOAD_ROW = bytes(10)
+from txaware.messages import NO_PAYLOAD_ROW
+
 ID_HEAD = b"\x28"  # an id has 20 bytes
 
 
@@ -39,7 +40,7 @@ class Encoded:
         keys: Sequence[bytes],
         payloads: Sequence[bytes | None],
         *,
-        behind: bytes = _NO_PAYLOAD_ROW,
+        behind: bytes = NO_PAYLOAD_ROW,
     ) -> None:
         """`behind` is what ids have behind their key."""
         self._keys = keys

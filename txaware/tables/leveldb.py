@@ -6,10 +6,13 @@ from coordinator.directory_lock import DirectoryLock
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.config import Settings
 from txaware.errors import BadRequest, StoreCorrupted, Unavailable
+from txaware.interfaces import Write
+from txaware.rowkeys import FIRST_PAYLOAD, PAYLOAD, STATE
 from txaware.tables.database import Database, Open, View, leveldb_at
 from txaware.tables.durable import DurableTable
 
 ROWS = "rows"
+MOVED_ROWS = 5000
 
 
 class LevelDbTable(DurableTable):
@@ -53,6 +56,16 @@ class LevelDbTable(DurableTable):
         except BaseException as error:
             lock.release()
             raise _mapped(path, error) from error
+
+    def _bring_up_to_date(self) -> None:
+        """Moves payloads to where they are now; each batch had a number, in a key."""
+        leveldb = self._leveldb
+        while rows := leveldb.scan(FIRST_PAYLOAD, limit=MOVED_ROWS):
+            moved: list[Write] = [(PAYLOAD + key, value) for key, value in rows]
+            self._batches.write(
+                [], moved + [(FIRST_PAYLOAD + key, None) for key, _ in rows]
+            )
+        self._batches.write([], [(STATE + b"batch", None)])
 
     def view(self) -> View:
         """What is on disk now; rows that are held for a commit are not."""

@@ -49,11 +49,11 @@ class PayloadTable:
         size = len(next(iter(heads), b""))
         for rows in pieces(self._table, whole, start=start, limit=piece):
             # Most rows have an attempt and nothing else: then they need no decoding.
-            found = [
-                (key, value[size:]) for key, value in rows if value[:size] in heads
-            ]
-            if len(found) < len(rows):
-                found = list(_wanted(rows, attempts, now_ms))
+            payloads = [value[size:] for _, value in rows if value[:size] in heads]
+            if len(payloads) == len(rows):
+                yield [key for key, _ in rows], payloads
+                continue
+            found = list(_wanted(rows, attempts, now_ms))
             yield [key for key, _ in found], [payload for _, payload in found]
 
     def counts(self, prefix: bytes, pointer: int) -> dict[bytes, int]:

@@ -1,8 +1,9 @@
 """The port under a durable table: rows of a whole key space, written batch by batch."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from txaware.interfaces import Row
+from txaware.interfaces import Row, Write
 
 
 class RowBatch(Protocol):
@@ -26,13 +27,6 @@ class RowStore(Protocol):
 
     name: str
 
-    @property
-    def last_batch(self) -> int:
-        """The number of the last batch that is part of the store; 0 before the first.
-
-        Right from `reopen` on until a write fails.
-        """
-
     def get(self, key: bytes) -> bytes | None:
         """The value of a key."""
 
@@ -48,8 +42,22 @@ class RowStore(Protocol):
     ) -> list[Row]:
         """Rows of one consistent view; see `OrderedTable.scan`."""
 
+    @property
+    def last_batch(self) -> int:
+        """The highest number that the store knows of; 0 before the first.
+
+        That of its last batch, or of the last one with an entry of the journal. Right
+        from `reopen` on until a write fails.
+        """
+
     def batch(self, number: int) -> RowBatch:
         """A batch to fill, with a number above the last one's."""
+
+    def has_batch(self, number: int, writes: Sequence[Write]) -> bool:
+        """Whether the batch that failed is part of the store; asked after `reopen`.
+
+        `writes` are all that it had.
+        """
 
     def compact(self, start: bytes, stop: bytes) -> None:
         """See `OrderedTable.compact`."""

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from zlib import crc32
 
 from txaware.clock import ClockMs, system_clock_ms
@@ -100,6 +100,10 @@ class HBaseDatabase:
         return self._scanning.scan(
             Ask(prefix, first, last, limit, max_bytes, reverse, before_ms)
         )
+
+    def has_batch(self, number: int, writes: Sequence[Write]) -> bool:
+        """Whether the head names that batch."""
+        return self._head.batch == number
 
     def batch(self, number: int) -> "HBaseBatch":
         """A batch to fill; its `write()` returns when its rows are there."""

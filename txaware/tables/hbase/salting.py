@@ -7,7 +7,13 @@ is bound to one region, and all rows of a long range lie in order in each bucket
 
 from zlib import crc32
 
-from txaware.rowkeys import MESSAGE, POINTER_BYTES, ROW_KEY_BYTES
+from txaware.rowkeys import (
+    FIRST_PAYLOAD,
+    MESSAGE,
+    PAYLOAD,
+    POINTER_BYTES,
+    ROW_KEY_BYTES,
+)
 
 BUCKETS = 16
 GENERATION_BYTES = 4
@@ -25,7 +31,7 @@ def bucket_of(key: bytes) -> int:
         return (crc32(key[:end]) + _slice(key[end:])) % BUCKETS
     if end:
         end += POINTER_BYTES
-    return crc32(key[: end or None]) % BUCKETS
+    return _digest(key[: end or None]) % BUCKETS
 
 
 def salted_key(key: bytes) -> bytes:
@@ -66,7 +72,7 @@ def buckets_of(prefix: bytes, start: bytes, stop: bytes) -> list[int]:
         begin = crc32(prefix[:end]) + first
         return [(begin + step) % BUCKETS for step in range(max(1, count))]
     if end and len(prefix) >= end + POINTER_BYTES:
-        return [crc32(prefix[: end + POINTER_BYTES]) % BUCKETS]
+        return [_digest(prefix[: end + POINTER_BYTES]) % BUCKETS]
     return list(range(BUCKETS))
 
 
@@ -86,6 +92,11 @@ def slice_end(
     number = _slice(stop[end:], is_stop=True) if reverse else _slice(start[end:]) + 1
     key = prefix[:end] + (number << SLICE_BITS).to_bytes(9, "big")[1:]
     return key if start < key < stop else None
+
+
+def _digest(head: bytes) -> int:
+    """Of payloads with the tag of the first format, so that none has to move."""
+    return crc32(FIRST_PAYLOAD + head[1:] if head[:1] == PAYLOAD else head)
 
 
 def _bucket_end(key: bytes) -> int:

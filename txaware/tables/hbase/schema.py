@@ -8,7 +8,7 @@ import attrs
 
 from txaware.errors import BadRequest, RequestTooLarge
 from txaware.interfaces import Write
-from txaware.rowkeys import MESSAGE, PAYLOAD
+from txaware.rowkeys import FIRST_PAYLOAD, MESSAGE, PAYLOAD
 from txaware.tables.hbase.cells import FAMILY
 from txaware.tables.hbase.connections import Call, Connections
 from txaware.tables.hbase.salting import BUCKETS
@@ -56,10 +56,13 @@ class Family:
 
 
 def kind_of(key: bytes) -> str:
-    """The table of a key, or of the prefix of one."""
+    """The table of a key, or of the prefix of one.
+
+    A redo record of the first format has payloads under the tag of that.
+    """
     if key[:1] == MESSAGE:
         return MESSAGES
-    return PAYLOADS if key[:1] == PAYLOAD else META
+    return PAYLOADS if key[:1] in (PAYLOAD, FIRST_PAYLOAD) else META
 
 
 def family_of(kind: str, compression: str = COMPRESSION) -> Family:

@@ -4,7 +4,6 @@ from collections.abc import Container
 
 from txaware.errors import BadRequest, StoreCorrupted
 from txaware.interfaces import Row
-from txaware.tables.database import BATCH
 from txaware.tables.hbase.connections import Connections
 from txaware.tables.hbase.head import Head
 from txaware.tables.hbase.head_cell import HeadCell
@@ -55,9 +54,7 @@ class HBaseView:
             return self._last
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key; the number of the last batch is that of the head."""
-        if key == BATCH:
-            return self.head().batch.to_bytes(8, "big")
+        """The value of a key."""
         if not key or key.startswith(OWN_ROWS):
             return None
         head, writes = self.last_batch()
