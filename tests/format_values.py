@@ -20,6 +20,7 @@ from txaware.messages import (
 )
 
 AVRO_TYPE, OWN_TYPE = "avro/binary", "application/vnd.txaware+avro"
+COLUMNS_TYPE = "application/vnd.txaware.columns+avro"
 MAX_LONG, MAX_INT = 2**63 - 1, 2**31 - 1
 
 longs = st.integers(-MAX_LONG - 1, MAX_LONG)

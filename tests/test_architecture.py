@@ -128,7 +128,7 @@ LINES = [
         "avro_writing expiry requests schemas",
         "avro_page avro_reading interfaces",
         "avro_page_reading avro_records json_values",
-        "avro_requests json_bytes own_client",
+        "avro_requests columnar json_bytes own_client",
         "avro_format json_page json_poll json_publish",
         "json_format",
         "media_types",
@@ -149,7 +149,7 @@ LINES = [
     ),
     *_package(
         "txaware.http",
-        "admission encoded_page exchange feeding flow origins outcomes owners threads",
+        "admission exchange feeding flow gathering origins outcomes owners threads",
         "permissions server_file",
         "bodies hosted repeats",
         "connection failures long_polls",

@@ -135,7 +135,7 @@ def test_the_golden_bytes_of_row_keys_and_values(site: Site) -> None:
     assert stored[0][1].hex() == "00" + b"one".hex()
     assert stored[1][1].hex() == "04" + "01" + "61" + "00000003" + b"trytwo".hex()
     assert payload_prefix(b"ns:t:\0\0\0\1", 6).hex() == (
-        "70" + b"ns:t:".hex() + "00000001" + "0000000000000006"
+        "7a" + b"ns:t:".hex() + "00000001" + "0000000000000006"
     )
     messaging.rollback("ns:t", response)
     value = site.table.scan(MESSAGE)[2][1]

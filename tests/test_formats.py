@@ -2,6 +2,9 @@
 
 import inspect
 import json
+from array import array
+from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 import attrs
@@ -13,11 +16,13 @@ from hypothesis import strategies as st
 from coordinator import codec
 from tests.format_values import (
     AVRO_TYPE,
+    COLUMNS_TYPE,
     MAX_INT,
     MAX_LONG,
     OWN_TYPE,
     avro_read,
     avro_write,
+    ids,
     messages,
     outgoing,
     pages,
@@ -33,10 +38,12 @@ from txaware.errors import BadRequest, RequestTooLarge
 from txaware.http import formats
 from txaware.http.formats import (
     AVRO,
+    COLUMNS,
     JSON,
     MAX_MESSAGES,
     OWN,
     Format,
+    Piece,
     PollRequest,
     PublishRequest,
     encode_item,
@@ -222,6 +229,57 @@ def test_pages_come_back_as_they_were_however_they_are_cut(
     assert avro_read(AVRO_TYPE, "ConsumeResponse", body=seed) == items
 
 
+def rows_of(pieces: Iterable[Piece]) -> list[Message]:
+    """The messages of columns, one by one."""
+    rows = []
+    for piece in pieces:
+        places = memoryview(piece.places).cast("i").tolist()
+        rows += [
+            Message(MessageId(piece.id_at(at)), piece.payloads[start:end])
+            for at, (start, end) in enumerate(pairwise(places))
+        ]
+    return rows
+
+
+@given(pages, st.lists(st.integers(0, 8), max_size=3))
+def test_columns_have_what_the_page_has(page: Page, cuts: list[int]) -> None:
+    body = written(COLUMNS.page_writer(PollRequest()), page, cuts=cuts)
+    columns = formats.decode_columnar_page(body)
+    assert rows_of(columns.pieces) == [*page]
+    assert len(columns) == len(page)
+    ends = (columns.next, columns.blocked_by, columns.skipped_before)
+    assert ends == (page.next, page.blocked_by, page.skipped_before)
+    read = avro_read(COLUMNS_TYPE, "PollResponse", body=body)["pieces"]
+    assert b"".join([piece["ids"] for piece in read]) == b"".join(
+        [key for key, _ in page]
+    )
+
+
+@given(st.lists(messages, max_size=8, unique_by=lambda one: one.id), ids)
+def test_columns_are_cut_before_any_id(listed: list[Message], stop: MessageId) -> None:
+    listed.sort()
+    body = written(COLUMNS.page_writer(PollRequest()), Page(listed, next_id=ID))
+    pieces = formats.decode_columnar_page(body).pieces
+    for place in (stop, *(message.id for message in listed)):
+        below = [message for message in listed if message.id < place]
+        assert rows_of([piece.before(place) for piece in pieces]) == below
+
+
+@pytest.mark.parametrize("places", [(0, 1, 2), (1, 1, 3), (0, 3)])
+def test_columns_that_do_not_fit_each_other_are_refused(places: list[int]) -> None:
+    columns = (ID + ID, array("i", places).tobytes(), b"abc")
+    piece = b"\2" + b"".join(long_bytes(len(one)) + one for one in columns)
+    end = COLUMNS.page_writer(PollRequest()).end(**PAGE_END)
+    with pytest.raises(BadRequest, match="the page has a piece"):
+        formats.decode_columnar_page(piece + end)
+
+
+def test_a_piece_of_no_messages_is_refused() -> None:
+    end = COLUMNS.page_writer(PollRequest()).end(**PAGE_END)
+    with pytest.raises(BadRequest, match="the page has a piece"):
+        formats.decode_columnar_page(b"\2\0\x08" + bytes(4) + b"\0" + end)
+
+
 @pytest.mark.parametrize("avro", [AVRO, OWN])
 @given(st.lists(messages, min_size=1, max_size=8))
 def test_encoded_items_are_what_messages_would_be(
@@ -362,6 +420,7 @@ def test_receipts_above_the_limit_are_refused_before_the_rest_is_read() -> None:
     [
         ("avro/binary", AVRO),
         ("application/vnd.txaware+avro", OWN),
+        ("application/vnd.txaware.columns+avro", COLUMNS),
         ("application/json", JSON),
         ("Application/JSON; Charset=UTF-8", JSON),
         ('application/json;charset="utf-8"', JSON),
@@ -379,18 +438,18 @@ def test_a_content_type_names_a_format(content_type: str, format_: Format) -> No
         *("application/json; q=1", "text/plain", "application/jsonx", "json"),
     ],
 )
-def test_any_other_content_type_is_refused_naming_the_three(
+def test_any_other_content_type_is_refused_naming_all(
     content_type: str | None,
 ) -> None:
     with pytest.raises(BadRequest) as caught:
         formats.format_of(content_type)
-    for format_ in (AVRO, OWN, JSON):
+    for format_ in (AVRO, OWN, COLUMNS, JSON):
         assert format_.media_type in str(caught.value)
 
 
 def test_the_schemas_are_avro_and_a_copy_of_the_callers_own() -> None:
     published = formats.schemas()
-    assert {*published} == {AVRO.media_type, OWN.media_type}
+    assert {*published} == {AVRO.media_type, OWN.media_type, COLUMNS.media_type}
     for named in published.values():
         for schema in named.values():
             fastavro.parse_schema(json.loads(json.dumps(schema)))

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from coordinator.codec import encode
 from coordinator.transaction import Transaction
-from tests.format_values import AVRO_TYPE, OWN_TYPE, schema, written
+from tests.format_values import AVRO_TYPE, COLUMNS_TYPE, OWN_TYPE, schema, written
 from txaware.errors import BadRequest
 from txaware.http import formats
-from txaware.http.formats import AVRO, JSON, OWN, PollRequest, PublishRequest
+from txaware.http.formats import AVRO, COLUMNS, JSON, OWN, PollRequest, PublishRequest
 from txaware.messages import (
     BlockedBy,
     Message,
@@ -70,6 +70,10 @@ BODIES: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "receipt": (formats.decode_receipt, OWN.receipt(RECEIPT)),
     "response": (formats.decode_publish_response, OWN.publish_response(RESPONSE)),
     "page": (formats.decode_page, written(OWN.page_writer(POLL), PAGE, cuts=[1])),
+    "columns": (
+        formats.decode_columnar_page,
+        written(COLUMNS.page_writer(POLL), PAGE, cuts=[1]),
+    ),
     "json publish": (JSON.publish_request, json.dumps(JSON_PUBLISH).encode()),
     "json rollback": (JSON.rollback_request, JSON.publish_response(RESPONSE)),
     "json poll": (JSON.poll_request, json.dumps(JSON_POLL).encode()),
@@ -83,6 +87,7 @@ avro_names = {
     "own poll": (OWN_TYPE, "PollRequest"),
     "receipt": (OWN_TYPE, "Receipt"),
     "page": (OWN_TYPE, "PollResponse"),
+    "columns": (COLUMNS_TYPE, "PollResponse"),
 }
 # Bytes that mean much here: ends of varints, lengths, and what JSON is made of.
 TELLING = b"\0\1\2\3\x28\x7f\x80\x81\xfe\xff" + b'"\\{}[],:-0159.eEnNtu'

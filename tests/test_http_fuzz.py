@@ -37,7 +37,8 @@ RANGE = {
 }
 CONTENT_TYPES = (
     *("avro/binary", "application/vnd.txaware+avro", "application/json"),
-    *("application/json; charset=utf-8", "text/plain", "", "\xff"),
+    *("application/json; charset=utf-8", "application/vnd.txaware.columns+avro"),
+    *("text/plain", "", "\xff"),
 )
 BODIES = [
     AvroWire().publish(None, [b"a", b"bc"]),

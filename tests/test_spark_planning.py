@@ -1,6 +1,8 @@
 """What Spark's sources plan, without a JVM: parts, places, limits, decided ranges."""
 
+from array import array
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from coordinator import codec
 from coordinator.transaction import Transaction
@@ -25,10 +28,13 @@ from tests.spark_histories import (
     polled,
 )
 from txaware.errors import BadRequest, TopicNotFound, Unavailable
+from txaware.http.client import HttpService
+from txaware.http.formats import Piece
+from txaware.interfaces import MessagingService
 from txaware.messages import Bounds, Message
 from txaware.messaging import Messaging
 from txaware.spark.admission import Admission
-from txaware.spark.columns import Table
+from txaware.spark.columns import Rows, Table
 from txaware.spark.options import Options
 from txaware.spark.places import place
 from txaware.spark.selection import Selection
@@ -52,7 +58,24 @@ def selection(topic: str, *, several: bool = False, **options: object) -> Select
 
 
 def read(messaging: Messaging, planned: list[Span]) -> list[Message]:
-    return [one for span in planned for page in pages(messaging, span) for one in page]
+    """What the parts have; a task gets the same of a server, as columns."""
+    found = [one for span in planned for page in pages(messaging, span) for one in page]
+    service = service_of(messaging)
+    if isinstance(service, HttpService):
+        assert as_columns(service, planned) == found
+    return found
+
+
+def as_columns(service: HttpService, planned: list[Span]) -> list[tuple[bytes, bytes]]:
+    table = Table(StructType([*SCHEMA, StructField("id", BinaryType())]))
+    batches = [batch for span in planned for batch in read_span(service, span, table)]
+    return [
+        (row["id"], row["payload"]) for batch in batches for row in batch.to_pylist()
+    ]
+
+
+def service_of(messaging: Messaging) -> MessagingService:
+    return messaging._parts.service
 
 
 def planned(messaging: Messaging, chosen: Selection) -> list[Span]:
@@ -126,14 +149,19 @@ def test_a_transaction_that_commits_between_two_topics_is_read_whole(
 
 
 def test_a_topic_that_was_created_again_since_the_planning_is_an_error(
-    messaging: Messaging,
+    tmp_path: Path,
 ) -> None:
-    messaging.publish("t", [b"1", b"2"])
-    (part,) = planned(messaging, selection("t"))
-    messaging.delete_topic("t")
-    messaging.create_topic("t")
-    with pytest.raises(Unavailable, match="deleted and created again since the read"):
-        list(read_span(messaging, part, Table(SCHEMA)))
+    with closing(Site("http", tmp_path)) as site:
+        messaging = site.messaging
+        messaging.create_topic("t")
+        messaging.publish("t", [b"1", b"2"])
+        (part,) = planned(messaging, selection("t"))
+        messaging.delete_topic("t")
+        messaging.create_topic("t")
+        service = service_of(messaging)
+        assert isinstance(service, HttpService)
+        with pytest.raises(Unavailable, match="deleted and created again since"):
+            list(read_span(service, part, Table(SCHEMA)))
 
 
 def span(messaging: Messaging, snapshot: Transaction | None = None) -> Span:
@@ -298,3 +326,9 @@ def test_a_batch_takes_as_many_as_both_limits_allow(
     messaging.publish("t", [b"x" * length for length in lengths])
     found = admitted(messaging, Admission(messages, size_bytes))
     assert list(map(len, found)) == lengths[:count]
+
+
+def test_places_of_payloads_that_do_not_rise_are_an_error_and_no_crash() -> None:
+    piece = Piece(bytes(40), array("i", (0, 5, 3)).tobytes(), b"abc")
+    with pytest.raises(Unavailable, match="the answer of the server cannot be read"):
+        Rows.joined("t", [piece])

@@ -13,10 +13,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from txaware.messages import NO_PAYLOAD_ROW
 from txaware.spark.columns import SCHEMA, Rows, Table
 
 BATCH_ROWS = 40_000
-_NO_PAYLOAD_ROW = bytes(10)
 _PAYLOAD = (
     b'{"order": %08d, "customer": "c000042", "amount": 12.34, "note": "' + b"x" * 33
 )
@@ -63,9 +63,9 @@ class MadeUp(DataSourceReader):
         assert isinstance(partition, Numbers)
         for first in range(partition.first, partition.behind, BATCH_ROWS):
             numbers = range(first, min(first + BATCH_ROWS, partition.behind))
-            ids = b"".join([n.to_bytes(10, "big") + _NO_PAYLOAD_ROW for n in numbers])
-            payloads = [_PAYLOAD % number for number in numbers]
-            yield self._table.of(Rows("made-up", len(numbers), ids, payloads))
+            ids = b"".join([n.to_bytes(10, "big") + NO_PAYLOAD_ROW for n in numbers])
+            payloads = pa.array([_PAYLOAD % number for number in numbers], pa.binary())
+            yield self._table.of(Rows("made-up", ids, payloads))
 
 
 class Limits(DataSource):

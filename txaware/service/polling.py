@@ -1,5 +1,6 @@
 """A poll: reads rows from a start on, and has a selection made of them."""
 
+from txaware.messages import NO_PAYLOAD_ROW
 from txaware.service.judge import Judge
 from txaware.service.scan_cache import ScanCache
 from txaware.service.selection import READ_ROWS, Found, Query, Selection
@@ -8,7 +9,6 @@ from txaware.tables.message_table import MessageTable
 from txaware.tables.payload_table import PayloadTable
 
 READ_BYTES = 1 << 20
-_NO_PAYLOAD = bytes(10)
 # So many rows are judged at most where nobody may be kept waiting.
 QUICK_ROWS, FRESH_ROWS = 4000, 100
 
@@ -95,7 +95,7 @@ class Polling:
     def _first_key(self, query: Query) -> bytes:
         """Leaves out the row that the start names where it is known to be behind it."""
         key = query.first_key
-        if query.inclusive or query.start.payload_key != _NO_PAYLOAD:
+        if query.inclusive or query.start.payload_key != NO_PAYLOAD_ROW:
             return key
         return key + b"\0" if self._cache.has_message(query.prefix, key) else key
 

@@ -135,9 +135,9 @@ class Reading:
         first = self._messages.first(prefix, start=start, stop=mark)
         last = first and self._messages.last(prefix, start=start, stop=mark)
         return Bounds(
-            MessageId(first[0] + bytes(10)) if first else None,
-            MessageId(last[0] + bytes(10)) if last else None,
-            MessageId(mark + bytes(10)),
+            MessageId.of_row(first[0]) if first else None,
+            MessageId.of_row(last[0]) if last else None,
+            MessageId.of_row(mark),
         )
 
     def judge(self, transaction: Transaction | None) -> Judge:

@@ -1,6 +1,8 @@
 """Where Spark's processes find the data: never by opening a directory themselves."""
 
 import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import attrs
@@ -10,6 +12,7 @@ from txaware.clock import system_clock_ms
 from txaware.config import Settings
 from txaware.elsewhere import open_remote
 from txaware.errors import BadRequest, Unavailable
+from txaware.http.client import ClientSettings, HttpService, Link, Transport
 from txaware.http.server_file import read_server_file
 from txaware.messaging import Messaging, connect
 from txaware.parts import Reach
@@ -85,6 +88,15 @@ class Address:
             coordinator_token=self.coordinator_token,
         )
         return Messaging(parts)
+
+    @contextmanager
+    def service(self) -> Iterator[HttpService]:
+        """The service alone; for an address that is resolved, which is a server's."""
+        settings = ClientSettings(certificate=self.certificate)
+        token = token_to_send(self.token)
+        link = Link(self.url, token=token, settings=settings)
+        with closing(HttpService(Transport(link))) as service:
+            yield service
 
     def _coordinator_token(self) -> str | None:
         if self.coordinator is None or self.coordinator_token is not None:

@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from typing import Self
 
 import attrs
 import pyarrow as pa
@@ -9,8 +10,9 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from txaware.errors import BadRequest
-from txaware.messages import ID_BYTES, Message
+from txaware.errors import BadRequest, Unavailable
+from txaware.http.formats import Piece
+from txaware.messages import ID_BYTES
 
 SCHEMA = (
     "topic string, id binary, publish_time timestamp, write_time timestamp, "
@@ -36,14 +38,8 @@ class Table:
                     f"column {field.name} is {_TYPES[field.name]}, not {field.type}"
                 )
 
-    def batch(self, topic: str, messages: Sequence[Message]) -> pa.RecordBatch:
-        """The messages of one topic, in their order."""
-        ids = b"".join([message_id for message_id, _ in messages])
-        payloads = [payload for _, payload in messages]
-        return self.of(Rows(topic, len(payloads), ids, payloads))
-
     def of(self, rows: "Rows") -> pa.RecordBatch:
-        """The same of messages that are taken apart already."""
+        """The messages of one topic, in their order."""
         arrays = [_COLUMNS[name](rows) for name in self._schema.names]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
@@ -53,9 +49,32 @@ class Rows:
     """Messages taken apart: all their ids in one piece, and their payloads."""
 
     topic: str
-    count: int
     ids: bytes
-    payloads: Sequence[bytes]
+    payloads: pa.Array
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.payloads)
+
+    @classmethod
+    def joined(cls, topic: str, pieces: Sequence[Piece]) -> Self:
+        """The messages of one or more pieces."""
+        ids = b"".join([piece.ids for piece in pieces])
+        return cls(topic, ids, pa.concat_arrays([_binary(piece) for piece in pieces]))
+
+
+def _binary(piece: Piece) -> pa.Array:
+    """The payloads of a piece, where they are."""
+    buffers = [None, pa.py_buffer(piece.places), pa.py_buffer(piece.payloads)]
+    payloads = pa.Array.from_buffers(pa.binary(), len(piece), buffers)
+    try:
+        payloads.validate(full=True)  # places that do not rise would end the process
+    except pa.ArrowInvalid as error:
+        raise Unavailable(
+            f"the answer of the server cannot be read: {error}"
+        ) from error
+    return payloads
 
 
 def _topics(rows: Rows) -> pa.Array:
@@ -69,7 +88,7 @@ def _ids(rows: Rows) -> pa.Array:
 
 
 def _payloads(rows: Rows) -> pa.Array:
-    return pa.array(rows.payloads, pa.binary())
+    return rows.payloads
 
 
 def _publish_times(rows: Rows) -> pa.Array:

@@ -25,7 +25,7 @@ _TYPES: dict[str, tuple[tuple[type[DataType], ...], str]] = {
     EXPIRY: ((NumericType,), "a number of seconds"),
 }
 # Of one store, about: large enough for the disk, small enough for memory.
-STORE_MESSAGES, STORE_BYTES = 20_000, 4 << 20
+STORE_MESSAGES, STORE_BYTES = 10_000, 2 << 20
 
 
 @attrs.frozen

@@ -45,8 +45,8 @@ class Source(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of one range; nothing for the one that stands for none."""
         if isinstance(partition, Span):
-            with self._tasks.open() as messaging:
-                yield from read(messaging, partition, self._table)
+            with self._tasks.service() as service:
+                yield from read(service, partition, self._table)
 
 
 class NarrowedSource(Source):

@@ -108,8 +108,8 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of one part of a batch."""
         if isinstance(partition, Span):
-            with self._tasks.open() as messaging:
-                yield from read(messaging, partition, self._table)
+            with self._tasks.service() as service:
+                yield from read(service, partition, self._table)
 
     def commit(self, end: Offset) -> None:
         """Nothing: the checkpoint alone says how far the query is."""

@@ -58,7 +58,7 @@ def peek(topic: str, start: Start, limit: int) -> Steps[list[Peeked]]:
 
 def _row_after(message_id: MessageId) -> MessageId:
     row = int.from_bytes(message_id.row_key, "big") + 1
-    return MessageId(row.to_bytes(ROW_KEY_BYTES, "big") + bytes(10))
+    return MessageId.of_row(row.to_bytes(ROW_KEY_BYTES, "big"))
 
 
 def namespaces() -> Call[list[str]]:

@@ -24,9 +24,12 @@ from txaware.http.client.paths import encoded_transaction, start_field
 from txaware.http.client.storing import cut_to_fit, require_fit, total_receipt
 from txaware.http.client.topic_calls import TopicCalls
 from txaware.http.formats import (
+    COLUMNS,
     OWN,
+    ColumnarPage,
     PollRequest,
     PublishRequest,
+    decode_columnar_page,
     decode_page,
     decode_publish_response,
     decode_receipt,
@@ -34,6 +37,7 @@ from txaware.http.formats import (
     encode_publish,
     encode_rollback,
 )
+from txaware.interfaces import UNCOMMITTED
 from txaware.messages import MessageId, Page, PublishResponse, Receipt
 from txaware.requests import (
     Payload,
@@ -48,8 +52,9 @@ from txaware.requests import (
 )
 from txaware.service.reading import checked_isolation, checked_snapshot
 
-_OWN = OWN.media_type.encode()
+_OWN, _COLUMNS = OWN.media_type.encode(), COLUMNS.media_type.encode()
 _page, _response = reading(decode_page), reading(decode_publish_response)
+_columnar_page = reading(decode_columnar_page)
 _receipt, _ready = reading(decode_receipt), reading_field("ready", bool)
 
 
@@ -139,6 +144,30 @@ class ServiceCalls(TopicCalls):
             page: Page = yield call
             if page or is_last:
                 return page
+
+    def poll_columns(
+        self,
+        topic: str,
+        *,
+        start: Start,
+        inclusive: bool,
+        limit: int,
+        transaction: Transaction | None,
+    ) -> Steps[ColumnarPage]:
+        """What `poll` answers at once, as columns."""
+        path = self._paths.topic(topic) + "/poll"
+        checked_snapshot(transaction)
+        body = _poll_body(
+            checked_start(start),
+            checked_inclusive(inclusive),
+            checked_limit(limit),
+            transaction,
+            UNCOMMITTED,
+            0,
+        )
+        call = Call("POST", path, _columnar_page, body, _COLUMNS, _COLUMNS)
+        page: ColumnarPage = yield call
+        return page
 
     def wait(
         self,

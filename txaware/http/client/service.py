@@ -9,6 +9,7 @@ from txaware.config import Settings
 from txaware.http.client.calls import ServiceCalls
 from txaware.http.client.server_info import ServerInfo
 from txaware.http.client.transport import Transport
+from txaware.http.formats import ColumnarPage
 from txaware.interfaces import COMMITTED, UNCOMMITTED
 from txaware.messages import Bounds, MessageId, Page, PublishResponse, Receipt
 from txaware.requests import Payload, Pointer, Start
@@ -110,6 +111,26 @@ class HttpService:
                 transaction=transaction,
                 isolation=isolation,
                 wait_s=wait_s,
+            )
+        )
+
+    def poll_columns(
+        self,
+        topic: str,
+        *,
+        start: Start = None,
+        inclusive: bool = True,
+        limit: int = 100,
+        transaction: Transaction | None = None,
+    ) -> ColumnarPage:
+        """What `poll` answers at once, as columns: for whoever makes tables of it."""
+        return self._run(
+            self._calls.poll_columns(
+                topic,
+                start=start,
+                inclusive=inclusive,
+                limit=limit,
+                transaction=transaction,
             )
         )
 

@@ -1,6 +1,12 @@
-"""Bodies to values and back: JSON, `avro/binary`, `application/vnd.txaware+avro`."""
+"""Bodies to values and back: JSON, `avro/binary`, and two of Avro of ours."""
 
-from txaware.http.formats.avro_format import AVRO, OWN
+from txaware.http.formats.avro_format import AVRO, COLUMNS, OWN
+from txaware.http.formats.columnar import (
+    ColumnarPage,
+    ColumnarWriter,
+    Piece,
+    decode_columnar_page,
+)
 from txaware.http.formats.interfaces import Format, PageWriter
 from txaware.http.formats.json_format import JSON
 from txaware.http.formats.media_types import format_of
@@ -18,13 +24,18 @@ from txaware.tables.encoded import encode_item, long_bytes
 
 __all__ = [
     "AVRO",
+    "COLUMNS",
     "JSON",
     "MAX_MESSAGES",
     "OWN",
+    "ColumnarPage",
+    "ColumnarWriter",
     "Format",
     "PageWriter",
+    "Piece",
     "PollRequest",
     "PublishRequest",
+    "decode_columnar_page",
     "decode_page",
     "decode_publish_response",
     "decode_receipt",

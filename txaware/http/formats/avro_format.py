@@ -1,4 +1,4 @@
-"""The two Avro types, as the server sees them."""
+"""The three Avro types, as the server sees them."""
 
 from txaware.http.formats.avro_page import AvroPage, OwnPage
 from txaware.http.formats.avro_reading import read
@@ -13,9 +13,10 @@ from txaware.http.formats.avro_requests import (
     read_poll,
     read_publish,
 )
+from txaware.http.formats.columnar import ColumnarWriter
 from txaware.http.formats.interfaces import PageWriter
 from txaware.http.formats.requests import PollRequest, PublishRequest
-from txaware.http.formats.schemas import AVRO_TYPE, OWN_TYPE
+from txaware.http.formats.schemas import AVRO_TYPE, COLUMNS_TYPE, OWN_TYPE
 from txaware.messages import PublishResponse, Receipt
 
 PUBLISH, ROLLBACK, POLL = "the PublishRequest", "the PublishResponse", "the poll"
@@ -73,5 +74,16 @@ class OwnAvro(SeedAvro):
         return OwnPage()
 
 
+class ColumnarAvro(OwnAvro):
+    """`application/vnd.txaware.columns+avro`: the same, but for pages of columns."""
+
+    media_type = COLUMNS_TYPE
+
+    def page_writer(self, request: PollRequest) -> PageWriter:
+        """Writes a PollResponse of columns."""
+        return ColumnarWriter()
+
+
 AVRO = SeedAvro()
 OWN = OwnAvro()
+COLUMNS = ColumnarAvro()

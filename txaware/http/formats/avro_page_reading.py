@@ -20,12 +20,21 @@ def read_page(cursor: Cursor) -> Page:
     messages: list[Message] = []
     for count in cursor.blocks():
         messages += read_items(cursor, count)
-    next_id = MessageId.from_bytes(cursor.data())
+    next_id, blocked_by, skipped_before = read_end(cursor)
     return Page(
         messages,
         next_id=next_id,
-        blocked_by=_blocked_by(cursor) if cursor.branch(2) else None,
-        skipped_before=cursor.number() if cursor.branch(2) else None,
+        blocked_by=blocked_by,
+        skipped_before=skipped_before,
+    )
+
+
+def read_end(cursor: Cursor) -> tuple[MessageId, BlockedBy | None, int | None]:
+    """What follows the messages: where to go on, who is in the way, what was cut."""
+    return (
+        MessageId.from_bytes(cursor.data()),
+        _blocked_by(cursor) if cursor.branch(2) else None,
+        cursor.number() if cursor.branch(2) else None,
     )
 
 

@@ -3,7 +3,7 @@
 import re
 
 from txaware.errors import BadRequest
-from txaware.http.formats.avro_format import AVRO, OWN
+from txaware.http.formats.avro_format import AVRO, COLUMNS, OWN
 from txaware.http.formats.interfaces import Format
 from txaware.http.formats.json_format import JSON
 
@@ -14,15 +14,15 @@ _JSON = re.compile(
 
 
 def format_of(content_type: str | None) -> Format:
-    """The format of a body; the two of Avro are named exactly, without parameters."""
-    for avro in (AVRO, OWN):
+    """The format of a body; those of Avro are named exactly, without parameters."""
+    for avro in (AVRO, OWN, COLUMNS):
         if content_type == avro.media_type:
             return avro
     if content_type is not None and _JSON.fullmatch(content_type.strip()):
         return JSON
     raise BadRequest(
-        f"the Content-Type is {AVRO.media_type}, {OWN.media_type} or "
-        f"{JSON.media_type}, not {_shown(content_type)}"
+        f"the Content-Type is {AVRO.media_type}, {OWN.media_type}, "
+        f"{COLUMNS.media_type} or {JSON.media_type}, not {_shown(content_type)}"
     )
 
 

@@ -1,10 +1,11 @@
-"""The Avro schemas of both media types, as the server publishes them."""
+"""The Avro schemas of all media types, as the server publishes them."""
 
 import json
 from typing import Any
 
 AVRO_TYPE = "avro/binary"
 OWN_TYPE = "application/vnd.txaware+avro"
+COLUMNS_TYPE = "application/vnd.txaware.columns+avro"
 
 Schema = dict[str, Any]
 
@@ -43,6 +44,11 @@ _POLL = {
     "limit": ["int", "null"],
     "transaction": ["bytes", "null"],
 }
+_PAGE_END = {
+    "next": "bytes",
+    "blockedBy": ["null", _record("BlockedBy", pointer="long", sinceMs="long")],
+    "skippedBefore": ["null", "long"],
+}
 _CONSUME_REQUEST = _record("ConsumeRequest", **_POLL)
 _CONSUME_REQUEST["fields"][1]["default"] = True
 _SCHEMAS: dict[str, dict[str, Schema]] = {
@@ -65,12 +71,10 @@ _SCHEMAS: dict[str, dict[str, Schema]] = {
         "PollRequest": _record(
             "PollRequest", **_POLL, isolation="string", waitMs="long"
         ),
-        "PollResponse": _record(
-            "PollResponse",
-            messages=_MESSAGES,
-            next="bytes",
-            blockedBy=["null", _record("BlockedBy", pointer="long", sinceMs="long")],
-            skippedBefore=["null", "long"],
-        ),
+        "PollResponse": _record("PollResponse", messages=_MESSAGES, **_PAGE_END),
     },
+}
+_PIECE = _record("Piece", ids="bytes", places="bytes", payloads="bytes")
+_SCHEMAS[COLUMNS_TYPE] = _SCHEMAS[OWN_TYPE] | {
+    "PollResponse": _record("PollResponse", pieces=_array(_PIECE), **_PAGE_END)
 }

@@ -1,6 +1,6 @@
 """What the routes of messages take and answer."""
 
-from txaware.http.formats.schemas import AVRO_TYPE, OWN_TYPE
+from txaware.http.formats.schemas import AVRO_TYPE, COLUMNS_TYPE, OWN_TYPE
 from txaware.http.openapi.operation import Content, Operation, json_of
 from txaware.http.openapi.schema import BYTES, FLAG, any_of, fields, ref
 from txaware.http.routes.topics import TOPIC
@@ -18,11 +18,9 @@ _RESPONSE = {
 
 
 def _in_all_formats(json: Content, *, body: str, own: str | None = None) -> Content:
-    """The same in both Avro types; `own` is its name in the second, if another."""
-    return json | {
-        AVRO_TYPE: {"schema": _avro(AVRO_TYPE, body)},
-        OWN_TYPE: {"schema": _avro(OWN_TYPE, own or body)},
-    }
+    """The same in all Avro types; `own` is its name in those of ours, if another."""
+    names = {AVRO_TYPE: body, OWN_TYPE: own or body, COLUMNS_TYPE: own or body}
+    return json | {kind: {"schema": _avro(kind, name)} for kind, name in names.items()}
 
 
 def _avro(media_type: str, body: str) -> dict[str, str]:
@@ -45,7 +43,7 @@ _STORE = _in_all_formats(
 )
 _RECEIPT: Content = {
     **json_of(ref("Receipt")),
-    OWN_TYPE: {"schema": _avro(OWN_TYPE, "Receipt")},
+    **{kind: {"schema": _avro(kind, "Receipt")} for kind in (OWN_TYPE, COLUMNS_TYPE)},
 }
 _POLL = _in_all_formats(
     json_of(

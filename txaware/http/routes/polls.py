@@ -8,9 +8,9 @@ from functools import partial
 import attrs
 
 from txaware.errors import BadRequest
-from txaware.http.encoded_page import EncodedItems
 from txaware.http.exchange import Reply, Request, Stream, json_reply
 from txaware.http.formats import PageWriter, PollRequest, format_of
+from txaware.http.gathering import PIECE_MESSAGES, gathering
 from txaware.http.hosted import Hosted
 from txaware.http.long_polls import LongPolls, read_piece
 from txaware.http.permissions import on_topic
@@ -23,8 +23,7 @@ from txaware.service.places import Place
 from txaware.service.scan import Scan
 from txaware.service.selection import Messages
 
-# A page is read and sent in pieces of that size, one after the other.
-PIECE_MESSAGES, PIECE_BYTES = 1000, 1 << 20
+PIECE_BYTES = 1 << 20
 NO_LIMIT = 2**31 - 1
 WAIT_FIELDS = frozenset(("startFrom", "inclusive", "isolation", "waitMs"))
 
@@ -127,31 +126,31 @@ class Page:
 
     def __init__(self, writer: PageWriter) -> None:
         self._writer = writer
-        self._found: EncodedItems | Messages = self._nothing()
+        self._gather = gathering(writer)
+        self._written: list[bytes] = []
         self._took_s = 0.0
 
     def read(self, scan: Scan, *, quick: bool = False, fresh: bool = False) -> None:
-        """Reads the next piece."""
+        """Reads the next piece, and writes it."""
         began_s = time.perf_counter()
+        found = self._gather()
         scan.read(
-            self._found,
-            limit=PIECE_MESSAGES,
+            found,
+            # A quick one is read in the event loop, and keeps it from all others.
+            limit=PIECE_MESSAGES if quick else found.piece_messages,
             limit_bytes=PIECE_BYTES,
             quick=quick,
             fresh=fresh,
         )
-        if isinstance(self._found, EncodedItems) and self._found.is_new:
+        if found.is_new:
             scan.recount()
+        self._written.append(found.written())
         self._took_s += time.perf_counter() - began_s
 
     def take(self) -> bytes:
         """What was read since the last time, written."""
-        found, self._found = self._found, self._nothing()
-        if isinstance(found, EncodedItems):
-            found.close()
-            encoded = self._writer.encoded
-            return b"".join([encoded(count, data) for count, data in found.blocks])
-        return self._writer.messages(found) if found else b""
+        written, self._written = self._written, []
+        return b"".join(written)
 
     def end(self, scan: Scan) -> bytes:
         """What follows the last piece."""
@@ -162,9 +161,6 @@ class Page:
             blocked_by=scan.blocked_by,
             skipped_before=scan.skipped_before,
         )
-
-    def _nothing(self) -> EncodedItems | Messages:
-        return EncodedItems() if self._writer.takes_encoded else Messages()
 
 
 def _read(
