@@ -3,6 +3,7 @@
 import os
 import socket
 import threading
+import time
 from binascii import a2b_base64
 from collections import deque
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from coordinator.errors import BadRequest, Unavailable
 _CALL, _CONSTRUCT, _DELETE, _END = "c\n", "i\n", "m\nd\n", "e\n"
 _BYTES_ANSWER, _ERROR_ANSWER = "yj", "x"
 _SERVER = "GATEWAY_SERVER"
-_TRIES_TO_FIND_A_SOCKET = 5
+_PAUSES_TO_FIND_A_SOCKET_S = (0, 0.001, 0.01, 0.1, 1)
 _FORGOTTEN_AT_ONCE = 100
 
 
@@ -195,10 +196,12 @@ class Py4JClient:
         """Sets TCP_NODELAY at the Java end of a new connection.
 
         py4j's server does not, and answers over 8 KB then take 44 ms each. Its list of
-        connections is private, so it is reached by reflection; ours is near its end.
+        connections is private, so it is reached by reflection; ours is near its end, or
+        is not yet in it.
         """
         connections = self._server_connections or self._find_connections(connection)
-        for _ in range(_TRIES_TO_FIND_A_SOCKET):
+        for pause_s in _PAUSES_TO_FIND_A_SOCKET_S:
+            time.sleep(pause_s)
             for index in reversed(range(int(connection.call(connections, "size")))):
                 if self._is_without_delay(connection, connections, index):
                     return

@@ -19,7 +19,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 from tests.tephra_fixtures import missing
 
 T = TypeVar("T")
-DEADLINE_S = 20
+DEADLINE_S = 60
 ARGUMENTS = [
     "--headless=new",
     "--no-sandbox",

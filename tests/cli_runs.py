@@ -1,8 +1,11 @@
 """Runs the command line: in this process, and in one of its own."""
 
+import fcntl
 import json
 import subprocess
 import sys
+import termios
+import time
 from typing import Any
 
 from click.testing import CliRunner, Result
@@ -10,6 +13,7 @@ from click.testing import CliRunner, Result
 from txaware.cli.root import command
 from txaware.messaging import Messaging
 
+PATIENCE_S = 60
 PROGRAM = [sys.executable, "-W", "error", "-m", "txaware"]
 
 
@@ -43,6 +47,14 @@ def error_of(*arguments: str, code: int = 1, obj: Messaging | None = None) -> st
     assert error.startswith("Error: ")
     assert not usage or usage[0].startswith("Usage: ")
     return error.removeprefix("Error: ")
+
+
+def wait_until_taken(pipe: int) -> None:
+    """Until a pipe's reader has taken all that was written."""
+    until_s = time.monotonic() + PATIENCE_S
+    while any(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4))):
+        assert time.monotonic() < until_s, "nobody reads"
+        time.sleep(0.01)
 
 
 def start(*arguments: str, **options: Any) -> "subprocess.Popen[bytes]":

@@ -116,7 +116,8 @@ def run_in_thread(function: Any) -> Any:
 
     thread = threading.Thread(target=run)
     thread.start()
-    thread.join(20)
+    thread.join(60)
+    assert not thread.is_alive(), "it hangs"
     if errors:
         raise errors[0]
     return answers[0]

@@ -23,7 +23,7 @@ from txaware.http.formats import long_bytes
 from txaware.http.server import HttpServer
 from txaware.messaging import Messaging
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 PATIENCE_S = 20
 TOPIC = "/v1/namespaces/default/topics/t"
 PUBLISH, POLL = TOPIC + "/publish", TOPIC + "/poll"
@@ -258,7 +258,7 @@ class Served:
         return getattr(self.server._config.loaded_app, "_admission", None)
 
 
-def until(condition: Callable[[], object], *, timeout_s: float = 5) -> bool:
+def until(condition: Callable[[], object], *, timeout_s: float = PATIENCE_S) -> bool:
     """Waits for something to become true."""
     end_s = time.monotonic() + timeout_s
     while not condition():

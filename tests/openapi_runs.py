@@ -71,7 +71,7 @@ def _config(url: str, token: str, run: Run) -> SchemathesisConfig:
     project = ProjectConfig(
         base_url=url,
         continue_on_failure=True,
-        request_timeout=10,
+        request_timeout=60,
         headers={"Authorization": f"Bearer {token}"},
         parameters=dict(run.parameters),
         generation=GenerationConfig(

@@ -3,7 +3,6 @@
 import json
 import socket
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import BinaryIO, Self
@@ -71,9 +70,10 @@ def answers_and_closes(connection: socket.socket, received: Received) -> bool:
     return False
 
 
-def sleeps(_: socket.socket, __: Received) -> bool:
+def sleeps(connection: socket.socket, _: Received) -> bool:
     """No answer, for as long as anybody waits."""
-    time.sleep(0.5)
+    with suppress(OSError):
+        connection.recv(1)
     return False
 
 

@@ -117,6 +117,7 @@ def test_nothing_is_lost_or_half_there_under_load(
             for _ in range(5):
                 enough = len(acknowledged) + COUNT
                 while len(acknowledged) < enough:
+                    assert not all(each.done() for each in working)
                     threading.Event().wait(0.001)
                 before = list(acknowledged)
                 backups.append((before, saved(messaging)))

@@ -6,17 +6,21 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import txaware
-from tests.cli_runs import error_of, run, run_json
+from tests.cli_runs import PATIENCE_S, error_of, run, run_json, wait_until_taken
+from txaware.cli import janitor
+from txaware.cli.poll import Printing
 from txaware.cli.publish import pieces
+from txaware.cli.show import note
 from txaware.config import Settings
-from txaware.messages import MessageId
+from txaware.messages import MessageId, Page
 from txaware.messaging import Messaging
 
 BYTES = b"".join(bytes([number]) for number in range(256) if number != 10)
@@ -51,17 +55,27 @@ def payloads(messaging: Messaging) -> list[bytes]:
 
 
 @contextmanager
-def meanwhile(messaging: Messaging, *messages: bytes) -> Iterator[None]:
-    """Publishes one by one in another thread, and then sends this process SIGTERM."""
+def meanwhile(
+    messaging: Messaging, *messages: bytes, enough: Callable[[], bool]
+) -> Iterator[None]:
+    """Publishes one by one in another thread, and sends this process SIGTERM.
+
+    It is sent once there is enough, or nobody sees that there is.
+    """
 
     def publish() -> None:
+        while signal.getsignal(signal.SIGTERM) == before and not done.wait(0.01):
+            pass
         for message in messages:
             messaging.publish("t", [message])
             done.wait(0.05)
-        done.wait(0.3)
+        until_s = time.monotonic() + PATIENCE_S
+        while not (enough() or done.wait(0.05) or time.monotonic() > until_s):
+            pass
         if not done.is_set():
             os.kill(os.getpid(), signal.SIGTERM)
 
+    before = signal.getsignal(signal.SIGTERM)
     done = threading.Event()
     thread = threading.Thread(target=publish)
     thread.start()
@@ -70,6 +84,33 @@ def meanwhile(messaging: Messaging, *messages: bytes) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
+
+
+@pytest.fixture
+def printed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many messages each page had that `poll` has printed."""
+    pages: list[int] = []
+
+    def print_page(printing: Printing, page: Page) -> None:
+        original(printing, page)
+        pages.append(len(page))
+
+    original = Printing._print
+    monkeypatch.setattr(Printing, "_print", print_page)
+    return pages
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when `poll` has said something beside the messages."""
+    said = threading.Event()
+
+    def says(text: str) -> None:
+        note(text)
+        said.set()
+
+    monkeypatch.setattr("txaware.cli.poll.note", says)
+    return said
 
 
 def test_arguments_are_messages_in_one_piece(messaging: Messaging) -> None:
@@ -182,15 +223,15 @@ def test_pieces_are_cut_wherever_the_stream_was(tmp_path: Path) -> None:
         with os.fdopen(write, "wb", buffering=0) as file:
             for part in parts:
                 file.write(part)
-                threading.Event().wait(0.01)
+                wait_until_taken(write)
 
     thread = threading.Thread(target=writes)
     thread.start()
     with os.fdopen(read, "rb") as stream:
         found = list(pieces(stream, b"\n"))
     thread.join()
-    assert [line for batch in found for line in batch] == [b"ab", b"c", b"", b"d", b"e"]
-    assert len(found) > 2  # each is published as it comes
+    # Each is published as it comes.
+    assert found == [[b"ab"], [b"c"], [b""], [b"d"], [b"e"]]
 
 
 def test_by_default_a_message_is_a_line_that_a_terminal_can_show(
@@ -275,47 +316,52 @@ def test_only_uncommitted_shows_what_is_open(messaging: Messaging) -> None:
 
 def test_follow_prints_what_comes_and_ends_at_its_limit(messaging: Messaging) -> None:
     messaging.publish("t", [b"0"])
-    with meanwhile(messaging, b"1", b"2", b"3"):
+    with meanwhile(messaging, b"1", b"2", b"3", enough=lambda: False):
         text = run("poll", "t", "-f", "--raw", "--limit", "3", obj=messaging).stdout
     assert text == "0\n1\n2\n"
 
 
 @pytest.mark.parametrize("more", [(), ("--group", "g")])
 def test_follow_ends_well_at_a_signal(
-    more: tuple[str, ...], messaging: Messaging
+    more: tuple[str, ...], messaging: Messaging, printed: list[int]
 ) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with meanwhile(messaging, b"1", b"2"):
+    with meanwhile(messaging, b"1", b"2", enough=lambda: sum(printed) == 2):
         result = run("poll", "t", "--follow", "--raw", *more, obj=messaging)
     assert (result.stdout, result.stderr) == ("1\n2\n", "")
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_follow_says_once_what_blocks_it_and_goes_on(messaging: Messaging) -> None:
+def test_follow_says_once_what_blocks_it_and_goes_on(
+    messaging: Messaging, told: threading.Event
+) -> None:
     tx = messaging.coordinator.start_short()
     messaging.publish("t", [b"open"], transaction=tx)
 
     def commit() -> None:
+        told.wait(PATIENCE_S)
+        time.sleep(0.6)  # time to say it again
         messaging.coordinator.can_commit(tx, [])
         messaging.coordinator.commit(tx)
 
-    timer = threading.Timer(0.6, commit)
-    timer.start()
+    thread = threading.Thread(target=commit)
+    thread.start()
     result = run("poll", "t", "-f", "--raw", "-n", "1", obj=messaging)
-    timer.join()
+    thread.join()
     assert result.stdout == "open\n"
     assert result.stderr.count("is still open") == 1
 
 
 def test_follow_also_says_what_blocks_it_later(
-    messaging: Messaging, monkeypatch: pytest.MonkeyPatch
+    messaging: Messaging, told: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("txaware.cli.poll.LOOK_AGAIN_S", 0.1)
 
     def work() -> None:
         tx = messaging.coordinator.start_short()
         messaging.publish("t", [b"open"], transaction=tx)
-        time.sleep(0.6)
+        told.wait(PATIENCE_S)
+        time.sleep(0.6)  # time to say it again
         messaging.coordinator.can_commit(tx, [])
         messaging.coordinator.commit(tx)
 
@@ -327,7 +373,17 @@ def test_follow_also_says_what_blocks_it_later(
     assert result.stderr.count("is still open") == 1
 
 
-def test_janitor_goes_on_until_a_signal(messaging: Messaging) -> None:
-    with meanwhile(messaging):
+def test_janitor_goes_on_until_a_signal(
+    messaging: Messaging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[object] = []
+
+    def says(fields: dict[str, Any], *, as_json: bool) -> None:
+        echo(fields, as_json=as_json)
+        runs.append(fields)
+
+    echo = janitor._echo
+    monkeypatch.setattr("txaware.cli.janitor._echo", says)
+    with meanwhile(messaging, enough=lambda: len(runs) > 1):
         result = run("janitor", "--every", "0.1", "--json", obj=messaging)
     assert len(result.stdout.splitlines()) > 1

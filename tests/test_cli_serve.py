@@ -97,6 +97,7 @@ def until(happened: Callable[[], bool]) -> None:
     deadline_s = time.monotonic() + PATIENCE_S
     while not happened():
         assert time.monotonic() < deadline_s
+        time.sleep(0.01)
 
 
 def began_publish(server: Serving, body: bytes) -> socket.socket:
@@ -382,7 +383,7 @@ def test_a_reader_of_the_first_line_may_go_away() -> None:
 
 
 def test_a_client_that_is_killed_in_a_transaction_blocks_nobody_for_ever() -> None:
-    with serving(before=("--set", "transaction_timeout_s=1")) as server:
+    with serving(before=("--set", "transaction_timeout_s=5")) as server:
         run("topic", "create", "t", "--url", server.url)
         client = start("publish", "t", "--transaction", "--url", server.url)
         with client:

@@ -75,8 +75,7 @@ def test_blows_on_every_part_lose_tear_and_double_nothing(
 ) -> None:
     tally = Tally()
     live_through(hbase, tmp_path / "killed", tally)
-    assert tally.acknowledged > 50
-    assert tally.copied > 0
+    assert tally.is_enough
 
 
 @pytest.mark.soak

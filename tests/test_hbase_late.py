@@ -20,7 +20,7 @@ pytestmark = pytest.mark.hbase
 PREFIX = MESSAGE + b"ns:t:\0\0\0\1"
 FIRST, SECOND, THIRD = [PREFIX + row_key(1_700_000_000_000, n) for n in range(3)]
 KEPT = TOPIC + b"ns:t"
-TIMEOUT_S = 1.5
+TIMEOUT_S = 5
 
 
 @pytest.fixture

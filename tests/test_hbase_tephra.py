@@ -22,13 +22,13 @@ from txaware.messaging import Messaging
 pytestmark = [pytest.mark.hbase, pytest.mark.tephra]
 
 SERVER_THREADS = 2
-AT_ONCE_S, WITHIN_SECONDS_S = 3, 15
+AT_ONCE_S, WITHIN_SECONDS_S = 8, 60
 SETTINGS = Settings(
     janitor_interval_s=0,
     topics="t",
     cache_bytes=0,
     server_threads=SERVER_THREADS,
-    coordinator_timeout_s=5,
+    coordinator_timeout_s=10,
 )
 # Where Tephra's own service announces itself, too.
 ANNOUNCED = "/discoverable/transaction/test"
@@ -58,6 +58,18 @@ class Here:
         """Another JVM on the same state, which listens elsewhere."""
         self.tephra.reconnect()
         self.announce()
+        self.wait_for_tephra()
+
+    def wait_for_tephra(self) -> None:
+        """Until a transaction can be had: ZooKeeper, in HBase's JVM, may be slow."""
+        until_s = time.monotonic() + WITHIN_SECONDS_S
+        while True:
+            try:
+                self.client.coordinator.abort(self.client.coordinator.start_short())
+            except Unavailable:
+                assert time.monotonic() < until_s
+            else:
+                return
 
     def transact(self, payload: bytes) -> None:
         with self.client.transaction():
@@ -85,6 +97,7 @@ def here(
     ):
         found = Here(client, tephra, hbase.zookeeper)
         found.announce()
+        found.wait_for_tephra()
         yield found
 
 

@@ -12,7 +12,13 @@ import pytest
 from coordinator.context import Status
 from tests.doubles import Recorder
 from tests.http_served import ServedStore, served
-from tests.scripted_server import Pauses, ScriptedServer, answers, loses_answer
+from tests.scripted_server import (
+    Pauses,
+    ScriptedServer,
+    answers,
+    loses_answer,
+    sleeps,
+)
 from txaware.errors import (
     BadRequest,
     MisusedTransaction,
@@ -423,10 +429,15 @@ async def test_the_same_decisions_are_made_as_in_threads(
 async def test_a_cancelled_call_is_not_repeated(server: ScriptedServer) -> None:
     async with scripted(server, Pauses()) as service:
         await service.info()
-        server.script = [lambda *_: threading.Event().wait(0.2)]
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(service.topics(), 0.05)
-        assert len(server.lines) == 1
+        server.script = [sleeps]
+        asked = len(server.lines)
+        call = asyncio.create_task(service.topics())
+        while len(server.lines) == asked:
+            await asyncio.sleep(0.01)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert len(server.lines) == asked + 1
 
 
 @in_loop

@@ -532,10 +532,10 @@ def test_tls_is_checked_by_the_authorities_that_are_named(tmp_path: Path) -> Non
         assert HttpService(trusting).topics() == []
         trusting.close()
         began_s = time.monotonic()
-        careful = Transport(Link(url))
+        careful = Transport(Link(url, settings=ClientSettings(retry_for_s=50)))
         with pytest.raises(Unavailable, match="CERTIFICATE_VERIFY_FAILED"):
             HttpService(careful).topics()
-        assert time.monotonic() - began_s < 5  # it will not be another one next time
+        assert time.monotonic() - began_s < 30  # it will not be another one next time
         plain = Transport(
             Link(url.replace("https", "http"), settings=ClientSettings(retry_for_s=0))
         )

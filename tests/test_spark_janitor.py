@@ -198,7 +198,8 @@ def test_the_command_line_prints_the_report_of_the_job(
 ) -> None:
     arguments = ("janitor", "--spark", "--url", data.url)
     [found] = run_json(*arguments, "--pieces", "2")
-    assert found == attrs.asdict(expected[0]) | {"marked_rows": found["marked_rows"]}
+    assert found.keys() == attrs.asdict(expected[0]).keys()
+    require_counts(CleanUp(**found), expected[0])
     assert rows_of(data.messaging) == expected[1]
     told = run(*arguments).stdout
     assert all(noun in told for noun in NOUNS.values())

@@ -257,11 +257,12 @@ def test_an_empty_batch_leaves_nothing_behind(by_hand: ByHand) -> None:
 def test_a_batch_that_took_too_long_is_refused_and_says_which_option(
     by_hand: ByHand,
 ) -> None:
-    stored = by_hand.stored("t", "a", timeout_s="1")
+    stored = by_hand.stored("t", "a", timeout_s="5")
     pointer = stored[0].receipts[0].pointer
     until_s = time.monotonic() + PATIENCE_S
     while pointer not in by_hand.messaging.coordinator.snapshot().invalids:
         assert time.monotonic() < until_s
+        time.sleep(0.01)
     with pytest.raises(TransactionNotInProgress) as refused:
         by_hand.commit("t", stored, 0)
     assert "timeout_s says how long" in "".join(refused.value.__notes__)

@@ -19,7 +19,7 @@ from tests.store_load import Store
 from tests.test_interrupts import Interrupted
 from txaware.tables.leveldb import LevelDbTable
 
-PATIENCE_S = 5
+PATIENCE_S = 20  # less than the 30 after which a drain looks again by itself
 OURS = ("/txaware/", "/coordinator/", "threading.py", "contextlib.py")
 
 

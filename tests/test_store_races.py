@@ -33,7 +33,7 @@ ROUNDS = 40
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     settings = Settings(sync_limit_bytes=max(request.param, 1))
     table = LevelDbTable.open(tmp_path, settings, clock_ms=system_clock_ms)
-    store = Store(table, system_clock_ms)
+    store = Store(table, system_clock_ms, timeout_s=600)
     yield store
     store.close()
 
@@ -55,7 +55,8 @@ def test_requests_of_20_threads_to_20_topics_stay_whole_and_in_order(
                         topic, [b"%d %d %d" % (thread, part, n) for n in range(100)]
                     )
 
-        assert at_once(*(partial(work, thread) for thread in range(20))) == [None] * 20
+        calls = [partial(work, thread) for thread in range(20)]
+        assert at_once(*calls, patience_s=120) == [None] * 20
         for topic in topics:
             page = messaging.poll(topic, limit=10_000)
             ids = [message.id for message in page]
@@ -97,7 +98,7 @@ def test_readers_see_prefixes_that_only_grow_and_skip_nothing(store: Store) -> N
     reading = [threading.Thread(target=read, args=(reader,)) for reader in readers]
     for thread in reading:
         thread.start()
-    answers = at_once(*(partial(write, client) for client in clients))
+    answers = at_once(*(partial(write, client) for client in clients), patience_s=120)
     over.set()
     for thread in reading:
         thread.join(20)

@@ -1,5 +1,6 @@
 """What Tephra and py4j get wrong by themselves; each test fails without our guard."""
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -76,8 +77,10 @@ def test_answers_over_8_kb_come_without_delay_on_every_connection(
     def run() -> None:
         together.wait()
         own.start_short()
-        took_s = []
-        for _ in range(20):
+        took_s = [math.inf]
+        give_up = time.monotonic() + PATIENCE_S
+        # Each answer comes late on a connection with the delay, and some without it.
+        while min(took_s) >= WITHOUT_DELAY_S and time.monotonic() < give_up:
             began = time.perf_counter()
             assert len(own.start_short().invalids) == INVALIDS_OVER_8_KB
             took_s.append(time.perf_counter() - began)

@@ -105,7 +105,7 @@ class Slow:
 
             def wait_longer() -> None:
                 self.began.set()
-                assert self.go_on.wait(10)
+                assert self.go_on.wait(60)
                 wait()
 
             return wait_longer
@@ -130,7 +130,7 @@ def test_a_commit_waits_for_writes_under_way_and_lets_no_more_in(
     write = in_background(lambda: publish(messaging, b"a", transaction=tx))
     assert slow.began.wait(10)
     end = in_background(lambda: commit(messaging, tx))
-    for _ in range(100):
+    for _ in range(1000):
         try:
             publish(messaging, b"b", transaction=tx)
         except TransactionNotInProgress:

@@ -1,4 +1,4 @@
-"""Which tests have to be in one process, where several run them (`pytest -n 2`)."""
+"""Which tests have to be in one process, where several run them (`pytest -n 3`)."""
 
 import re
 

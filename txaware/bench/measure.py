@@ -123,10 +123,10 @@ def took_ms(work: Callable[[], object]) -> float:
 
 
 def per_second(work: Callable[[], object], *, for_s: float = 0.7) -> float:
-    """How often `work` is done in a second."""
+    """How often `work` is done in a second; it is done once at least."""
     count, began_s = 0, time.perf_counter()
     until_s = began_s + for_s
-    while time.perf_counter() < until_s:
+    while not count or time.perf_counter() < until_s:
         work()
         count += 1
     return count / (time.perf_counter() - began_s)
