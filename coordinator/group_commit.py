@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from coordinator.batch import Batch, End
 from coordinator.errors import NotWritten, Unavailable
 from coordinator.history import History
+from coordinator.joinable import JoinableThread
 from coordinator.records import Aborted, Committed, Record, Started
 
 Notes = dict[int, list[Record]]
@@ -65,7 +66,7 @@ class GroupCommit:
         self._owner = os.getpid()
         self._main_thread = threading.main_thread().ident
         self._to_lead: SimpleQueue[Batch | None] = SimpleQueue()
-        self._leader = threading.Thread(
+        self._leader = JoinableThread(
             target=self._lead_for_main, name="txaware-journal", daemon=True
         )
         self._leader.start()

@@ -21,6 +21,7 @@ def _package(name: str, *lines: str) -> list[list[str]]:
 LINES = [
     ["coordinator.errors"],
     ["coordinator.pointers", "coordinator.directory_lock", "coordinator.disk"],
+    ["coordinator.joinable"],
     ["coordinator.timeout"],
     ["coordinator.transaction"],
     ["coordinator.records"],

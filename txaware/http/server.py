@@ -19,6 +19,7 @@ import uvicorn
 import uvloop
 
 from coordinator.interfaces import Coordinator
+from coordinator.joinable import JoinableThread
 from txaware.auth import EVERYTHING, AuditLog, Principal, Tokens, new_token
 from txaware.clock import ClockMs
 from txaware.config import Settings
@@ -122,7 +123,7 @@ class HttpServer:
         self._socket_name: tuple[str, int] = self._socket.getsockname()[:2]
         self._server = uvicorn.Server(self._config)
         self._loop = uvloop.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="txaware-http")
+        self._thread = JoinableThread(target=self._run, name="txaware-http")
         self._server_file: ServerFile | None = None
         self._began: Future[None] = Future()
         self._thread.start()
@@ -249,6 +250,9 @@ class HttpServer:
             try:
                 await self._server.serve(sockets=[self._socket])
             finally:
+                left: list[Any] = [*self._server.server_state.connections]
+                for connection in left:  # an interrupt did not wait for them
+                    connection.cut()
                 telling.cancel()
                 threads.drop()
 

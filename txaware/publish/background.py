@@ -18,6 +18,7 @@ from concurrent.futures import Future
 
 import tenacity
 
+from coordinator.joinable import JoinableThread
 from txaware.errors import MisusedTransaction, PublisherClosed
 from txaware.interfaces import MessagingService, Payload
 from txaware.publish.backlog import Backlog, Limits, Waiting
@@ -49,7 +50,7 @@ class Background:
         at_exit = functools.partial(
             _finish_at_exit, topic, self._backlog, self._process_id
         )
-        self._thread = threading.Thread(
+        self._thread = JoinableThread(
             target=_publish_all,
             args=(service, topic, self._backlog, retrying, at_exit),
             name=f"publisher of {topic}",

@@ -3,6 +3,7 @@
 import logging
 import threading
 
+from coordinator.joinable import JoinableThread
 from txaware.errors import TxAwareError
 from txaware.service.retention import Retention
 
@@ -19,7 +20,7 @@ class Janitor:
         self._retention = retention
         self._interval_s = interval_s
         self._stop = threading.Event()
-        self._thread = threading.Thread(
+        self._thread = JoinableThread(
             target=self._run, name="txaware-janitor", daemon=True
         )
         self._thread.start()

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
+from coordinator.joinable import JoinableThread
 from txaware.errors import TxAwareError, Unavailable
 from txaware.tables.hbase.cells import WHOLE
 from txaware.tables.hbase.connections import Connections, Lost
@@ -99,7 +100,7 @@ class Ownership:
                 break
         if before is not None:
             self._forget(before.owner)
-        self._thread = threading.Thread(
+        self._thread = JoinableThread(
             target=self._keep_beating, name="txaware-hbase-owner", daemon=True
         )
         self._thread.start()
