@@ -86,6 +86,7 @@ def test_ctrl_c_ends_quietly_with_130(here: Path) -> None:
             publish.stdin.write(piece)
             publish.stdin.flush()
             wait_until_taken(publish.stdin.fileno())
+        time.sleep(0.3)  # Python takes no notice of a signal just before it reads
         publish.send_signal(signal.SIGINT)
         assert publish.wait(PATIENCE_S) == 130
         assert publish.stderr is not None

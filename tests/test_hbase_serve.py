@@ -61,6 +61,13 @@ def over_hbase(hbase: LocalHBase, hbase_url: str) -> Iterator[Served]:
             hbase.thrift.resume()
 
 
+@pytest.fixture
+def patient_over_hbase(hbase_url: str) -> Iterator[Served]:
+    """A server as it is where nobody says otherwise."""
+    with serving(hbase_url) as served:
+        yield served
+
+
 def test_serve_takes_the_address_and_is_the_one_owner(hbase_url: str) -> None:
     with serving_process("--data", hbase_url) as server:
         run("topic", "create", "t", "--url", server.url)
@@ -228,18 +235,19 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_the_loop_reads_nothing_from_hbase(
-    over_hbase: Served, reads: list[str]
+    patient_over_hbase: Served, reads: list[str]
 ) -> None:
-    messaging = over_hbase.messaging
+    here = patient_over_hbase
+    messaging = here.messaging
     messaging.create_topic("u")
-    with over_hbase.connect() as plain, over_hbase.connect() as committed:
+    with here.connect() as plain, here.connect() as committed:
         body = b'{"waitMs": 20000, "isolation": "committed"}'
         committed.send(
             request("POST", TOPIC + "/poll", body, "Content-Type: application/json")
         )
         plain.send(long_poll(20_000))
-        assert until(lambda: over_hbase.in_flight == 2)
-        assert over_hbase.ask(publish()).status == 200
+        assert until(lambda: here.in_flight == 2)
+        assert here.ask(publish()).status == 200
         assert len(plain.response().json()) == 1
         assert len(committed.response().json()) == 1
     tx = messaging.coordinator.start_short()
@@ -247,10 +255,10 @@ def test_the_loop_reads_nothing_from_hbase(
     messaging.publish("t", [], transaction=tx)
     commit(messaging, tx)
     for data in calls().values():
-        over_hbase.ask(data)
+        here.ask(data)
     messaging.delete_topic("u")
     for path in ("u", "absent", "t"):
-        over_hbase.ask(request("GET", TOPICS + path))
-    assert over_hbase.ask(poll()).status == 200
+        here.ask(request("GET", TOPICS + path))
+    assert here.ask(poll()).status == 200
     assert len(reads) > 10
     assert LOOP not in reads
