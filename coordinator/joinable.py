@@ -37,11 +37,8 @@ class JoinableThread(threading.Thread):
 
     def join(self, timeout: float | None = None) -> None:
         """Waits for the end; in a forked child there is nothing to wait for."""
-        if timeout is None and self._process == os.getpid() and not self._is_caller:
+        is_another = threading.current_thread() is not self
+        if timeout is None and is_another and self._process == os.getpid():
             with self._running:
                 pass
         super().join(timeout)
-
-    @property
-    def _is_caller(self) -> bool:
-        return threading.current_thread() is self

@@ -2,7 +2,6 @@
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from tests.consume_handlers import Handler, effects, refuse
 from tests.consume_setting import Setting
 from tests.doubles import failing
+from tests.http_raw import until
 from txaware.errors import (
     BadRequest,
     MisusedTransaction,
@@ -200,9 +200,7 @@ def test_members_that_run_side_by_side_handle_each_message_once(
     for thread in threads:
         thread.start()
     here.publish(*numbers)
-    until_s = time.monotonic() + 60
-    while len(here.committed("done")) < len(numbers) and time.monotonic() < until_s:
-        time.sleep(0.005)
+    until(lambda: len(here.committed("done")) >= len(numbers), timeout_s=60)
     stop.set()
     for thread in threads:
         thread.join(60)

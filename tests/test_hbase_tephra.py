@@ -14,6 +14,7 @@ import pytest
 import txaware
 from coordinator.tephra import TephraCoordinator
 from tests.messagings import payloads
+from tests.tephra_tricks import wait_until
 from txaware.config import Settings
 from txaware.errors import TransactionOutcomeUnknown, TxAwareError, Unavailable
 from txaware.local_hbase import LocalHBase
@@ -62,14 +63,14 @@ class Here:
 
     def wait_for_tephra(self) -> None:
         """Until a transaction can be had: ZooKeeper, in HBase's JVM, may be slow."""
-        until_s = time.monotonic() + WITHIN_SECONDS_S
-        while True:
-            try:
-                self.client.coordinator.abort(self.client.coordinator.start_short())
-            except Unavailable:
-                assert time.monotonic() < until_s
-            else:
-                return
+        wait_until(self._has_tephra, WITHIN_SECONDS_S)
+
+    def _has_tephra(self) -> bool:
+        try:
+            self.client.coordinator.abort(self.client.coordinator.start_short())
+        except Unavailable:
+            return False
+        return True
 
     def transact(self, payload: bytes) -> None:
         with self.client.transaction():

@@ -3,49 +3,42 @@
 import os
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
 from coordinator.joinable import JoinableThread
 from tests.http_raw import long_poll, publish, serving, until
+from tests.test_interrupts import Interrupted, interrupted_after, interrupts
+
+__all__ = ["interrupts"]
 
 SOON_S = 0.1
 PATIENCE_S = 60
 
 
-class Interrupted(BaseException):
-    """What the signal raises."""
+def interrupted(call: Callable[[], object]) -> None:
+    """Makes a call that waits, and interrupts it; later again, where it still waits."""
 
+    def waits() -> None:
+        with pytest.raises(Interrupted):
+            call()
 
-@contextmanager
-def interrupted_soon() -> Iterator[None]:
-    """The block waits for something, and is interrupted."""
-
-    def interrupt(*_: Any) -> None:
-        raise Interrupted
-
-    before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, SOON_S)
+    again = threading.Timer(PATIENCE_S, os.kill, (os.getpid(), signal.SIGALRM))
+    again.start()
     try:
-        yield
-    except Interrupted:
-        return
+        interrupted_after(SOON_S, waits)
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    pytest.fail("nothing was interrupted")
+        again.cancel()
 
 
+@pytest.mark.usefixtures("interrupts")
 def test_a_join_after_an_interrupted_one_waits() -> None:
     go_on = threading.Event()
     thread = JoinableThread(target=go_on.wait, args=(PATIENCE_S,))
     thread.start()
     for _ in range(2):
-        with interrupted_soon():
-            thread.join()
+        interrupted(thread.join)
         assert thread.is_alive()
     threading.Timer(SOON_S, go_on.set).start()
     thread.join()
@@ -78,12 +71,12 @@ def test_a_forked_child_does_not_wait_for_a_thread_that_it_does_not_have() -> No
     thread.join()
 
 
+@pytest.mark.usefixtures("interrupts")
 def test_a_server_whose_end_is_interrupted_has_ended() -> None:
     """Its store may be closed then, and the program come to its end."""
     with serving() as here, here.connect() as raw, here.connect() as polls:
         raw.send(publish()[:-1])
         polls.send(long_poll(20_000))
         assert until(lambda: here.in_flight == 2)
-        with interrupted_soon():
-            here.server.close()
+        interrupted(here.server.close)
         assert "txaware-http" not in [each.name for each in threading.enumerate()]

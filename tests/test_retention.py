@@ -1,12 +1,11 @@
 """What is removed, what stays, and what is marked before it may be forgotten."""
 
-import time
-
 import pytest
 
 import txaware
 from coordinator.embedded import EmbeddedCoordinator
 from tests.doubles import Clock
+from tests.http_raw import until
 from tests.messagings import Site, commit, payloads, publish, seen_by, table_of
 from txaware.errors import TransactionRefused
 from txaware.messaging import Messaging
@@ -14,8 +13,6 @@ from txaware.rowkeys import MESSAGE, PAYLOAD, POSITION
 from txaware.service.retention import CleanUp
 
 pytestmark = pytest.mark.in_process
-
-PATIENCE_S = 60
 
 
 def rows(messaging: Messaging, prefix: bytes = MESSAGE) -> int:
@@ -312,10 +309,7 @@ def test_the_janitor_cleans_up_in_the_background(site: Site) -> None:
     messaging.create_topic("t")
     messaging.publish("t", [b"m"])
     site.clock.advance_s(2)
-    until_s = time.monotonic() + PATIENCE_S
-    while rows(messaging) and time.monotonic() < until_s:
-        time.sleep(0.01)
-    assert not rows(messaging)
+    assert until(lambda: not rows(messaging), timeout_s=60)
 
 
 def test_63_windows_of_expired_messages_give_their_disk_back(durable: Site) -> None:

@@ -1,7 +1,6 @@
 """Clean-ups beside everything else: what comes in between, and what goes wrong."""
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +8,7 @@ import pytest
 
 import txaware
 from coordinator.embedded import EmbeddedCoordinator
+from tests.http_raw import until
 from tests.messagings import (
     Site,
     administration_of,
@@ -17,7 +17,7 @@ from tests.messagings import (
     publish,
     table_of,
 )
-from tests.test_retention import PATIENCE_S, rows, save
+from tests.test_retention import rows, save
 from txaware.messaging import Messaging
 from txaware.rowkeys import MARK, MESSAGE, POSITION, TOPIC
 from txaware.service.retention import Retention
@@ -162,10 +162,7 @@ def test_the_janitor_outlives_an_error(site: Site) -> None:
     messaging.create_topic("t", ttl_s=1)
     messaging.publish("t", [b"m"])
     site.clock.advance_s(5)
-    until_s = time.monotonic() + PATIENCE_S
-    while rows(messaging) and time.monotonic() < until_s:
-        time.sleep(0.01)
-    assert not rows(messaging)
+    assert until(lambda: not rows(messaging), timeout_s=60)
 
 
 def test_marks_go_when_nobody_can_write_with_their_pointers(site: Site) -> None:
