@@ -33,6 +33,7 @@ LINES = [
     ["coordinator.gate"],
     ["coordinator.file_journal"],
     ["coordinator.participants", "coordinator.settle", "coordinator.retry"],
+    ["coordinator.tracked_write"],
     ["coordinator.context", "coordinator.embedded"],
     ["coordinator.standing", "coordinator.remote_wire"],
     ["coordinator.remote_routes"],
@@ -117,7 +118,7 @@ LINES = [
     ),
     *_package(
         "txaware.consume",
-        "counters delivery ended places suspects writes",
+        "counters delivery ended places suspects",
         "dead_letters expired groups own step",
         "group_cursor",
         "consumer",

@@ -31,15 +31,20 @@ from coordinator.errors import (
     TruncateRefused,
     TxAwareError,
     Unavailable,
+    changed_nothing,
 )
 
 
 class TopicNotFound(TxAwareError):
     """There is no topic of that name; create it first."""
 
+    changed_nothing = True
+
 
 class TopicExists(TxAwareError):
     """A topic of that name exists already, and is unchanged."""
+
+    changed_nothing = True
 
 
 class RequestTooLarge(BadRequest):
@@ -48,6 +53,8 @@ class RequestTooLarge(BadRequest):
 
 class NotAuthorized(TxAwareError):
     """The rules of this principal do not allow it; they have to be changed first."""
+
+    changed_nothing = True
 
 
 class NotAuthenticated(NotAuthorized):
@@ -61,9 +68,13 @@ class PublisherClosed(MisusedTransaction):
 class QueueFull(TxAwareError):
     """Too many messages wait for an asynchronous publisher; this one was not taken."""
 
+    changed_nothing = True
+
 
 class PlanForgotten(TxAwareError):
     """The plan of a clean-up is finished, or too old; make a new one."""
+
+    changed_nothing = True
 
 
 class StoreCorrupted(TxAwareError):
@@ -95,4 +106,5 @@ __all__ = [
     "TruncateRefused",
     "TxAwareError",
     "Unavailable",
+    "changed_nothing",
 ]

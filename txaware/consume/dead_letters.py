@@ -1,9 +1,11 @@
 """Publishes what could not be handled to another topic, with the position's commit."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 
+from coordinator.tracked_write import TrackedWrite
 from coordinator.transaction import Transaction
-from txaware.consume.writes import OneWrite
+from txaware.errors import TopicNotFound
 from txaware.interfaces import MessagingService
 from txaware.messages import PublishResponse
 
@@ -21,7 +23,7 @@ class DeadLetters:
         self._service = service
         self._topic = topic
         self._payloads: list[bytes] = []
-        self._write = OneWrite()
+        self._write = TrackedWrite()
         self._tx: Transaction | None = None
         self._response: PublishResponse | None = None
 
@@ -60,4 +62,5 @@ class DeadLetters:
 
     def _take_back(self) -> None:
         if self._response is not None:
-            self._service.rollback(self._topic, self._response)
+            with suppress(TopicNotFound):  # and its messages with it
+                self._service.rollback(self._topic, self._response)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 
-from txaware.errors import BadRequest, TransactionRefused
+from txaware.errors import BadRequest, TransactionRefused, changed_nothing
 from txaware.interfaces import OrderedTable, Write
 from txaware.messages import Receipt
 from txaware.requests import checked_attempt
@@ -18,7 +18,6 @@ from txaware.topics import Topic
 # Transactions that are not this process's own have no end here; so many are remembered.
 REMEMBERED = 1000
 LOOK_AGAIN_S = 0.05
-DEFINITE_NO = (TransactionRefused, BadRequest)
 
 # What a mark says of a transaction in a topic.
 _OPEN, _CLOSED, _DELETED = b"o", b"c", b"d"
@@ -99,10 +98,9 @@ class References:
                     stored.writing.add(store)
                 try:
                     yield
-                except DEFINITE_NO:
-                    raise
-                except BaseException:
-                    stored.known = False  # it may be on disk all the same
+                except BaseException as error:
+                    if not changed_nothing(error):
+                        stored.known = False  # it may be on disk all the same
                     raise
                 with stored.lock:
                     stored.counts[attempt] = stored.counts.get(attempt, 0) + count
@@ -140,13 +138,13 @@ class References:
             key = mark_key(topic.prefix, pointer)
             try:
                 publish(encode_receipts(named), [] if own else [(key, stored.mark())])
-            except DEFINITE_NO:
-                stored.named, stored.closed = before
-                raise
-            except BaseException:
-                # The mark tells, where there is one. Without one it stays closed: a
-                # second reference would name nothing, and lose what was stored.
-                stored.known, stored.in_doubt = False, own
+            except BaseException as error:
+                if changed_nothing(error):
+                    stored.named, stored.closed = before
+                else:
+                    # The mark tells, where there is one. Without one it stays closed:
+                    # a second reference would name nothing, and lose what was stored.
+                    stored.known, stored.in_doubt = False, own
                 raise
 
     @contextmanager
