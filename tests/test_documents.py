@@ -7,11 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.generated_pages import PAGES as GENERATED
+
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+PAGES = ["README.md", "CONTRIBUTING.md"]
+PAGES += sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
+
+
+@pytest.mark.parametrize("name", PAGES)
 def test_the_blocks_of_a_document_run_in_order(
     name: str,
     tmp_path: Path,
@@ -45,6 +51,12 @@ def test_the_second_command_of_the_readme_is_what_ci_runs() -> None:
         if language == "sh"
     ]
     assert commands[1] in (ROOT / ".ci" / "run").read_text().splitlines()
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_pages_made_from_the_code_are_as_the_code_is(name: str) -> None:
+    """`python -m tests.generated_pages` writes them anew."""
+    assert (ROOT / "docs" / name).read_text() == GENERATED[name]()
 
 
 DECISIONS = ROOT / "docs" / "decisions"
