@@ -41,15 +41,23 @@ class Group:
 class Judging:
     """What rows are judged by: topics, the time, the coordinator's invalid pointers.
 
+    Those that were `lost` in a crash never committed, and are never forgotten.
     What looks wrong is read once more, as an open table may have changed meanwhile.
     """
 
     def __init__(
-        self, rows: Rows, findings: Findings, *, invalid: Container[int], timed: bool
+        self,
+        rows: Rows,
+        findings: Findings,
+        *,
+        invalid: Container[int],
+        lost: Container[int] = (),
+        timed: bool,
     ) -> None:
         self.rows = rows
         self.findings = findings
         self.invalid = invalid
+        self.lost = lost
         self.suspects: list[tuple[bytes, int]] = []
         self._timed = timed
         self._topics: dict[bytes, Topic | None] = {}

@@ -89,6 +89,8 @@ class MessageCheck:
         elif pointer in self._judging.invalid:
             self._counts["invalid and not marked"] += 1
             self._judging.findings.needs(str(group.topic.topic), pointer)
+        elif pointer in self._judging.lost:
+            self._counts["lost in a crash and not marked"] += 1
         if pointer > self._highest:
             self._highest, self._highest_key = pointer, MESSAGE + key
 

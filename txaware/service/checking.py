@@ -48,13 +48,15 @@ def check(
     invalid: Container[int] | None = None,
     clock_ms: ClockMs = system_clock_ms,
     findings: Findings | None = None,
+    in_use: bool = True,
 ) -> Report:
     """Reads everything once, payloads of references twice, and says what is wrong.
 
     `rows` is an open table, whose users need not stop, or a copy. A table that is not
     `durable` keeps no time and no journal. `size_bytes` is asked how far it has come.
     `invalid` are the pointers that a coordinator elsewhere calls so, from before; where
-    it was not asked, what the data needs is not known.
+    it was not asked, what the data needs is not known. Of data that is not `in_use`,
+    pointers without any record are known to be lost.
     `findings` are those of other checks, to which these are added.
     Memory is bounded, but for eight bytes for every reference.
     """
@@ -69,13 +71,21 @@ def check(
         return findings.report()
     scan = Scan(rows, findings, progress=progress, size_bytes=size_bytes)
     own: Container[int] = ()
+    lost: Container[int] = ()
     if durable:
         check_state(scan, rows, findings)
-        own = check_journal(scan, rows, findings).invalid
+        history = check_journal(scan, rows, findings)
+        own = history.invalid
+        if invalid is None:
+            lost = history.lost_pointers(crashed=not in_use)
     if invalid is None and rows.get(COORDINATOR) == b"other":
         findings.knows_needed = False
     judging = Judging(
-        rows, findings, invalid=own if invalid is None else invalid, timed=durable
+        rows,
+        findings,
+        invalid=own if invalid is None else invalid,
+        lost=lost,
+        timed=durable,
     )
     for key, value in scan.table(TOPIC):
         findings.counts["topics"] += 1
@@ -134,7 +144,11 @@ def check_directory(
     try:
         with copied(directory, settings) as rows:
             return check(
-                rows, progress=progress, size_bytes=rows.size_bytes, invalid=invalid
+                rows,
+                progress=progress,
+                size_bytes=rows.size_bytes,
+                invalid=invalid,
+                in_use=False,
             )
     except StoreCorrupted as error:
         findings = Findings()
