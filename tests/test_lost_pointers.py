@@ -3,7 +3,6 @@
 A pointer that a crash left without any record never committed, whoever reads its rows.
 """
 
-import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 import txaware
 from coordinator.standing import INVALID, standing
-from tests.check_setting import SETTINGS, checked, write
+from tests.check_setting import SETTINGS, as_after_a_crash, checked, write
 from tests.doubles import Clock
 from tests.fake_leveldb import DONE, OPEN, WRITE, Crash, FakeDirectory, io_error
 from tests.store_load import Store
@@ -147,7 +146,7 @@ def data(tmp_path: Path) -> Path:
             first.save_position(GROUP, "orders", AT, transaction=tx.transaction)
         lost = first.coordinator.start_short()
         after = first.bounds("orders").next
-        shutil.copytree(tmp_path / "first", tmp_path / "data")
+        as_after_a_crash(tmp_path / "first", tmp_path / "data")
         first.coordinator.invalidate(lost)
     name, pointer = TopicName("orders"), lost.transaction_id
     row = MESSAGE + data_prefix(name, 1) + after.row_key
@@ -234,7 +233,7 @@ def test_many_crashes_make_no_snapshot_larger(data: Path, tmp_path: Path) -> Non
         url = f"leveldb:{data}"
         with txaware.connect(url, settings=SETTINGS) as messaging:
             dead = messaging.coordinator.start_short()
-            shutil.copytree(data, tmp_path / str(number))
+            as_after_a_crash(data, tmp_path / str(number))
             messaging.coordinator.abort(dead)
         data = tmp_path / str(number)
     with txaware.connect(f"leveldb:{data}", settings=SETTINGS) as messaging:

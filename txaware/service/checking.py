@@ -21,6 +21,7 @@ from txaware.rowkeys import (
 from txaware.service.check_copy import copied
 from txaware.service.check_groups import Judging
 from txaware.service.check_journal import (
+    Uncommitted,
     check_coordinator,
     check_journal,
     check_state,
@@ -70,23 +71,16 @@ def check(
         )
         return findings.report()
     scan = Scan(rows, findings, progress=progress, size_bytes=size_bytes)
-    own: Container[int] = ()
-    lost: Container[int] = ()
+    uncommitted = Uncommitted(invalid or ())
     if durable:
-        check_state(scan, rows, findings)
+        if not _is_new(rows):
+            check_state(scan, rows, findings)
         history = check_journal(scan, rows, findings)
-        own = history.invalid
         if invalid is None:
-            lost = history.lost_pointers(crashed=not in_use)
+            uncommitted = Uncommitted.of(history, in_use=in_use)
     if invalid is None and rows.get(COORDINATOR) == b"other":
         findings.knows_needed = False
-    judging = Judging(
-        rows,
-        findings,
-        invalid=own if invalid is None else invalid,
-        lost=lost,
-        timed=durable,
-    )
+    judging = Judging(rows, findings, uncommitted=uncommitted, timed=durable)
     for key, value in scan.table(TOPIC):
         findings.counts["topics"] += 1
         judging.take_topic(key, value)
@@ -100,6 +94,13 @@ def check(
     if embedded and judging.suspects:
         _check_pointers(judging)
     return findings.report()
+
+
+def _is_new(rows: Rows) -> bool:
+    """Whether who opened it first was killed before the first batch."""
+    if rows.get(FORMAT) is not None:
+        return False
+    return not any(rows.scan(first_byte, limit=1) for first_byte in KNOWN)
 
 
 def _check_unknown(scan: Scan, rows: Rows, findings: Findings) -> None:
