@@ -77,6 +77,10 @@ class Gate:
         with self._lock:
             return pointer in self._ledger.invalid.pointers
 
+    def was_lost(self, pointer: int) -> bool:
+        """Whether a crash lost all trace of its transaction, which never committed."""
+        return pointer in self._ledger.invalid.lost
+
     def enter(self, transaction_id: int) -> OpenTransaction:
         """Begins a write; refused unless the transaction is open and goes on."""
         with self._lock:

@@ -6,7 +6,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from coordinator.pointers import Pointers
+from coordinator.pointers import Pointers, Ranges
 from coordinator.records import (
     Aborted,
     Checkpointed,
@@ -60,6 +60,17 @@ class History:
     def apply(self, record: Record) -> None:
         """Takes the next record."""
         self._apply[type(record)](record)
+
+    def unrecorded(self) -> list[Lost]:
+        """The pointers that a crash now leaves without any record."""
+        if self.highest < self.reserved:
+            return [Lost(self.highest + 1, self.reserved)]
+        return []
+
+    def lost_pointers(self, *, crashed: bool) -> Ranges:
+        """All that crashes left without a record, and one just now if it `crashed`."""
+        lost = [*self.lost, *(self.unrecorded() if crashed else ())]
+        return Ranges((each.first, each.last) for each in lost)
 
     def _invalid_by_end(self) -> Iterator[tuple[Pointers, int]]:
         """The invalid pointers, those together that became it at the same time."""

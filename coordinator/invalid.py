@@ -2,19 +2,29 @@
 
 from collections.abc import Iterable, Mapping
 
-from coordinator.pointers import Pointers
+from coordinator.pointers import NO_RANGES, Pointers, PointersAndRanges, Ranges
 from coordinator.transaction import NO_POINTER
 
 
 class InvalidPointers:
     """What was written with these pointers is never seen by anybody.
 
-    `pointers` is shared by all snapshots taken until it changes.
+    `pointers` is shared by all snapshots taken until it changes. Those that were `lost`
+    in a crash are among them for ever, though not listed one by one.
     """
 
-    def __init__(self, ended_ms: Mapping[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        ended_ms: Mapping[int, int] | None = None,
+        lost: Ranges = NO_RANGES,
+    ) -> None:
+        self.lost = lost
         self._ended_ms = dict(ended_ms or {})
-        self.pointers = Pointers(self._ended_ms)
+        self.pointers: Pointers = (
+            PointersAndRanges(self._ended_ms, self.lost)
+            if self.lost
+            else Pointers(self._ended_ms)
+        )
 
     def add(self, pointers: Iterable[int], ended_ms: int) -> None:
         """Adds pointers whose transactions ended at that time."""

@@ -16,7 +16,7 @@ from coordinator.errors import (
 from coordinator.invalid import InvalidPointers
 from coordinator.open import OpenTransaction, OpenTransactions, Stage
 from coordinator.pointers import Pointers
-from coordinator.records import Invalidated, Lost
+from coordinator.records import Invalidated
 from coordinator.transaction import POINTERS_PER_MS, Transaction, TransactionType
 
 # How soon another try is made to time one out whose end could not be written down.
@@ -46,7 +46,6 @@ class Ledger:
         self.open = OpenTransactions()
         self.invalid = InvalidPointers()
         self.committed = CommittedChanges()
-        self.lost: list[Lost] = []
         self.ended: Callable[[Iterable[int]], object] = _tell_nobody
         self._limits = limits
         self._latest_ms = 0
@@ -95,6 +94,8 @@ class Ledger:
         return entry
 
     def _why_not(self, transaction_id: int) -> str:
+        if transaction_id in self.invalid.lost:
+            return "was lost in a crash"
         if transaction_id in self.invalid.pointers:
             return "timed out or was invalidated"
         return "has ended" if self._gave_out(transaction_id) else "was never begun here"
@@ -112,7 +113,7 @@ class Ledger:
                 f"transaction {transaction_id} was never begun here: this coordinator "
                 f"gave out {self.first} to {self.last}"
             )
-        return any(lost.first <= transaction_id <= lost.last for lost in self.lost)
+        return transaction_id in self.invalid.lost
 
     def check_changes(self, entry: OpenTransaction, changes: Iterable[bytes]) -> None:
         """Remembers the changes for the commit, or why it must not take place."""

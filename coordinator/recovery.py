@@ -6,7 +6,7 @@ from coordinator.journal import Journal
 from coordinator.ledger import Ledger, Limits
 from coordinator.open import OpenTransaction, OpenTransactions
 from coordinator.pointers import Pointers
-from coordinator.records import Lost, Reached, Record, Seen, Started
+from coordinator.records import Reached, Record, Seen, Started
 from coordinator.reserve import Reserve
 from coordinator.transaction import POINTERS_PER_MS, TransactionType
 
@@ -27,9 +27,9 @@ def recover(
     last = clock_ms * POINTERS_PER_MS if new else history.reserved
     ledger = Ledger(limits, last if new else history.first, last)
     now_ms = ledger.now_ms(clock_ms)
-    records: list[Record] = [Reached(last, last)] if new else _lost(history)
-    ledger.lost = [*history.lost, *(r for r in records if isinstance(r, Lost))]
-    ledger.invalid = InvalidPointers(history.invalid)
+    records: list[Record] = [Reached(last, last)] if new else [*history.unrecorded()]
+    lost = history.lost_pointers(crashed=not new)
+    ledger.invalid = InvalidPointers(history.invalid, lost)
     ledger.open = OpenTransactions(
         _entry(started, history) for started in history.open.values()
     )
@@ -44,12 +44,6 @@ def recover(
     journal.append(*records, *reserved)
     reserve.extend(reserved)
     return ledger
-
-
-def _lost(history: History) -> list[Record]:
-    if history.highest < history.reserved:
-        return [Lost(history.highest + 1, history.reserved)]
-    return []
 
 
 def _entry(started: Started, history: History) -> OpenTransaction:

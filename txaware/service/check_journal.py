@@ -1,8 +1,13 @@
 """Checks the coordinator's journal, and the few rows about the store itself."""
 
+from collections.abc import Container
+
+import attrs
+
 from coordinator.errors import JournalCorrupted
 from coordinator.history import History
 from coordinator.records import decode_records
+from coordinator.transaction import NO_POINTER
 from txaware.errors import StoreCorrupted
 from txaware.rowkeys import COORDINATOR, COPY, COPY_PLACE, JOURNAL, STATE
 from txaware.service.check_report import Findings
@@ -13,6 +18,38 @@ from txaware.tables.durable import FORMAT, OUR_FORMAT
 
 COORDINATORS = (b"embedded", b"other")
 NUMBER_BYTES = 8
+
+
+@attrs.frozen(eq=False)
+class Uncommitted:
+    """Pointers whose transactions did not commit, or may not have.
+
+    Those above `known_to` were given out since the journal was read. The invalid ones
+    are forgotten some day, those that were lost in a crash never.
+    """
+
+    invalid: Container[int] = ()
+    lost: Container[int] = ()
+    open: Container[int] = ()
+    known_to: int = NO_POINTER
+
+    @classmethod
+    def of(cls, history: History, *, in_use: bool) -> "Uncommitted":
+        """By the journal; where nobody is at work, what has no record is lost."""
+        return cls(
+            history.invalid,
+            history.lost_pointers(crashed=not in_use),
+            history.open,
+            history.highest if in_use else NO_POINTER,
+        )
+
+    def __contains__(self, pointer: int) -> bool:
+        return (
+            pointer in self.invalid
+            or pointer in self.open
+            or pointer in self.lost
+            or pointer > self.known_to
+        )
 
 
 def check_journal(scan: Scan, rows: Rows, findings: Findings) -> History:
@@ -102,8 +139,9 @@ def _check_copy(rows: Rows, findings: Findings) -> None:
 def check_coordinator(rows: Rows, findings: Findings) -> bool:
     """Whether the coordinator is the embedded one; asked when all is counted."""
     found, counts = rows.get(COORDINATOR), findings.counts
-    if found is None and not sum(counts.values()) - counts["state rows"]:
-        return False
+    about_itself = counts["state rows"] + counts["journal entries"]
+    if found is None and not sum(counts.values()) - about_itself:
+        return False  # it was killed before the batch that says so, and has no row yet
     if found not in COORDINATORS:
         findings.problem(
             "coordinator",

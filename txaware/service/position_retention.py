@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from itertools import groupby
 
+from coordinator.gate import Gate
 from coordinator.transaction import Transaction
 from txaware.interfaces import OrderedTable
 from txaware.rowkeys import POINTER_BYTES, POSITION
@@ -21,8 +22,9 @@ class PositionRetention:
     newest position that the first look saw, and those before it are of no use.
     """
 
-    def __init__(self, table: OrderedTable) -> None:
+    def __init__(self, table: OrderedTable, gate: Gate | None = None) -> None:
         self._table = table
+        self._gate = gate
         self._earlier: Transaction | None = None
 
     def has_positions(self) -> bool:
@@ -40,26 +42,31 @@ class PositionRetention:
         self._earlier = snapshot
         keys: list[bytes] = []
         for _, saved in groupby(self._rows(), key=lambda row: row[0][:-POINTER_BYTES]):
-            keys += _superseded(saved, earlier)
+            keys += self._superseded(saved, earlier)
         deleting.delete(keys)
         return len(keys)
+
+    def _superseded(self, saved: Iterator[Saved], earlier: Transaction) -> list[bytes]:
+        """All but the newest that the earlier look saw, and all that never count.
+
+        Those were taken back, or a crash lost their transaction. (A snapshot that was
+        encoded does not say of a lost one that it is not visible.)
+        """
+        gone: list[bytes] = []
+        newest: bytes | None = None
+        for key, pointer in saved:
+            if pointer < 0:
+                if -pointer < earlier.transaction_id:
+                    gone.append(key)
+            elif self._gate is not None and self._gate.was_lost(pointer):
+                gone.append(key)
+            elif earlier.is_visible(pointer):
+                if newest is not None:
+                    gone.append(newest)
+                newest = key
+        return gone
 
     def _rows(self) -> Iterator[Saved]:
         for rows in pieces(self._table, POSITION):
             for key, value in rows:
                 yield POSITION + key, pointer_of(value) or 0
-
-
-def _superseded(saved: Iterator[Saved], earlier: Transaction) -> list[bytes]:
-    """All but the newest that the earlier look saw, and all that were taken back."""
-    gone: list[bytes] = []
-    newest: bytes | None = None
-    for key, pointer in saved:
-        if pointer < 0:
-            if -pointer < earlier.transaction_id:
-                gone.append(key)
-        elif earlier.is_visible(pointer):
-            if newest is not None:
-                gone.append(newest)
-            newest = key
-    return gone

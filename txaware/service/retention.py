@@ -87,7 +87,7 @@ class Retention:
         self.counters = RetentionCounters()
         self._marking = Marking(site.table, site.cache, site.gate, site.rewriting)
         self._payloads = PayloadRetention(site)
-        self._positions = PositionRetention(site.table)
+        self._positions = PositionRetention(site.table, site.gate)
         self._planning = Planning(site.table, self._marking)
         self._cleaning = Cleaning(site, self._topics, self._marking, self._payloads)
 

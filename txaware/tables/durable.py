@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from operator import itemgetter
 
 from coordinator.batch import End, Then
@@ -9,7 +10,7 @@ from coordinator.ends import Wait
 from coordinator.group_commit import GroupCommit
 from coordinator.records import Aborted, Invalidated, Record
 from txaware.clock import ClockMs, StoreClock, system_clock_ms
-from txaware.errors import StoreCorrupted
+from txaware.errors import StoreCorrupted, Unavailable
 from txaware.interfaces import Row, Write
 from txaware.metrics import WriteMetrics
 from txaware.rowkeys import STATE, after
@@ -37,9 +38,18 @@ class StoreJournal(GroupCommit):
             self._held.release(record.pointers)
 
     def close(self) -> None:
-        """Gives the database back; a second close does nothing."""
-        if not self._closed:
-            self._closed = True
+        """Gives the database back; a second close does nothing.
+
+        Rows that were released and that no batch carried go first, with the records
+        that judge them. Nobody who was answered is waiting for them.
+        """
+        if self._closed:
+            return
+        try:
+            if self._held:
+                with suppress(Unavailable):
+                    self.append()
+        finally:
             super().close()
 
 
