@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Protocol, Self
 
+from coordinator.outcome import Outcome
 from coordinator.transaction import Transaction
 
 
@@ -50,7 +51,8 @@ class Coordinator(Protocol):
         """Returns when a crash cannot forget that `tx` and its checkpoints exist.
 
         Called before a participant writes to a store of its own: what it wrote could
-        otherwise be taken for committed after a crash.
+        otherwise be taken for committed after a crash. A coordinator that has
+        `note_writers(tx, names)` is told first who those participants are.
         """
 
     def commit(self, tx: Transaction) -> None:
@@ -99,6 +101,13 @@ class Coordinator(Protocol):
 
     def invalid_size(self) -> int:
         """How many pointers are invalid."""
+
+    def outcome(self, tx: Transaction | int) -> Outcome:
+        """What became of what was written with a pointer.
+
+        As long as a registered keeper still names the pointer, this is surely right.
+        Later it is `FORGOTTEN`; so is a pointer that was never given out.
+        """
 
     def close(self) -> None:
         """Gives back what the coordinator holds; a second close does nothing."""

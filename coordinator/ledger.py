@@ -15,6 +15,7 @@ from coordinator.errors import (
 )
 from coordinator.invalid import InvalidPointers
 from coordinator.open import OpenTransaction, OpenTransactions, Stage
+from coordinator.outcome import Aborts, Outcome
 from coordinator.pointers import Pointers
 from coordinator.records import Invalidated, Lost
 from coordinator.transaction import POINTERS_PER_MS, Transaction, TransactionType
@@ -47,6 +48,7 @@ class Ledger:
         self.invalid = InvalidPointers()
         self.committed = CommittedChanges()
         self.lost: list[Lost] = []
+        self.aborts = Aborts()
         self.ended: Callable[[Iterable[int]], object] = _tell_nobody
         self._limits = limits
         self._latest_ms = 0
@@ -112,7 +114,24 @@ class Ledger:
                 f"transaction {transaction_id} was never begun here: this coordinator "
                 f"gave out {self.first} to {self.last}"
             )
-        return any(lost.first <= transaction_id <= lost.last for lost in self.lost)
+        return self._is_lost(transaction_id)
+
+    def _is_lost(self, pointer: int) -> bool:
+        return any(lost.first <= pointer <= lost.last for lost in self.lost)
+
+    def outcome(self, pointer: int) -> Outcome:
+        """What became of what was written with a pointer."""
+        if pointer in self.open.in_progress:
+            return Outcome.IN_PROGRESS
+        if (
+            pointer in self.invalid.pointers
+            or pointer in self.aborts
+            or self._is_lost(pointer)
+        ):
+            return Outcome.ROLLED_BACK
+        if pointer <= self.aborts.forgotten or not self._gave_out(pointer):
+            return Outcome.FORGOTTEN
+        return Outcome.COMMITTED
 
     def check_changes(self, entry: OpenTransaction, changes: Iterable[bytes]) -> None:
         """Remembers the changes for the commit, or why it must not take place."""
@@ -193,6 +212,7 @@ class Ledger:
     def abort(self, entry: OpenTransaction) -> None:
         """Ends it; what it wrote is taken to be undone."""
         self.open.remove(entry)
+        self.aborts.add(entry.pointers)
         self.read_pointer = max(self.read_pointer, entry.transaction_id)
         self.ended((entry.transaction_id,))
 

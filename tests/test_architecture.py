@@ -24,6 +24,7 @@ LINES = [
     ["coordinator.joinable"],
     ["coordinator.timeout"],
     ["coordinator.transaction"],
+    ["coordinator.outcome"],
     ["coordinator.records"],
     ["coordinator.codec", "coordinator.conflicts", "coordinator.history"],
     ["coordinator.interfaces", "coordinator.frames", "coordinator.batch"],

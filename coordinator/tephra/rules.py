@@ -1,19 +1,23 @@
 """Tephra's calls as a `Coordinator` that is safe where Tephra is not."""
 
 import math
+import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Self
 
 import attrs
 
 from coordinator.errors import BadRequest, TransactionRefused, Unavailable
+from coordinator.outcome import Outcome, checked_written
 from coordinator.shared_call import SharedCall
 from coordinator.tephra.calls import TephraCalls, stripped
 from coordinator.tephra.unfinished import Unfinished
 from coordinator.timeout import checked_timeout_s
-from coordinator.transaction import Transaction
+from coordinator.transaction import POINTERS_PER_MS, Transaction
 
 PRUNE_GRACE_S = 86_400.0
+REMEMBERED_ABORTS = 10_000
 
 
 def _nothing() -> None:
@@ -38,6 +42,8 @@ class TephraRules:
         self._on_disk = on_disk
         self._unfinished = Unfinished()
         self._shared_snapshot = SharedCall(self._take_snapshot)
+        self._aborted: deque[int] = deque(maxlen=REMEMBERED_ABORTS)
+        self._aborting = threading.Lock()
 
     def start_short(
         self, timeout_s: float | None = None, *, outlives_process: bool = False
@@ -97,6 +103,8 @@ class TephraRules:
             attrs.evolve(stripped(tx), checkpoint_write_pointers=checkpoints)
         )
         self._unfinished.forget(tx.transaction_id)
+        with self._aborting:
+            self._aborted.extend((tx.transaction_id, *checkpoints))
 
     def invalidate(self, tx: Transaction | int) -> bool:
         """Ends a transaction so that nobody ever sees what it wrote."""
@@ -143,6 +151,27 @@ class TephraRules:
     def invalid_size(self) -> int:
         """How many pointers are invalid."""
         return self._calls.invalid_size()
+
+    def outcome(self, tx: Transaction | int) -> Outcome:
+        """What became of what was written with a pointer, by a fresh snapshot.
+
+        Tephra keeps no outcomes. One that another process aborted looks committed;
+        nothing of it is left, or it was to be invalidated. What is older than
+        `settle_grace_s` may have been pruned: `FORGOTTEN`, unless it is invalid still.
+        """
+        pointer = checked_written(tx)
+        now = self.snapshot()
+        if now.is_in_progress(pointer):
+            return Outcome.IN_PROGRESS
+        with self._aborting:
+            is_aborted = pointer in self._aborted
+        if is_aborted or pointer in now.invalids:
+            return Outcome.ROLLED_BACK
+        age_s = (now.transaction_id - pointer) / POINTERS_PER_MS / 1000
+        if age_s < self.settle_grace_s and now.is_visible(pointer):
+            # Its own id is visible to it, and was given out for nobody's writes.
+            return Outcome.FORGOTTEN if age_s <= 0 else Outcome.COMMITTED
+        return Outcome.FORGOTTEN
 
     def close(self) -> None:
         """Gives back what the coordinator holds; a second close does nothing."""

@@ -7,9 +7,11 @@ from operator import itemgetter
 
 import attrs
 
+from coordinator.embedded import EmbeddedCoordinator
+from coordinator.history import KNOWN_ABOVE
 from coordinator.interfaces import Coordinator
 from coordinator.journal import Journal
-from coordinator.records import Invalidated, Reached, Record, Reserved
+from coordinator.records import Invalidated, Reached, Record, Reserved, Truncated
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.errors import BadRequest, StoreCorrupted
 from txaware.interfaces import OrderedTable, Row, Write
@@ -194,7 +196,11 @@ class _Copying:
         target, journal = self._target, self._target.journal
         if target.coordinator is None and journal is not None:
             snapshot, now_ms = self._as_of.snapshot, target.table.clock.now_ms()
-            journal.append(*_records(snapshot, self._judged.lowest, now_ms))
+            known: Sequence[Record] = ()
+            if isinstance(self._source.coordinator, EmbeddedCoordinator):
+                known = self._source.coordinator.outcomes()
+            lowest = self._judged.lowest
+            journal.append(*_records(snapshot, lowest, now_ms, known))
 
     def _read_back(self) -> None:
         """Of what expires by itself, what is not due yet is there on both sides."""
@@ -256,7 +262,9 @@ def _fresh_snapshot(coordinator: Coordinator) -> Transaction:
     return coordinator.snapshot()
 
 
-def _records(snapshot: Transaction, lowest: int, now_ms: int) -> Iterable[Record]:
+def _records(
+    snapshot: Transaction, lowest: int, now_ms: int, known: Sequence[Record]
+) -> Iterable[Record]:
     """Everything copied is of this coordinator, and is over.
 
     Whoever still holds a transaction that was open, or asks about one that was invalid
@@ -267,5 +275,6 @@ def _records(snapshot: Transaction, lowest: int, now_ms: int) -> Iterable[Record
     yield Reached(min([lowest, *excluded]), highest)
     # What lies between the two has no record, and so is lost.
     yield Reserved(max(highest, now_ms * POINTERS_PER_MS))
+    yield from known or [Truncated((KNOWN_ABOVE, highest))]
     if excluded:
         yield Invalidated(now_ms, excluded)
