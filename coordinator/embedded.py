@@ -16,9 +16,9 @@ from coordinator.errors import (
 )
 from coordinator.file_journal import FileJournal
 from coordinator.gate import Gate
+from coordinator.history import outcome_records
 from coordinator.journal import Journal, MemoryJournal
 from coordinator.ledger import Limits
-from coordinator.history import outcome_records
 from coordinator.open import OpenTransaction
 from coordinator.outcome import Outcome, checked_written
 from coordinator.records import (
@@ -241,6 +241,11 @@ class EmbeddedCoordinator:
         """What a copy of this coordinator has to be told, to answer the same."""
         with self._lock:
             return [*self._ledger.lost, *outcome_records(self._ledger.aborts)]
+
+    @property
+    def first_pointer(self) -> int:
+        """Where the pointers begin that were ever given out."""
+        return self._ledger.first
 
     def open_transactions(self) -> list[OpenTransaction]:
         """Those in progress now, as they stand, in the order of their beginning."""

@@ -38,8 +38,8 @@ Send = Callable[[str, str, bytes], tuple[int, bytes]]
 class RemoteCoordinator:
     """A coordinator at the other end of a function that sends requests.
 
-    `takes_writers` says that the other end is told who `persist` is for; an earlier
-    version does not take that.
+    `takes_writers` answers whether the other end is told who `persist` is for, which an
+    earlier version does not take.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class RemoteCoordinator:
         send: Send,
         *,
         settle_grace_s: float = 86_400,
-        takes_writers: bool = False,
+        takes_writers: Callable[[], bool] = lambda: False,
     ) -> None:
         self.settle_grace_s = settle_grace_s
         self._send = send
@@ -87,7 +87,7 @@ class RemoteCoordinator:
 
     def note_writers(self, tx: Transaction, names: Sequence[str]) -> None:
         """Tells for whom the next `persist` of `tx` is; it may be nobody."""
-        if self._takes_writers:
+        if self._takes_writers():
             self._writers[tx.transaction_id] = list(names)
 
     def commit(self, tx: Transaction) -> None:

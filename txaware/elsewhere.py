@@ -85,7 +85,11 @@ def _coordinator_of(
 ) -> Coordinator:
     if coordinator is None:
         send = CoordinatorSend(transport)
-        return RemoteCoordinator(send, settle_grace_s=info.settle_grace_s)
+        return RemoteCoordinator(
+            send,
+            settle_grace_s=info.settle_grace_s,
+            takes_writers=lambda: info.takes_writers,
+        )
     if coordinator == "embedded":
         raise BadRequest(
             "a server has a coordinator of its own; an embedded one would end with "
@@ -119,9 +123,11 @@ class HostedCoordinator(RemoteCoordinator):
     """The coordinator of a server, over connections of its own."""
 
     def __init__(self, transport: Transport) -> None:
+        info = HttpService(transport).info()
         super().__init__(
             CoordinatorSend(transport),
-            settle_grace_s=HttpService(transport).info().settle_grace_s,
+            settle_grace_s=info.settle_grace_s,
+            takes_writers=lambda: info.takes_writers,
         )
         self._transport = transport
 

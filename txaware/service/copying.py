@@ -15,7 +15,7 @@ from coordinator.records import Invalidated, Reached, Record, Reserved, Truncate
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.errors import BadRequest, StoreCorrupted
 from txaware.interfaces import OrderedTable, Row, Write
-from txaware.rowkeys import COORDINATOR
+from txaware.rowkeys import COORDINATOR, UNWATCHED
 from txaware.service.check_scan import Progress
 from txaware.service.copy_progress import Phases
 from txaware.service.copy_rows import COPIED, PIECE_ROWS, JudgedRows, RowDigest
@@ -147,7 +147,9 @@ class _Copying:
                     f"{self._target.name} is for the coordinator {found.decode()!r}, "
                     f"and the one named is {kind.decode()!r}"
                 )
-        table.submit([self._as_of.write()])()
+        unwatched = self._source.table.get(UNWATCHED)
+        more: list[Write] = [] if unwatched is None else [(UNWATCHED, unwatched)]
+        table.submit([self._as_of.write(), *more])()
         table.reserve_time()
 
     def _write_rows(self) -> None:
@@ -197,9 +199,10 @@ class _Copying:
         if target.coordinator is None and journal is not None:
             snapshot, now_ms = self._as_of.snapshot, target.table.clock.now_ms()
             known: Sequence[Record] = ()
-            if isinstance(self._source.coordinator, EmbeddedCoordinator):
-                known = self._source.coordinator.outcomes()
-            lowest = self._judged.lowest
+            lowest, decided = self._judged.lowest, self._source.coordinator
+            if isinstance(decided, EmbeddedCoordinator):
+                known = decided.outcomes()
+                lowest = min(lowest, decided.first_pointer)
             journal.append(*_records(snapshot, lowest, now_ms, known))
 
     def _read_back(self) -> None:
@@ -268,7 +271,8 @@ def _records(
     """Everything copied is of this coordinator, and is over.
 
     Whoever still holds a transaction that was open, or asks about one that was invalid
-    or that the source began later, is told a no.
+    or that the source began later, is told a no. `known` is what the source knows of
+    outcomes; without it all are forgotten but those of what was open or invalid.
     """
     excluded = [*snapshot.invalids, *snapshot.in_progress]
     highest = snapshot.transaction_id
