@@ -143,6 +143,13 @@ class TransactionAware(Protocol):
     readers wait from the flush to the commit. `shares_journal = True`: its rows go
     into the same synced batch as the coordinator's own records, so the context need
     not `persist` the transaction before `commit_tx`.
+
+    One that keeps rows of its own, and judges them by their pointers, has to answer
+    `smallest_pointer()`, the least pointer that they may still hold (None for none),
+    and be registered: `messaging.register_keeper(participant)`. A process that dies in
+    `commit_tx` leaves such rows, and they count as committed when the coordinator has
+    forgotten that their transaction is invalid. It forgets nothing from that pointer
+    on. `coordinator.outcome(pointer)` says what became of a row.
     """
 
     @property

@@ -54,6 +54,22 @@ def test_a_row_of_a_participant_that_was_killed_in_its_commit_never_appears(
         assert messaging.coordinator.outcome(pointer) is Outcome.ROLLED_BACK
 
 
+def test_exclusive_says_that_only_registered_ones_have_rows_elsewhere(
+    site: Site, messaging: Messaging, rows: RowsElsewhere
+) -> None:
+    killed(messaging, rows)
+    killed(messaging, RowsElsewhere("gone"))
+    messaging.register_keeper(rows)
+    site.clock.advance_s(2 * DAY_S)
+    assert messaging.prune().pruned == 0
+    messaging.prune(exclusive=True)
+    assert visible(messaging, rows) == ["first"]
+    rows.rows = []
+    messaging.register_keeper(rows)
+    assert messaging.prune().pruned == 1  # before the other one took part
+    assert messaging.prune(exclusive=True).pruned == 1
+
+
 def test_prune_forgets_below_what_a_keeper_still_holds(
     site: Site, messaging: Messaging, rows: RowsElsewhere
 ) -> None:
@@ -141,7 +157,7 @@ def test_a_keeper_without_a_name_is_refused(messaging: Messaging, name: Any) -> 
 
 def test_what_cannot_be_asked_is_no_keeper(messaging: Messaging) -> None:
     with pytest.raises(BadRequest, match=r"rows cannot be a keeper: .*smallest_point"):
-        messaging.register_keeper(NoKeeper())
+        messaging.register_keeper(NoKeeper())  # type: ignore[arg-type]
     with pytest.raises(BadRequest, match=r"no keeper 'x'; those known: none"):
         messaging.forget_keeper("x")
 
@@ -266,3 +282,22 @@ def test_a_keeper_here_and_one_elsewhere_need_names_of_their_own(
     administration = administration_of(messaging)
     with pytest.raises(BadRequest, match="a name of its own"):
         administration.report_keeper("rows", None)
+
+
+@pytest.mark.in_process
+def test_rows_in_another_store_keep_what_they_need(durable: Site) -> None:
+    """Published there by hand, with a pointer of ours that it never persists."""
+    messaging = durable.messaging
+    with (
+        messaging.serve() as server,
+        txaware.connect("memory:", coordinator=server.url, clock_ms=durable.clock) as b,
+    ):
+        b.create_topic("t")
+        tx = messaging.coordinator.start_short()
+        b.publish("t", [b"never"], transaction=tx.transaction_id)
+        messaging.coordinator.invalidate(tx)
+        durable.clock.advance_s(2 * DAY_S)
+        assert messaging.clean_up().forgotten == 0
+        assert "another store" in str(messaging.prune().held_back)
+        assert not b.poll("t", isolation="committed")
+    assert messaging.prune(exclusive=True).pruned == 1

@@ -2,14 +2,17 @@
 
 from typing import Protocol
 
-from coordinator import Coordinator
+from coordinator import Coordinator, Transaction
 from txaware.http.client import HttpAdministration
+from txaware.parts import Parts
 from txaware.service.administration import Administration
 from txaware.service.keepers import Keeper, KeepsRows, named_pointer
 
 
 class Owner(Protocol):
     """What is needed of a `Messaging` here."""
+
+    _parts: Parts
 
     @property
     def coordinator(self) -> Coordinator:
@@ -46,3 +49,14 @@ class KeeperVerbs:
     def keepers(self: Owner) -> list[Keeper]:
         """The participants that keep rows of their own, registered or not."""
         return self.administration.keepers()
+
+    def persist_stored(self: Owner, transaction: Transaction) -> None:
+        """Persists a transaction before other processes store rows of it here.
+
+        As `coordinator.persist`, which is for rows elsewhere: those in the store that
+        shares the coordinator's journal are marked before anything is forgotten.
+        """
+        note_writers = getattr(self.coordinator, "note_writers", None)
+        if self._parts.shares_journal and note_writers is not None:
+            note_writers(transaction, ())
+        self.coordinator.persist(transaction)

@@ -300,9 +300,9 @@ class Messaging(KeeperVerbs, Verbs):
     def prune(self, *, exclusive: bool = False) -> Pruned:
         """Has the coordinator forget invalid transactions that nothing here needs.
 
-        One that others share is asked only when you say that it is `exclusive`. What
-        participants keep in tables of their own is asked of them: `KeeperMissing`
-        where one is registered and does not answer.
+        One that others share is asked only when you say that it is `exclusive`, so that
+        nobody has rows elsewhere but keepers that registered. Those are asked what they
+        still need: `KeeperMissing` where one does not answer.
         """
         return self._administration.prune(exclusive=exclusive)
 

@@ -44,6 +44,7 @@ class TephraRules:
         self._shared_snapshot = SharedCall(self._take_snapshot)
         self._aborted: deque[int] = deque(maxlen=REMEMBERED_ABORTS)
         self._aborting = threading.Lock()
+        self._forgotten = 0
 
     def start_short(
         self, timeout_s: float | None = None, *, outlives_process: bool = False
@@ -138,13 +139,16 @@ class TephraRules:
 
     def truncate_invalid_tx(self, pointers: Iterable[int]) -> bool:
         """Forgets these invalid pointers; True if any was forgotten."""
+        pointers = list(pointers)
         truncated = self._calls.truncate_invalid_tx(pointers)
+        self._forgotten = max([self._forgotten, *pointers])
         self._on_disk()
         return truncated
 
     def truncate_invalid_tx_before(self, time_ms: int) -> bool:
         """Forgets the invalid pointers of transactions begun before that time."""
         truncated = self._calls.truncate_invalid_tx_before(time_ms)
+        self._forgotten = max(self._forgotten, time_ms * POINTERS_PER_MS)
         self._on_disk()
         return truncated
 
@@ -168,10 +172,12 @@ class TephraRules:
         if is_aborted or pointer in now.invalids:
             return Outcome.ROLLED_BACK
         age_s = (now.transaction_id - pointer) / POINTERS_PER_MS / 1000
-        if age_s < self.settle_grace_s and now.is_visible(pointer):
-            # Its own id is visible to it, and was given out for nobody's writes.
-            return Outcome.FORGOTTEN if age_s <= 0 else Outcome.COMMITTED
-        return Outcome.FORGOTTEN
+        is_old = age_s >= self.settle_grace_s or pointer <= self._forgotten
+        # Its own id is visible to it, and was given out for nobody's writes.
+        is_new = pointer >= now.transaction_id
+        if is_old or is_new or not now.is_visible(pointer):
+            return Outcome.FORGOTTEN
+        return Outcome.COMMITTED
 
     def close(self) -> None:
         """Gives back what the coordinator holds; a second close does nothing."""

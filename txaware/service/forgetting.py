@@ -47,6 +47,8 @@ class Forgetting:
         if not self._is_alone and not exclusive:
             return self._shared(snapshot)
         kept = self._keepers.ask()
+        if exclusive:  # then nobody is left who never registered
+            kept = kept.of_registered()
         return self._forget(snapshot, kept, late_ms, watched_from=0)
 
     def by_itself(self) -> Pruned:

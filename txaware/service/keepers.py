@@ -78,6 +78,11 @@ class Kept:
         """The least that any of them may hold; `NO_POINTER` without keepers."""
         return min(self.bounds.values(), default=NO_POINTER)
 
+    def of_registered(self) -> "Kept":
+        """Without those who only took part."""
+        asked = {n: b for n, b in self.bounds.items() if n not in self.unregistered}
+        return Kept(asked, ())
+
     def names_below(self, pointer: int) -> list[str]:
         """Those who may hold rows of that pointer."""
         return [name for name, bound in self.bounds.items() if bound <= pointer]

@@ -4,7 +4,8 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import attrs
 
@@ -136,9 +137,9 @@ class Retention:
     ) -> Pruned:
         """Has the coordinator forget invalid transactions that are wholly marked.
 
-        One that others may share is asked only when it is known to be `exclusive`.
-        Raises `KeeperMissing` where a registered participant with rows of its own does
-        not say what it still needs; then nothing was done.
+        One that others may share is asked only when it is known to be `exclusive`:
+        nobody elsewhere has rows of it, but for keepers that registered. Raises
+        `KeeperMissing` where one of those does not answer; then nothing was done.
         """
         self._keepers.ask()
         # Nobody writes with what was late before the marking began. Where it failed,
@@ -195,7 +196,7 @@ class Retention:
             if self._stopped:
                 counts = _counted(plan, results)
                 counts.update(topics=number - 1 - failed, failed_topics=failed)
-                return CleanUp(**counts)
+                return _clean_up_of(counts)
             try:
                 self._clean_topic(topic, plan, results)
             except Exception:
@@ -232,7 +233,7 @@ class Retention:
             )
         deleting.compact(one for result in results.values() for one in result.touched)
         counts.update(topics=len(plan.topics) - len(failed), failed_topics=len(failed))
-        done = CleanUp(**counts, least_needed=least_needed)
+        done = _clean_up_of(counts, least_needed=least_needed)
         log.info("cleaned up", extra=attrs.asdict(done))
         return done
 
@@ -243,6 +244,10 @@ class Retention:
             ended_ms=self._clock_ms(),
             took_s=took_s,
         )
+
+
+def _clean_up_of(counts: Mapping[str, Any], **more: Any) -> CleanUp:
+    return CleanUp(**counts, **more)
 
 
 def _counted(plan: Plan, results: Results) -> Counter[str]:
