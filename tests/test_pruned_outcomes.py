@@ -6,7 +6,7 @@ from coordinator.embedded import EmbeddedCoordinator
 from coordinator.history import History
 from coordinator.journal import MemoryJournal
 from coordinator.outcome import Aborts, Outcome
-from coordinator.records import Aborted, Reached, Reserved, Truncated
+from coordinator.records import Aborted, Reached, Record, Reserved, Truncated
 from coordinator.remote import ROOT, CoordinatorRoutes
 from coordinator.transaction import Transaction
 from tests.coordinators import remote
@@ -42,14 +42,15 @@ def test_outcomes_are_known_after_a_crash(lasting: Site) -> None:
 
 def test_a_history_written_anew_knows_the_same() -> None:
     history = History()
-    for record in [
+    listed: list[Record] = [
         Reached(10, 10),
         Reserved(99),
         Aborted(11),  # before anybody said that outcomes are known
         Truncated((0, 12)),
         Aborted(20),
         Truncated((15,)),
-    ]:
+    ]
+    for record in listed:
         history.apply(record)
     again = History()
     for record in history.records():

@@ -214,8 +214,8 @@ def abort(session: Session, *, transaction: int, namespaces: tuple[str, ...]) ->
 @click.option(
     "--exclusive",
     is_flag=True,
-    help="Nobody else uses this coordinator, nor keeps rows elsewhere, but keepers that "
-    "registered: forget, also in a Tephra.",
+    help="Nobody else uses this coordinator, nor keeps rows elsewhere, but keepers "
+    "that registered: forget, also in a Tephra.",
 )
 @json_option
 @pass_session
