@@ -232,7 +232,12 @@ class TransactionContext:
             later(self.transaction)
 
     def _flush(self, participants: list[TransactionAware]) -> None:
-        if not all(shares_journal(participant) for participant in participants):
+        outside = [one for one in participants if not shares_journal(one)]
+        if outside:
+            note_writers = getattr(self.coordinator, "note_writers", None)
+            if note_writers is not None:
+                names = [one.transaction_aware_name for one in outside]
+                note_writers(self.transaction, names)
             self.coordinator.persist(self.transaction)
         flush(participants, self.transaction)
 

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -16,13 +16,16 @@ from coordinator.errors import (
 )
 from coordinator.file_journal import FileJournal
 from coordinator.gate import Gate
+from coordinator.history import outcome_records
 from coordinator.journal import Journal, MemoryJournal
 from coordinator.ledger import Limits
 from coordinator.open import OpenTransaction
+from coordinator.outcome import Outcome, checked_written
 from coordinator.records import (
     Aborted,
     Checkpointed,
     Closed,
+    Record,
     Started,
     Truncated,
 )
@@ -40,6 +43,8 @@ from coordinator.transaction import (
 DAY_S = 86_400
 # What is reserved for so long lasts for whoever asks now.
 SOON_MS = 1000
+# A participant that writes elsewhere, and did not say its name.
+UNNAMED = "(unnamed)"
 
 
 def _clock_ms() -> int:
@@ -77,6 +82,7 @@ class EmbeddedCoordinator:
         )
         self._ends = Ends(self._ledger, self._journal, self._reserve, self._lock)
         self.gate = Gate(self._ledger, self._lock, clock_ms)
+        self._writers: dict[int, tuple[str, ...]] = {}
 
     @classmethod
     def open(cls, directory: str | Path, **settings: Any) -> Self:
@@ -115,7 +121,14 @@ class EmbeddedCoordinator:
 
     def persist(self, tx: Transaction) -> None:
         """Returns when a crash cannot forget that `tx` and its checkpoints exist."""
+        names = self._writers.pop(tx.transaction_id, (UNNAMED,))
+        if names:
+            self.gate.write_elsewhere(tx.transaction_id, names)
         self._journal.sync(tx.transaction_id)
+
+    def note_writers(self, tx: Transaction, names: Sequence[str]) -> None:
+        """Tells for whom the next `persist` of `tx` is; it may be nobody."""
+        self._writers[tx.transaction_id] = tuple(names)
 
     def commit(self, tx: Transaction) -> None:
         """Makes the writes of `tx` visible to all that begin from now on."""
@@ -138,7 +151,8 @@ class EmbeddedCoordinator:
             self.gate.drain(entry)
             if entry.type is TransactionType.SHORT:
                 self._ledger.abort(entry)
-                self._journal.note(entry.transaction_id, Aborted(entry.transaction_id))
+                for pointer in entry.pointers:
+                    self._journal.note(entry.transaction_id, Aborted(pointer))
                 return
         self.invalidate(tx)
 
@@ -196,6 +210,7 @@ class EmbeddedCoordinator:
         self._journal.append(Truncated(forgotten))
         with self._lock:
             self._ledger.invalid.forget(forgotten)
+            self._ledger.aborts.forget(forgotten[-1])
         return True
 
     def truncate_invalid_tx_before(self, time_ms: int) -> bool:
@@ -213,6 +228,24 @@ class EmbeddedCoordinator:
         with self._lock:
             self._now_ms()
             return len(self._ledger.invalid.pointers)
+
+    def outcome(self, tx: Transaction | int) -> Outcome:
+        """What became of what was written with a pointer."""
+        pointer = checked_written(tx)
+        self._tidy_if_due()
+        with self._lock:
+            self._now_ms()
+            return self._ledger.outcome(pointer)
+
+    def outcomes(self) -> list[Record]:
+        """What a copy of this coordinator has to be told, to answer the same."""
+        with self._lock:
+            return [*self._ledger.lost, *outcome_records(self._ledger.aborts)]
+
+    @property
+    def first_pointer(self) -> int:
+        """Where the pointers begin that were ever given out."""
+        return self._ledger.first
 
     def open_transactions(self) -> list[OpenTransaction]:
         """Those in progress now, as they stand, in the order of their beginning."""

@@ -1,7 +1,7 @@
 """Lets the writes of a transaction in, and has its end wait for those under way."""
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from coordinator.errors import TransactionNotInProgress
 from coordinator.ledger import Ledger
@@ -28,6 +28,7 @@ class Gate:
         self._now_ms = now_ms
         self._lock = lock
         self._left = threading.Condition(lock)
+        self._tell_writers: Callable[[int, Sequence[str]], object] = _tell_nobody
         # Whether tables elsewhere are written with this coordinator's pointers, too.
         self.is_shared = False
         # By thread, and not counted: an interrupt (Ctrl-C) may keep a thread from
@@ -71,6 +72,18 @@ class Gate:
     def on_end(self, tell: Callable[[Iterable[int]], object]) -> None:
         """Has `tell` called with the pointers of whoever has ended, under the lock."""
         self._ledger.ended = tell
+
+    def on_write_elsewhere(self, tell: Callable[[int, Sequence[str]], object]) -> None:
+        """Has `tell` called before participants write to stores of their own.
+
+        With the transaction and their names, outside the lock. They do not write where
+        it raises.
+        """
+        self._tell_writers = tell
+
+    def write_elsewhere(self, transaction_id: int, names: Sequence[str]) -> None:
+        """Participants of that name are about to write to stores of their own."""
+        self._tell_writers(transaction_id, names)
 
     def is_invalid(self, pointer: int) -> bool:
         """Whether nobody will ever see what was written with it."""
@@ -135,3 +148,7 @@ class Gate:
     def _others_in(self, entry: OpenTransaction) -> int:
         me = threading.get_ident()
         return sum([e is entry and t != me for t, e in self._inside.items()])
+
+
+def _tell_nobody(_: int, __: Sequence[str]) -> None:
+    """Who writes elsewhere is of no interest."""

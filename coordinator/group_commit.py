@@ -128,9 +128,8 @@ class GroupCommit:
         with self._queue:
             notes = self._notes.setdefault(transaction_id, [])
             if isinstance(record, Aborted) and notes and isinstance(notes[0], Started):
-                del self._notes[transaction_id]
-            else:
-                notes.append(record)
+                notes.clear()  # but for the abort, which tells it from a commit
+            notes.append(record)
 
     def sync(self, transaction_id: int) -> None:
         """Returns when every note of that transaction is on disk."""

@@ -15,6 +15,7 @@ from coordinator.errors import (
 )
 from coordinator.invalid import InvalidPointers
 from coordinator.open import OpenTransaction, OpenTransactions, Stage
+from coordinator.outcome import Aborts, Outcome
 from coordinator.pointers import Pointers
 from coordinator.records import Invalidated
 from coordinator.transaction import POINTERS_PER_MS, Transaction, TransactionType
@@ -46,6 +47,7 @@ class Ledger:
         self.open = OpenTransactions()
         self.invalid = InvalidPointers()
         self.committed = CommittedChanges()
+        self.aborts = Aborts()
         self.ended: Callable[[Iterable[int]], object] = _tell_nobody
         self._limits = limits
         self._latest_ms = 0
@@ -114,6 +116,16 @@ class Ledger:
                 f"gave out {self.first} to {self.last}"
             )
         return transaction_id in self.invalid.lost
+
+    def outcome(self, pointer: int) -> Outcome:
+        """What became of what was written with a pointer."""
+        if pointer in self.open.in_progress:
+            return Outcome.IN_PROGRESS
+        if pointer in self.invalid.pointers or pointer in self.aborts:
+            return Outcome.ROLLED_BACK
+        if pointer <= self.aborts.forgotten or not self._gave_out(pointer):
+            return Outcome.FORGOTTEN
+        return Outcome.COMMITTED
 
     def check_changes(self, entry: OpenTransaction, changes: Iterable[bytes]) -> None:
         """Remembers the changes for the commit, or why it must not take place."""
@@ -194,6 +206,7 @@ class Ledger:
     def abort(self, entry: OpenTransaction) -> None:
         """Ends it; what it wrote is taken to be undone."""
         self.open.remove(entry)
+        self.aborts.add(entry.pointers)
         self.read_pointer = max(self.read_pointer, entry.transaction_id)
         self.ended((entry.transaction_id,))
 

@@ -1,6 +1,6 @@
 """Takes over from the last life of a durable coordinator."""
 
-from coordinator.history import History
+from coordinator.history import History, outcome_records
 from coordinator.invalid import InvalidPointers
 from coordinator.journal import Journal
 from coordinator.ledger import Ledger, Limits
@@ -30,6 +30,11 @@ def recover(
     records: list[Record] = [Reached(last, last)] if new else [*history.unrecorded()]
     lost = history.lost_pointers(crashed=not new)
     ledger.invalid = InvalidPointers(history.invalid, lost)
+    if history.knows_outcomes:
+        ledger.aborts = history.aborts.copy()
+    else:  # of what an earlier version ended, nobody knows how
+        ledger.aborts.forget(last)
+        records += outcome_records(ledger.aborts)
     ledger.open = OpenTransactions(
         _entry(started, history) for started in history.open.values()
     )

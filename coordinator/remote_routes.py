@@ -31,6 +31,7 @@ from coordinator.remote_wire import (
     is_number,
     json_answer,
     list_of,
+    names_of,
     pointers_of,
     query_of,
     whole_number,
@@ -81,7 +82,7 @@ class CoordinatorRoutes:
             str, tuple[Callable[[Transaction, Fields], Answer], tuple[str, ...]]
         ] = {
             "can-commit": (self._can_commit, ("changes",)),
-            "persist": (self._persist, ()),
+            "persist": (self._persist, ("participants",)),
             "commit": (self._commit, ("check", "repeat")),
             "abort": (self._abort, ()),
             "invalidate": (self._invalidate, ()),
@@ -105,6 +106,8 @@ class CoordinatorRoutes:
             handlers = self._whole[name]
         elif not call and is_pointer:
             handlers = {"GET": _Handler(partial(self._describe, int(name)))}
+        elif is_pointer and call == "outcome":
+            handlers = {"GET": _Handler(partial(self._outcome, int(name)))}
         elif is_pointer and call in self._single:
             known = (*_NAMED, *self._single[call][1])
             handlers = {"POST": _Handler(partial(self._one, int(name), call), known)}
@@ -134,6 +137,9 @@ class CoordinatorRoutes:
     def _describe(self, pointer: int, _: Fields) -> Answer:
         whole_number(pointer, "the transaction's id")
         return json_answer(standing(self._coordinator, pointer).fields())
+
+    def _outcome(self, pointer: int, _: Fields) -> Answer:
+        return json_answer({"outcome": self._coordinator.outcome(pointer).value})
 
     def _find_hanging(self, fields: Fields) -> Answer:
         try:
@@ -205,9 +211,16 @@ class CoordinatorRoutes:
         self._coordinator.can_commit(tx, changes)
         return Answer(200)
 
-    def _persist(self, tx: Transaction, _: Fields) -> Answer:
+    def _persist(self, tx: Transaction, fields: Fields) -> Answer:
+        if fields.get("participants") is not None:
+            self._note_writers(tx, names_of(fields, "participants"))
         self._coordinator.persist(tx)
         return Answer(200)
+
+    def _note_writers(self, tx: Transaction, names: list[str]) -> None:
+        note_writers = getattr(self._coordinator, "note_writers", None)
+        if note_writers is not None:
+            note_writers(tx, names)
 
     def _commit(self, tx: Transaction, fields: Fields) -> Answer:
         try:
@@ -241,6 +254,7 @@ class CoordinatorRoutes:
     def _checkpoint(self, tx: Transaction, _: Fields) -> Answer:
         checkpointed = self._coordinator.checkpoint(tx)
         # Its holder goes on when this process does not, so the disk has to know.
+        self._note_writers(checkpointed, [])
         self._coordinator.persist(checkpointed)
         return json_answer({"pointers": list(checkpointed.checkpoint_write_pointers)})
 

@@ -24,6 +24,7 @@ LINES = [
     ["coordinator.joinable"],
     ["coordinator.timeout"],
     ["coordinator.transaction"],
+    ["coordinator.outcome"],
     ["coordinator.records"],
     ["coordinator.codec", "coordinator.conflicts", "coordinator.history"],
     ["coordinator.interfaces", "coordinator.frames", "coordinator.batch"],
@@ -94,13 +95,14 @@ LINES = [
     *_package(
         "txaware.service",
         "backup_format check_copy check_report clean_up_plan copy_state judge "
-        "references overview_report scan_cache signals splitting strangers turns",
+        "keepers references overview_report scan_cache signals splitting strangers "
+        "turns",
         "check_scan copy_rows deleting depths marking positions selection site "
         "topic_writer weighing",
         "check_journal copy_progress payload_retention places planning polling "
         "position_retention referring",
-        "backup check_groups cleaning copying inspection publishing scan splits "
-        "undecided",
+        "backup check_groups cleaning copying forgetting inspection publishing scan "
+        "splits undecided",
         "retention",
         "reading",
         "check_messages janitor local open_plans",
@@ -167,7 +169,7 @@ LINES = [
     ),
     *_package(
         "txaware.http.routes",
-        "clean_up dashboard groups metrics topics transactions unguarded",
+        "clean_up dashboard groups keepers metrics topics transactions unguarded",
         "messages operator",
         "polls",
     )[:-1],
@@ -179,6 +181,7 @@ LINES = [
         "wire",
         "of_clean_up of_messages of_topics of_transactions",
         "of_server",
+        "of_keepers",
         "operations",
         "document",
     ),
@@ -187,6 +190,7 @@ LINES = [
     ["txaware.http.server"],
     ["txaware.http"],
     ["txaware.verbs", "txaware.parts"],
+    ["txaware.keeper_verbs"],
     ["txaware.elsewhere"],
     ["txaware.opening"],
     ["txaware.messaging", "txaware.moving"],

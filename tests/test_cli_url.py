@@ -35,6 +35,7 @@ def embedded() -> Iterator[Messaging]:
     with txaware.connect("leveldb:data", settings=settings) as messaging:
         messaging.create_topic("t")
         messaging.publish("t", [b"1", b"2"])
+        messaging.administration.report_keeper("kept", 1)
         yield messaging
 
 
@@ -78,6 +79,8 @@ VERBS = [
     ["transactions", "find-hanging", "--older-than", "0"],
     ["transactions", "abort", "OPEN"],
     ["transactions", "prune", "--exclusive"],
+    ["transactions", "keepers"],
+    ["transactions", "forget-keeper", "kept"],
     ["janitor"],
     ["check"],
     ["backup", "a.backup"],

@@ -223,6 +223,17 @@ def test_plain_publishes_go_on_while_the_coordinator_is_away() -> None:
         ("GET", "/v1/transactions/{id}?a=1", None),
         ("POST", "/v1/admin/prune", {"exclusve": True}),
         ("POST", "/v1/admin/prune?exclusive=true", {}),
+        ("GET", "/v1/transactions/{id}/outcome?a=1", None),
+        ("POST", "/v1/transactions/{id}/persist", {"participant": ["a"]}),
+        ("POST", "/v1/transactions/{id}/persist", {"participants": "a"}),
+        ("POST", "/v1/keepers", {"name": "n", "smallest": 1}),
+        ("POST", "/v1/keepers", {"name": "n", "smallestPointer": "1"}),
+        ("POST", "/v1/keepers", {"name": "n", "smallestPointer": -1}),
+        ("POST", "/v1/keepers", {"name": ""}),
+        ("POST", "/v1/keepers?name=n", {"name": "n"}),
+        ("POST", "/v1/keepers/forget", {"name": "n"}),
+        ("POST", "/v1/keepers/forget", {"names": ["n"]}),
+        ("GET", "/v1/keepers?a=1", None),
     ],
 )
 def test_a_field_that_is_not_known_does_nothing(
@@ -238,6 +249,7 @@ def test_a_field_that_is_not_known_does_nothing(
         assert answer.json["error"] == "BadRequest"
         (left,) = coordinator.open_transactions()
         assert left.transaction_id == tx.transaction_id
+        assert messaging.keepers() == []
 
 
 def test_a_long_poll_is_woken_by_a_publish_and_by_a_commit() -> None:

@@ -7,6 +7,7 @@ from txaware.config import Settings
 from txaware.consume import Consumer, Subscriber
 from txaware.errors import (
     BadRequest,
+    KeeperMissing,
     MisusedTransaction,
     NotAuthenticated,
     NotAuthorized,
@@ -41,6 +42,7 @@ __all__ = [
     "AsyncMessaging",
     "BadRequest",
     "Consumer",
+    "KeeperMissing",
     "Message",
     "MessageId",
     "Messaging",

@@ -10,6 +10,7 @@ TxAwareError
 ├── NotAuthorized       the rules do not allow it: have them changed
 │   └── NotAuthenticated    no token, or one that is not known: send a valid one
 ├── PublisherClosed     also MisusedTransaction: nothing was taken, fix the program
+├── KeeperMissing       a participant has to be asked first: register it, or forget it
 ├── PlanForgotten       a clean-up in pieces is over, or too old: plan it anew
 ├── QueueFull           the asynchronous publisher has too much waiting: slow down
 └── StoreCorrupted      what is on disk is not what was written: run check, restore
@@ -71,6 +72,10 @@ class QueueFull(TxAwareError):
     changed_nothing = True
 
 
+class KeeperMissing(TxAwareError):
+    """A participant with rows of its own does not answer; nothing was forgotten."""
+
+
 class PlanForgotten(TxAwareError):
     """The plan of a clean-up is finished, or too old; make a new one."""
 
@@ -84,6 +89,7 @@ class StoreCorrupted(TxAwareError):
 __all__ = [
     "BadRequest",
     "JournalCorrupted",
+    "KeeperMissing",
     "MalformedTransaction",
     "MissingExtra",
     "MisusedTransaction",

@@ -20,6 +20,7 @@ from txaware.errors import Unavailable
 from txaware.http.client import HttpAdministration
 from txaware.http.server import Access, HttpServer
 from txaware.interfaces import COMMITTED
+from txaware.keeper_verbs import KeeperVerbs
 from txaware.messages import MessageId, PublishResponse, Receipt
 from txaware.metrics import Metrics
 from txaware.opening import open_parts
@@ -56,7 +57,7 @@ class Closes(Protocol):
 KNOWN_PUBLISHERS = 10_000
 
 
-class Messaging(Verbs):
+class Messaging(KeeperVerbs, Verbs):
     """What a program holds: topics, transactions, and all that takes part in them.
 
     A context manager. Any number of threads may share it.
@@ -299,7 +300,9 @@ class Messaging(Verbs):
     def prune(self, *, exclusive: bool = False) -> Pruned:
         """Has the coordinator forget invalid transactions that nothing here needs.
 
-        One that others share is asked only when you say that it is `exclusive`.
+        One that others share is asked only when you say that it is `exclusive`, so that
+        nobody has rows elsewhere but keepers that registered. Those are asked what they
+        still need: `KeeperMissing` where one does not answer.
         """
         return self._administration.prune(exclusive=exclusive)
 

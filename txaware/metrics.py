@@ -155,7 +155,9 @@ class RetentionMetrics:
     """What clean-ups removed since the start, by reason, and how far the last one came.
 
     While one runs, `topics_done` of `topics` are through; `last_ended_ms` and
-    `last_took_s` are those of the last one that ended.
+    `last_took_s` are those of the last one that ended. It made the coordinator forget
+    `forgotten` invalid transactions, all of them together; `held_back` says why it kept
+    others that are old, or is None, and `held_back_count` how many those are.
     """
 
     removed: Mapping[str, int] = attrs.field(factory=dict)
@@ -165,6 +167,9 @@ class RetentionMetrics:
     topics_done: int = 0
     last_ended_ms: int | None = None
     last_took_s: float = 0.0
+    forgotten: int = 0
+    held_back: str | None = None
+    held_back_count: int = 0
 
 
 class RetentionCounters:
@@ -197,6 +202,15 @@ class RetentionCounters:
             failed_topics=self._now.failed_topics + failed,
             last_ended_ms=ended_ms,
             last_took_s=took_s,
+        )
+
+    def forgot(self, count: int, held_back: str | None, held_back_count: int) -> None:
+        """The coordinator forgot so many, and others are kept for that reason."""
+        self._now = attrs.evolve(
+            self._now,
+            forgotten=self._now.forgotten + count,
+            held_back=held_back,
+            held_back_count=held_back_count,
         )
 
     def snapshot(self) -> RetentionMetrics:

@@ -136,6 +136,7 @@ def _put_together(site: Site, close: Callable[[], None]) -> Parts:
     service, retention = LocalService(site), Retention(site)
     if site.gate is not None:
         site.gate.on_end(service.ended)
+        site.gate.on_write_elsewhere(site.keepers.took_part)
     interval_s = site.settings.janitor_interval_s
     janitor = Janitor(retention, interval_s=interval_s) if interval_s else None
 

@@ -4,6 +4,7 @@ import json
 
 from txaware.errors import (
     BadRequest,
+    KeeperMissing,
     NotAuthenticated,
     NotAuthorized,
     PlanForgotten,
@@ -28,6 +29,7 @@ _STATUS: tuple[tuple[type[TxAwareError], int], ...] = (
     (TopicNotFound, 404),
     (TopicExists, 409),
     (PlanForgotten, 409),
+    (KeeperMissing, 409),
     (RequestTooLarge, 413),
     (NotAuthenticated, 401),
     (NotAuthorized, 403),

@@ -21,6 +21,7 @@ from txaware.service.checking import check
 from txaware.service.clean_up_plan import OpenPlan
 from txaware.service.depths import Depths
 from txaware.service.inspection import GoOn, Inspection, Peeked, TopicReport
+from txaware.service.keepers import Keeper, KeepsRows
 from txaware.service.local import LocalService
 from txaware.service.open_plans import OpenPlans
 from txaware.service.retention import CleanUp, OnProgress, Pruned, Retention
@@ -44,6 +45,7 @@ class Administration:
         self._retention = retention
         self._plans = OpenPlans(retention, site.clock_ms)
         self._gate = site.gate
+        self._keepers = site.keepers
         self._table = site.table
         self._inspection = Inspection(site.table, site.strangers)
         self._positions = PositionTable(site.table)
@@ -143,6 +145,31 @@ class Administration:
     ) -> Pruned:
         """Has the coordinator forget invalid transactions that nothing here needs."""
         return self._retention.prune(exclusive=exclusive, on_progress=on_progress)
+
+    def register_keeper(self, participant: KeepsRows) -> Keeper:
+        """Has `prune` ask a participant that keeps rows of its own."""
+        return self._keepers.register(participant)
+
+    def report_keeper(
+        self,
+        name: str,
+        smallest_pointer: int | None,
+        *,
+        principal: str | None = None,
+        is_operator: bool = True,
+    ) -> Keeper:
+        """Takes what a keeper in another process says of itself."""
+        return self._keepers.report(
+            name, smallest_pointer, principal=principal, is_operator=is_operator
+        )
+
+    def forget_keeper(self, name: str) -> None:
+        """Removes a keeper whose rows are gone."""
+        self._keepers.forget(name)
+
+    def keepers(self) -> list[Keeper]:
+        """All who keep rows of their own, by name."""
+        return self._keepers.all()
 
     def lag_ms(self, group: str, topic: str) -> int:
         """How far a group is behind the newest message; 0 when it has read it."""

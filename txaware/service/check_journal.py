@@ -9,12 +9,21 @@ from coordinator.history import History
 from coordinator.records import decode_records
 from coordinator.transaction import NO_POINTER
 from txaware.errors import StoreCorrupted
-from txaware.rowkeys import COORDINATOR, COPY, COPY_PLACE, JOURNAL, STATE
+from txaware.rowkeys import (
+    COORDINATOR,
+    COPY,
+    COPY_PLACE,
+    JOURNAL,
+    KEEPER,
+    STATE,
+    UNWATCHED,
+)
 from txaware.service.check_report import Findings
 from txaware.service.check_scan import Rows, Scan
 from txaware.service.copy_state import is_unfinished
+from txaware.service.keepers import read_keeper
 from txaware.tables.batches import TIME
-from txaware.tables.durable import FORMAT, OUR_FORMAT
+from txaware.tables.durable import FORMAT, OUR_FORMAT, SECOND_FORMAT
 
 COORDINATORS = (b"embedded", b"other")
 NUMBER_BYTES = 8
@@ -110,7 +119,7 @@ def _check_history(history: History, findings: Findings) -> None:
 
 def check_state(scan: Scan, rows: Rows, findings: Findings) -> None:
     """The format, the coordinator, the saved time and what was copied."""
-    known = {FORMAT, COORDINATOR, TIME, COPY, COPY_PLACE}
+    known = {FORMAT, COORDINATOR, TIME, COPY, COPY_PLACE, UNWATCHED}
     for key, _ in scan.table(STATE):
         findings.counts["state rows"] += 1
         if STATE + key not in known:
@@ -118,12 +127,24 @@ def check_state(scan: Scan, rows: Rows, findings: Findings) -> None:
                 "key", STATE + key, "nothing about the store has this name"
             )
     found = rows.get(FORMAT)
-    if found != OUR_FORMAT:
+    if found not in (SECOND_FORMAT, OUR_FORMAT):  # which have the same rows
         findings.problem(
             "format", FORMAT, f"the format is {found!r}, and {OUR_FORMAT!r} is ours"
         )
     saved_ms(rows, findings)
     _check_copy(rows, findings)
+
+
+def check_keepers(scan: Scan, findings: Findings) -> None:
+    """Who keeps rows elsewhere; each needs what it may still hold."""
+    for key, value in scan.table(KEEPER):
+        findings.counts["keepers"] += 1
+        try:
+            row = read_keeper(key, value)
+        except StoreCorrupted as error:
+            findings.problem("keeper", KEEPER + key, str(error))
+        else:
+            findings.needs(f"keeper {row.name}", row.smallest_pointer)
 
 
 def _check_copy(rows: Rows, findings: Findings) -> None:

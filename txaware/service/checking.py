@@ -11,6 +11,7 @@ from txaware.errors import StoreCorrupted
 from txaware.rowkeys import (
     COORDINATOR,
     JOURNAL,
+    KEEPER,
     MARK,
     MESSAGE,
     PAYLOAD,
@@ -24,6 +25,7 @@ from txaware.service.check_journal import (
     Uncommitted,
     check_coordinator,
     check_journal,
+    check_keepers,
     check_state,
     saved_ms,
 )
@@ -37,7 +39,7 @@ from txaware.service.check_report import Findings, Report
 from txaware.service.check_scan import Progress, Rows, Scan, SizeBytes
 from txaware.tables.durable import FIRST_FORMAT, FORMAT
 
-KNOWN = (TOPIC, MESSAGE, PAYLOAD, POSITION, MARK, JOURNAL, STATE)
+KNOWN = (TOPIC, MESSAGE, PAYLOAD, POSITION, MARK, JOURNAL, STATE, KEEPER)
 
 
 def check(
@@ -89,6 +91,7 @@ def check(
     check_payloads(scan, judging, messages.named)
     check_positions(scan, judging)
     check_marks(scan, judging)
+    check_keepers(scan, findings)
     _check_unknown(scan, rows, findings)
     embedded = durable and check_coordinator(rows, findings)
     if embedded and judging.suspects:

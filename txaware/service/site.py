@@ -9,6 +9,7 @@ from coordinator.interfaces import Coordinator
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.config import Settings
 from txaware.interfaces import OrderedTable
+from txaware.service.keepers import Keepers
 from txaware.service.references import References
 from txaware.service.scan_cache import ScanCache
 from txaware.service.signals import Endings
@@ -22,6 +23,10 @@ def _cache(site: "Site") -> ScanCache:
 
 def _references(site: "Site") -> References:
     return References(site.table, PayloadTable(site.table))
+
+
+def _keepers(site: "Site") -> Keepers:
+    return Keepers(site.table, site.coordinator, site.clock_ms)
 
 
 def _strangers(site: "Site") -> Strangers:
@@ -50,5 +55,6 @@ class Site:
     strangers: Strangers = attrs.field(
         default=attrs.Factory(_strangers, takes_self=True)
     )
+    keepers: Keepers = attrs.field(default=attrs.Factory(_keepers, takes_self=True))
     endings: Endings = attrs.field(factory=Endings)
     rewriting: threading.Lock = attrs.field(factory=threading.Lock, eq=False)

@@ -74,7 +74,7 @@ def begin(messaging: Messaging, timeout_s: float | None) -> Transaction:
         tx = coordinator.start_long(outlives_process=True)
     else:
         tx = coordinator.start_short(timeout_s, outlives_process=True)
-    coordinator.persist(tx)  # before a row of it is on disk
+    messaging.persist_stored(tx)  # before a row of it is on disk
     return tx
 
 

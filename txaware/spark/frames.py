@@ -45,7 +45,7 @@ def store_frame(frame: DataFrame, topic: str | None, tx: MessagingTransaction) -
     if columns.topic is not None:
         messaging.publisher(columns.topic).publish_stored(())  # there is such a topic
     tx.store_held()  # the order is that of the storing
-    tx.coordinator.persist(tx.transaction)  # before a row of it is on disk
+    messaging.persist_stored(tx.transaction)  # before a row of it is on disk
     storing = Storing(address, tx.transaction.transaction_id, columns)
     with job:
         rows = frame.mapInArrow(partial(_stored, storing), _RECEIPTS).collect()

@@ -20,6 +20,7 @@ from txaware.service.clean_up_plan import (
     checked_plan,
 )
 from txaware.service.inspection import Peeked, TopicReport
+from txaware.service.keepers import Keeper
 from txaware.service.retention import CleanUp, Pruned
 from txaware.service.splitting import checked_wanted
 from txaware.service.undecided import check_range
@@ -33,6 +34,7 @@ _names, _lag = reading_json(list[str]), reading_field("lagMs", int)
 _checked, _cleaned = reading_json(Report), reading_json(CleanUp)
 _planned, _rows = reading_json(OpenPlan), reading_field("rows", int)
 _pruned, _metrics = reading_json(Pruned), reading_json(Metrics)
+_keeper, _keepers = reading_json(Keeper), reading_json(list[Keeper])
 _ids = reading_field("ids", lambda ids: [MessageId.parse(one) for one in ids])
 _id = reading_field("id", MessageId.parse)
 _paths = Paths()
@@ -159,6 +161,23 @@ def prune(*, exclusive: bool) -> Call[Pruned]:
         repeat=Repeat.NEVER,
         longer_s=LONG_S,
     )
+
+
+def report_keeper(name: str, smallest_pointer: int | None) -> Call[Keeper]:
+    """What a keeper says holds until it says something else."""
+    body = json_body(name=name, smallestPointer=smallest_pointer)
+    return Call("POST", "/v1/keepers", _keeper, body)
+
+
+def forget_keeper(name: str) -> Call[None]:
+    """A second one would find none of that name."""
+    body = json_body(name=name)
+    return Call("POST", "/v1/keepers/forget", done, body, repeat=Repeat.KEYED)
+
+
+def keepers() -> Call[list[Keeper]]:
+    """All who keep rows of their own."""
+    return Call("GET", "/v1/keepers", _keepers)
 
 
 def backup() -> Call[None]:

@@ -210,6 +210,17 @@ def retention(moment: Moment) -> Iterator[Metric]:
         {("done",): found.topics_done, ("all",): found.topics},
         "which",
     )
+    yield counter(
+        "retention_forgotten",
+        "Invalid transactions that the coordinator forgot, as nobody can need them.",
+        {(): found.forgotten},
+    )
+    yield gauge(
+        "invalid_transactions_held_back",
+        "Invalid transactions of more than a day ago that cannot be forgotten; txaware "
+        "transactions list says why.",
+        {(): found.held_back_count},
+    )
     if found.last_ended_ms is not None:
         yield gauge(
             "retention_last_end_seconds",

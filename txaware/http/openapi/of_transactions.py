@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from coordinator.outcome import Outcome
 from coordinator.remote import BYTES as BYTES_TYPE
 from coordinator.remote import ROOT
 from coordinator.standing import ENDED, INVALID, NEVER, OPEN, STATES
@@ -128,7 +129,15 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", ONE + "/can-commit"): _call(
         "Checks the keys that it changed.", changes=array(BASE64)
     ),
-    ("POST", ONE + "/persist"): _call("Sees to it that it outlives a crash."),
+    ("GET", ONE + "/outcome"): _look(
+        "What became of what was written with a pointer.",
+        fields({"outcome": {"enum": [one.value for one in Outcome]}}),
+    ),
+    ("POST", ONE + "/persist"): _call(
+        "Sees to it that it outlives a crash; called before rows are written elsewhere "
+        "with its pointer.",
+        participants=array(TEXT, description="Who writes them, by name."),
+    ),
     ("POST", ONE + "/commit"): _call(
         "Makes its writes visible.", check=_CHECK, repeat=_REPEAT
     ),

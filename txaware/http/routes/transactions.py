@@ -41,6 +41,7 @@ class TransactionRoutes:
             Route("POST", ROOT + "/snapshot", self._snapshot, _holder),
             self._whole("POST", "/truncate", operator),
             Route("GET", ONE, self._describe, _holder_or_operator),
+            Route("GET", ONE + "/outcome", self._outcome, _holder_or_operator),
             *(self._single(call, _holder) for call in CALLS),
             self._single("invalidate", _holder_or_operator),
         ]
@@ -82,10 +83,16 @@ class TransactionRoutes:
         return self._routes.answer(method, path, body)
 
     async def _describe(self, request: Request) -> Reply:
+        return await self._look(request, "")
+
+    async def _outcome(self, request: Request) -> Reply:
+        return await self._look(request, "/outcome")
+
+    async def _look(self, request: Request, call: str) -> Reply:
         request.query()
         pointer = int(request.params["transaction"])
         self._owners.check((pointer,), request.principal)
-        path = f"{ROOT}/{pointer}"
+        path = f"{ROOT}/{pointer}{call}"
         answer = await self._hosted.in_coordinator_thread(
             self._routes.answer, "GET", path
         )

@@ -81,6 +81,7 @@ class OpenRoutes:
                     "transactionTimeoutS": settings.transaction_timeout_s,
                 },
                 "sharesJournal": self._hosted.shares_journal,
+                "takesParticipants": True,
                 "settleGraceS": self._hosted.coordinator.settle_grace_s,
             }
         )
