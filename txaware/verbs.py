@@ -30,9 +30,9 @@ class Verbs:
         topic: str,
         *,
         ttl_s: int | str | None = None,
-        properties: Mapping[str, str] | None = None,
+        properties: Mapping[str, str | None] | None = None,
     ) -> Topic:
-        """Replaces all properties; a ttl that is not named falls to the default."""
+        """Changes what is named and leaves the rest; a property set to None goes."""
         return self._service.update_topic(topic, ttl_s=ttl_s, properties=properties)
 
     def topic(self, topic: str) -> Topic:
