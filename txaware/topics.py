@@ -178,7 +178,7 @@ def checked_changes(
     if not isinstance(properties, Mapping):
         return {**checked_properties(properties)}
     removed = {key for key, value in properties.items() if value is None}
-    checked_properties({key: "any" for key in removed})  # a name is checked like others
+    checked_properties(dict.fromkeys(removed, "any"))  # a name is checked like others
     kept = {key: value for key, value in properties.items() if key not in removed}
     return {**checked_properties(kept), **dict.fromkeys(removed)}
 
