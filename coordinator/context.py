@@ -130,6 +130,12 @@ class TransactionContext:
             self._known[key] = found
         return cast(P, found)
 
+    def snapshot_for(self, call: str) -> Transaction:
+        """The snapshot for who reads in the block; refused once it is rolled back."""
+        if not self.may_undo:
+            self._require_active(call)
+        return self.transaction
+
     def checkpoint(self) -> Transaction:
         """Lets participants write what was changed, and goes on with a new pointer."""
         self._require_active("checkpoint")

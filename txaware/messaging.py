@@ -63,7 +63,7 @@ class Messaging(Verbs):
     """
 
     def __init__(self, parts: Parts) -> None:
-        super().__init__(parts.service)
+        super().__init__(parts.service, parts.coordinator)
         self._parts = parts
         self._administration = parts.administration
         self._known_topics = KnownTopics(parts.service)
