@@ -179,7 +179,7 @@ class TransactionContext:
             raise failure
 
     def __enter__(self) -> Self:
-        outer = current_transaction(self.coordinator)
+        outer = _at(_here(), self.coordinator)
         if outer is not None and outer.status in (Status.ACTIVE, Status.ENDING):
             raise MisusedTransaction(
                 f"{outer} is already open here; join it with its join(), or begin the "
@@ -202,6 +202,7 @@ class TransactionContext:
                     f"{self} was rolled back, and the block went on"
                 ) from self._failure
         finally:
+            self._place = None  # also for tasks that were made in the block
             _open.set(tuple(one for one in _open.get() if one is not self))
 
     def __str__(self) -> str:
@@ -309,8 +310,22 @@ def current_transaction(coordinator: Coordinator) -> TransactionContext | None:
 
     Also when it was rolled back and the block goes on: what belongs to it must not go
     anywhere else, and `join` refuses it then. Not when it is committed.
+
+    A task whose event loop runs inside a block, as with `asyncio.run`, is refused: what
+    it does would leave the block, and the tasks of a loop must not share a transaction.
     """
-    place = _here()
+    here = _here()
+    found = _at(here, coordinator)
+    if found is None and (around := _at((here[0], None), coordinator)) is not None:
+        raise MisusedTransaction(
+            f"{around} was begun outside of the event loop that runs here, and is of "
+            f"none of its tasks; do this outside of the loop, or begin a transaction "
+            f"in the task"
+        )
+    return found
+
+
+def _at(place: object, coordinator: Coordinator) -> TransactionContext | None:
     for context in _open.get():
         if (
             context.coordinator is coordinator

@@ -1,10 +1,13 @@
 """What the verbs see inside a block: its snapshot, unless the call says otherwise."""
 
+import asyncio
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from coordinator.transaction import Transaction
 from tests.http_served import served
 from tests.messagings import payloads, publish
 from tests.test_http_async import in_loop
@@ -134,6 +137,52 @@ def test_who_flushes_reads_what_the_block_sees(messaging: Messaging) -> None:
         pass
     assert reader.seen == []
     messaging.coordinator.invalidate(other)
+
+
+def test_nothing_escapes_from_a_block_by_a_loop_that_runs_inside_it(
+    messaging: Messaging,
+) -> None:
+    consumer = messaging.consumer("t")
+    group = messaging.consumer("t", group="g")
+    publisher = messaging.publisher("t")
+    subscriber = messaging.subscribe("t", print, group="g")
+    calls: list[Callable[[Transaction], object]] = [
+        lambda tx: publisher.publish(b"escaped"),
+        lambda tx: publisher.publish_all([b"escaped"]),
+        lambda tx: messaging.publisher("t").publish(b"escaped"),
+        lambda tx: publish(messaging, b"escaped", transaction=tx),
+        lambda tx: messaging.store("t", [b"escaped"], transaction=tx),
+        lambda tx: messaging.save_position("g", "t", MessageId.of(5), transaction=tx),
+        lambda tx: messaging.poll("t"),
+        lambda tx: messaging.position("g", "t"),
+        lambda tx: consumer.poll(),
+        lambda tx: consumer.position,
+        lambda tx: group.poll(),
+        lambda tx: group.seek("first"),
+        lambda tx: group.commit(),
+        lambda tx: subscriber.run(),
+    ]
+    refused = 0
+
+    async def main(tx: Transaction) -> None:
+        nonlocal refused
+        for call in calls:
+            with pytest.raises(MisusedTransaction, match="outside of the event loop"):
+                call(tx)
+            refused += 1
+        with messaging.transaction():
+            messaging.publisher("t").publish(b"of its own")
+
+    def run_and_fail() -> None:
+        asyncio.run(main(tx.transaction))
+        publisher.publish(b"rolled back")
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"), messaging.transaction() as tx:
+        run_and_fail()
+    assert refused == len(calls)
+    assert payloads(messaging.poll("t")) == [b"of its own"]
+    assert messaging.position("g", "t") is None
 
 
 @in_loop

@@ -75,6 +75,7 @@ class Verbs:
         attempt: bytes | None = None,
     ) -> Receipt:
         """Stores payloads ahead of the commit; a reference publishes them later."""
+        current_transaction(self._coordinator)  # refuses a loop inside of a block
         return self._service.store(
             topic, messages, transaction=transaction, attempt=attempt
         )
