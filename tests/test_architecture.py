@@ -119,7 +119,7 @@ LINES = [
         "txaware.consume",
         "counters delivery ended places suspects writes",
         "dead_letters expired groups own step",
-        "group_cursor",
+        "durable_tries group_cursor",
         "consumer",
         "batches",
         "subscriber",

@@ -16,6 +16,7 @@ from txaware.consume.batches import Batches, Handler
 from txaware.consume.consumer import Consumer
 from txaware.consume.counters import SubscriberMetrics
 from txaware.consume.delivery import Delivery
+from txaware.consume.groups import Group
 from txaware.consume.places import StartAt
 from txaware.errors import BadRequest, MisusedTransaction
 from txaware.interfaces import MessagingService
@@ -166,10 +167,15 @@ def subscribe(
         clock_ms=clock_ms,
         clock_s=clock_s,
     )
+    parsed, shared = TopicName.parse(topic), None
+    if group is not None:
+        shared = Group(service, group, parsed, None, shares_journal)
     batches = Batches(
         consumer,
         handler,
         delivery,
+        topic=str(parsed),
+        group=shared,
         service=service,
         coordinator=coordinator,
         participants=participants,

@@ -4,12 +4,17 @@ import enum
 import logging
 from collections.abc import Callable
 
-from txaware.errors import BadRequest, TopicNotFound, TransactionRefused
+from txaware.errors import (
+    BadRequest,
+    NotAuthorized,
+    TopicNotFound,
+    TransactionRefused,
+)
 
 logger = logging.getLogger(__name__)
 
 # A call that raises one of these changed nothing.
-_NO = (BadRequest, TopicNotFound, TransactionRefused)
+_NO = (BadRequest, NotAuthorized, TopicNotFound, TransactionRefused)
 
 
 class Fate(enum.Enum):
