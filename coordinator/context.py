@@ -1,6 +1,7 @@
 """One transaction from its start to its end, with all who take part in it."""
 
 import enum
+import os
 import sys
 import threading
 import time
@@ -15,6 +16,7 @@ from coordinator.errors import (
     TransactionOutcomeUnknown,
     TransactionRefused,
 )
+from coordinator.fork_guard import refuse
 from coordinator.interfaces import Coordinator, TransactionAware
 from coordinator.participants import (
     Participants,
@@ -303,6 +305,16 @@ class TransactionContext:
 
 
 _open: ContextVar[tuple[TransactionContext, ...]] = ContextVar("_open", default=())
+
+
+def _forget_open_ones() -> None:
+    """In a forked child: the blocks that it is in are its parent's."""
+    for context in _open.get():
+        refuse(context, os.getppid())
+    _open.set(())
+
+
+os.register_at_fork(after_in_child=_forget_open_ones)
 
 
 def current_transaction(coordinator: Coordinator) -> TransactionContext | None:

@@ -21,7 +21,7 @@ def _package(name: str, *lines: str) -> list[list[str]]:
 LINES = [
     ["coordinator.errors"],
     ["coordinator.pointers", "coordinator.directory_lock", "coordinator.disk"],
-    ["coordinator.joinable"],
+    ["coordinator.joinable", "coordinator.fork_guard"],
     ["coordinator.timeout"],
     ["coordinator.transaction"],
     ["coordinator.records"],

@@ -9,6 +9,7 @@ from typing import Any
 import tenacity
 
 from coordinator.context import current_transaction
+from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator, TransactionAware
 from coordinator.retry import retry_on_conflict
 from txaware.clock import ClockMs, system_clock_ms
@@ -50,6 +51,7 @@ class Subscriber:
         self._closed = threading.Event()
         self._stops: set[threading.Event] = set()
         self._turn = threading.RLock()
+        guard(self)
 
     def run(self, stop: threading.Event | None = None) -> None:
         """Goes on until `stop` is set or `close` is called.

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Self
 
 from coordinator.context import TransactionContext
+from coordinator.fork_guard import guard
 from coordinator.interfaces import TransactionAware
 from coordinator.remote import RemoteCoordinator
 from coordinator.transaction import Transaction
@@ -47,6 +48,7 @@ class AsyncMessaging(AsyncOperator):
         self._known_topics = KnownTopics(self._blocking)
         self._coordinator = RemoteCoordinator(CoordinatorSend(blocking))
         self._workers = Workers(link.settings.pool_connections)
+        guard(self, self._blocking, self._coordinator)
 
     def transaction(
         self,
