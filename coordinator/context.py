@@ -20,6 +20,7 @@ from coordinator.fork_guard import refuse
 from coordinator.interfaces import Coordinator, TransactionAware
 from coordinator.participants import (
     Participants,
+    checked_participant,
     flush,
     flushes_last,
     shares_journal,
@@ -60,6 +61,8 @@ class TransactionContext:
         begun: Transaction | None = None,
         clock_s: Callable[[], float] = time.time,
     ) -> None:
+        for participant in participants:
+            checked_participant(participant)
         self.coordinator = coordinator
         self.status = Status.NEW
         self._participants = Participants()
@@ -104,6 +107,7 @@ class TransactionContext:
 
     def join(self, participant: TransactionAware) -> None:
         """Adds a participant, and starts it at once where the transaction has begun."""
+        checked_participant(participant)
         if self.status is Status.NEW:
             self._waiting.append(participant)
             return

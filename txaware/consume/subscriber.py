@@ -11,6 +11,7 @@ import tenacity
 from coordinator.context import current_transaction
 from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator, TransactionAware
+from coordinator.participants import checked_participant
 from coordinator.retry import retry_on_conflict
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.consume.batches import Batches, Handler
@@ -153,7 +154,9 @@ def subscribe(
     commits with it. `message` has an `id` and a `payload`. `options` are those of
     `Delivery`; without a `group` the position ends with the process.
     """
-    delivery = Delivery(**options)
+    delivery, participants = Delivery(**options), tuple(participants)
+    for participant in participants:
+        checked_participant(participant)
     if delivery.dead_letter_topic is not None:
         service.topic(delivery.dead_letter_topic)  # it is refused now or never
         if TopicName.parse(delivery.dead_letter_topic) == TopicName.parse(topic):
