@@ -1,6 +1,7 @@
 """One transaction from its start to its end, with all who take part in it."""
 
 import enum
+import os
 import sys
 import threading
 import time
@@ -15,9 +16,11 @@ from coordinator.errors import (
     TransactionOutcomeUnknown,
     TransactionRefused,
 )
+from coordinator.fork_guard import refuse
 from coordinator.interfaces import Coordinator, TransactionAware
 from coordinator.participants import (
     Participants,
+    checked_participant,
     flush,
     flushes_last,
     shares_journal,
@@ -58,6 +61,8 @@ class TransactionContext:
         begun: Transaction | None = None,
         clock_s: Callable[[], float] = time.time,
     ) -> None:
+        for participant in participants:
+            checked_participant(participant)
         self.coordinator = coordinator
         self.status = Status.NEW
         self._participants = Participants()
@@ -102,6 +107,7 @@ class TransactionContext:
 
     def join(self, participant: TransactionAware) -> None:
         """Adds a participant, and starts it at once where the transaction has begun."""
+        checked_participant(participant)
         if self.status is Status.NEW:
             self._waiting.append(participant)
             return
@@ -129,6 +135,12 @@ class TransactionContext:
                 self.join(found)
             self._known[key] = found
         return cast(P, found)
+
+    def snapshot_for(self, call: str) -> Transaction:
+        """The snapshot for who reads in the block; refused once it is rolled back."""
+        if not self.may_undo:
+            self._require_active(call)
+        return self.transaction
 
     def checkpoint(self) -> Transaction:
         """Lets participants write what was changed, and goes on with a new pointer."""
@@ -173,7 +185,7 @@ class TransactionContext:
             raise failure
 
     def __enter__(self) -> Self:
-        outer = current_transaction(self.coordinator)
+        outer = _at(_here(), self.coordinator)
         if outer is not None and outer.status in (Status.ACTIVE, Status.ENDING):
             raise MisusedTransaction(
                 f"{outer} is already open here; join it with its join(), or begin the "
@@ -196,6 +208,7 @@ class TransactionContext:
                     f"{self} was rolled back, and the block went on"
                 ) from self._failure
         finally:
+            self._place = None  # also for tasks that were made in the block
             _open.set(tuple(one for one in _open.get() if one is not self))
 
     def __str__(self) -> str:
@@ -303,13 +316,37 @@ class TransactionContext:
 _open: ContextVar[tuple[TransactionContext, ...]] = ContextVar("_open", default=())
 
 
+def _forget_open_ones() -> None:
+    """In a forked child: the blocks that it is in are its parent's."""
+    for context in _open.get():
+        refuse(context, os.getppid())
+    _open.set(())
+
+
+os.register_at_fork(after_in_child=_forget_open_ones)
+
+
 def current_transaction(coordinator: Coordinator) -> TransactionContext | None:
     """The `with` block of this thread or task that has a transaction open there.
 
     Also when it was rolled back and the block goes on: what belongs to it must not go
     anywhere else, and `join` refuses it then. Not when it is committed.
+
+    A task whose event loop runs inside a block, as with `asyncio.run`, is refused: what
+    it does would leave the block, and the tasks of a loop must not share a transaction.
     """
-    place = _here()
+    here = _here()
+    found = _at(here, coordinator)
+    if found is None and (around := _at((here[0], None), coordinator)) is not None:
+        raise MisusedTransaction(
+            f"{around} was begun outside of the event loop that runs here, and is of "
+            f"none of its tasks; do this outside of the loop, or begin a transaction "
+            f"in the task"
+        )
+    return found
+
+
+def _at(place: object, coordinator: Coordinator) -> TransactionContext | None:
     for context in _open.get():
         if (
             context.coordinator is coordinator

@@ -15,6 +15,7 @@ from coordinator.errors import (
     Unavailable,
 )
 from coordinator.file_journal import FileJournal
+from coordinator.fork_guard import guard
 from coordinator.gate import Gate
 from coordinator.history import outcome_records
 from coordinator.journal import Journal, MemoryJournal
@@ -83,6 +84,7 @@ class EmbeddedCoordinator:
         self._ends = Ends(self._ledger, self._journal, self._reserve, self._lock)
         self.gate = Gate(self._ledger, self._lock, clock_ms)
         self._writers: dict[int, tuple[str, ...]] = {}
+        guard(self)
 
     @classmethod
     def open(cls, directory: str | Path, **settings: Any) -> Self:

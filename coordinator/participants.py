@@ -1,10 +1,76 @@
 """All who take part in a transaction, and each call of the protocol to all of them."""
 
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+from weakref import WeakSet
 
-from coordinator.errors import ParticipantFailed
+from coordinator.errors import BadRequest, ParticipantFailed
 from coordinator.interfaces import TransactionAware
 from coordinator.transaction import Transaction
+
+# What each call is given.
+_CALLS: dict[str, int] = {
+    "start_tx": 1,
+    "update_tx": 1,
+    "get_tx_changes": 0,
+    "commit_tx": 0,
+    "post_tx_commit": 0,
+    "rollback_tx": 0,
+}
+_NAME = "transaction_aware_name"
+# Classes that have all of it; only their first participant is looked at.
+_complete: WeakSet[type] = WeakSet()
+
+
+def checked_participant(participant: object) -> None:
+    """Refuses what cannot take part in a transaction, and names what is missing."""
+    kind = type(participant)
+    if kind in _complete:
+        return
+    if isinstance(participant, type):
+        raise BadRequest(
+            f"the class {participant.__name__} takes part in no transaction; an object "
+            f"of it does"
+        )
+    missing = [name for name in (*_CALLS, _NAME) if not _has(participant, name)]
+    if missing:
+        raise BadRequest(
+            f"{participant!r:.200} cannot take part in a transaction: it has no "
+            f"{', '.join(missing)}"
+        )
+    for name, count in _CALLS.items():
+        _check_call(participant, getattr(participant, name), name, count)
+    if all(hasattr(kind, name) for name in _CALLS):
+        _complete.add(kind)
+
+
+def _has(participant: object, name: str) -> bool:
+    """Its class is asked first: a property may take its time."""
+    return hasattr(type(participant), name) or hasattr(participant, name)
+
+
+def _check_call(
+    participant: object, call: Callable[..., Any], name: str, count: int
+) -> None:
+    if not callable(call) or inspect.iscoroutinefunction(call):
+        what = "a coroutine, which nobody awaits" if callable(call) else "no method"
+        raise BadRequest(
+            f"{participant!r:.200} cannot take part in a transaction: its {name} is "
+            f"{what}"
+        )
+    try:
+        signature = inspect.signature(call)
+    except (TypeError, ValueError):
+        return  # not every callable tells
+    try:
+        signature.bind(*[None] * count)
+    except TypeError as error:
+        given = "the transaction" if count else "nothing"
+        raise BadRequest(
+            f"{participant!r:.200} cannot take part in a transaction: its {name} is "
+            f"called with {given}, and {error}"
+        ) from error
 
 
 class Participants:

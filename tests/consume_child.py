@@ -17,6 +17,8 @@ POINTS = (
     *("after save_position", "before commit", "after commit", "between batches"),
 )
 
+POISON = "poison"
+
 
 def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
@@ -59,6 +61,25 @@ def work(setting: Setting, point: str) -> None:
             die()
 
 
+def work_with_poison(setting: Setting) -> None:
+    """Copies topic `t` to `done` with two tries, and dies of message 3."""
+
+    def handler(message: Message) -> None:
+        if message.payload == b"3":
+            die()
+        context = current_transaction(setting.coordinator)
+        assert context is not None
+        done = context.joined("done", lambda: DeadLetters(setting.service, "done"))
+        done.add(message.payload)
+
+    subscriber = setting.subscriber(handler, tries=2, dead_letter_topic="dead")
+    while subscriber.run_once():
+        pass
+
+
 if __name__ == "__main__":
     with Setting.at("leveldb:", Path(sys.argv[1]), create=False) as opened:
-        work(opened, sys.argv[2])
+        if sys.argv[2] == POISON:
+            work_with_poison(opened)
+        else:
+            work(opened, sys.argv[2])

@@ -21,7 +21,7 @@ def _package(name: str, *lines: str) -> list[list[str]]:
 LINES = [
     ["coordinator.errors"],
     ["coordinator.pointers", "coordinator.directory_lock", "coordinator.disk"],
-    ["coordinator.joinable"],
+    ["coordinator.joinable", "coordinator.fork_guard"],
     ["coordinator.timeout"],
     ["coordinator.transaction"],
     ["coordinator.outcome"],
@@ -122,7 +122,7 @@ LINES = [
         "txaware.consume",
         "counters delivery ended places suspects",
         "dead_letters expired groups own step",
-        "group_cursor",
+        "durable_tries group_cursor",
         "consumer",
         "batches",
         "subscriber",

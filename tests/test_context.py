@@ -486,6 +486,48 @@ def test_what_is_begun_inside_a_transaction_may_have_one_of_its_own(
     assert here.log.count("commit") == 3
 
 
+def test_a_loop_that_runs_inside_a_block_is_refused_what_belongs_to_the_block(
+    here: Setting,
+) -> None:
+    found: list[object] = []
+
+    async def main() -> None:
+        await asyncio.gather(look(), look())
+        with transaction(here.coordinator) as its_own:
+            assert current_transaction(here.coordinator) is its_own
+        await look()
+
+    async def look() -> None:
+        with pytest.raises(MisusedTransaction, match="outside of the event loop"):
+            current_transaction(here.coordinator)
+        found.append(current_transaction(other))
+
+    other = EmbeddedCoordinator()
+    with here.context() as tx:
+        asyncio.run(main())
+        assert current_transaction(here.coordinator) is tx
+        tx.abort()
+        asyncio.run(look())  # what belongs to it must not go anywhere else
+    assert found == [None] * 4
+
+
+def test_a_task_that_was_made_in_a_block_and_runs_after_it_is_outside(
+    here: Setting,
+) -> None:
+    async def look() -> object:
+        return current_transaction(here.coordinator)
+
+    loop = asyncio.new_event_loop()
+    with here.context():
+        task = loop.create_task(look())
+    assert loop.run_until_complete(task) is None
+    with here.context() as tx:
+        task = loop.create_task(look())
+        tx.abort()
+    assert loop.run_until_complete(task) is None
+    loop.close()
+
+
 def test_a_context_serves_once_and_says_so(here: Setting) -> None:
     context = here.context()
     with pytest.raises(MisusedTransaction, match="has not begun"):

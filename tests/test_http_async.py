@@ -80,7 +80,8 @@ async def test_the_verbs_are_awaited(store: ServedStore) -> None:
     async with connect_async(store.url) as messaging:
         created = await messaging.create_topic("n:u", ttl_s=5, properties={"a": "b"})
         assert created == await messaging.topic("n:u")
-        assert (await messaging.update_topic("n:u", ttl_s=6)).ttl_s == 6
+        updated = await messaging.update_topic("n:u", ttl_s=6)
+        assert (updated.ttl_s, updated.properties) == (6, {"a": "b"})
         assert await messaging.topics("n") == ["u"]
         await messaging.publish("n:u", [b"a", b"b"])
         page = await messaging.poll("n:u", limit=1)

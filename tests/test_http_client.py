@@ -85,7 +85,7 @@ TOPIC = "/v1/namespaces/default/topics/t"
 POSITION = "/v1/namespaces/n/groups/g/positions/t"
 SENT: dict[str, tuple[Verb, str]] = {
     "create": (lambda s: s.create_topic("t"), f"PUT {TOPIC}"),
-    "update": (lambda s: s.update_topic("t"), f"PUT {TOPIC}/properties"),
+    "update": (lambda s: s.update_topic("t"), f"PATCH {TOPIC}/properties"),
     "topic": (lambda s: s.topic("n:t"), "GET /v1/namespaces/n/topics/t"),
     "topics": (lambda s: s.topics("n"), "GET /v1/namespaces/n/topics"),
     "delete": (lambda s: s.delete_topic("t"), f"DELETE {TOPIC}"),
@@ -188,6 +188,24 @@ def test_positions_travel_as_hex_and_transactions_as_tephra_writes_them(
 
 def codec_base64(tx: Transaction) -> str:
     return base64.b64encode(codec.encode(tx)).decode()
+
+
+def test_an_older_server_is_told_all_properties_with_the_changes(
+    server: ScriptedServer, service: HttpService
+) -> None:
+    kept = {"generation": "2", "ttl": "7", "x": "y", "owner": "shop"}
+    server.script = [
+        answers(405, {"error": "BadRequest", "message": "PUT"}, Allow="PUT"),
+        answers(200, {"name": "t", "properties": kept}),
+    ]
+    server.script += [answers(), answers(200, {"name": "t", "properties": kept})]
+    service.update_topic("t", properties={"x": "z", "owner": None})
+    path = f"{TOPIC}/properties"
+    asked = [f"PATCH {path}", f"GET {TOPIC}", f"PUT {path}", f"GET {TOPIC}"]
+    assert server.lines == asked
+    patched, replaced = [json.loads(one.body) for one in server.of("/properties")]
+    assert patched == {"x": "z", "owner": None}
+    assert replaced == {"x": "z", "ttl": 7}
 
 
 def test_a_group_of_dots_is_no_directory(

@@ -42,7 +42,7 @@ def test_an_update_of_a_topic_that_comes_late_undoes_no_later_one() -> None:
         service = HttpService(transport)
         assert service.update_topic("t", ttl_s=10).ttl_s == 10  # by a second try
         assert service.update_topic("t", ttl_s=1000).ttl_s == 1000
-        assert proxy.kept.startswith(b"PUT ")
+        assert proxy.kept.startswith(b"PATCH ")
         assert proxy.deliver().startswith(b"HTTP/1.1 200 ")
         assert store.messaging.topic("t").ttl_s == 1000
         transport.close()

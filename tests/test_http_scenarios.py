@@ -77,6 +77,38 @@ def test_03_a_wrong_ttl_is_400_and_creates_nothing(client: Client, body: bytes) 
     assert client.properties("t") == {"generation": "1", "ttl": "604800"}
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"", b"[]", b"null", b'"ttl"', b"{", b'{"ttl": null}', b'{"ttl": 0}'),
+        *(b'{"x": {"a": "b"}}', b'{"x": 5}', b'{"generation": "0"}'),
+    ],
+)
+def test_a_wrong_patch_is_400_and_changes_nothing(client: Client, body: bytes) -> None:
+    assert client.create("t1", ttl=7, x="y") == 200
+    assert client.ask("PATCH", "t1/properties", body).status == 400
+    assert client.properties("t1") == {"generation": "1", "ttl": "7", "x": "y"}
+
+
+def test_a_patch_changes_what_it_names(client: Client) -> None:
+    assert client.create("t1", ttl=7, x="y", owner="shop") == 200
+    kept = {"generation": "1", "ttl": "7", "x": "y", "owner": "shop"}
+    for body, changed in (
+        (b"{}", {}),
+        (b'{"ttl": 9}', {"ttl": "9"}),
+        (b'{"x": "z", "generation": "1"}', {"x": "z"}),
+        (b'{"new": "", "ttl": "8"}', {"new": "", "ttl": "8"}),
+    ):
+        answer = client.ask("PATCH", "t1/properties", body)
+        assert (answer.status, answer.body) == (200, b"")
+        kept |= changed
+        assert client.properties("t1") == kept
+    assert client.ask("PATCH", "t1/properties", b'{"x": null}').status == 200
+    del kept["x"]
+    assert client.properties("t1") == kept
+    assert client.ask("PATCH", "no/properties", b"{}").status == 404
+
+
 @pytest.mark.parametrize("ttl", [5, "5"])
 def test_04_a_ttl_is_a_number_or_a_string(client: Client, ttl: object) -> None:
     assert client.create("t1", ttl=ttl) == 200

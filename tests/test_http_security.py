@@ -29,6 +29,7 @@ NEEDS = {
     ("GET", T): ADMIN | PUBLISHER | CONSUMER,
     ("DELETE", T): ADMIN,
     ("PUT", T + "/properties"): ADMIN,
+    ("PATCH", T + "/properties"): ADMIN,
     ("GET", NS + "/topics"): EVERYBODY,
     ("GET", "/v1/namespaces"): EVERYBODY,
     ("POST", T + "/publish"): PUBLISHER,

@@ -1,6 +1,7 @@
 """Topics: names, properties, generations, and what survives a deletion."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -114,15 +115,54 @@ def test_a_topic_without_a_ttl_has_the_default_one(site: Site) -> None:
     assert messaging.create_topic("u").ttl_s == 60
 
 
-def test_an_update_replaces_all_properties_and_keeps_the_generation(
+def test_an_update_changes_what_it_names_and_leaves_the_rest(
     topics: Messaging,
 ) -> None:
-    """Scenario 6."""
-    topics.create_topic("t", ttl_s=7, properties={"x": "y"})
-    topics.update_topic("t", properties={"x": "z"})
-    assert topics.topic("t") == Topic(TopicName("t"), 1, WEEK_S, {"x": "z"})
-    topics.update_topic("t", ttl_s=9)
-    assert topics.topic("t") == Topic(TopicName("t"), 1, 9, {})
+    topics.create_topic("t", ttl_s=7, properties={"x": "y", "owner": "shop"})
+    topics.update_topic("t", properties={"x": "z", "new": ""})
+    kept = {"x": "z", "owner": "shop", "new": ""}
+    assert topics.topic("t") == Topic(TopicName("t"), 1, 7, kept)
+    assert topics.update_topic("t", ttl_s=9).ttl_s == 9
+    assert topics.topic("t") == Topic(TopicName("t"), 1, 9, kept)
+    assert topics.update_topic("t") == topics.topic("t")
+    assert topics.topic("t") == Topic(TopicName("t"), 1, 9, kept)
+
+
+def test_an_update_takes_away_a_property_that_it_sets_to_none(
+    topics: Messaging,
+) -> None:
+    topics.create_topic("t", ttl_s=7, properties={"x": "y", "owner": "shop"})
+    topics.update_topic("t", properties={"x": None, "absent": None})
+    assert topics.topic("t") == Topic(TopicName("t"), 1, 7, {"owner": "shop"})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"ttl": None}, {"generation": None}, {"ttl": "5"}, {5: None}, {"x": 5}),
+        *({"\ud800": None}, {"publishing": "never"}, {"x": ["a"]}, {"x": False}),
+    ],
+    ids=ascii,
+)
+def test_an_update_that_is_wrong_anywhere_changes_nothing(
+    topics: Messaging, wrong: Any
+) -> None:
+    created = topics.create_topic("t", ttl_s=7, properties={"owner": "shop"})
+    with pytest.raises(BadRequest):
+        topics.update_topic("t", ttl_s=9, properties={"owner": None, **wrong})
+    assert topics.topic("t") == created
+
+
+def test_updates_at_once_lose_nothing_of_each_other(topics: Messaging) -> None:
+    topics.create_topic("t")
+    names = [f"p{number}" for number in range(20)]
+
+    def update(name: str) -> None:
+        topics.update_topic("t", properties={name: "set"})
+
+    with ThreadPoolExecutor(4) as threads:
+        assert len(list(threads.map(update, names))) == len(names)
+    assert topics.topic("t").properties == dict.fromkeys(names, "set")
 
 
 def test_each_creation_after_a_deletion_is_the_next_generation(
@@ -289,7 +329,7 @@ def test_what_a_topic_accepts_is_a_property(topics: Messaging) -> None:
         topics.store("plain", [b"b"], transaction=5)
     assert payloads(topics.poll("tx")) == [b"b"]
     assert payloads(topics.poll("plain")) == [b"a"]
-    topics.update_topic("tx")
+    topics.update_topic("tx", properties={"publishing": None})
     topics.publish("tx", [b"a"])
 
 

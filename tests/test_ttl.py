@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from coordinator.transaction import Transaction
-from tests.messagings import Site, payloads, publish, seen_by
+from tests.messagings import DAY_S, Site, payloads, publish, seen_by
 from txaware.messages import MessageId, Outgoing
 from txaware.messaging import Messaging
 
@@ -51,6 +51,16 @@ def test_a_longer_time_to_live_brings_back_what_was_not_removed(site: Site) -> N
     assert payloads(messaging.poll("t")) == [b"a"]
     messaging.update_topic("t", ttl_s=5)
     assert messaging.poll("t") == []
+
+
+def test_an_update_of_other_properties_removes_no_message(site: Site) -> None:
+    messaging = site.messaging
+    messaging.create_topic("t", ttl_s=90 * DAY_S)
+    messaging.publish("t", [b"a"])
+    site.clock.advance_s(30 * DAY_S)
+    messaging.update_topic("t", properties={"owner": "shop"})
+    messaging.clean_up()
+    assert payloads(messaging.poll("t")) == [b"a"]
 
 
 def test_a_start_before_the_bound_is_a_time_at_the_bound(site: Site) -> None:

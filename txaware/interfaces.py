@@ -47,9 +47,9 @@ class MessagingService(Protocol):
         topic: str,
         *,
         ttl_s: int | str | None = None,
-        properties: Mapping[str, str] | None = None,
+        properties: Mapping[str, str | None] | None = None,
     ) -> Topic:
-        """Replaces all properties; a ttl that is not named falls to the default."""
+        """Changes what is named and leaves the rest; a property set to None goes."""
 
     def topic(self, topic: str) -> Topic:
         """The topic as it stands."""

@@ -11,6 +11,7 @@ from coordinator import (
     TransactionAware,
     TransactionContext,
 )
+from coordinator.fork_guard import guard
 from txaware.auth import Tokens
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.config import Settings
@@ -60,16 +61,18 @@ KNOWN_PUBLISHERS = 10_000
 class Messaging(KeeperVerbs, Verbs):
     """What a program holds: topics, transactions, and all that takes part in them.
 
-    A context manager. Any number of threads may share it.
+    A context manager. Any number of threads may share it; a forked child makes one of
+    its own.
     """
 
     def __init__(self, parts: Parts) -> None:
-        super().__init__(parts.service)
+        super().__init__(parts.service, parts.coordinator)
         self._parts = parts
         self._administration = parts.administration
         self._known_topics = KnownTopics(parts.service)
         self._publishers: dict[str, Publisher] = {}
         self._to_close: WeakSet[Closes] = WeakSet()
+        guard(self, parts.service, parts.coordinator, parts.administration)
 
     @property
     def coordinator(self) -> Coordinator:

@@ -122,6 +122,15 @@ class Topic:
         """What all its rows of this generation begin with."""
         return data_prefix(self.topic, self.generation)
 
+    def changed(self, ttl_s: int | None, changes: Mapping[str, str | None]) -> Self:
+        """The topic after an update; a change to None takes a property away."""
+        merged = {**self.properties, **changes}
+        return attrs.evolve(
+            self,
+            ttl_s=self.ttl_s if ttl_s is None else ttl_s,
+            properties={k: v for k, v in merged.items() if v is not None},
+        )
+
     def to_bytes(self) -> bytes:
         """As the topic table keeps it; a negative generation is a deleted topic."""
         kept = {**self.properties, "ttl": str(self.ttl_s)}
@@ -160,6 +169,18 @@ def checked_properties(properties: Mapping[str, Any] | None) -> dict[str, str]:
             f"{checked['publishing']!r}"
         )
     return checked
+
+
+def checked_changes(
+    properties: Mapping[str, Any] | None,
+) -> dict[str, str | None]:
+    """Properties to set, and those to take away, which are None; else `BadRequest`."""
+    if not isinstance(properties, Mapping):
+        return {**checked_properties(properties)}
+    removed = {key for key, value in properties.items() if value is None}
+    checked_properties(dict.fromkeys(removed, "any"))  # a name is checked like others
+    kept = {key: value for key, value in properties.items() if key not in removed}
+    return {**checked_properties(kept), **dict.fromkeys(removed)}
 
 
 def _is_unicode(text: str) -> bool:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
+from coordinator.context import current_transaction
+from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
 from txaware.interfaces import COMMITTED, UNCOMMITTED, MessagingService
 from txaware.messages import Bounds, MessageId, Page, PublishResponse, Receipt
@@ -12,8 +14,9 @@ from txaware.topics import Topic
 class Verbs:
     """A `MessagingService` by way of another one."""
 
-    def __init__(self, service: MessagingService) -> None:
+    def __init__(self, service: MessagingService, coordinator: Coordinator) -> None:
         self._service = service
+        self._coordinator = coordinator
 
     def create_topic(
         self,
@@ -30,9 +33,9 @@ class Verbs:
         topic: str,
         *,
         ttl_s: int | str | None = None,
-        properties: Mapping[str, str] | None = None,
+        properties: Mapping[str, str | None] | None = None,
     ) -> Topic:
-        """Replaces all properties; a ttl that is not named falls to the default."""
+        """Changes what is named and leaves the rest; a property set to None goes."""
         return self._service.update_topic(topic, ttl_s=ttl_s, properties=properties)
 
     def topic(self, topic: str) -> Topic:
@@ -72,6 +75,7 @@ class Verbs:
         attempt: bytes | None = None,
     ) -> Receipt:
         """Stores payloads ahead of the commit; a reference publishes them later."""
+        current_transaction(self._coordinator)  # refuses a loop inside of a block
         return self._service.store(
             topic, messages, transaction=transaction, attempt=attempt
         )
@@ -88,30 +92,45 @@ class Verbs:
         inclusive: bool = True,
         limit: int = 100,
         transaction: Transaction | None = None,
-        isolation: str = UNCOMMITTED,
+        isolation: str | None = None,
         wait_s: float = 0,
     ) -> Page:
         """Messages from `start` on: an id, a time in ms, or None for the beginning.
 
-        With a transaction it stops at the first row that its snapshot cannot decide;
-        `isolation="committed"` does the same with a fresh snapshot. `wait_s` waits for
-        the first message, without a transaction only.
+        With a transaction it stops at the first row that its snapshot cannot decide. In
+        a `with` block of this thread or task that is the block's transaction, unless
+        `isolation` is named: `"committed"` looks with a fresh snapshot, `"uncommitted"`
+        delivers everything, also what is rolled back, and is what counts outside of
+        blocks. `wait_s` waits for the first message, without a transaction only.
         """
+        if isolation is None:
+            transaction = self._of_block("poll", transaction)
         return self._service.poll(
             topic,
             start=start,
             inclusive=inclusive,
             limit=limit,
             transaction=transaction,
-            isolation=isolation,
+            isolation=UNCOMMITTED if isolation is None else isolation,
             wait_s=wait_s,
         )
 
     def position(
         self, group: str, topic: str, *, transaction: Transaction | None = None
     ) -> MessageId | None:
-        """How far a group has come, as the transaction or a fresh snapshot sees it."""
-        return self._service.position(group, topic, transaction=transaction)
+        """How far a group has come, as the transaction or a fresh snapshot sees it.
+
+        In a `with` block of this thread or task it is the block's transaction.
+        """
+        seen_by = self._of_block("position", transaction)
+        return self._service.position(group, topic, transaction=seen_by)
+
+    def _of_block(self, call: str, named: Transaction | None) -> Transaction | None:
+        """The transaction that is named, or that of the block this is called in."""
+        if named is not None:
+            return named
+        block = current_transaction(self._coordinator)
+        return None if block is None else block.snapshot_for(call)
 
     def save_position(
         self,

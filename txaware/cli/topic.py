@@ -142,12 +142,10 @@ def update(
     if ttl is None and not properties and not removed:
         raise click.UsageError("nothing to change; give --ttl, --property or --remove")
     with session.open() as messaging:
-        found = messaging.topic(full_name(name, namespace))
-        kept = {k: v for k, v in found.properties.items() if k not in removed}
         updated = messaging.update_topic(
             full_name(name, namespace),
-            ttl_s=found.ttl_s if ttl is None else _ttl(ttl),
-            properties=kept | dict(properties),
+            ttl_s=_ttl(ttl),
+            properties=dict.fromkeys(removed) | dict(properties),
         )
         _echo_done("updated", updated, as_json=as_json)
 

@@ -1,6 +1,7 @@
 """Takes the messages of a topic through a handler, one transaction a batch."""
 
 import logging
+import traceback
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -11,13 +12,21 @@ from coordinator.interfaces import Coordinator, TransactionAware
 from txaware.clock import ClockMs
 from txaware.consume.consumer import Consumer
 from txaware.consume.counters import SubscriberMetrics
-from txaware.consume.dead_letters import DeadLetters
+from txaware.consume.dead_letters import (
+    DeadLetters,
+    Origin,
+    made_origins_topic,
+    origins_topic,
+)
 from txaware.consume.delivery import SHARE_OF_TIMEOUT, Delivery
+from txaware.consume.durable_tries import DurableTries
+from txaware.consume.groups import Group
 from txaware.consume.step import Item, Step
 from txaware.consume.suspects import Suspects
 from txaware.errors import (
     MisusedTransaction,
     TransactionConflict,
+    TransactionNotInProgress,
     TransactionOutcomeUnknown,
     Unavailable,
 )
@@ -37,12 +46,14 @@ class Batches:
         handler: Handler,
         delivery: Delivery,
         *,
+        topic: str,
         service: MessagingService,
         coordinator: Coordinator,
         participants: Iterable[TransactionAware],
         shares_journal: bool,
         clock_s: Callable[[], float],
         clock_ms: ClockMs,
+        group: Group | None = None,
     ) -> None:
         self.metrics = SubscriberMetrics()
         self._consumer = consumer
@@ -55,6 +66,13 @@ class Batches:
         self._clock_s = clock_s
         self._clock_ms = clock_ms
         self._suspects = Suspects(delivery.tries)
+        self._group = group
+        self._durable: DurableTries | None = None
+        if group is not None and delivery.tries is not None:
+            self._durable = DurableTries(group, coordinator, self._suspects)
+        self._topic = topic
+        self._origins: str | None = None
+        self._began_s = 0.0
 
     def one(self) -> int:
         """One transaction; answers how many messages it went past."""
@@ -62,11 +80,12 @@ class Batches:
         context = TransactionContext(
             self._coordinator, *self._participants, timeout_s=self._delivery.timeout_s
         )
-        late_s = self._clock_s() + SHARE_OF_TIMEOUT * self._delivery.timeout_s
+        self._began_s = self._clock_s()
+        late_s = self._began_s + SHARE_OF_TIMEOUT * self._delivery.timeout_s
         try:
             with context:
                 self._work(step, context, late_s)
-        except Exception as error:
+        except BaseException as error:
             if context.status is Status.COMMITTED:  # somebody's post_tx_commit failed
                 self._passed(step)
             else:
@@ -78,7 +97,12 @@ class Batches:
     def _work(self, step: Step, context: TransactionContext, late_s: float) -> None:
         page = self._consumer.poll(self._delivery.messages_per_transaction)
         self._count(fetched=len(page))
+        if self._durable is not None:
+            self._durable.look(page)
         group = step.choose(page, self._delivery, self._suspects)
+        if self._durable is not None:
+            chosen = [item.message.id for item in group]
+            self._durable.begin(chosen, context.transaction.transaction_id)
         began_s = self._clock_s()
         try:
             if self._delivery.together:
@@ -125,40 +149,84 @@ class Batches:
         step.given_up.append(item)
         topic = self._delivery.dead_letter_topic
         if topic is not None:
-            self._dead_letters(context, topic).add(message.payload)
+            letters = self._dead_letters(context, topic)
+            letters.add(message.payload, self._origin(item))
         return True
 
+    def _origin(self, item: Item) -> Origin | None:
+        message_id = item.message.id
+        if item.unreadable is not None:
+            error = _text(item.unreadable)
+        else:
+            error = self._suspects.error(message_id)
+        if self._origins is None:
+            return None
+        return Origin(
+            self._topic,
+            message_id,
+            None if self._group is None else self._group.name,
+            self._suspects.failures(message_id),
+            error,
+        )
+
     def _dead_letters(self, context: TransactionContext, topic: str) -> DeadLetters:
+        tells = self._delivery.tells_origins and self._topic != origins_topic(topic)
+        if tells and self._origins is None:
+            self._origins = made_origins_topic(self._service, topic)
         return context.joined(
             (DeadLetters, id(self)),
             lambda: DeadLetters(
-                self._service, topic, shares_journal=self._shares_journal
+                self._service,
+                topic,
+                origins=self._origins,
+                shares_journal=self._shares_journal,
             ),
         )
 
-    def _failed(self, step: Step, error: Exception) -> None:
+    def _failed(self, step: Step, error: BaseException) -> None:
         if isinstance(error, TransactionConflict):
             self._count(conflicts=1)
             return
-        self._count(failures=1)
-        # These are no message's fault.
-        if not isinstance(error, Unavailable | TransactionOutcomeUnknown):
-            step.blame(self._suspects)
+        if isinstance(error, Exception):
+            self._count(failures=1)
+        if self._is_messages_fault(error):
+            step.blame(self._suspects, _text(error))
+        elif self._durable is not None:
+            self._durable.take_back()
+
+    def _is_messages_fault(self, error: BaseException) -> bool:
+        """Not an interrupt, what is away, nor a transaction that somebody else ended.
+
+        One that timed out was ended by the handler, which took so long.
+        """
+        if isinstance(error, TransactionNotInProgress):
+            return self._clock_s() - self._began_s >= self._delivery.timeout_s
+        away = (Unavailable, TransactionOutcomeUnknown)
+        return isinstance(error, Exception) and not isinstance(error, away)
 
     def _passed(self, step: Step) -> None:
         if not step.done:
             return
         last = step.done[-1].message.id
+        given_up = [(item, self._why(item)) for item in step.given_up]
         self._suspects.passed(last)
+        if self._durable is not None:
+            self._durable.passed()
         self._count(batches=1, processed=len(step.handled))
-        for item in step.given_up:
-            self._tell_given_up(item)
+        for item, why in given_up:
+            self._tell_given_up(item, why)
         delay_s = (self._clock_ms() - last.publish_time_ms) / 1000
         self.metrics = attrs.evolve(self.metrics, delay_s=delay_s)
         if self._delivery.after_commit is not None and step.handled:
             self._announce(self._delivery.after_commit, step.handled)
 
-    def _tell_given_up(self, item: Item) -> None:
+    def _why(self, item: Item) -> str:
+        if item.unreadable is not None:
+            return str(item.unreadable)
+        failures = self._suspects.failures(item.message.id)
+        return f"it failed {failures} times, {self._suspects.error(item.message.id)}"
+
+    def _tell_given_up(self, item: Item, why: str) -> None:
         topic = self._delivery.dead_letter_topic
         self._count(**{"dead_lettered" if topic else "skipped": 1})
         logger.warning(
@@ -166,7 +234,7 @@ class Batches:
             self._consumer,
             item.message.id,
             f"went to {topic}" if topic else "was skipped",
-            item.unreadable or f"it failed {self._delivery.tries} times",
+            why,
         )
 
     def _announce(
@@ -181,3 +249,8 @@ class Batches:
 
     def _count(self, **numbers: float) -> None:
         self.metrics = self.metrics.plus(**numbers)
+
+
+def _text(error: BaseException) -> str:
+    """As the last line of a traceback."""
+    return "".join(traceback.format_exception_only(error)).strip()

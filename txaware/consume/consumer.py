@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 
 from coordinator.context import current_transaction
+from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
 from txaware.clock import ClockMs, system_clock_ms
@@ -66,6 +67,7 @@ class Consumer:
             self._name += f" in group {checked_group(group)}"
             shared = Group(service, group, parsed, begin, shares_journal)
             self._cursor = GroupCursor(shared, coordinator, clock_s=clock_s)
+        guard(self)
 
     @property
     def position(self) -> MessageId | None:

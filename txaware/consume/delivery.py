@@ -38,9 +38,14 @@ class Delivery:
     """Of each transaction; after nine tenths of it, the rest is left for the next."""
     tries: int | None = _number(None)
     """A message that failed so often is given up: skipped with a warning, or dead-
-    lettered. None tries it for ever. What raises `Unavailable` is not counted."""
+    lettered. None tries it for ever. What raises `Unavailable` is not counted, nor a
+    transaction that somebody else ended. In a group, tries are counted across the end
+    of the process: what it began and did not come to an end of is one."""
     dead_letter_topic: str | None = None
     """Where payloads go that are given up, in the transaction that moves past them."""
+    tells_origins: bool = True
+    """Whether the topic `<dead_letter_topic>-origins` gets a message of JSON for each:
+    its topic, id, group, tries and error, in the same transaction."""
     after_commit: Callable[[list[Any]], object] | None = None
     """Called with the messages handled, once they are committed; at most once. What it
     raises is logged."""

@@ -52,12 +52,12 @@ class Step:
         self.trying = None
         return group
 
-    def blame(self, suspects: Suspects) -> None:
+    def blame(self, suspects: Suspects, error: str) -> None:
         """Its transaction failed: whose fault may that be?"""
         if self.trying is not None:
-            suspects.failed(self.trying.message.id)
+            suspects.failed(self.trying.message.id, error)
         else:
-            suspects.failed_together([item.message.id for item in self.done])
+            suspects.failed_together([item.message.id for item in self.done], error)
 
 
 def items(

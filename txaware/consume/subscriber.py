@@ -9,13 +9,16 @@ from typing import Any
 import tenacity
 
 from coordinator.context import current_transaction
+from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator, TransactionAware
+from coordinator.participants import checked_participant
 from coordinator.retry import retry_on_conflict
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.consume.batches import Batches, Handler
 from txaware.consume.consumer import Consumer
 from txaware.consume.counters import SubscriberMetrics
 from txaware.consume.delivery import Delivery
+from txaware.consume.groups import Group
 from txaware.consume.places import StartAt
 from txaware.errors import BadRequest, MisusedTransaction
 from txaware.interfaces import MessagingService
@@ -49,6 +52,7 @@ class Subscriber:
         self._closed = threading.Event()
         self._stops: set[threading.Event] = set()
         self._turn = threading.RLock()
+        guard(self)
 
     def run(self, stop: threading.Event | None = None) -> None:
         """Goes on until `stop` is set or `close` is called.
@@ -150,7 +154,9 @@ def subscribe(
     commits with it. `message` has an `id` and a `payload`. `options` are those of
     `Delivery`; without a `group` the position ends with the process.
     """
-    delivery = Delivery(**options)
+    delivery, participants = Delivery(**options), tuple(participants)
+    for participant in participants:
+        checked_participant(participant)
     if delivery.dead_letter_topic is not None:
         service.topic(delivery.dead_letter_topic)  # it is refused now or never
         if TopicName.parse(delivery.dead_letter_topic) == TopicName.parse(topic):
@@ -166,10 +172,15 @@ def subscribe(
         clock_ms=clock_ms,
         clock_s=clock_s,
     )
+    parsed, shared = TopicName.parse(topic), None
+    if group is not None:
+        shared = Group(service, group, parsed, None, shares_journal)
     batches = Batches(
         consumer,
         handler,
         delivery,
+        topic=str(parsed),
+        group=shared,
         service=service,
         coordinator=coordinator,
         participants=participants,

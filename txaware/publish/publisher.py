@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from coordinator.context import current_transaction
+from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator
 from txaware.errors import BadRequest, MisusedTransaction
 from txaware.interfaces import MessagingService, Payload
@@ -48,6 +49,7 @@ class DirectPublisher:
         self.topic = str(TopicName.parse(topic))
         self._service = service
         self._message_limit_bytes = message_limit_bytes
+        guard(self)
 
     def publish(self, payload: Payload) -> None:
         """On disk when it returns. An `Outgoing` ages from then on."""
@@ -97,6 +99,7 @@ class Publisher:
         self._shares_journal = shares_journal
         self._known_topics = known_topics or KnownTopics(service)
         self._key = publisher_key(service)
+        guard(self)
 
     def publish(self, payload: Payload) -> None:
         """Publishes one message; an `Outgoing` ages from its flush or spill on.

@@ -66,11 +66,22 @@ class LocalService:
         topic: str,
         *,
         ttl_s: int | str | None = None,
+        properties: Mapping[str, str | None] | None = None,
+    ) -> Topic:
+        """Changes what is named and leaves the rest; a property set to None goes."""
+        change = self._places.change(topic, ttl_s, properties)
+        return self._places.topics.update(self._places.name(topic), change)
+
+    def replace_topic(
+        self,
+        topic: str,
+        *,
+        ttl_s: int | str | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> Topic:
         """Replaces all properties; a ttl that is not named falls to the default."""
         described = self._places.described(topic, ttl_s, properties)
-        return self._places.topics.update(described)
+        return self._places.topics.update(described.topic, lambda _: described)
 
     def topic(self, topic: str) -> Topic:
         """The topic as it stands."""

@@ -1,7 +1,7 @@
 """Finds what belongs to a topic: its row, its writer, its counters."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import attrs
 
@@ -14,6 +14,7 @@ from txaware.tables.topic_table import TopicTable
 from txaware.topics import (
     Topic,
     TopicName,
+    checked_changes,
     checked_properties,
     checked_ttl_s,
     expand_names,
@@ -94,6 +95,22 @@ class Places:
         """What the caller says of a topic, checked."""
         ttl = self._settings.default_ttl_s if ttl_s is None else checked_ttl_s(ttl_s)
         return Topic(TopicName.parse(topic), 1, ttl, checked_properties(properties))
+
+    def change(
+        self,
+        topic: str,
+        ttl_s: int | str | None,
+        properties: Mapping[str, str | None] | None,
+    ) -> Callable[[Topic], Topic]:
+        """Turns a topic as it stands into what it is after an update, checked."""
+        TopicName.parse(topic)
+        ttl = None if ttl_s is None else checked_ttl_s(ttl_s)
+        changes = checked_changes(properties)
+
+        def changed(found: Topic) -> Topic:
+            return found.changed(ttl, changes)
+
+        return changed
 
     def create_from_settings(self) -> None:
         """The topics that exist from the start."""

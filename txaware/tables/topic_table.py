@@ -49,14 +49,14 @@ class TopicTable:
 
         return self._change(topic.topic, created)
 
-    def update(self, topic: Topic) -> Topic:
-        """Replaces its properties; the generation stays."""
+    def update(self, name: TopicName, change: Callable[[Topic], Topic]) -> Topic:
+        """Changes it in one step; the generation stays."""
 
         def updated(found: Topic | None) -> Topic:
-            generation = _existing(topic.topic, found).generation
-            return attrs.evolve(topic, generation=generation)
+            topic = _existing(name, found)
+            return attrs.evolve(change(topic), generation=topic.generation)
 
-        return self._change(topic.topic, updated)
+        return self._change(name, updated)
 
     def delete(self, name: TopicName) -> Topic:
         """Turns the generation negative; answers the topic as it was left."""

@@ -4,8 +4,10 @@ from collections.abc import Iterable
 from typing import Self
 
 from coordinator.context import TransactionContext
+from coordinator.fork_guard import guard
 from coordinator.interfaces import TransactionAware
 from coordinator.remote import RemoteCoordinator
+from coordinator.transaction import Transaction
 from txaware.auth import token_to_send
 from txaware.config import Settings
 from txaware.consume import Consumer
@@ -22,10 +24,10 @@ from txaware.http.client.service import HttpService, within_limits
 from txaware.http.client.settings import ClientSettings
 from txaware.http.client.transport import Transport
 from txaware.http.client.workers import Workers
-from txaware.interfaces import COMMITTED
-from txaware.messages import MessageId, PublishResponse, Receipt
+from txaware.interfaces import COMMITTED, UNCOMMITTED
+from txaware.messages import MessageId, Page, PublishResponse, Receipt
 from txaware.publish import KnownTopics, Publisher, WrittenByHand, written_by_hand
-from txaware.requests import Payload, Pointer
+from txaware.requests import Payload, Pointer, Start
 from txaware.service.keepers import Keeper, KeepsRows, named_pointer
 from txaware.topics import TopicName
 
@@ -51,6 +53,7 @@ class AsyncMessaging(AsyncOperator):
             takes_writers=lambda: self._blocking.info().takes_writers,
         )
         self._workers = Workers(link.settings.pool_connections)
+        guard(self, self._blocking, self._coordinator)
 
     def transaction(
         self,
@@ -145,6 +148,48 @@ class AsyncMessaging(AsyncOperator):
             )
 
         return await block.run(publish)
+
+    async def poll(
+        self,
+        topic: str,
+        *,
+        start: Start = None,
+        inclusive: bool = True,
+        limit: int = 100,
+        transaction: Transaction | None = None,
+        isolation: str | None = None,
+        wait_s: float = 0,
+    ) -> Page:
+        """Messages from `start` on: an id, a time in ms, or None for the beginning.
+
+        In an `async with` block of this task it sees the block's snapshot, unless
+        `isolation` is named; see `Messaging.poll`.
+        """
+        if isolation is None:
+            transaction = self._of_block("poll", transaction)
+        return await super().poll(
+            topic,
+            start=start,
+            inclusive=inclusive,
+            limit=limit,
+            transaction=transaction,
+            isolation=UNCOMMITTED if isolation is None else isolation,
+            wait_s=wait_s,
+        )
+
+    async def position(
+        self, group: str, topic: str, *, transaction: Transaction | None = None
+    ) -> MessageId | None:
+        """How far a group has come, as the transaction or a fresh snapshot sees it.
+
+        In an `async with` block of this task it is the block's transaction.
+        """
+        seen_by = self._of_block("position", transaction)
+        return await super().position(group, topic, transaction=seen_by)
+
+    def _of_block(self, call: str, named: Transaction | None) -> Transaction | None:
+        block = open_transaction(self._coordinator) if named is None else None
+        return named if block is None else block.snapshot_for(call)
 
     async def save_position(
         self,

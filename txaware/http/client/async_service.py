@@ -36,9 +36,9 @@ class AsyncService:
         topic: str,
         *,
         ttl_s: int | str | None = None,
-        properties: Mapping[str, str] | None = None,
+        properties: Mapping[str, str | None] | None = None,
     ) -> Topic:
-        """Replaces all properties; a ttl that is not named falls to the default."""
+        """Changes what is named and leaves the rest; a property set to None goes."""
         return await self._run(self._calls.update_topic(topic, ttl_s, properties))
 
     async def topic(self, topic: str) -> Topic:

@@ -42,6 +42,10 @@ class AsyncTransaction:
         """How far it has come."""
         return self._context.status
 
+    def snapshot_for(self, call: str) -> Transaction:
+        """The snapshot for who reads in the block; refused once it is rolled back."""
+        return self._context.snapshot_for(call)
+
     def is_of(self, coordinator: Coordinator) -> bool:
         """Whether it is open there, in this task."""
         return (

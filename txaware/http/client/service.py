@@ -43,9 +43,9 @@ class HttpService:
         topic: str,
         *,
         ttl_s: int | str | None = None,
-        properties: Mapping[str, str] | None = None,
+        properties: Mapping[str, str | None] | None = None,
     ) -> Topic:
-        """Replaces all properties; a ttl that is not named falls to the default."""
+        """Changes what is named and leaves the rest; a property set to None goes."""
         return self._run(self._calls.update_topic(topic, ttl_s, properties))
 
     def topic(self, topic: str) -> Topic:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from txaware.http.client.answers import done, reading, reading_json
-from txaware.http.client.call import Call, Repeat, Steps, json_body
+from txaware.http.client.call import Answer, Call, Repeat, Steps, json_body
 from txaware.http.client.link import Link
 from txaware.http.client.paths import Paths
 from txaware.http.client.server_info import ServerInfo, server_info
@@ -13,11 +13,13 @@ from txaware.messages import Bounds
 from txaware.topics import (
     Topic,
     TopicName,
+    checked_changes,
     checked_namespace,
     checked_properties,
     checked_ttl_s,
 )
 
+WRONG_METHOD = 405
 _names, _bounds = reading_json(list[str]), reading_json(Bounds)
 
 
@@ -42,18 +44,32 @@ class TopicCalls:
         self, topic: str, ttl_s: int | str | None, properties: Mapping[str, str] | None
     ) -> Steps[Topic]:
         """Creates it, and then asks how it stands."""
-        path, body = self._paths.topic(topic), _properties(ttl_s, properties)
+        path, checked = self._paths.topic(topic), checked_properties(properties)
+        body = _body(None if ttl_s is None else checked_ttl_s(ttl_s), checked)
         yield from self.info()
         yield Call("PUT", path, done, body, repeat=Repeat.KEYED)
         return (yield from self.topic(topic))
 
     def update_topic(
-        self, topic: str, ttl_s: int | str | None, properties: Mapping[str, str] | None
+        self,
+        topic: str,
+        ttl_s: int | str | None,
+        properties: Mapping[str, str | None] | None,
     ) -> Steps[Topic]:
-        """Changes it, and then asks how it stands."""
-        path, body = self._paths.topic(topic), _properties(ttl_s, properties)
+        """Changes it, and then asks how it stands.
+
+        A server of version 0.1.0 knows only how to replace everything: it is told what
+        it has, with the changes.
+        """
+        path = self._paths.topic(topic) + "/properties"
+        changes = checked_changes(properties)
+        ttl = None if ttl_s is None else checked_ttl_s(ttl_s)
         yield from self.info()
-        yield Call("PUT", path + "/properties", done, body, repeat=Repeat.KEYED)
+        body = _body(ttl, changes)
+        if not (yield Call("PATCH", path, _is_known, body, repeat=Repeat.KEYED)):
+            found = (yield from self.topic(topic)).changed(ttl, changes)
+            body = _body(found.ttl_s, found.properties)
+            yield Call("PUT", path, done, body, repeat=Repeat.KEYED)
         return (yield from self.topic(topic))
 
     def topic(self, topic: str) -> Steps[Topic]:
@@ -82,8 +98,16 @@ class TopicCalls:
         return bounds
 
 
-def _properties(ttl_s: int | str | None, properties: Mapping[str, str] | None) -> bytes:
-    fields: dict[str, Any] = {**checked_properties(properties)}
+def _is_known(answer: Answer) -> bool:
+    """False where the server does not know the method, and has done nothing."""
+    if answer.status == WRONG_METHOD:
+        return False
+    done(answer)
+    return True
+
+
+def _body(ttl_s: int | None, properties: Mapping[str, str | None]) -> bytes:
+    fields: dict[str, Any] = {**properties}
     if ttl_s is not None:
-        fields["ttl"] = checked_ttl_s(ttl_s)
+        fields["ttl"] = ttl_s
     return json_body(**fields)

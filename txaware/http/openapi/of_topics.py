@@ -26,6 +26,11 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         tag=TAG,
         body=json_of(ref("Properties"), example=_EXAMPLE),
     ),
+    ("PATCH", TOPIC + "/properties"): Operation(
+        summary="Changes what is named and leaves the rest; null takes away.",
+        tag=TAG,
+        body=json_of(ref("PropertyChanges"), example={"ttl": 86_400, "owner": None}),
+    ),
     ("GET", TOPICS): Operation(
         summary="The topics of a namespace, as far as the caller may see them.",
         tag=TAG,

@@ -67,6 +67,15 @@ def _topics() -> dict[str, Schema]:
     }
     return {
         "Properties": fields({}, known, others=TEXT),
+        "PropertyChanges": fields(
+            {},
+            {
+                "ttl": ttl | {"description": "Seconds; it stays where it is missing."},
+                "generation": known["generation"],
+                "publishing": {"enum": [*PUBLISHING, None]},
+            },
+            others=or_null(TEXT),
+        ),
         "Topic": fields(
             {"name": TEXT, "properties": fields(answered, others=TEXT)},
         ),

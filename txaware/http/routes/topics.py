@@ -35,7 +35,14 @@ class TopicRoutes:
             Route(
                 "PUT",
                 TOPIC + "/properties",
-                self._update,
+                self._replace,
+                on_topic("admin"),
+                keyed=True,
+            ),
+            Route(
+                "PATCH",
+                TOPIC + "/properties",
+                self._change,
                 on_topic("admin"),
                 keyed=True,
             ),
@@ -53,10 +60,23 @@ class TopicRoutes:
         )
         return DONE
 
-    async def _update(self, request: Request) -> Reply:
+    async def _replace(self, request: Request) -> Reply:
         await self._hosted.place(request.topic)
         if not request.body:
             raise BadRequest("the body is a JSON object of all properties")
+        ttl_s, properties = _properties(request)
+        await self._hosted.in_thread(
+            self._service.replace_topic,
+            request.topic,
+            ttl_s=ttl_s,
+            properties=properties,
+        )
+        return DONE
+
+    async def _change(self, request: Request) -> Reply:
+        await self._hosted.place(request.topic)
+        if not request.body:
+            raise BadRequest("the body is a JSON object of what to change")
         ttl_s, properties = _properties(request)
         await self._hosted.in_thread(
             self._service.update_topic,
@@ -88,7 +108,7 @@ class TopicRoutes:
         return json_reply(sorted({name.namespace for name in names if may_see(name)}))
 
 
-def _properties(request: Request) -> tuple[Any, Mapping[str, str]]:
+def _properties(request: Request) -> tuple[Any, Mapping[str, Any]]:
     """The ttl, if any, and all others; `generation` is ours and is left out."""
     if request.content_type not in UNNAMED:
         format_of(request.content_type)
