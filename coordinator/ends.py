@@ -64,7 +64,7 @@ class Ends:
         after a restart it would be open again, and readers have passed its rows. Where
         the disk fails it stays in progress, and is tried again later.
         """
-        due = self._ledger.open.expired(now_ms)
+        due = self._ledger.open.expired(self._ledger.elapsed_ms())
         local = [entry for entry in due if not entry.outlives_process]
         self._ledger.time_out(local, now_ms)
         for entry in local:

@@ -85,7 +85,7 @@ class Gate:
                 raise TransactionNotInProgress(
                     f"transaction {transaction_id} takes no more writes: it is ending"
                 )
-            if self._now_ms() > entry.expires_ms:
+            if self._ledger.has_timed_out(entry):
                 raise TransactionNotInProgress(
                     f"transaction {transaction_id} takes no more writes: it timed out"
                 )
@@ -112,7 +112,7 @@ class Gate:
         try:
             while writes := self._others_in(entry):
                 entry.end_asked = True  # again, as another one may have stopped waiting
-                left_ms = entry.expires_ms - self._now_ms()
+                left_ms = entry.due_ms - self._ledger.elapsed_ms()
                 if left_ms < 0 or entry.stage is not Stage.OPEN:
                     raise TransactionNotInProgress(
                         f"transaction {entry.transaction_id} ended while it was "
