@@ -1,6 +1,5 @@
 """A coordinator inside this process: a ledger and a journal, joined by a lock."""
 
-import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ from coordinator.errors import (
 from coordinator.file_journal import FileJournal
 from coordinator.gate import Gate
 from coordinator.invalid import Ended
+from coordinator.joinable import Condition
 from coordinator.journal import Journal, MemoryJournal
 from coordinator.ledger import Limits
 from coordinator.open import OpenTransaction
@@ -74,7 +74,7 @@ class EmbeddedCoordinator:
         self._clock_ms = clock_ms
         self._timeout_s = timeout_s
         self._long_timeout_s = long_timeout_s
-        self._lock = threading.RLock()  # guards the ledger; never held over the disk
+        self._lock = Condition()  # guards the ledger; never held over the disk
         self._closed = False
         self._reserve = Reserve()
         self._ledger = recover(

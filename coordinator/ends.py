@@ -1,12 +1,12 @@
 """Ends of transactions: written down first, and applied when they are on disk."""
 
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
 from coordinator.batch import End, Then
 from coordinator.errors import NotWritten, Unavailable
+from coordinator.joinable import Condition
 from coordinator.journal import Journal
 from coordinator.ledger import Ledger
 from coordinator.open import OpenTransaction, Stage
@@ -25,7 +25,7 @@ class Ends:
     """
 
     def __init__(
-        self, ledger: Ledger, journal: Journal, reserve: Reserve, lock: threading.RLock
+        self, ledger: Ledger, journal: Journal, reserve: Reserve, lock: Condition
     ) -> None:
         self.undecided: set[int] = set()
         self._ledger = ledger

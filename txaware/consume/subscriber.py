@@ -10,6 +10,7 @@ import tenacity
 
 from coordinator.context import current_transaction
 from coordinator.interfaces import Coordinator, TransactionAware
+from coordinator.joinable import Event
 from coordinator.retry import retry_on_conflict
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.consume.batches import Batches, Handler
@@ -46,7 +47,7 @@ class Subscriber:
         self._delivery = delivery
         self._coordinator = coordinator
         self._sleep = sleep
-        self._closed = threading.Event()
+        self._closed: threading.Event = Event()
         self._stops: set[threading.Event] = set()
         self._turn = threading.RLock()
 
@@ -57,7 +58,7 @@ class Subscriber:
         each time, and tries again. It raises only what is no `Exception`.
         """
         self._require_none_open()
-        stop = threading.Event() if stop is None else stop
+        stop = Event() if stop is None else stop
         self._stops.add(stop)
         again = tenacity.Retrying(
             wait=tenacity.wait_exponential(
