@@ -59,7 +59,7 @@ class TransactionContext:
         timeout_s: float | None = None,
         long: bool = False,
         begun: Transaction | None = None,
-        clock_s: Callable[[], float] = time.time,
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         for participant in participants:
             checked_participant(participant)

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 
 from coordinator.errors import TransactionNotInProgress
+from coordinator.joinable import Condition
 from coordinator.ledger import Ledger
 from coordinator.open import OpenTransaction, Stage
 from coordinator.transaction import POINTERS_PER_MS
@@ -21,13 +22,12 @@ class Gate:
     """
 
     def __init__(
-        self, ledger: Ledger, lock: threading.RLock, now_ms: Callable[[], int]
+        self, ledger: Ledger, lock: Condition, now_ms: Callable[[], int]
     ) -> None:
         self._ledger = ledger
         self._before = ledger.last
         self._now_ms = now_ms
         self._lock = lock
-        self._left = threading.Condition(lock)
         self._tell_writers: Callable[[int, Sequence[str]], object] = _tell_nobody
         # Whether tables elsewhere are written with this coordinator's pointers, too.
         self.is_shared = False
@@ -102,7 +102,7 @@ class Gate:
                 raise TransactionNotInProgress(
                     f"transaction {transaction_id} takes no more writes: it is ending"
                 )
-            if self._now_ms() > entry.expires_ms:
+            if self._ledger.has_timed_out(entry):
                 raise TransactionNotInProgress(
                     f"transaction {transaction_id} takes no more writes: it timed out"
                 )
@@ -112,8 +112,8 @@ class Gate:
     def leave(self, entry: OpenTransaction) -> bool:
         """Ends a write, however it went; answers whether its transaction goes on."""
         with self._lock:
+            self._lock.notify_all()
             self._inside.pop(threading.get_ident(), None)
-            self._left.notify_all()
             return entry.transaction_id in self._ledger.open.by_id
 
     def is_writing(self, transaction_id: int) -> bool:
@@ -129,13 +129,13 @@ class Gate:
         try:
             while writes := self._others_in(entry):
                 entry.end_asked = True  # again, as another one may have stopped waiting
-                left_ms = entry.expires_ms - self._now_ms()
+                left_ms = entry.due_ms - self._ledger.elapsed_ms()
                 if left_ms < 0 or entry.stage is not Stage.OPEN:
                     raise TransactionNotInProgress(
                         f"transaction {entry.transaction_id} ended while it was "
                         f"waiting for {writes} writes under way"
                     )
-                self._left.wait(left_ms / 1000 + 0.001)
+                self._lock.wait(left_ms / 1000 + 0.001)
         finally:
             entry.end_asked = False
         self._ledger.require(entry.transaction_id)

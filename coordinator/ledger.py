@@ -13,11 +13,12 @@ from coordinator.errors import (
     TransactionTooLarge,
     TruncateRefused,
 )
-from coordinator.invalid import InvalidPointers
+from coordinator.invalid import Ended, InvalidPointers
 from coordinator.open import OpenTransaction, OpenTransactions, Stage
 from coordinator.outcome import Aborts, Outcome
 from coordinator.pointers import Pointers
 from coordinator.records import Invalidated
+from coordinator.timeout import ClockMs
 from coordinator.transaction import POINTERS_PER_MS, Transaction, TransactionType
 
 # How soon another try is made to time one out whose end could not be written down.
@@ -37,10 +38,14 @@ class Ledger:
 
     Nothing here is undone. Whoever has to write something down asks first, writes, and
     then comes back to have it applied. `last` is the last pointer given out. `ended` is
-    told the pointers of whoever has ended, when that can be seen.
+    told the pointers of whoever has ended, when that can be seen. `elapsed_ms` is the
+    time that time-outs count: the clock, which gives ids, may be set.
     """
 
-    def __init__(self, limits: Limits, first: int, last: int) -> None:
+    def __init__(
+        self, limits: Limits, first: int, last: int, elapsed_ms: ClockMs
+    ) -> None:
+        self.elapsed_ms = elapsed_ms
         self.first = first
         self.last = last
         self.read_pointer = last
@@ -166,6 +171,10 @@ class Ledger:
             )
         self._check_conflict(entry, entry.changes)
 
+    def has_timed_out(self, entry: OpenTransaction) -> bool:
+        """Whether it was open for longer than it may be."""
+        return self.elapsed_ms() > entry.due_ms
+
     def begin_end(self, entry: OpenTransaction, *, reserve: frozenset[bytes]) -> None:
         """Its end is under way; until then nobody else commits a change of those."""
         entry.stage, entry.reserved = Stage.ENDING, reserve
@@ -180,7 +189,7 @@ class Ledger:
         """It did not end after all, and is open as before."""
         self._release(entry)
         entry.stage = Stage.OPEN
-        look_again_ms = max(entry.expires_ms, self._latest_ms + LOOK_AGAIN_MS)
+        look_again_ms = max(entry.due_ms, self.elapsed_ms() + LOOK_AGAIN_MS)
         self.open.expect_expiry(entry.transaction_id, look_again_ms)
 
     def _release(self, entry: OpenTransaction) -> None:
@@ -219,7 +228,7 @@ class Ledger:
     def time_out(self, entries: list[OpenTransaction], now_ms: int) -> Invalidated:
         """As `invalidate`, for those that nobody ended."""
         pointers = self.open.remove_all(entries)
-        self.invalid.add(pointers, now_ms)
+        self.invalid.add(pointers, Ended(now_ms, self.elapsed_ms()))
         self.ended(pointers)
         return Invalidated(now_ms, pointers)
 

@@ -143,6 +143,9 @@ class Ranges:
     def __bool__(self) -> bool:
         return bool(self._firsts)
 
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return zip(self._firsts, self._lasts, strict=True)
+
     def __contains__(self, pointer: object) -> bool:
         wanted = cast(int, pointer)
         place = bisect_right(self._firsts, wanted)

@@ -4,25 +4,10 @@ import enum
 import logging
 from collections.abc import Callable
 
-<<<<<<< HEAD:coordinator/tracked_write.py
 from coordinator.errors import changed_nothing
 
 logger = logging.getLogger(__name__)
 
-=======
-from txaware.errors import (
-    BadRequest,
-    NotAuthorized,
-    TopicNotFound,
-    TransactionRefused,
-)
-
-logger = logging.getLogger(__name__)
-
-# A call that raises one of these changed nothing.
-_NO = (BadRequest, NotAuthorized, TopicNotFound, TransactionRefused)
-
->>>>>>> h3:txaware/consume/writes.py
 
 class Fate(enum.Enum):
     """What became of a write."""

@@ -125,7 +125,7 @@ def test_a_time_out_between_the_look_at_the_clock_and_the_commit_counts() -> Non
         looked.append(clock())
         return clock() + len(looked) - 1
 
-    coordinator._clock_ms = later_at_the_second_look
+    coordinator._ledger.elapsed_ms = later_at_the_second_look
     with pytest.raises(TransactionNotInProgress, match="it timed out"):
         coordinator.can_commit(tx, [])
     assert len(looked) == 2

@@ -182,6 +182,7 @@ def _coordinator(
         embedded = EmbeddedCoordinator(
             table.journal if isinstance(table, DurableTable) else None,
             clock_ms=table.clock.now_ms,  # so that rows are never older than pointers
+            elapsed_ms=table.clock.elapsed_ms,
             timeout_s=settings.transaction_timeout_s,
         )
         return embedded, embedded.gate

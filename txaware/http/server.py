@@ -19,7 +19,7 @@ import uvicorn
 import uvloop
 
 from coordinator.interfaces import Coordinator
-from coordinator.joinable import JoinableThread
+from coordinator.joinable import JoinableThread, SafeFuture
 from txaware.auth import EVERYTHING, AuditLog, Principal, Tokens, new_token
 from txaware.clock import ClockMs
 from txaware.config import Settings
@@ -125,7 +125,7 @@ class HttpServer:
         self._loop = uvloop.new_event_loop()
         self._thread = JoinableThread(target=self._run, name="txaware-http")
         self._server_file: ServerFile | None = None
-        self._began: Future[None] = Future()
+        self._began: Future[None] = SafeFuture()
         self._thread.start()
         try:
             self._began.result()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 
+from coordinator.joinable import Condition
 from txaware.errors import BadRequest, TransactionRefused, changed_nothing
 from txaware.interfaces import OrderedTable, Write
 from txaware.messages import Receipt
@@ -30,8 +31,7 @@ class Stored:
     all of it, after a reference that named no receipts of its own. `writing` are the
     stores on their way, and `users` whoever holds this just now. What is not `known`
     has to be read from the table first; `in_doubt` is a reference that cannot be. (No
-    counts, and the lock itself in `with`: an interrupt in `Condition.__enter__` would
-    keep it for ever.)
+    counts: an interrupt may keep one from leaving.)
     """
 
     def __init__(self, *, own: bool) -> None:
@@ -44,8 +44,7 @@ class Stored:
         self.in_doubt = False
         self.writing: set[object] = set()
         self.users: set[object] = set()
-        self.lock = threading.Lock()
-        self.changed = threading.Condition(self.lock)
+        self.lock = Condition()
 
     def mark(self) -> bytes:
         """What has to outlive the process."""
@@ -60,7 +59,7 @@ class Stored:
     def wait_for_stores(self) -> None:
         """Returns when none is on its way; lets go of the lock meanwhile."""
         while self.writing:
-            self.changed.wait(LOOK_AGAIN_S)
+            self.lock.wait(LOOK_AGAIN_S)
 
 
 class References:
@@ -107,7 +106,7 @@ class References:
             finally:
                 stored.writing.discard(store)
                 with stored.lock:
-                    stored.changed.notify_all()
+                    stored.lock.notify_all()
 
     def name(
         self,

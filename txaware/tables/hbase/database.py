@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from zlib import crc32
 
+from coordinator.joinable import try_lock
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.errors import StoreCorrupted, Unavailable
 from txaware.interfaces import Row, Write
@@ -224,14 +225,15 @@ class HBaseDatabase:
 
     def _settle_for_readers(self) -> None:
         now_s = self._clock_s()
-        if now_s - self._looked_s >= LOOK_AGAIN_S and self._settling.acquire(
-            blocking=False
-        ):
+        if now_s - self._looked_s >= LOOK_AGAIN_S:
+            taken: list[bool] = []
             try:
-                self.reopen()
+                if try_lock(self._settling, taken):
+                    self.reopen()
             finally:
-                self._looked_s = self._clock_s()
-                self._settling.release()
+                if True in taken:
+                    self._looked_s = self._clock_s()
+                    self._settling.release()
         if self._broken:
             raise Unavailable(f"{self.name}: a batch that failed is not settled yet")
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from coordinator.joinable import JoinableThread
+from coordinator.joinable import Event, JoinableThread
 from txaware.errors import TxAwareError, Unavailable
 from txaware.tables.hbase.cells import WHOLE
 from txaware.tables.hbase.connections import Connections, Lost
@@ -84,7 +84,7 @@ class Ownership:
         self._beats = 0
         self._served_at: str | None = None
         self._lost_to: str | None = None
-        self._ended = threading.Event()
+        self._ended = Event()
         self._thread: threading.Thread | None = None
 
     def take(self) -> Head:
