@@ -150,8 +150,8 @@ LINES = [
     ),
     *_package(
         "txaware.http",
-        "admission exchange feeding flow gathering origins outcomes owners threads",
-        "permissions server_file",
+        "admission exchange feeding flow gathering origins outcomes threads",
+        "owners permissions server_file",
         "bodies hosted repeats",
         "connection failures long_polls",
         "routing",

@@ -307,10 +307,10 @@ def test_what_is_open_is_not_forgotten_for_what_ended() -> None:
         owners = Owners(coordinator, remembered=10)
         writer, rival = (Principal(name=name, rules=()) for name in ("a", "b"))
         first = coordinator.start_short().transaction_id
-        owners.began([first], writer)
+        owners.began(first, writer)
         for _ in range(1000):
             tx = coordinator.start_short()
-            owners.began([tx.transaction_id], writer)
+            owners.began(tx.transaction_id, writer)
             coordinator.commit(tx)
         owners.check([first], writer)
         with pytest.raises(NotAuthorized):
@@ -322,9 +322,9 @@ def test_a_flood_of_one_principal_makes_nobody_elses_transaction_anybodys() -> N
     owners = Owners(remote(EmbeddedCoordinator()), remembered=10)
     writer = Principal(name="writer", rules=())
     rival = Principal(name="rival", rules=())
-    owners.began([1], writer)
+    owners.began(1, writer)
     for pointer in range(2, 1000):
-        owners.began([pointer], rival)
+        owners.began(pointer, rival)
     with pytest.raises(NotAuthorized):
         owners.check([1], rival)
     owners.check([1], writer)

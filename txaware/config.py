@@ -67,6 +67,12 @@ class Settings:
     """How often old rows are removed in the background; 0 for never."""
     transaction_timeout_s: float = _setting(30)
     """How long a transaction may take that names no time-out."""
+    max_transaction_timeout_s: float = _setting(900)
+    """Server: the longest time-out that a transaction may ask for, unless its principal
+    has the permission `long`. `transaction_timeout_s` counts where it is more."""
+    max_open_transactions_per_principal: int = _setting(1000)
+    """Server: how many transactions a principal may have open at once; 429 above it.
+    Without tokens all callers are one principal."""
     coordinator_timeout_s: float = _setting(10)
     """Tephra elsewhere: how long it may take to answer before it counts as away."""
     block_bytes: int = _setting(4096)

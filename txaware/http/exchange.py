@@ -33,6 +33,10 @@ class Peer(Protocol):
     def address(self) -> str | None:
         """Its address, where it has one."""
 
+    @property
+    def host_and_port(self) -> str | None:
+        """Its address with the port, by which it is told from others of its host."""
+
     def tell_when_gone(self, event: asyncio.Event | None) -> None:
         """Sets the event when the other end goes; None takes that back."""
 

@@ -16,7 +16,7 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.errors import __all__ as public_names
-from txaware.http.admission import RETRY_AFTER_S, Full
+from txaware.http.admission import RETRY_AFTER_S, Full, TooManyOpen
 from txaware.http.exchange import JSON, Headers, Reply
 from txaware.http.repeats import UNKNOWN, OutcomeUnknown
 
@@ -31,6 +31,7 @@ _STATUS: tuple[tuple[type[TxAwareError], int], ...] = (
     (RequestTooLarge, 413),
     (NotAuthenticated, 401),
     (NotAuthorized, 403),
+    (TooManyOpen, 429),
     (Unavailable, 503),
     (TransactionOutcomeUnknown, 503),
     (TransactionRefused, 409),

@@ -1,13 +1,16 @@
 """Who began which transaction, so that nobody else ends it or writes in it."""
 
 import threading
-from collections import OrderedDict
-from collections.abc import Iterable
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Mapping
 
 from coordinator.embedded import EmbeddedCoordinator
 from coordinator.interfaces import Coordinator
+from coordinator.standing import OPEN, standings
 from txaware.auth import ANYBODY, Principal
+from txaware.config import Settings
 from txaware.errors import NotAuthorized
+from txaware.http.admission import TooManyOpen
 
 # Of each principal: a flood of one makes nobody else's transactions anybody's.
 REMEMBERED = 100_000
@@ -18,12 +21,22 @@ class Owners:
 
     All servers of a store share one. What the program itself began is nobody's on the
     network. The owner of what was begun before a restart, or elsewhere, is not known
-    here: whoever may use transactions may go on with it.
+    here: whoever may use transactions may go on with it. It is not counted either.
     """
 
     def __init__(
-        self, coordinator: Coordinator, *, remembered: int = REMEMBERED
+        self,
+        coordinator: Coordinator,
+        settings: Settings | None = None,
+        *,
+        remembered: int = REMEMBERED,
     ) -> None:
+        self._coordinator = coordinator
+        settings = settings or Settings()
+        self._most_open = settings.max_open_transactions_per_principal
+        self._longest_s = max(
+            settings.max_transaction_timeout_s, settings.transaction_timeout_s
+        )
         self._gate = (
             coordinator.gate if isinstance(coordinator, EmbeddedCoordinator) else None
         )
@@ -31,8 +44,85 @@ class Owners:
         self._lock = threading.Lock()
         self._names: dict[int, str] = {}
         self._by_name: dict[str, OrderedDict[int, None]] = {}
+        # Of each principal: what it began and has not ended, and what it begins now.
+        self._open: dict[str, set[int]] = {}
+        self._beginning: Counter[str] = Counter()
+        self._refused = Counter(timeout=0, long=0, open=0)
 
-    def began(self, pointers: Iterable[int], principal: Principal) -> None:
+    def refusals(self) -> Mapping[str, int]:
+        """How many transactions were not begun, by what there was too much of."""
+        with self._lock:
+            return dict(self._refused)
+
+    def check_length(
+        self, principal: Principal, *, is_long: bool, timeout_s: float | None
+    ) -> None:
+        """Raises where it may not begin one that long; who serves decides the rest."""
+        if is_long and not principal.may_use_long_transactions:
+            self._count("long")
+            raise NotAuthorized(
+                f"{principal.name} may not begin a long transaction: no rule gives it "
+                f"long"
+            )
+        most_s = max(self._longest_s, principal.longest_timeout_s)
+        if timeout_s is not None and timeout_s > most_s:
+            self._count("timeout")
+            raise NotAuthorized(
+                f"{principal.name} may not begin a transaction with a time-out of "
+                f"{timeout_s:,.10g} s: {most_s:,.10g} s are the most, as no rule gives it "
+                f"long = true"
+            )
+
+    def take_place(self, principal: Principal) -> bool:
+        """Keeps a place for one more until `give_back`; False where there is none."""
+        most, name = self._most_open, principal.name
+        with self._lock:
+            found = self._open.setdefault(name, set())
+            if len(found) + self._beginning[name] >= most:
+                return False
+            self._beginning[name] += 1
+            return True
+
+    def give_back(self, principal: Principal) -> None:
+        """The transaction was begun by now, or was not."""
+        with self._lock:
+            self._beginning[principal.name] -= 1
+
+    def recount(self, principal: Principal) -> None:
+        """Finds out which of its transactions are open still; may wait."""
+        with self._lock:
+            believed = set(self._open.get(principal.name, ()))
+        found = {one.transaction_id for one in standings(self._coordinator, OPEN)}
+        with self._lock:
+            self._open[principal.name] -= believed - found
+
+    def too_many(self, principal: Principal) -> TooManyOpen:
+        """The error for whom there is no place."""
+        self._count("open")
+        return TooManyOpen(
+            f"{principal.name} has as many transactions open as it may have at once, "
+            f"{self._most_open:,} (max_open_transactions_per_principal): end some of "
+            f"them, or wait until they time out"
+        )
+
+    def _count(self, reason: str) -> None:
+        with self._lock:
+            self._refused[reason] += 1
+
+    def began(self, pointer: int, principal: Principal) -> None:
+        """It began a transaction, which counts until it is `ended`."""
+        self.given((pointer,), principal)
+        with self._lock:
+            self._open.setdefault(principal.name, set()).add(pointer)
+
+    def ended(self, pointer: int) -> None:
+        """That transaction is over, whoever asked for its end."""
+        with self._lock:
+            name = self._names.get(pointer)
+            if name is not None:
+                self._open[name].discard(pointer)
+
+    def given(self, pointers: Iterable[int], principal: Principal) -> None:
         """It was given these pointers: those of transactions, and of checkpoints."""
         with self._lock:
             own = self._by_name.setdefault(principal.name, OrderedDict())

@@ -284,6 +284,7 @@ class HttpServer:
             served.administration,
             served.overview,
             admission,
+            refusals=served.owners.refusals,
             clock_ms=served.clock_ms,
         )
         return App(

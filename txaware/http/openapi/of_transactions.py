@@ -97,6 +97,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         body=json_of(_BEGIN, example={"type": "short", "timeoutS": 30}),
         needs_body=False,
         answer=_TRANSACTION,
+        refuses=(429,),
     ),
     ("GET", ROOT): _look(
         "All that are open, or invalid.", array(_STANDING), state={"enum": [*STATES]}

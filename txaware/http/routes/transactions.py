@@ -3,17 +3,20 @@
 from functools import partial
 
 from coordinator import codec
-from coordinator.errors import TxAwareError
+from coordinator.errors import BadRequest, TxAwareError
 from coordinator.pointers import NO_POINTERS
 from coordinator.remote import ROOT, Answer, CoordinatorRoutes
-from coordinator.remote_wire import fields_of, pointers_of
+from coordinator.remote_wire import fields_of, is_number, pointers_of
+from coordinator.timeout import LONGEST_TIMEOUT_S
 from txaware.auth import Principal
 from txaware.http.exchange import Reply, Request
 from txaware.http.hosted import Hosted
+from txaware.http.owners import Owners
 from txaware.http.permissions import Allow, Params, monitor, operator
 from txaware.http.routing import Route
 
 ONE = ROOT + "/{transaction}"
+ENDS = ("commit", "abort", "invalidate")
 CALLS = ("can-commit", "persist", "commit", "abort", "checkpoint")
 
 
@@ -63,10 +66,19 @@ class TransactionRoutes:
 
     async def _begin(self, request: Request) -> Reply:
         request.query()
-        answer = await self._quickly("POST", ROOT, request.body)
-        if answer.status == 200:
-            began = codec.decode(answer.body)
-            self._owners.began((began.transaction_id,), request.principal)
+        principal, owners = request.principal, self._owners
+        _check_length(owners, principal, request.body)
+        if not owners.take_place(principal):
+            await self._hosted.in_coordinator_thread(owners.recount, principal)
+            if not owners.take_place(principal):
+                raise owners.too_many(principal)
+        try:
+            answer = await self._quickly("POST", ROOT, request.body)
+            if answer.status == 200:
+                began = codec.decode(answer.body)
+                owners.began(began.transaction_id, principal)
+        finally:
+            owners.give_back(principal)
         return _reply(answer)
 
     async def _snapshot(self, request: Request) -> Reply:
@@ -113,7 +125,9 @@ class TransactionRoutes:
         answer = self._routes.answer("POST", path, request.body)
         if call == "checkpoint" and answer.status == 200:
             made = pointers_of(fields_of(answer.body), "pointers")
-            self._owners.began(made, request.principal)
+            self._owners.given(made, request.principal)
+        elif call in ENDS and answer.status == 200:
+            self._owners.ended(pointer)
         return answer
 
     def _hide(self, pointer: int, body: bytes) -> Answer:
@@ -123,8 +137,25 @@ class TransactionRoutes:
         """
         path = f"{ROOT}/{pointer}/invalidate"
         answer = self._routes.answer("POST", path, body)
+        if answer.status == 200:
+            self._owners.ended(pointer)
         # An abort of what nobody began, or what has ended, is no refusal either.
         return Answer(200) if answer.status in (200, 409) else answer
+
+
+def _check_length(owners: Owners, principal: Principal, body: bytes) -> None:
+    """Refuses one that is too long for whoever asks; what is wrong is told later."""
+    try:
+        fields = fields_of(body)
+    except BadRequest:
+        return
+    timeout_s = fields.get("timeoutS")
+    is_valid = is_number(timeout_s) and timeout_s is not None
+    owners.check_length(
+        principal,
+        is_long=fields.get("type") == "long",
+        timeout_s=timeout_s if is_valid and timeout_s <= LONGEST_TIMEOUT_S else None,
+    )
 
 
 def _reply(answer: Answer) -> Reply:
