@@ -36,7 +36,7 @@ from coordinator.remote_wire import (
     whole_number,
 )
 from coordinator.settle import settle
-from coordinator.standing import OPEN, STATES, standing, standings
+from coordinator.standing import OPEN, STATES, Standing, standing, standings
 from coordinator.transaction import POINTERS_PER_MS, Transaction, TransactionType
 
 HANGING_S = 900
@@ -57,12 +57,24 @@ class _Handler:
     known: tuple[str, ...] = ()
 
 
+def _as_it_is(_: int, standing: Standing) -> Standing:
+    return standing
+
+
 class CoordinatorRoutes:
-    """Answers everything below `/v1/transactions` by one coordinator."""
+    """Answers everything below `/v1/transactions` by one coordinator.
+
+    `told` adds to a standing what is known of whoever began it.
+    """
 
     def __init__(
-        self, coordinator: Coordinator, *, clock_ms: Callable[[], int] = now_ms
+        self,
+        coordinator: Coordinator,
+        *,
+        clock_ms: Callable[[], int] = now_ms,
+        told: Callable[[int, Standing], Standing] = _as_it_is,
     ) -> None:
+        self._told = told
         self._coordinator = coordinator
         self._clock_ms = clock_ms
         self._whole: dict[str, dict[str, _Handler]] = {
@@ -129,11 +141,14 @@ class CoordinatorRoutes:
         if state not in STATES:
             raise BadRequest(f"state is one of {', '.join(STATES)}, not {state!r}")
         found = standings(self._coordinator, state)
-        return json_answer([one.fields() for one in found])
+        return json_answer([self._fields(one) for one in found])
 
     def _describe(self, pointer: int, _: Fields) -> Answer:
         whole_number(pointer, "the transaction's id")
-        return json_answer(standing(self._coordinator, pointer).fields())
+        return json_answer(self._fields(standing(self._coordinator, pointer)))
+
+    def _fields(self, found: Standing) -> Fields:
+        return self._told(found.transaction_id, found).fields()
 
     def _find_hanging(self, fields: Fields) -> Answer:
         try:
@@ -145,7 +160,7 @@ class CoordinatorRoutes:
         until_ms = self._clock_ms() - older_than_s * 1000
         return json_answer(
             [
-                one.fields()
+                self._fields(one)
                 for one in standings(self._coordinator, OPEN)
                 if one.began_ms < until_ms
             ]

@@ -17,6 +17,7 @@ from tests.coordinators import remote
 from tests.doubles import Clock
 from tests.http_access import TRANSACTIONS, Answer, Caller
 from txaware.auth import digest_text, new_token
+from txaware.clock import system_clock_ms
 from txaware.config import Settings
 from txaware.errors import NotAuthorized, Unavailable
 from txaware.http.client import ClientSettings, Link
@@ -80,7 +81,7 @@ def limited(
             "memory:",
             settings=chosen,
             coordinator=coordinator,
-            **({} if clock is None else {"clock_ms": clock}),
+            clock_ms=clock or system_clock_ms,
         ) as messaging,
         messaging.serve(tokens=file if guarded else None) as server,
     ):

@@ -51,6 +51,9 @@ _STANDING = fields(
         "expiresMs": or_null(whole()),
         "changes": or_null(whole(0)),
         "beganMs": whole(0),
+        "principal": or_null(TEXT) | {"description": "Who began it, where known."},
+        "address": or_null(TEXT)
+        | {"description": "From where: HOST:PORT, or the coordinator's own process."},
     }
 )
 _STATE = fields(

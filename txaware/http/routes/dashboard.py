@@ -2,6 +2,8 @@
 
 from functools import partial
 
+import attrs
+
 from txaware.http.dashboard import FILES, HEADERS
 from txaware.http.exchange import JSON, Reply, Request
 from txaware.http.hosted import Hosted
@@ -43,4 +45,6 @@ class DashboardRoutes:
             sees=sight(principal),
         )
         report = await self._hosted.in_monitor_thread(snapshot)
-        return Reply(200, to_json(report), JSON)
+        told = self._hosted.owners.told
+        found = [told(one.id, one) for one in report.transactions]
+        return Reply(200, to_json(attrs.evolve(report, transactions=found)), JSON)

@@ -30,7 +30,9 @@ class TransactionRoutes:
     def __init__(self, hosted: Hosted) -> None:
         self._hosted = hosted
         self._owners = hosted.owners
-        self._routes = CoordinatorRoutes(hosted.coordinator, clock_ms=hosted.clock_ms)
+        self._routes = CoordinatorRoutes(
+            hosted.coordinator, clock_ms=hosted.clock_ms, told=hosted.owners.told
+        )
 
     def routes(self) -> list[Route]:
         """Methods and paths. What tells of transactions of others is for operators."""
@@ -76,7 +78,8 @@ class TransactionRoutes:
             answer = await self._quickly("POST", ROOT, request.body)
             if answer.status == 200:
                 began = codec.decode(answer.body)
-                owners.began(began.transaction_id, principal)
+                address = request.peer.host_and_port
+                owners.began(began.transaction_id, principal, address)
         finally:
             owners.give_back(principal)
         return _reply(answer)
@@ -149,12 +152,12 @@ def _check_length(owners: Owners, principal: Principal, body: bytes) -> None:
         fields = fields_of(body)
     except BadRequest:
         return
-    timeout_s = fields.get("timeoutS")
-    is_valid = is_number(timeout_s) and timeout_s is not None
+    timeout_s: float = fields.get("timeoutS") or 0
+    is_valid = is_number(timeout_s) and timeout_s <= LONGEST_TIMEOUT_S
     owners.check_length(
         principal,
         is_long=fields.get("type") == "long",
-        timeout_s=timeout_s if is_valid and timeout_s <= LONGEST_TIMEOUT_S else None,
+        timeout_s=timeout_s if is_valid else 0,
     )
 
 
