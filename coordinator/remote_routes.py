@@ -36,7 +36,7 @@ from coordinator.remote_wire import (
     whole_number,
 )
 from coordinator.settle import settle
-from coordinator.standing import OPEN, STATES, Standing, standing, standings
+from coordinator.standing import NEVER, OPEN, STATES, Standing, standing, standings
 from coordinator.transaction import POINTERS_PER_MS, Transaction, TransactionType
 
 HANGING_S = 900
@@ -231,9 +231,13 @@ class CoordinatorRoutes:
             self._coordinator.commit(tx)
         except TransactionNotInProgress:
             # Whoever lost the answer to a commit asks again; it may be over by then.
-            if fields.get("repeat") is not True or not self._committed(tx):
+            is_repeat = fields.get("repeat") is True and self._began(tx)
+            if not is_repeat or not self._committed(tx):
                 raise
         return Answer(200)
+
+    def _began(self, tx: Transaction) -> bool:
+        return standing(self._coordinator, tx.transaction_id).state != NEVER
 
     def _committed(self, tx: Transaction) -> bool:
         """Whether an earlier commit took place; its holder has never aborted it."""

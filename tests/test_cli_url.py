@@ -168,18 +168,21 @@ def test_whose_a_transaction_is_is_shown(url: str, embedded: Messaging) -> None:
 
 def test_after_a_restart_nobody_knows_whose_a_transaction_is(tmp_path: Path) -> None:
     url = f"leveldb:{tmp_path / 'restarted'}"
-    with txaware.connect(url) as first, first.serve() as server:
-        with txaware.connect(server.url) as client:
-            tx = client.coordinator.start_short(600)
-            client.coordinator.persist(tx)
+    with (
+        txaware.connect(url) as first,
+        first.serve() as server,
+        txaware.connect(server.url) as client,
+    ):
+        tx = client.coordinator.start_short(600)
+        client.coordinator.persist(tx)
     with txaware.connect(url) as second, second.serve() as server:
         for arguments in (("list",), ("find-hanging", "--older-than", "0")):
             text = run("transactions", *arguments, "--url", server.url).stdout
             assert "not known since the restart" in text
         pointer = str(tx.transaction_id)
-        arguments = ("transactions", "describe", pointer, "--url", server.url)
-        assert "not known since the restart" in run(*arguments).stdout
-        [found] = run_json(*arguments)
+        describe = ("transactions", "describe", pointer, "--url", server.url)
+        assert "not known since the restart" in run(*describe).stdout
+        [found] = run_json(*describe)
         assert (found["principal"], found["address"]) == (None, None)
 
 

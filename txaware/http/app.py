@@ -20,7 +20,7 @@ from txaware.http.bodies import (
     compressed,
     takes_gzip,
 )
-from txaware.http.exchange import Headers, Peer, Reply, Request, Stream
+from txaware.http.exchange import Headers, Peer, Reply, Request, Stream, check_query
 from txaware.http.failures import error_reply, name_of, reply_to
 from txaware.http.origins import Origins
 from txaware.http.repeats import INSTANCE, KEY, Repeats
@@ -122,6 +122,8 @@ class App:
         self._origins.check(headers)
         ask = partial(self._allowed, match, headers)
         principal = ask()
+        if scope["query_string"] and route.query is not None:
+            check_query(scope["query_string"], route.query)
         request = Request(
             scope["method"],
             scope["path"],
@@ -133,6 +135,11 @@ class App:
             scope["state"]["peer"],
             ask,
         )
+        if route.keyed and headers.get(INSTANCE) == b"":
+            raise BadRequest(
+                "the header Txaware-Instance is empty; it names the instance that an "
+                "earlier answer came from, or is left out"
+            )
         key = headers.get(KEY) if route.keyed else None
         try:
             if key is None:

@@ -31,6 +31,19 @@ _NAMED: dict[str, Schema] = {
 _TRANSACTION: Content = {
     BYTES_TYPE: {"schema": BYTES | {"description": "As Tephra's codec writes it."}}
 }
+_TRANSACTION |= json_of(
+    fields(
+        {
+            "transactionId": whole(0),
+            "writePointer": whole(0),
+            "readPointer": whole(0),
+            "type": {"enum": ["short", "long"]},
+            "timeoutS": or_null({"type": "number"})
+            | {"description": "null for a long one, and where it is not known here."},
+            "transaction": BASE64 | {"description": "The bytes, as a poll takes them."},
+        }
+    )
+)
 _NOTHING = json_of({"type": "object", "maxProperties": 0})
 _TIMEOUT_S: Schema = {
     "type": "number",

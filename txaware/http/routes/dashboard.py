@@ -25,8 +25,11 @@ class DashboardRoutes:
     def routes(self) -> list[Route]:
         """Methods and paths."""
         return [
-            *(Route("GET", path, self._file, is_open=True) for path in FILES),
-            Route("GET", "/v1/overview", self._answer),
+            *(
+                Route("GET", path, self._file, is_open=True, query=None)
+                for path in FILES
+            ),
+            Route("GET", "/v1/overview", self._answer, query=("search", "namespace")),
         ]
 
     async def _file(self, request: Request) -> Reply:
@@ -36,7 +39,7 @@ class DashboardRoutes:
     async def _answer(self, request: Request) -> Reply:
         principal = request.principal
         principal.require_monitor()
-        fields = request.query("search", "namespace")
+        fields = request.query()
 
         snapshot = partial(
             self._overview.snapshot,

@@ -1,15 +1,18 @@
 """Routes of the coordinator, passed on to `coordinator.remote`."""
 
+import base64
 from functools import partial
 
 from coordinator import codec
+from coordinator.embedded import EmbeddedCoordinator
 from coordinator.errors import BadRequest, TxAwareError
 from coordinator.pointers import NO_POINTERS
-from coordinator.remote import ROOT, Answer, CoordinatorRoutes
+from coordinator.remote import BYTES, ROOT, Answer, CoordinatorRoutes
 from coordinator.remote_wire import fields_of, is_number, pointers_of
 from coordinator.timeout import LONGEST_TIMEOUT_S
+from coordinator.transaction import TransactionType
 from txaware.auth import Principal
-from txaware.http.exchange import Reply, Request
+from txaware.http.exchange import JSON, Reply, Request, json_reply
 from txaware.http.hosted import Hosted
 from txaware.http.owners import Owners
 from txaware.http.permissions import Allow, Params, monitor, operator
@@ -38,8 +41,8 @@ class TransactionRoutes:
         """Methods and paths. What tells of transactions of others is for operators."""
         return [
             Route("POST", ROOT, self._begin, _holder),
-            self._whole("GET", "", operator),
-            self._whole("GET", "/find-hanging", operator),
+            self._whole("GET", "", operator, "state"),
+            self._whole("GET", "/find-hanging", operator, "olderThanS"),
             self._whole("GET", "/state", monitor),
             self._whole("GET", "/invalid-size", monitor),
             self._whole("GET", "/status", _holder),
@@ -50,9 +53,9 @@ class TransactionRoutes:
             self._single("invalidate", _holder_or_operator),
         ]
 
-    def _whole(self, method: str, path: str, allow: Allow) -> Route:
+    def _whole(self, method: str, path: str, allow: Allow, *query: str) -> Route:
         handle = partial(self._pass_on, method=method, path=ROOT + path)
-        return Route(method, ROOT + path, handle, allow)
+        return Route(method, ROOT + path, handle, allow, query=query)
 
     def _single(self, call: str, allow: Allow) -> Route:
         handle = partial(self._call, call=call)
@@ -67,7 +70,6 @@ class TransactionRoutes:
         return _reply(answer)
 
     async def _begin(self, request: Request) -> Reply:
-        request.query()
         principal, owners = request.principal, self._owners
         _check_length(owners, principal, request.body)
         if not owners.take_place(principal):
@@ -82,11 +84,17 @@ class TransactionRoutes:
                 owners.began(began.transaction_id, principal, address)
         finally:
             owners.give_back(principal)
-        return _reply(answer)
+        return _transaction(request, answer, self._default_timeout_s())
 
     async def _snapshot(self, request: Request) -> Reply:
-        request.query()
-        return _reply(await self._quickly("POST", ROOT + "/snapshot", request.body))
+        answer = await self._quickly("POST", ROOT + "/snapshot", request.body)
+        return _transaction(request, answer, None)
+
+    def _default_timeout_s(self) -> float | None:
+        """The time-out of one that names none, where that is known here."""
+        if isinstance(self._hosted.coordinator, EmbeddedCoordinator):
+            return self._hosted.settings.transaction_timeout_s
+        return None
 
     async def _quickly(self, method: str, path: str, body: bytes) -> Answer:
         """What nearly never has to wait is done here: a thread would take longer."""
@@ -97,7 +105,6 @@ class TransactionRoutes:
         return self._routes.answer(method, path, body)
 
     async def _describe(self, request: Request) -> Reply:
-        request.query()
         pointer = int(request.params["transaction"])
         self._owners.check((pointer,), request.principal)
         path = f"{ROOT}/{pointer}"
@@ -107,7 +114,6 @@ class TransactionRoutes:
         return _reply(answer)
 
     async def _call(self, request: Request, *, call: str) -> Reply:
-        request.query()
         answer = await self._hosted.in_coordinator_thread(self._called, request, call)
         return _reply(answer)
 
@@ -158,6 +164,40 @@ def _check_length(owners: Owners, principal: Principal, body: bytes) -> None:
         principal,
         is_long=fields.get("type") == "long",
         timeout_s=timeout_s if is_valid else 0,
+    )
+
+
+def _transaction(request: Request, answer: Answer, default_s: float | None) -> Reply:
+    """A transaction as Tephra's bytes; or in JSON, for whoever accepts that.
+
+    `default_s` is the time-out of a short one that names none.
+    """
+    if answer.status != 200 or not _takes_json(request):
+        return _reply(answer)
+    tx, asked_s = codec.decode(answer.body), fields_of(request.body).get("timeoutS")
+    is_short = tx.type is TransactionType.SHORT
+    return json_reply(
+        {
+            "transactionId": tx.transaction_id,
+            "writePointer": tx.write_pointer,
+            "readPointer": tx.read_pointer,
+            "type": tx.type.name.lower(),
+            "timeoutS": default_s if asked_s is None and is_short else asked_s,
+            "transaction": base64.b64encode(answer.body).decode("ascii"),
+        }
+    )
+
+
+def _takes_json(request: Request) -> bool:
+    """Whether a transaction is to be answered in JSON.
+
+    Clients of txaware 0.1.0 say that they accept JSON alone, and take bytes. They are
+    told by two headers that they never send, and nearly everybody else does.
+    """
+    headers = request.headers
+    is_old_client = b"user-agent" not in headers and b"accept-encoding" not in headers
+    return (
+        JSON in request.accepts and BYTES not in request.accepts and not is_old_client
     )
 
 

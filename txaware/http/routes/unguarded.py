@@ -22,8 +22,8 @@ class OpenRoutes:
     def routes(self) -> list[Route]:
         """Methods and paths."""
         return [
-            Route("GET", "/ping", self._ping, is_open=True),
-            Route("POST", "/ping", self._nothing, is_open=True),
+            Route("GET", "/ping", self._ping, is_open=True, query=None),
+            Route("POST", "/ping", self._nothing, is_open=True, query=None),
             Route("GET", "/health", self._health, is_open=True),
             Route("GET", "/v1/schemas", self._answer_schemas, is_open=True),
             Route("GET", "/v1/server", self._server),
