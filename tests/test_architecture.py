@@ -150,7 +150,8 @@ LINES = [
     ),
     *_package(
         "txaware.http",
-        "admission exchange feeding flow gathering origins outcomes threads",
+        "admission exchange feeding flow gathering hidden_paths origins outcomes",
+        "threads",
         "owners permissions server_file",
         "bodies hosted repeats",
         "connection failures long_polls",

@@ -54,10 +54,10 @@ def error_reply(
     return Reply(status, body, JSON, headers)
 
 
-def reply_to(error: TxAwareError) -> Reply:
-    """The answer for whoever asked for what raised this."""
+def reply_to(error: TxAwareError, message: str) -> Reply:
+    """The answer for whoever asked for what raised this, and how it is told them."""
     return error_reply(
-        status_of(error), name_of(error), str(error), headers=_headers(error)
+        status_of(error), name_of(error), message, headers=_headers(error)
     )
 
 

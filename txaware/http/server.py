@@ -27,6 +27,7 @@ from txaware.errors import BadRequest, Unavailable
 from txaware.http.admission import Admission
 from txaware.http.app import App
 from txaware.http.connection import Connection
+from txaware.http.hidden_paths import HiddenPaths
 from txaware.http.hosted import Hosted, Stopping
 from txaware.http.metrics.exposition import Exposition
 from txaware.http.origins import Origins, is_local
@@ -264,6 +265,7 @@ class HttpServer:
 
     def _app(self, threads: Threads) -> App:
         served, access = self._served, self._access
+        hidden_paths = HiddenPaths.of(served.directory)
         hosted = Hosted(
             served.service,
             served.administration,
@@ -276,7 +278,7 @@ class HttpServer:
             self._stopping,
             served.owners,
             shares_journal=served.shares_journal,
-            tells_reasons=access.tokens is None,
+            hidden_paths=hidden_paths,
         )
         admission = Admission(served.settings)
         exposition = Exposition(
@@ -296,6 +298,7 @@ class HttpServer:
             origins=Origins(
                 only_local=access.tokens is None and not access.is_insecure
             ),
+            hidden_paths=hidden_paths,
             tokens=access.tokens,
             audit=self._audit,
         )

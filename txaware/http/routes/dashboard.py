@@ -26,7 +26,14 @@ class DashboardRoutes:
         """Methods and paths."""
         return [
             *(
-                Route("GET", path, self._file, is_open=True, query=None)
+                Route(
+                    "GET",
+                    path,
+                    self._file,
+                    is_open=True,
+                    query=None,
+                    is_page=path == "/",
+                )
                 for path in FILES
             ),
             Route("GET", "/v1/overview", self._answer, query=("search", "namespace")),
@@ -50,4 +57,10 @@ class DashboardRoutes:
         report = await self._hosted.in_monitor_thread(snapshot)
         told = self._hosted.owners.told
         found = [told(one.id, one) for one in report.transactions]
-        return Reply(200, to_json(attrs.evolve(report, transactions=found)), JSON)
+        shown = attrs.evolve(
+            report,
+            transactions=found,
+            coordinator=self._hosted.told(principal, report.coordinator),
+            store=self._hosted.told(principal, report.store),
+        )
+        return Reply(200, to_json(shown), JSON)

@@ -67,7 +67,7 @@ class TransactionRoutes:
         answer = await self._hosted.in_coordinator_thread(
             self._routes.answer, method, path, request.body
         )
-        return _reply(answer)
+        return self._reply(request, answer)
 
     async def _begin(self, request: Request) -> Reply:
         principal, owners = request.principal, self._owners
@@ -84,11 +84,28 @@ class TransactionRoutes:
                 owners.began(began.transaction_id, principal, address)
         finally:
             owners.give_back(principal)
-        return _transaction(request, answer, self._default_timeout_s())
+        return self._transaction(request, answer, self._default_timeout_s())
 
     async def _snapshot(self, request: Request) -> Reply:
         answer = await self._quickly("POST", ROOT + "/snapshot", request.body)
-        return _transaction(request, answer, None)
+        return self._transaction(request, answer, None)
+
+    def _transaction(
+        self, request: Request, answer: Answer, default_s: float | None
+    ) -> Reply:
+        """As Tephra's bytes; or in JSON, for whoever accepts that."""
+        if answer.status != 200 or not _takes_json(request):
+            return self._reply(request, answer)
+        return _in_json(request, answer, default_s)
+
+    def _reply(self, request: Request, answer: Answer) -> Reply:
+        """What the coordinator says, with no more of this machine than one may know."""
+        body = answer.body
+        if answer.content_type == JSON and (
+            answer.status == 200 or answer.status > 499
+        ):
+            body = self._hosted.told(request.principal, body.decode()).encode()
+        return Reply(answer.status, body, answer.content_type)
 
     def _default_timeout_s(self) -> float | None:
         """The time-out of one that names none, where that is known here."""
@@ -111,11 +128,11 @@ class TransactionRoutes:
         answer = await self._hosted.in_coordinator_thread(
             self._routes.answer, "GET", path
         )
-        return _reply(answer)
+        return self._reply(request, answer)
 
     async def _call(self, request: Request, *, call: str) -> Reply:
         answer = await self._hosted.in_coordinator_thread(self._called, request, call)
-        return _reply(answer)
+        return self._reply(request, answer)
 
     def _called(self, request: Request, call: str) -> Answer:
         pointer = int(request.params["transaction"])
@@ -167,13 +184,8 @@ def _check_length(owners: Owners, principal: Principal, body: bytes) -> None:
     )
 
 
-def _transaction(request: Request, answer: Answer, default_s: float | None) -> Reply:
-    """A transaction as Tephra's bytes; or in JSON, for whoever accepts that.
-
-    `default_s` is the time-out of a short one that names none.
-    """
-    if answer.status != 200 or not _takes_json(request):
-        return _reply(answer)
+def _in_json(request: Request, answer: Answer, default_s: float | None) -> Reply:
+    """A transaction; `default_s` is the time-out of a short one that names none."""
     tx, asked_s = codec.decode(answer.body), fields_of(request.body).get("timeoutS")
     is_short = tx.type is TransactionType.SHORT
     return json_reply(
@@ -199,10 +211,6 @@ def _takes_json(request: Request) -> bool:
     return (
         JSON in request.accepts and BYTES not in request.accepts and not is_old_client
     )
-
-
-def _reply(answer: Answer) -> Reply:
-    return Reply(answer.status, answer.body, answer.content_type)
 
 
 def _holder(principal: Principal, _: Params) -> None:
