@@ -53,7 +53,7 @@ LINES = [
     ["txaware.errors", "txaware.clock", "txaware.histogram"],
     ["txaware.metrics"],
     ["txaware.topics", "txaware.messages"],
-    ["txaware.config"],
+    ["txaware.config", "txaware.loopback"],
     ["txaware.requests", "txaware.rowkeys"],
     *_package(
         "txaware.auth",

@@ -115,6 +115,11 @@ class Settings:
     """Server: request bodies in memory at once; 503 above it."""
     server_threads: int = _setting(16)
     """Server: threads for whatever has to wait for the disk."""
+    allow_plain_tokens: bool = attrs.field(
+        default=False, validator=attrs.validators.instance_of(bool)
+    )
+    """Server: takes tokens at an address that others reach without TLS of its own, as
+    `--allow-plain-tokens` does. Client: sends one there without a warning."""
     header_timeout_s: float = _setting(30, least=0)
     """Server: how long a client may take for a request's headers."""
     body_timeout_s: float = _setting(60, least=0)
@@ -158,7 +163,7 @@ class Settings:
 
 NAMES = frozenset(field.name for field in attrs.fields(Settings))
 _TEXTS = ("topics", "compression")
-_FLAGS = ("accept_damage",)
+_FLAGS = ("accept_damage", "allow_plain_tokens")
 _FLAG_TEXTS = {"true": True, "false": False}
 
 

@@ -1,13 +1,10 @@
 """Keeps pages of other sites, open in a browser here, from using a local server."""
 
 from collections.abc import Mapping
-from functools import lru_cache
-from ipaddress import ip_address
 
 from txaware.errors import NotAuthorized
+from txaware.loopback import is_local
 
-# The same few come again and again, and one takes 2 us to be read.
-KNOWN_HOSTS = 1000
 # What a browser says of requests of the page itself, and of what somebody typed in.
 # Another port of this machine is the "same-site", and a program of somebody else.
 OWN_SITES = (b"same-origin", b"none")
@@ -45,17 +42,6 @@ class Origins:
             _, _, source = origin.decode("latin-1").partition("://")
             if source != host:
                 raise ForeignOrigin(FOREIGN)
-
-
-@lru_cache(KNOWN_HOSTS)
-def is_local(host: str) -> bool:
-    """Whether a host is this machine, seen from itself."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def _without_port(host: str) -> str:
