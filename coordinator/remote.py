@@ -238,6 +238,8 @@ def _standing(fields: Fields) -> Standing:
         fields["stage"],
         fields["expiresMs"],
         fields["changes"],
+        fields.get("principal"),  # a server of before tells neither
+        fields.get("address"),
     )
 
 

@@ -37,7 +37,7 @@ from coordinator.remote_wire import (
     whole_number,
 )
 from coordinator.settle import settle
-from coordinator.standing import OPEN, STATES, standing, standings
+from coordinator.standing import NEVER, OPEN, STATES, Standing, standing, standings
 from coordinator.transaction import POINTERS_PER_MS, Transaction, TransactionType
 
 HANGING_S = 900
@@ -58,12 +58,24 @@ class _Handler:
     known: tuple[str, ...] = ()
 
 
+def _as_it_is(_: int, standing: Standing) -> Standing:
+    return standing
+
+
 class CoordinatorRoutes:
-    """Answers everything below `/v1/transactions` by one coordinator."""
+    """Answers everything below `/v1/transactions` by one coordinator.
+
+    `told` adds to a standing what is known of whoever began it.
+    """
 
     def __init__(
-        self, coordinator: Coordinator, *, clock_ms: Callable[[], int] = now_ms
+        self,
+        coordinator: Coordinator,
+        *,
+        clock_ms: Callable[[], int] = now_ms,
+        told: Callable[[int, Standing], Standing] = _as_it_is,
     ) -> None:
+        self._told = told
         self._coordinator = coordinator
         self._clock_ms = clock_ms
         self._whole: dict[str, dict[str, _Handler]] = {
@@ -132,11 +144,14 @@ class CoordinatorRoutes:
         if state not in STATES:
             raise BadRequest(f"state is one of {', '.join(STATES)}, not {state!r}")
         found = standings(self._coordinator, state)
-        return json_answer([one.fields() for one in found])
+        return json_answer([self._fields(one) for one in found])
 
     def _describe(self, pointer: int, _: Fields) -> Answer:
         whole_number(pointer, "the transaction's id")
-        return json_answer(standing(self._coordinator, pointer).fields())
+        return json_answer(self._fields(standing(self._coordinator, pointer)))
+
+    def _fields(self, found: Standing) -> Fields:
+        return self._told(found.transaction_id, found).fields()
 
     def _outcome(self, pointer: int, _: Fields) -> Answer:
         return json_answer({"outcome": self._coordinator.outcome(pointer).value})
@@ -151,7 +166,7 @@ class CoordinatorRoutes:
         until_ms = self._clock_ms() - older_than_s * 1000
         return json_answer(
             [
-                one.fields()
+                self._fields(one)
                 for one in standings(self._coordinator, OPEN)
                 if one.began_ms < until_ms
             ]
@@ -229,9 +244,13 @@ class CoordinatorRoutes:
             self._coordinator.commit(tx)
         except TransactionNotInProgress:
             # Whoever lost the answer to a commit asks again; it may be over by then.
-            if fields.get("repeat") is not True or not self._committed(tx):
+            is_repeat = fields.get("repeat") is True and self._began(tx)
+            if not is_repeat or not self._committed(tx):
                 raise
         return Answer(200)
+
+    def _began(self, tx: Transaction) -> bool:
+        return standing(self._coordinator, tx.transaction_id).state != NEVER
 
     def _committed(self, tx: Transaction) -> bool:
         """Whether an earlier commit took place; its holder has never aborted it."""

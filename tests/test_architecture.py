@@ -55,7 +55,7 @@ LINES = [
     ["txaware.errors", "txaware.clock", "txaware.histogram"],
     ["txaware.metrics"],
     ["txaware.topics", "txaware.messages"],
-    ["txaware.config"],
+    ["txaware.config", "txaware.loopback"],
     ["txaware.requests", "txaware.rowkeys"],
     *_package(
         "txaware.auth",
@@ -153,8 +153,9 @@ LINES = [
     ),
     *_package(
         "txaware.http",
-        "admission exchange feeding flow gathering origins outcomes owners threads",
-        "permissions server_file",
+        "admission exchange feeding flow gathering hidden_paths origins outcomes",
+        "threads",
+        "owners permissions server_file",
         "bodies hosted repeats",
         "connection failures long_polls",
         "routing",

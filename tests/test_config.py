@@ -127,10 +127,13 @@ def test_text_that_is_no_number_is_refused(text: str) -> None:
         Settings.load(environment=environment)
 
 
+FLAGS = {"accept_damage", "allow_plain_tokens"}
+
+
 def test_every_setting_has_a_unit_and_can_come_from_the_environment() -> None:
-    units = ("_s", "_bytes", "_messages", "_bits")
+    units = ("_s", "_bytes", "_messages", "_bits", "_per_principal")
     counts = ("_threads", "_connections", "_requests")
-    for name in NAMES - {"topics", "compression", "accept_damage"}:
+    for name in NAMES - {"topics", "compression", *FLAGS}:
         assert name.endswith((*units, *counts))
         default = getattr(Settings(), name)
         found = Settings.load(environment={PREFIX + name.upper(): "7"})

@@ -188,6 +188,18 @@ def test_it_says_that_the_coordinator_is_away(
         browser.close_page()
 
 
+def test_whose_transaction_blocks_is_shown(
+    page: Browser, messaging: Messaging, clock: Clock, server: HttpServer
+) -> None:
+    own = held(messaging, clock)
+    row_reads(page, str(own), "the coordinator's own process", table="transactions")
+    with txaware.connect(server.url) as client:
+        theirs = client.coordinator.start_short(timeout_s=3600).transaction_id
+        row_reads(page, str(theirs), "anybody at 127.0.0.1:", table="transactions")
+    page.click("#topics button.release")
+    page.reads("#release-text", f"{own}", "Begun by: the coordinator's own process.")
+
+
 def test_messages_are_looked_at_without_being_consumed(
     page: Browser, messaging: Messaging
 ) -> None:

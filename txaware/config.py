@@ -67,6 +67,12 @@ class Settings:
     """How often old rows are removed in the background; 0 for never."""
     transaction_timeout_s: float = _setting(30)
     """How long a transaction may take that names no time-out."""
+    max_transaction_timeout_s: float = _setting(900)
+    """Server: the longest time-out that a transaction may ask for, unless its principal
+    has the permission `long`. `transaction_timeout_s` counts where it is more."""
+    max_open_transactions_per_principal: int = _setting(1000)
+    """Server: how many transactions a principal may have open at once; 429 above it.
+    Without tokens all callers are one principal."""
     coordinator_timeout_s: float = _setting(10)
     """Tephra elsewhere: how long it may take to answer before it counts as away."""
     block_bytes: int = _setting(4096)
@@ -109,6 +115,11 @@ class Settings:
     """Server: request bodies in memory at once; 503 above it."""
     server_threads: int = _setting(16)
     """Server: threads for whatever has to wait for the disk."""
+    allow_plain_tokens: bool = attrs.field(
+        default=False, validator=attrs.validators.instance_of(bool)
+    )
+    """Server: takes tokens at an address that others reach without TLS of its own, as
+    `--allow-plain-tokens` does. Client: sends one there without a warning."""
     header_timeout_s: float = _setting(30, least=0)
     """Server: how long a client may take for a request's headers."""
     body_timeout_s: float = _setting(60, least=0)
@@ -152,7 +163,7 @@ class Settings:
 
 NAMES = frozenset(field.name for field in attrs.fields(Settings))
 _TEXTS = ("topics", "compression")
-_FLAGS = ("accept_damage",)
+_FLAGS = ("accept_damage", "allow_plain_tokens")
 _FLAG_TEXTS = {"true": True, "false": False}
 
 

@@ -327,7 +327,7 @@ class Messaging(KeeperVerbs, Verbs):
         `with messaging.serve() as server:` listens at `server.url`, by default on a
         free port of loopback. `tokens` is a file of tokens; without one an address
         that others reach is refused, unless it is `insecure`. Further `options` are
-        those of `Access`: `audit`, `certificate`, `key`.
+        those of `Access`: `audit`, `certificate`, `key`, `allow_plain_tokens`.
         """
         if self._parts.served is None:
             raise Unavailable("this data is served already, by another process")

@@ -163,7 +163,7 @@ def _put_together(site: Site, close: Callable[[], None]) -> Parts:
             settings=site.settings,
             clock_ms=site.clock_ms,
             overview=Overview(service, retention, site),
-            owners=Owners(site.coordinator),
+            owners=Owners(site.coordinator, site.settings),
             shares_journal=site.gate is not None,
             directory=Path(table.name) if isinstance(table, LevelDbTable) else None,
             announce=table.announce if isinstance(table, HBaseTable) else None,

@@ -35,7 +35,8 @@ file_option = click.Path(path_type=Path, exists=True, dir_okay=False)
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="The address to listen at; one that others reach needs --auth.",
+    help="The address to listen at; one that others reach needs --auth, and that "
+    "--certificate.",
 )
 @click.option(
     "--port",
@@ -64,6 +65,12 @@ file_option = click.Path(path_type=Path, exists=True, dir_okay=False)
     "--insecure",
     is_flag=True,
     help="Without --auth: everybody who reaches the address may do anything.",
+)
+@click.option(
+    "--allow-plain-tokens",
+    is_flag=True,
+    help="With --auth, without --certificate: let tokens come to --host in plain text, "
+    "as a proxy in front speaks TLS, or nobody listens on that network.",
 )
 @click.option(
     "--certificate",
@@ -104,6 +111,8 @@ def serve(
         raise click.UsageError("--key needs --certificate")
     if is_http(session.url):
         raise BadRequest(f"{session.url} is that of a server; serve a directory")
+    if session.settings.allow_plain_tokens:
+        options["allow_plain_tokens"] = True
     _load_and_check(options)
     audit = AuditLog(options.pop("audit_log"))
     with (
@@ -125,6 +134,7 @@ def _load_and_check(options: dict[str, Any]) -> None:
         port=options["port"],
         tokens=options["tokens"],
         is_insecure=options["insecure"],
+        allow_plain_tokens=options["allow_plain_tokens"],
         certificate=options["certificate"],
         key=options["key"],
     ).try_out()

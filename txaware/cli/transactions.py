@@ -135,7 +135,7 @@ def describe(
 def find_hanging(
     session: Session, *, older_than: float, namespaces: tuple[str, ...], as_json: bool
 ) -> None:
-    """Find transactions that are open for long, and the topics that wait for them.
+    """Find transactions that are open for long: whose they are, and who waits for them.
 
     `txaware transactions abort` ends one, and lets its readers go on.
 
@@ -159,13 +159,14 @@ def find_hanging(
             echo_json(one.as_json() | {"topics": topics[one.transaction_id]})
         return
     echo_columns(
-        ("TRANSACTION", "BEGAN", "AGE", "TIMES OUT", "TOPICS THAT WAIT"),
+        ("TRANSACTION", "BEGAN", "AGE", "TIMES OUT", "BEGAN BY", "TOPICS THAT WAIT"),
         [
             (
                 one.transaction_id,
                 time_text(one.began_ms),
                 duration_text(one.age_s),
                 time_text(one.expires_ms),
+                one.began_by,
                 ", ".join(topics[one.transaction_id]) or NOTHING,
             )
             for one in old

@@ -10,6 +10,7 @@ import attrs
 from coordinator.embedded import EmbeddedCoordinator
 from coordinator.errors import Unavailable
 from coordinator.interfaces import Coordinator
+from coordinator.standing import OPEN, standings
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.errors import TopicNotFound
 from txaware.messages import MessageId
@@ -286,12 +287,13 @@ def _open_ones(coordinator: Coordinator, snapshot: Transaction) -> list[OpenOver
         ]
     return [
         OpenOverview(
-            entry.transaction_id,
-            entry.transaction_id // POINTERS_PER_MS,
-            pointers=entry.pointers,
-            type=entry.type.name.lower(),
-            stage=entry.stage.value,
-            expires_ms=entry.expires_ms,
+            one.transaction_id,
+            one.began_ms,
+            pointers=one.pointers,
+            type=one.type,
+            stage=one.stage,
+            expires_ms=one.expires_ms,
+            address=one.address,
         )
-        for entry in coordinator.open_transactions()
+        for one in standings(coordinator, OPEN)
     ]

@@ -55,6 +55,7 @@ class OpenOverview:
 
     `blocks_since_ms` is when the first row that they wait for was published.
     Only the embedded coordinator tells its type, its stage and when it times out.
+    `principal` and `address` are of whoever began it, where that is known.
     """
 
     id: int
@@ -65,6 +66,8 @@ class OpenOverview:
     expires_ms: int | None = None
     blocks: Sequence[str] = ()
     blocks_since_ms: int | None = None
+    principal: str | None = None
+    address: str | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -1,15 +1,20 @@
 """What all calls to one server share: where it is, who asks, and what it last said."""
 
+import logging
 import os
 import random
 import time
 from collections.abc import Callable
+from functools import lru_cache
 
 import httpcore
 
 from txaware.errors import BadRequest
 from txaware.http.client.address import Address
 from txaware.http.client.settings import ClientSettings
+from txaware.loopback import KNOWN_HOSTS, is_local
+
+log = logging.getLogger(__name__)
 
 
 class Link:
@@ -37,6 +42,10 @@ class Link:
         self._headers = [(b"Host", self.address.authority.encode())]
         if token is not None:
             self._headers.append((b"Authorization", b"Bearer " + _checked(token)))
+            is_plain = self.address.scheme == "http"
+            is_told = is_plain and not is_local(self.address.host)
+            if is_told and not self.settings.allow_plain_tokens:
+                _warn_of_plain_token(self.address.authority)
         self._timeouts = self._timeout(0)
 
     def new_key(self) -> bytes:
@@ -79,6 +88,18 @@ class Link:
 
     def __repr__(self) -> str:
         return f"<Link to {self.url}>"
+
+
+@lru_cache(KNOWN_HOSTS)
+def _warn_of_plain_token(where: str) -> None:
+    """Says it once of an address, however many connect to it."""
+    log.warning(
+        "a token goes to %s without TLS, where whoever is on the way reads it: connect "
+        "to https://%s, or, where a proxy beside this program speaks TLS or nobody "
+        "listens on that network, set TXAWARE_ALLOW_PLAIN_TOKENS=true",
+        where,
+        where,
+    )
 
 
 def _checked(token: object) -> bytes:

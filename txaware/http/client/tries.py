@@ -75,7 +75,7 @@ class Tries(Generic[T]):
         instance = answer.header(_INSTANCE)
         if instance is not None:
             self._link.instance = instance
-        if status == 503:
+        if status in (429, 503):
             self._refused(answer)
         return self._call.read(answer)
 

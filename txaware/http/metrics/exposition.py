@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -44,6 +44,7 @@ class Exposition:
         overview: Overview,
         in_flight: InFlight,
         *,
+        refusals: Callable[[], Mapping[str, int]] = dict,
         families: Iterable[Make] = FAMILIES,
         clock_ms: ClockMs = system_clock_ms,
         clock_s: Callable[[], float] = time.monotonic,
@@ -59,6 +60,7 @@ class Exposition:
             administration.depths(),
             clock_ms,
             clock_ms(),
+            refusals,
         )
         self._families = (*families, _process_collector())
         self._clock_s = clock_s

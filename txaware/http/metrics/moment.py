@@ -41,6 +41,7 @@ class Sources:
     depths: Depths
     clock_ms: Callable[[], int]
     started_ms: int
+    refusals: Callable[[], Mapping[str, int]]
 
 
 class Moment:
@@ -54,6 +55,7 @@ class Moment:
         self.now_ms = sources.clock_ms()
         self.started_ms = sources.started_ms
         self.in_flight = sources.in_flight
+        self.refusals = sources.refusals
         self.counts: Callable[[], Counts] = _once(sources.administration.counts)
         self.report: Callable[[], OverviewReport] = _once(sources.overview.snapshot)
         self.requests: Callable[[], RequestMetrics] = _once(sources.requests.snapshot)

@@ -47,6 +47,17 @@ def requests(moment: Moment) -> Iterator[Metric]:
     )
 
 
+def transactions(moment: Moment) -> Iterator[Metric]:
+    """What was not begun."""
+    yield counter(
+        "refused_transactions",
+        "Transactions that were not begun: their time-out was too long, they were long "
+        "ones without that permission, or too many of a principal were open.",
+        {(reason,): count for reason, count in moment.refusals().items()},
+        "reason",
+    )
+
+
 def in_flight(moment: Moment) -> Iterator[Metric]:
     """What is being answered."""
     now = moment.in_flight
@@ -73,7 +84,7 @@ def process(moment: Moment) -> Iterator[Metric]:
     )
 
 
-FAMILIES = (parts, requests, in_flight, process)
+FAMILIES = (parts, requests, transactions, in_flight, process)
 
 
 def _version() -> str:

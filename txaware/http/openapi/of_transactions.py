@@ -32,6 +32,19 @@ _NAMED: dict[str, Schema] = {
 _TRANSACTION: Content = {
     BYTES_TYPE: {"schema": BYTES | {"description": "As Tephra's codec writes it."}}
 }
+_TRANSACTION |= json_of(
+    fields(
+        {
+            "transactionId": whole(0),
+            "writePointer": whole(0),
+            "readPointer": whole(0),
+            "type": {"enum": ["short", "long"]},
+            "timeoutS": or_null({"type": "number"})
+            | {"description": "null for a long one, and where it is not known here."},
+            "transaction": BASE64 | {"description": "The bytes, as a poll takes them."},
+        }
+    )
+)
 _NOTHING = json_of({"type": "object", "maxProperties": 0})
 _TIMEOUT_S: Schema = {
     "type": "number",
@@ -52,6 +65,9 @@ _STANDING = fields(
         "expiresMs": or_null(whole()),
         "changes": or_null(whole(0)),
         "beganMs": whole(0),
+        "principal": or_null(TEXT) | {"description": "Who began it, where known."},
+        "address": or_null(TEXT)
+        | {"description": "From where: HOST:PORT, or the coordinator's own process."},
     }
 )
 _STATE = fields(
@@ -98,6 +114,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         body=json_of(_BEGIN, example={"type": "short", "timeoutS": 30}),
         needs_body=False,
         answer=_TRANSACTION,
+        refuses=(429,),
     ),
     ("GET", ROOT): _look(
         "All that are open, or invalid.", array(_STANDING), state={"enum": [*STATES]}
