@@ -239,9 +239,11 @@ class Metrics(Counts):
 
     `open_transactions` and `oldest_open_ms`, when the oldest of them began, are None
     where the coordinator is elsewhere, the latter also where none is open.
+    `invalid_transactions` is None while it cannot be asked. Groups that cannot be
+    looked at are left out.
     """
 
     groups: Sequence[GroupLag]
     open_transactions: int | None
     oldest_open_ms: int | None
-    invalid_transactions: int
+    invalid_transactions: int | None

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Container, Iterator
 from contextlib import suppress
+from functools import partial
 
 import attrs
 
@@ -27,6 +28,7 @@ from txaware.service.retention import CleanUp, OnProgress, Pruned, Retention
 from txaware.service.site import Site
 from txaware.service.splits import Splits
 from txaware.service.splitting import checked_wanted
+from txaware.service.turns import Failures
 from txaware.service.undecided import check_range, first_undecided
 from txaware.tables.durable import DurableTable
 from txaware.tables.hbase.table import HBaseTable
@@ -99,6 +101,10 @@ class Administration:
         """`"OK"`, or a sentence about what is wrong with the rows."""
         return self._table.status()
 
+    def coordinator_status(self) -> str:
+        """`"OK"`, or a sentence about what is wrong with the coordinator."""
+        return self._coordinator.status()
+
     def check(self, progress: Progress | None = None) -> Report:
         """Verifies every invariant beside everybody who uses the data."""
         invalid, table = self._invalid(), self._table
@@ -149,18 +155,24 @@ class Administration:
         position = self._service.position(group, topic)
         return _behind_ms(self._service.bounds(topic), position)
 
-    def _lags(self) -> Iterator[GroupLag]:
+    def _lags(self, failures: Failures) -> Iterator[GroupLag]:
         for group, name in self._positions.groups():
             topic = str(name)
+            look = partial(self._lag, group, topic)
             with suppress(TopicNotFound):
-                place = self._service.place(topic)
-                position = self._service.position(group, topic)
-                yield GroupLag(
-                    group,
-                    topic,
-                    _behind_ms(self._service.bounds(topic), position),
-                    self._inspection.rows_after(place, position),
-                )
+                found = failures.attempt("group_lags", look, None)
+                if found is not None:
+                    yield found
+
+    def _lag(self, group: str, topic: str) -> GroupLag:
+        place = self._service.place(topic)
+        position = self._service.position(group, topic)
+        return GroupLag(
+            group,
+            topic,
+            _behind_ms(self._service.bounds(topic), position),
+            self._inspection.rows_after(place, position),
+        )
 
     def depths(self) -> Depths:
         """Counts rows for whoever asks again and again."""
@@ -183,7 +195,11 @@ class Administration:
         )
 
     def metrics(self) -> Metrics:
-        """What was counted in this process, and how things stand."""
+        """What was counted in this process, and how things stand.
+
+        What cannot be looked at is left out, and the log says why.
+        """
+        failures = Failures(reads_wait=self._table.reads_wait)
         open_now = oldest_ms = None
         if isinstance(self._coordinator, EmbeddedCoordinator):
             found = self._coordinator.open_transactions()
@@ -192,10 +208,12 @@ class Administration:
                 oldest_ms = found[0].transaction_id // POINTERS_PER_MS
         return Metrics(
             **attrs.asdict(self.counts(), recurse=False),
-            groups=list(self._lags()),
+            groups=failures.attempt("groups", lambda: list(self._lags(failures)), []),
             open_transactions=open_now,
             oldest_open_ms=oldest_ms,
-            invalid_transactions=self._coordinator.invalid_size(),
+            invalid_transactions=failures.attempt(
+                "transactions", self._coordinator.invalid_size, None
+            ),
         )
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 
 import attrs
 
@@ -13,7 +14,7 @@ from txaware.service.blocked import Blocker
 from txaware.service.local import LocalService
 from txaware.service.overview_report import GroupOverview
 from txaware.service.site import Site
-from txaware.service.turns import Budget, Remembered, Turns
+from txaware.service.turns import Budget, Failures, Remembered, Turns
 from txaware.tables.position_table import PositionTable
 
 LOOKS, ROWS = 300, 50_000
@@ -46,19 +47,28 @@ class Lags:
         """All there are, also those whose turn has not come yet."""
         return self._pairs()
 
-    def look(self, snapshot: Transaction, blockers: Mapping[str, Blocker]) -> None:
+    def look(
+        self,
+        pairs: Collection[Pair],
+        snapshot: Transaction,
+        blockers: Mapping[str, Blocker],
+        failures: Failures,
+    ) -> None:
         """Looks at those whose turn it is, as that snapshot sees their positions."""
-        pairs = self._pairs()
-        for gone in self.groups.keys() - pairs:
+        for gone in self.groups.keys() - set(pairs):
             self._forget(gone)
         budget = Budget(looks=LOOKS, rows=ROWS)
         for pair in self._turns.of(pairs):
             if budget.is_spent:
                 break
+            look = partial(self._look, pair, snapshot, blockers.get(pair[1]))
             try:
-                budget.spend(self._look(pair, snapshot, blockers.get(pair[1])))
+                read = failures.attempt("group_lags", look, None)
             except TopicNotFound:
+                read = None
+            if read is None:
                 self._forget(pair)
+            budget.spend(read or 0)
 
     def by_topic(self) -> dict[str, int]:
         """How far the slowest group of each topic is behind, in rows."""

@@ -75,7 +75,8 @@ class OverviewReport:
     transactions the oldest: where a list is shorter than its count, it is cut.
     `messages_in` and `messages_out` are those of all topics. `unjudged_topics` may be
     blocked or not: there was no time yet to look. `coordinator` and `store` are `"OK"`
-    or a sentence about what is wrong.
+    or a sentence about what is wrong. `left_out` names what could not be looked at
+    this time: `topics`, `blocked`, `groups`, `group_lags` or `topic_ages`.
     """
 
     now_ms: int
@@ -99,3 +100,4 @@ class OverviewReport:
     cache_bytes: int
     cache_hits: int
     cache_misses: int
+    left_out: Sequence[str] = ()
