@@ -95,7 +95,7 @@ LINES = [
         "backup_format check_copy check_report clean_up_plan copy_state judge "
         "references overview_report scan_cache signals splitting strangers turns",
         "check_scan copy_rows deleting depths marking positions selection site "
-        "topic_writer weighing",
+        "topic_writer unread weighing",
         "check_journal copy_progress payload_retention places planning polling "
         "position_retention referring",
         "backup check_groups cleaning copying inspection publishing scan splits "

@@ -248,6 +248,7 @@ def test_groups_and_ages(monitored: Monitored) -> None:
     found = monitored.look()
     assert values(found, "group_lag_rows") == {("g", "t"): 2}
     assert values(found, "group_lag_seconds") == {("g", "t"): 2}
+    assert values(found, "group_oldest_unread_seconds") == {("g", "t"): 2}
     assert values(found, "groups") == {(): 1}
     assert values(found, "topic_oldest_seconds") == {("t",): 3}
     messaging.create_topic("empty")

@@ -206,12 +206,17 @@ class RetentionCounters:
 
 @attrs.frozen
 class GroupLag:
-    """How far a group is behind: in time, and in rows (counted up to 10,000)."""
+    """How far a group is behind: in time, and in rows (counted up to 10,000).
+
+    `oldest_unread_ms` is the age of the oldest message that it may read and has not
+    read, 0 where there is none; None from a server that does not tell.
+    """
 
     group: str
     topic: str
     lag_ms: int
     rows: int
+    oldest_unread_ms: int | None = None
 
 
 @attrs.frozen(kw_only=True)

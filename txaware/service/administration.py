@@ -1,9 +1,9 @@
 """What an operator asks of a store: look inside, clean up, count."""
 
 import logging
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 
 import attrs
 
@@ -21,7 +21,14 @@ from txaware.service.check_scan import Progress
 from txaware.service.checking import check
 from txaware.service.clean_up_plan import OpenPlan
 from txaware.service.depths import Depths
-from txaware.service.inspection import GoOn, Inspection, Peeked, TopicReport
+from txaware.service.inspection import (
+    MOST_COUNTED,
+    GoOn,
+    Inspection,
+    Peeked,
+    TopicReport,
+)
+from txaware.service.judge import Judge
 from txaware.service.local import LocalService
 from txaware.service.open_plans import OpenPlans
 from txaware.service.retention import CleanUp, OnProgress, Pruned, Retention
@@ -30,6 +37,7 @@ from txaware.service.splits import Splits
 from txaware.service.splitting import checked_wanted
 from txaware.service.turns import Failures
 from txaware.service.undecided import check_range, first_undecided
+from txaware.service.unread import MOST_ROWS, first_unread
 from txaware.tables.durable import DurableTable
 from txaware.tables.hbase.table import HBaseTable
 from txaware.tables.position_table import PositionTable
@@ -47,6 +55,7 @@ class Administration:
         self._plans = OpenPlans(retention, site.clock_ms)
         self._gate = site.gate
         self._table = site.table
+        self._clock_ms = site.clock_ms
         self._inspection = Inspection(site.table, site.strangers)
         self._positions = PositionTable(site.table)
 
@@ -155,16 +164,51 @@ class Administration:
         position = self._service.position(group, topic)
         return _behind_ms(self._service.bounds(topic), position)
 
+    def oldest_unread_ms(self, group: str, topic: str) -> int:
+        """The age of the oldest message that a group may read; 0 where it has none."""
+        position = self._service.position(group, topic)
+        return self._oldest_unread_ms(topic, position, self._coordinator.snapshot())
+
+    def _oldest_unread_ms(
+        self, topic: str, position: MessageId | None, snapshot: Transaction
+    ) -> int:
+        bounds = self._service.bounds(topic)
+        if bounds.first is None:
+            return 0
+        start = bounds.first.row_key
+        if position is not None:
+            start = max(start, position.row_key + b"\0")
+        prefix, now_ms = self._service.place(topic).topic.prefix, self._clock_ms()
+        judge = Judge(snapshot, None if self._gate is None else self._gate.gave_out)
+        for _ in range(MOST_COUNTED // MOST_ROWS):
+            unread = first_unread(
+                self._table,
+                prefix,
+                judge,
+                start=start,
+                stop=bounds.next.row_key,
+                now_ms=now_ms,
+            )
+            if unread.since_ms is not None:
+                return max(0, now_ms - unread.since_ms)
+            if unread.key == start:
+                break
+            start = unread.key
+        return 0
+
     def _lags(self, failures: Failures) -> Iterator[GroupLag]:
+        snapshot = cache(self._coordinator.snapshot)
         for group, name in self._positions.groups():
             topic = str(name)
-            look = partial(self._lag, group, topic)
+            look = partial(self._lag, group, topic, snapshot)
             with suppress(TopicNotFound):
                 found = failures.attempt("group_lags", look, None)
                 if found is not None:
                     yield found
 
-    def _lag(self, group: str, topic: str) -> GroupLag:
+    def _lag(
+        self, group: str, topic: str, snapshot: Callable[[], Transaction]
+    ) -> GroupLag:
         place = self._service.place(topic)
         position = self._service.position(group, topic)
         return GroupLag(
@@ -172,6 +216,7 @@ class Administration:
             topic,
             _behind_ms(self._service.bounds(topic), position),
             self._inspection.rows_after(place, position),
+            self._oldest_unread_ms(topic, position, snapshot()),
         )
 
     def depths(self) -> Depths:

@@ -122,8 +122,19 @@ def groups(moment: Moment) -> Iterator[Metric]:
         )
     yield gauge(
         "group_lag_seconds",
-        f"Time between a group's position and the newest message. {which}",
+        f"Time between a group's position and the newest message. It stands still "
+        f"where nothing is published. {which}",
         {(group.group, group.topic): group.lag_ms / 1000 for group in shown},
+        *("group", "topic"),
+    )
+    yield gauge(
+        "group_oldest_unread_seconds",
+        f"Age of the oldest message that a group may read and has not read; 0 where it "
+        f"has read all, or waits for a transaction. {which}",
+        {
+            (group.group, group.topic): age_s(moment.now_ms, group.unread_since_ms or 0)
+            for group in shown
+        },
         *("group", "topic"),
     )
     yield gauge(
