@@ -20,6 +20,7 @@ def _package(name: str, *lines: str) -> list[list[str]]:
 # Lowest first. The coordinator is one line of DESIGN.md and has an order of its own.
 LINES = [
     ["coordinator.errors"],
+    ["coordinator.private_directory"],
     ["coordinator.pointers", "coordinator.directory_lock", "coordinator.disk"],
     ["coordinator.joinable"],
     ["coordinator.timeout"],
