@@ -20,6 +20,7 @@ def _package(name: str, *lines: str) -> list[list[str]]:
 # Lowest first. The coordinator is one line of DESIGN.md and has an order of its own.
 LINES = [
     ["coordinator.errors"],
+    ["coordinator.private_directory"],
     ["coordinator.pointers", "coordinator.directory_lock", "coordinator.disk"],
     ["coordinator.joinable", "coordinator.fork_guard"],
     ["coordinator.timeout"],
@@ -98,7 +99,7 @@ LINES = [
         "keepers references overview_report scan_cache signals splitting strangers "
         "turns",
         "check_scan copy_rows deleting depths marking positions selection site "
-        "topic_writer weighing",
+        "topic_writer unread weighing",
         "check_journal copy_progress payload_retention places planning polling "
         "position_retention referring",
         "backup check_groups cleaning copying forgetting inspection publishing scan "

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.http_raw import until
 from tests.http_served import ServedStore, served
 from tests.rows_elsewhere import RowsElsewhere
 from tests.test_http_async import committed, in_loop
@@ -70,6 +71,8 @@ async def test_what_an_operator_asks_is_awaited(store: ServedStore) -> None:
         )
         assert await messaging.inspect("t") == here.inspect("t")
         assert await messaging.lag_ms("g", "t") == here.lag_ms("g", "t")
+        assert until(lambda: here.oldest_unread_ms("g", "t") > 0)
+        assert await messaging.oldest_unread_ms("g", "t") > 0
         assert (
             await messaging.splits(
                 "t", start=bounds.first, stop=bounds.next, part_bytes=1 << 20

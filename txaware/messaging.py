@@ -281,6 +281,10 @@ class Messaging(KeeperVerbs, Verbs):
         """How far a group is behind the newest message of a topic."""
         return self._administration.lag_ms(group, topic)
 
+    def oldest_unread_ms(self, group: str, topic: str) -> int:
+        """The age of the oldest message that a group may read; 0 where it has none."""
+        return self._administration.oldest_unread_ms(group, topic)
+
     def check(self, progress: Progress | None = None) -> Report:
         """Verifies every invariant of the data, which stays in use meanwhile.
 

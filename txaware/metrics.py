@@ -220,12 +220,17 @@ class RetentionCounters:
 
 @attrs.frozen
 class GroupLag:
-    """How far a group is behind: in time, and in rows (counted up to 10,000)."""
+    """How far a group is behind: in time, and in rows (counted up to 10,000).
+
+    `oldest_unread_ms` is the age of the oldest message that it may read and has not
+    read, 0 where there is none; None from a server that does not tell.
+    """
 
     group: str
     topic: str
     lag_ms: int
     rows: int
+    oldest_unread_ms: int | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -253,9 +258,11 @@ class Metrics(Counts):
 
     `open_transactions` and `oldest_open_ms`, when the oldest of them began, are None
     where the coordinator is elsewhere, the latter also where none is open.
+    `invalid_transactions` is None while it cannot be asked. Groups that cannot be
+    looked at are left out.
     """
 
     groups: Sequence[GroupLag]
     open_transactions: int | None
     oldest_open_ms: int | None
-    invalid_transactions: int
+    invalid_transactions: int | None

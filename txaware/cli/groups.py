@@ -38,6 +38,7 @@ class Stand:
     position: MessageId | None
     lag_ms: int
     rows: int | None
+    oldest_unread_ms: int | None
 
     @classmethod
     def of(cls, messaging: Messaging, lag: GroupLag) -> "Stand":
@@ -45,7 +46,10 @@ class Stand:
         position = None
         with suppress(NotAuthorized):
             position = messaging.position(lag.group, lag.topic)
-        return cls(lag.group, lag.topic, position, lag.lag_ms, lag.rows)
+        return cls(
+            *(lag.group, lag.topic, position),
+            *(lag.lag_ms, lag.rows, lag.oldest_unread_ms),
+        )
 
     @property
     def rows_text(self) -> int | str:
@@ -53,6 +57,13 @@ class Stand:
         if self.rows is None:
             return NOTHING
         return self.rows if self.rows < MOST_COUNTED else f"{MOST_COUNTED} or more"
+
+    @property
+    def unread_text(self) -> str:
+        """The age of the oldest message that is still to be read."""
+        if self.oldest_unread_ms is None:
+            return NOTHING
+        return duration_text(self.oldest_unread_ms / 1000)
 
     def as_json(self) -> dict[str, object]:
         """As `--json` prints it."""
@@ -62,6 +73,7 @@ class Stand:
             "position": self.position and str(self.position),
             "time": time_of(self.position),
             "lag_ms": self.lag_ms,
+            "oldest_unread_ms": self.oldest_unread_ms,
             "rows": self.rows,
         }
 
@@ -72,6 +84,7 @@ class Stand:
             self.topic,
             time_of(self.position) or NOTHING,
             duration_text(self.lag_ms / 1000),
+            self.unread_text,
             self.rows_text,
         )
 
@@ -100,8 +113,9 @@ def groups() -> None:
 def list_(session: Session, *, as_json: bool) -> None:
     """List groups, the topics they read, and how far behind they are.
 
-    In time from what they read last to the newest message, and in rows, of which some
-    may not be committed; rows are counted up to 10,000.
+    BEHIND is the time from what they read last to the newest message, and stands still
+    where nothing is published. OLDEST UNREAD is how long the oldest message waits that
+    they may read. Of ROWS, counted up to 10,000, some may not be committed.
 
     \b
     Example:
@@ -113,7 +127,7 @@ def list_(session: Session, *, as_json: bool) -> None:
         for one in found:
             echo_json(one.as_json())
         return
-    header = ("GROUP", "TOPIC", "HAS READ UP TO", "BEHIND", "ROWS")
+    header = ("GROUP", "TOPIC", "HAS READ UP TO", "BEHIND", "OLDEST UNREAD", "ROWS")
     echo_columns(header, [one.as_row() for one in found], empty="no groups")
 
 
@@ -141,7 +155,9 @@ def show(
                 f"shows those that have one"
             )
         lag_ms = messaging.lag_ms(group, name)
-        stand = Stand(group, name, position, lag_ms, _rows(messaging, group, name))
+        unread_ms = messaging.oldest_unread_ms(group, name)
+        rows = _rows(messaging, group, name)
+        stand = Stand(group, name, position, lag_ms, rows, unread_ms)
         newest = messaging.bounds(name).last
     if as_json:
         echo_json(stand.as_json() | {"newest": newest and str(newest)})
@@ -153,6 +169,7 @@ def show(
             ("position", position),
             ("has read up to", time_of(position) or "nothing"),
             ("behind", duration_text(stand.lag_ms / 1000)),
+            ("oldest unread", stand.unread_text),
             ("rows behind", stand.rows_text),
             ("newest id", newest or NOTHING),
         ]

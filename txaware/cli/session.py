@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import click
 
-from txaware.config import NAMES, Settings, from_text
+from txaware.config import NAMES, Settings, did_you_mean, from_text
 from txaware.errors import BadRequest, TxAwareError
 from txaware.messaging import Messaging, connect
 
@@ -91,9 +91,10 @@ def load_settings(path: str | None, pairs: dict[str, str]) -> Settings:
     """From a file, the environment, and the `--set` pairs above all."""
     unknown = pairs.keys() - NAMES
     if unknown:
+        asked = did_you_mean(min(unknown), "", NAMES) if len(unknown) == 1 else ""
         raise BadRequest(
-            f"no such setting: {', '.join(sorted(unknown))}; there are "
-            f"{', '.join(sorted(NAMES))}"
+            f"no such setting: {', '.join(sorted(unknown))}"
+            + (asked or f"; there are {', '.join(sorted(NAMES))}")
         )
     flags: dict[str, Any] = {
         name: from_text(name, text) for name, text in pairs.items()

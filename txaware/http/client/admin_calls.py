@@ -31,6 +31,7 @@ LONG_S = 3600.0
 PIECE_ROWS = 1000
 _peeked, _report = reading_json(list[Peeked]), reading_json(TopicReport)
 _names, _lag = reading_json(list[str]), reading_field("lagMs", int)
+_unread = reading_field("oldestUnreadMs", int)
 _checked, _cleaned = reading_json(Report), reading_json(CleanUp)
 _planned, _rows = reading_json(OpenPlan), reading_field("rows", int)
 _pruned, _metrics = reading_json(Pruned), reading_json(Metrics)
@@ -102,6 +103,11 @@ def first_undecided(
 def lag_ms(group: str, topic: str) -> Call[int]:
     """How far a group is behind."""
     return Call("GET", _paths.position(group, topic) + "/lag", _lag)
+
+
+def oldest_unread_ms(group: str, topic: str) -> Call[int]:
+    """The age of the oldest message that a group may read and has not read."""
+    return Call("GET", _paths.position(group, topic) + "/lag", _unread)
 
 
 def metrics() -> Call[Metrics]:

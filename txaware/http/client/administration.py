@@ -100,6 +100,10 @@ class HttpAdministration:
         """How far a group is behind the newest message; 0 when it has read it."""
         return self._perform(admin_calls.lag_ms(group, topic))
 
+    def oldest_unread_ms(self, group: str, topic: str) -> int:
+        """The age of the oldest message that a group may read; 0 where it has none."""
+        return self._perform(admin_calls.oldest_unread_ms(group, topic))
+
     def metrics(self) -> Metrics:
         """What was counted in the server, and how things stand."""
         return self._perform(admin_calls.metrics())

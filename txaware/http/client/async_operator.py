@@ -43,6 +43,10 @@ class AsyncOperator(AsyncService):
         """How far a group is behind the newest message of a topic."""
         return await self._perform(admin_calls.lag_ms(group, topic))
 
+    async def oldest_unread_ms(self, group: str, topic: str) -> int:
+        """The age of the oldest message that a group may read; 0 where it has none."""
+        return await self._perform(admin_calls.oldest_unread_ms(group, topic))
+
     async def check(self) -> Report:
         """Verifies every invariant of the server's data, which stays in use."""
         return await self._perform(admin_calls.check())

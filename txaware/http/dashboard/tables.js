@@ -151,7 +151,7 @@ function showGroupTopic(cell, group) {
 }
 
 function groupState(group) {
-  if (group.waitsFor !== null && group.unreadMs >= BLOCKED_AFTER_MS) return "waits";
+  if (group.waitsMs !== null && group.waitsMs >= BLOCKED_AFTER_MS) return "waits";
   return group.rows ? "behind" : "has read all";
 }
 

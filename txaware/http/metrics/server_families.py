@@ -12,14 +12,10 @@ from txaware.http.metrics.samples import age_s, counter, gauge, histogram
 
 def parts(moment: Moment) -> Iterator[Metric]:
     """Whether all is well."""
-    report = moment.report()
     yield gauge(
         "up",
         "Whether this part works, 1 or 0; /health says why not.",
-        {
-            ("coordinator",): float(report.coordinator == "OK"),
-            ("store",): float(report.store == "OK"),
-        },
+        {(part,): float(status == "OK") for part, status in moment.statuses().items()},
         "part",
     )
 

@@ -1,5 +1,6 @@
 """Routes that anybody may ask: whether it is well, and how to speak to it."""
 
+import logging
 from collections.abc import Awaitable
 from importlib.metadata import version
 
@@ -9,6 +10,8 @@ from txaware.http.exchange import DONE, Reply, Request, json_reply
 from txaware.http.formats import schemas
 from txaware.http.hosted import Hosted
 from txaware.http.routing import Route
+
+log = logging.getLogger(__name__)
 
 OK, NOT_WELL = "OK", "not well; the log says why, and operators are told here"
 
@@ -65,6 +68,9 @@ class OpenRoutes:
             found = await status
         except TxAwareError as error:
             found = str(error)
+        except Exception as error:  # an answer is owed, whatever a part comes up with
+            log.exception("a part cannot be asked whether it is well")
+            found = f"cannot be asked: {error}"
         return found if found == OK or principal.is_operator else NOT_WELL
 
     async def _answer_schemas(self, _: Request) -> Reply:
