@@ -22,7 +22,7 @@ from txaware.http.server import Access, HttpServer
 from txaware.interfaces import COMMITTED
 from txaware.messages import MessageId, PublishResponse, Receipt
 from txaware.metrics import Metrics
-from txaware.opening import open_parts
+from txaware.opening import open_parts, served_already
 from txaware.parts import Parts, Reach
 from txaware.publish import (
     AsyncPublisher,
@@ -324,7 +324,7 @@ class Messaging(Verbs):
         those of `Access`: `audit`, `certificate`, `key`.
         """
         if self._parts.served is None:
-            raise Unavailable("this data is served already, by another process")
+            raise served_already(self.reach())
         access = Access(
             host=host,
             port=port,

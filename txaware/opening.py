@@ -5,7 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from coordinator import Coordinator, EmbeddedCoordinator
-from coordinator.directory_lock import DirectoryInUse
+from coordinator.directory_lock import NAME as LOCK
+from coordinator.directory_lock import DirectoryInUse, DirectoryLock
 from coordinator.gate import Gate
 from txaware.clock import ClockMs
 from txaware.config import Settings
@@ -56,9 +57,7 @@ def open_parts(
         except DirectoryInUse as error:
             owner = _server_of_directory(url, error)
         except StoreInUse as error:
-            if error.served_at is None:
-                raise StoreInUse(f"{error}. {SERVED}") from error
-            owner = Reach(error.served_at, token)
+            owner = _server_of_store(error, token)
         else:
             return _open_local(table, coordinator, settings, clock_ms, token)
         if coordinator == "embedded":  # the owner's own
@@ -71,7 +70,44 @@ def _server_of_directory(url: str, error: DirectoryInUse) -> Reach:
     owner = read_server_file(Path(url.partition(":")[2]))
     if owner is None or str(owner.pid) != error.holder:
         raise Unavailable(f"{error}. {SERVED}") from error
-    return Reach(owner.url, owner.token, owner.certificate)
+    return Reach(
+        owner.url, owner.token, owner.certificate, owner=f"process {owner.pid}"
+    )
+
+
+def _server_of_store(error: StoreInUse, token: str | None) -> Reach:
+    """Where the owner of a store in HBase serves it to this host."""
+    if error.served_apart is not None:
+        raise StoreInUse(
+            f"{error}. That one serves it to its own host alone, at "
+            f"{error.served_apart}; with --host HOST others are led there"
+        ) from error
+    if error.served_at is None:
+        raise StoreInUse(f"{error}. {SERVED}") from error
+    return Reach(error.served_at, token, owner=error.owner)
+
+
+def require_unserved(url: str) -> None:
+    """Raises where another process has a directory; makes and changes nothing."""
+    scheme, _, path = url.partition(":")
+    if scheme != "leveldb" or not (Path(path) / LOCK).exists():
+        return
+    try:
+        DirectoryLock(Path(path)).release()
+    except DirectoryInUse as error:
+        raise served_already(_server_of_directory(url, error)) from error
+
+
+def served_already(reach: Reach) -> Unavailable:
+    """Says who serves the data, to whoever would serve it too."""
+    if reach.owner is None:
+        return Unavailable(
+            f"this data is served already, at {reach.url}: others connect there"
+        )
+    return Unavailable(
+        f"this data is served already, by {reach.owner} at {reach.url}: connect there "
+        f"(--url {reach.url}), or end that process first"
+    )
 
 
 def _open_local(

@@ -12,8 +12,9 @@ from txaware.cli.failures import Failure
 from txaware.cli.session import Session, address_of, pass_session
 from txaware.cli.stop import Stop, stopped_by_signal
 from txaware.elsewhere import is_http
-from txaware.errors import BadRequest
+from txaware.errors import BadRequest, Unavailable
 from txaware.http.server import Access, HttpServer
+from txaware.opening import require_unserved
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +105,11 @@ def serve(
         raise click.UsageError("--key needs --certificate")
     if is_http(session.url):
         raise BadRequest(f"{session.url} is that of a server; serve a directory")
-    _load_and_check(options)
+    try:
+        _load_and_check(options)
+    except Unavailable:  # mostly since the same data is served there already
+        require_unserved(session.url)
+        raise
     audit = AuditLog(options.pop("audit_log"))
     with (
         stopped_by_signal(reloads=True) as stop,

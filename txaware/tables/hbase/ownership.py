@@ -27,11 +27,23 @@ PROCESS_FIELDS = [field.name for field in attrs.fields(Process)]
 
 
 class StoreInUse(Unavailable):
-    """Another process owns the tables; `served_at` is where it serves them to us."""
+    """Another process owns the tables; `served_at` is where it serves them to us.
 
-    def __init__(self, message: str, served_at: str | None = None) -> None:
+    `served_apart` is where it serves them to its own host alone, which is not ours.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        served_at: str | None = None,
+        *,
+        owner: str | None = None,
+        served_apart: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.served_at = served_at
+        self.owner = owner
+        self.served_apart = served_apart
 
 
 @attrs.frozen
@@ -50,14 +62,23 @@ class Sign:
     @property
     def url_for_us(self) -> str | None:
         """Where that owner serves its store, if it lives and we get there."""
+        return self._url if self._is_in_reach else None
+
+    @property
+    def url_apart(self) -> str | None:
+        """Where it serves its store to its own host alone, which is not ours."""
+        return None if self._is_in_reach else self._url
+
+    @property
+    def _url(self) -> str | None:
         url: str | None = json.loads(self.row).get("served_at")
-        process = self.process
-        if url is None or process.has_ended:
-            return None
-        if process.is_here:
-            return url
-        host = urlsplit(url).hostname or ""
-        return None if host.startswith("127.") or host in ("localhost", "::1") else url
+        return None if url is None or self.process.has_ended else url
+
+    @property
+    def _is_in_reach(self) -> bool:
+        host = urlsplit(self._url or "").hostname or ""
+        is_loopback = host.startswith("127.") or host in ("localhost", "::1")
+        return self.process.is_here or not is_loopback
 
 
 class Ownership:
@@ -139,11 +160,10 @@ class Ownership:
         with suppress(TxAwareError, Lost):
             self._connections.once(self._put_beat)
 
-    def served_at(self) -> str | None:
-        """Where the owner, whoever that is, serves the store to processes here."""
+    def sign_of_owner(self) -> Sign | None:
+        """What the owner, whoever that is, last said of itself."""
         found = self._cell.read()
-        sign = None if found is None else self._sign(found.owner)
-        return None if sign is None else sign.url_for_us
+        return None if found is None else self._sign(found.owner)
 
     def give_back(self, head: Head) -> None:
         """Lets the next one have it at once."""
@@ -189,10 +209,14 @@ class Ownership:
                 self._sleep_s(BEAT_S)
                 waited_s += BEAT_S
                 sign = self._sign(owner)
+                if sign is None:
+                    return  # it has given the store back meanwhile
         raise StoreInUse(
             f"{self._connections.address} is in use by {process}; a store has one "
             f"owner at a time",
-            None if sign is None else sign.url_for_us,
+            sign.url_for_us,
+            owner=str(process),
+            served_apart=sign.url_apart,
         )
 
     def _has_just_beaten(self, sign: Sign) -> bool:
