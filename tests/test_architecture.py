@@ -92,7 +92,8 @@ LINES = [
     ),
     *_package(
         "txaware.service",
-        "backup_format check_copy check_report clean_up_plan copy_state judge "
+        "backup_format check_copy check_report clean_up_plan coordinator_kind "
+        "copy_state judge "
         "references overview_report scan_cache signals splitting strangers turns",
         "check_scan copy_rows deleting depths marking positions selection site "
         "topic_writer weighing",

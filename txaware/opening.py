@@ -17,8 +17,8 @@ from txaware.http.server import Served
 from txaware.http.server_file import forget_server, read_server_file
 from txaware.interfaces import OrderedTable
 from txaware.parts import Parts, Reach
-from txaware.rowkeys import COORDINATOR
 from txaware.service.administration import Administration
+from txaware.service.coordinator_kind import EMBEDDED, OTHER, claim, coordinator_of
 from txaware.service.copy_state import check_whole
 from txaware.service.janitor import Janitor
 from txaware.service.local import LocalService
@@ -132,8 +132,9 @@ def _open_local(
 
     try:
         check_whole(table, "this data")
-        _check_coordinator(table, b"other" if gate is None else b"embedded")
-        site = Site(table, chosen, gate, settings, clock_ms)
+        claim(table, OTHER if gate is None else EMBEDDED, coordinator)
+        decided_by = coordinator_of(table)
+        site = Site(table, chosen, gate, settings, clock_ms, decided_by=decided_by)
         return _put_together(site, close)
     except BaseException:
         close()
@@ -154,18 +155,6 @@ def _open_table(url: str, settings: Settings, clock_ms: ClockMs) -> OrderedTable
         f"{url!r} cannot be connected to; memory:, leveldb:PATH, "
         f"hbase://HOST:PORT/PREFIX and http://HOST:PORT can"
     )
-
-
-def _check_coordinator(table: OrderedTable, kind: bytes) -> None:
-    """The pointers of two coordinators in one table would be taken for each other's."""
-    if table.compare_and_set(COORDINATOR, None, kind):
-        return
-    found = table.get(COORDINATOR) or b""
-    if found != kind:
-        raise BadRequest(
-            f"this data was written with the coordinator {found.decode()!r}; another "
-            f"one would confuse its transactions with those"
-        )
 
 
 def _put_together(site: Site, close: Callable[[], None]) -> Parts:
@@ -250,7 +239,7 @@ def opened_coordinator(
     """The coordinator of these rows; one of the caller's stays open."""
     chosen, gate = _coordinator(table, coordinator, settings, None)
     try:
-        _check_coordinator(table, b"other" if gate is None else b"embedded")
+        claim(table, OTHER if gate is None else EMBEDDED, coordinator)
         yield chosen
     finally:
         if coordinator is None or isinstance(coordinator, str):

@@ -14,6 +14,8 @@ FIRST_PAYLOAD = b"p"
 
 # Which kind of coordinator the pointers of a table are from.
 COORDINATOR = STATE + b"coordinator"
+# Where that is, unless it is the embedded one.
+COORDINATOR_ADDRESS = STATE + b"coordinator-address"
 
 # What was copied here, and how far that has come.
 COPY, COPY_PLACE = STATE + b"copy", STATE + b"copy-place"

@@ -34,6 +34,7 @@ from txaware.service.check_payloads import (
 )
 from txaware.service.check_report import Findings, Report
 from txaware.service.check_scan import Progress, Rows, Scan, SizeBytes
+from txaware.service.coordinator_kind import OTHER, coordinator_of
 from txaware.tables.durable import FIRST_FORMAT, FORMAT
 
 KNOWN = (TOPIC, MESSAGE, PAYLOAD, POSITION, MARK, JOURNAL, STATE)
@@ -72,7 +73,8 @@ def check(
     if durable:
         check_state(scan, rows, findings)
         own = check_journal(scan, rows, findings).invalid
-    if invalid is None and rows.get(COORDINATOR) == b"other":
+    findings.coordinator = coordinator_of(rows)
+    if invalid is None and rows.get(COORDINATOR) == OTHER:
         findings.knows_needed = False
     judging = Judging(
         rows, findings, invalid=own if invalid is None else invalid, timed=durable

@@ -75,12 +75,14 @@ class OverviewReport:
     transactions the oldest: where a list is shorter than its count, it is cut.
     `messages_in` and `messages_out` are those of all topics. `unjudged_topics` may be
     blocked or not: there was no time yet to look. `coordinator` and `store` are `"OK"`
-    or a sentence about what is wrong.
+    or a sentence about what is wrong. `decided_by` is `embedded`, the address of
+    another coordinator, or None where that is unknown.
     """
 
     now_ms: int
     started_ms: int
     coordinator: str
+    decided_by: str | None
     store: str
     namespaces: Sequence[str]
     topics: Sequence[TopicOverview]
