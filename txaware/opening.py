@@ -27,7 +27,7 @@ from txaware.service.retention import Retention
 from txaware.service.site import Site
 from txaware.tables.durable import DurableTable
 from txaware.tables.hbase.address import HBaseAddress
-from txaware.tables.hbase.ownership import StoreInUse
+from txaware.tables.hbase.ownership import Pause, StoreInUse
 from txaware.tables.hbase.table import HBaseTable
 from txaware.tables.leveldb import LevelDbTable
 from txaware.tables.memory import MemoryTable
@@ -44,22 +44,28 @@ def open_parts(
     settings: Settings,
     clock_ms: ClockMs,
     token: str | None = None,
+    *,
+    pause: Pause | None = None,
 ) -> Parts:
     """Everything behind an address, open; what fails leaves nothing open.
 
-    What is in use is used by way of its owner, if that serves it.
+    What is in use is used by way of its owner, if that serves it. With `pause` it is
+    opened as its owner or not at all: an owner in HBase is watched until it gives a
+    sign of life or is gone, and `pause` is called between two looks.
     """
     if is_http(url):
         owner = Reach(url, token)
     else:
         try:
-            table = _open_table(url, settings, clock_ms)
+            table = _open_table(url, settings, clock_ms, pause)
         except DirectoryInUse as error:
             owner = _server_of_directory(url, error)
         except StoreInUse as error:
             owner = _server_of_store(error, token)
         else:
             return _open_local(table, coordinator, settings, clock_ms, token)
+        if pause is not None:
+            raise served_already(owner)
         if coordinator == "embedded":  # the owner's own
             coordinator = None
     return open_remote(owner, coordinator, settings, clock_ms, coordinator_token=token)
@@ -141,7 +147,9 @@ def _open_local(
         raise
 
 
-def _open_table(url: str, settings: Settings, clock_ms: ClockMs) -> OrderedTable:
+def _open_table(
+    url: str, settings: Settings, clock_ms: ClockMs, pause: Pause | None = None
+) -> OrderedTable:
     scheme, _, path = str(url).partition(":")
     if url == "memory:":
         return MemoryTable(clock_ms=clock_ms)
@@ -150,7 +158,8 @@ def _open_table(url: str, settings: Settings, clock_ms: ClockMs) -> OrderedTable
         forget_server(Path(path))
         return table
     if scheme == "hbase":
-        return HBaseTable.open(HBaseAddress.parse(url), settings, clock_ms=clock_ms)
+        address = HBaseAddress.parse(url)
+        return HBaseTable.open(address, settings, clock_ms=clock_ms, pause=pause)
     raise BadRequest(
         f"{url!r} cannot be connected to; memory:, leveldb:PATH, "
         f"hbase://HOST:PORT/PREFIX and http://HOST:PORT can"
@@ -191,6 +200,9 @@ def _put_together(site: Site, close: Callable[[], None]) -> Parts:
             shares_journal=site.gate is not None,
             directory=Path(table.name) if isinstance(table, LevelDbTable) else None,
             announce=table.announce if isinstance(table, HBaseTable) else None,
+            require_owned=(
+                table.require_owned if isinstance(table, HBaseTable) else None
+            ),
         ),
     )
 

@@ -1,6 +1,8 @@
 """`txaware serve`: the data and its coordinator for other processes, over HTTP."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,13 @@ import click
 from txaware.auth import AuditLog, Tokens
 from txaware.cli.failures import Failure
 from txaware.cli.session import Session, address_of, pass_session
-from txaware.cli.stop import Stop, stopped_by_signal
+from txaware.cli.stop import Stop, Stopped, stopped_by_signal
 from txaware.elsewhere import is_http
-from txaware.errors import BadRequest, Unavailable
+from txaware.errors import BadRequest, TxAwareError, Unavailable
 from txaware.http.server import Access, HttpServer
+from txaware.messaging import Messaging
 from txaware.opening import require_unserved
+from txaware.tables.hbase.ownership import StoreInUse
 
 log = logging.getLogger(__name__)
 
@@ -113,12 +117,34 @@ def serve(
     audit = AuditLog(options.pop("audit_log"))
     with (
         stopped_by_signal(reloads=True) as stop,
-        session.open(create=True) as messaging,
+        suppress(Stopped),
+        _owned(session, stop) as messaging,
         messaging.serve(audit=audit, **options) as server,
     ):
         click.echo(f"listening on {server.url}")
         _wait(server, stop)
         log.info("drains")
+
+
+@contextmanager
+def _owned(session: Session, stop: Stop) -> Iterator[Messaging]:
+    """The messaging, as the owner of the data.
+
+    When it is another process's meanwhile, that is what ended it, whatever else cannot
+    be written then.
+    """
+    if session.given is not None:
+        yield session.given
+        return
+    messaging, lost = session.own(stop.pause), None
+    try:
+        yield messaging
+    except StoreInUse as error:
+        lost = error
+        raise
+    finally:
+        with suppress(*(() if lost is None else (TxAwareError,))):
+            messaging.close()
 
 
 def _load_and_check(options: dict[str, Any]) -> None:
@@ -139,5 +165,6 @@ def _wait(server: HttpServer, stop: Stop) -> None:
     while not stop.wait(LOOK_S):
         if stop.must_reload():
             server.reload()
+        server.require_data()
         if not server.is_running:
             raise Failure("the server has ended; its log says why")

@@ -152,7 +152,8 @@ class Batches:
 
     def status(self) -> str:
         """`"OK"`, or a sentence about what is wrong."""
-        return self._problem or "OK"
+        found = self._database.status()
+        return found if found != "OK" else self._problem or "OK"
 
     def close(self) -> None:
         """Writes what no batch carried, and the exact time; gives the database back."""

@@ -1,6 +1,7 @@
 """Who owns a store in HBase: one process at a time; whoever was it is kept out."""
 
 import json
+import logging
 import secrets
 import threading
 import time
@@ -23,6 +24,11 @@ from txaware.tables.hbase.schema import META, OWNER_ROWS
 BEAT_S = 3.0
 # An owner that gives no sign for so long is gone, also where its process lives.
 SILENCE_S = 4 * BEAT_S
+# How often it is looked for, and after what time without one that is told.
+LOOK_S, SILENT_S = 1.0, 2 * BEAT_S
+Pause = Callable[[float], None]
+
+log = logging.getLogger(__name__)
 PROCESS_FIELDS = [field.name for field in attrs.fields(Process)]
 
 
@@ -85,7 +91,8 @@ class Ownership:
     """Takes the head for this process, keeps saying that it lives, and gives it back.
 
     Taking is one compare and set: whoever had the head before changes it never again,
-    so none of its batches becomes part of the store any more.
+    so none of its batches becomes part of the store any more. Who `watches` does not
+    take the last sign of an owner for its life, and waits for the next one.
     """
 
     def __init__(
@@ -93,12 +100,14 @@ class Ownership:
         connections: Connections,
         *,
         process: Process | None = None,
+        watches: bool = False,
         beat_s: float = BEAT_S,
-        sleep_s: Callable[[float], None] = time.sleep,
+        sleep_s: Pause = time.sleep,
     ) -> None:
         self.owner = secrets.token_bytes(OWNER_BYTES)
         self._connections = connections
         self._this = process or Process.this()
+        self._watches = watches
         self._beat_s = beat_s
         self._sleep_s = sleep_s
         self._cell = HeadCell(connections)
@@ -110,11 +119,11 @@ class Ownership:
 
     def take(self) -> Head:
         """The head, owned by this process; raises `StoreInUse` while another lives."""
-        found = self._cell.read()  # first, since this tells where tables are missing
-        self._connections.repeat(self._put_beat)
+        found = self._cell.read()
         while True:
             if found is not None and found.owner != NOBODY:
                 self._require_gone(found.owner)
+            self._connections.repeat(self._put_beat)  # so that others see an owner live
             wanted = (found or Head()).follow(owner=self.owner)
             before, found = found, self._cell.move(found, wanted)
             if found == wanted:
@@ -200,24 +209,35 @@ class Ownership:
         sign = self._sign(owner)
         if sign is None or sign.process.has_ended:
             return
-        process = sign.process
-        if not self._has_just_beaten(sign):
-            before, waited_s = sign, 0.0
-            while sign == before:
-                if waited_s >= SILENCE_S or process.has_ended:
-                    return
-                self._sleep_s(BEAT_S)
-                waited_s += BEAT_S
-                sign = self._sign(owner)
-                if sign is None:
-                    return  # it has given the store back meanwhile
+        if self._watches or not self._has_just_beaten(sign):
+            sign = self._next_sign(owner, sign)
+            if sign is None:
+                return
         raise StoreInUse(
-            f"{self._connections.address} is in use by {process}; a store has one "
+            f"{self._connections.address} is in use by {sign.process}; a store has one "
             f"owner at a time",
             sign.url_for_us,
-            owner=str(process),
+            owner=str(sign.process),
             served_apart=sign.url_apart,
         )
+
+    def _next_sign(self, owner: bytes, last: Sign) -> Sign | None:
+        """Waits for it; None where the owner ends, or is silent for too long."""
+        address, waited_s = self._connections.address, 0.0
+        while waited_s < SILENCE_S:
+            self._sleep_s(LOOK_S)
+            waited_s += LOOK_S
+            sign = self._sign(owner)
+            if sign != last or last.process.has_ended:
+                return None if last.process.has_ended else sign
+            if waited_s == SILENT_S:
+                log.warning(
+                    "%s has %s and gives no sign of life: it hangs, or HBase is away "
+                    "for it; after %g s it is taken over",
+                    *(last.process, address, SILENCE_S),
+                )
+        log.warning("%s is taken over from %s, which hangs", address, last.process)
+        return None
 
     def _has_just_beaten(self, sign: Sign) -> bool:
         """Whether a neighbour surely lives, by HBase's times of its sign and of ours.
@@ -226,6 +246,7 @@ class Ownership:
         """
         if not sign.process.is_here or sign.process == self._this:
             return False
+        self._connections.repeat(self._put_beat)
         ours = self._sign(self.owner)
         return ours is not None and 0 <= ours.time_ms - sign.time_ms < SILENCE_S * 1000
 
