@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext, suppress
+from threading import Event
 from typing import Any
 
 import attrs
@@ -31,7 +32,7 @@ from tests.messagings import table_of
 from txaware.cli.root import command
 from txaware.cli.stop import Stop
 from txaware.config import Settings
-from txaware.errors import Unavailable
+from txaware.errors import TxAwareError, Unavailable
 from txaware.messaging import Messaging, own
 from txaware.spark.addresses import Address
 from txaware.tables.hbase.head import Head
@@ -252,3 +253,53 @@ def test_an_owner_that_gives_its_store_back_meanwhile_is_followed(
     meanwhile.append(lambda: close(leaving))
     with own(URL, settings=QUIET, pause=lambda _: None) as messaging:
         assert messaging.topics() == []
+
+
+def beating(table: HBaseTable) -> Callable[[], None]:
+    """Has an owner give a sign of life, if it lives."""
+
+    def beat() -> None:
+        with suppress(TxAwareError):
+            ownership_of(table).beat()
+
+    return beat
+
+
+def test_a_standby_takes_over_and_waits_again_when_it_is_taken_over(
+    hbase: FakeHBase,
+    clock: Clock,
+    meanwhile: list[Callable[[], object]],
+    beats: list[Ownership],
+    stop: Stop,
+) -> None:
+    with ExitStack() as stack:
+        first = Owner(hbase, clock, process=neighbour()).table()
+        first.announce("http://127.0.0.1:1")
+        looked = Event()
+        meanwhile += [looked.set, beating(first)]
+        serving = serve_in_thread(stack, stop, "--standby")
+        assert looked.wait(PATIENCE_S)
+        close(first)
+        url = served_at(hbase, than="http://127.0.0.1:1")
+        with Raw(url) as raw:
+            assert raw.ask(HEALTH).status == 200
+        meanwhile.clear()
+        second = taken_over(hbase, clock)
+        second.announce("http://10.0.0.7:1")
+        looked.clear()
+        meanwhile += [looked.set, beating(second)]
+        next(one for one in beats if one._served_at == url).beat()
+        assert looked.wait(PATIENCE_S)
+        close(second)
+        again = served_at(hbase, than="http://10.0.0.7:1")
+        stop.asked = True
+        result = serving.result(PATIENCE_S)
+    assert result.exit_code == 0
+    assert result.stdout == f"listening on {url}\nlistening on {again}\n"
+    lost = f"{URL} was taken over by process 1 on elsewhere"
+    said = result.stderr.splitlines()
+    assert said[0].startswith("on standby: this data is served already, by process ")
+    assert any(line.startswith(f"serves no more: {lost}") for line in said)
+    assert any(
+        "by process 1 on elsewhere at http://10.0.0.7:1" in line for line in said
+    )

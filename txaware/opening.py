@@ -112,7 +112,8 @@ def served_already(reach: Reach) -> Unavailable:
         )
     return Unavailable(
         f"this data is served already, by {reach.owner} at {reach.url}: connect there "
-        f"(--url {reach.url}), or end that process first"
+        f"(--url {reach.url}), or end that process first; txaware serve --standby "
+        f"waits for that"
     )
 
 

@@ -92,7 +92,7 @@ class Access:
                 f"(--insecure)"
             )
 
-    def try_out(self) -> None:
+    def try_out(self, *, binds: bool = True) -> None:
         """Raises what would keep a server from its start, before any data is opened."""
         self.check()
         if self.certificate is not None:
@@ -101,7 +101,8 @@ class Access:
                 context.load_cert_chain(self.certificate, self.key)
             except OSError as error:
                 raise _wrong_certificate(error) from error
-        _bound(self.host, self.port).close()
+        if binds:
+            _bound(self.host, self.port).close()
 
 
 class HttpServer:
