@@ -380,7 +380,8 @@ def connect(
     """Connects to `memory:`, `leveldb:PATH`, or a server at `http://HOST:PORT`.
 
     What is in memory ends with the process. A directory has one owner; where that one
-    serves it, others of its user are led there.
+    serves it, others of its user are led there. Of several servers with commas between
+    them (`http://one:11015,http://two:11015`) the one that has the data is asked.
 
     `coordinator` is `embedded` (durable beside the data), the address of a Tephra
     (`tephra:DIR` in a JVM of its own, `tephra://HOST:PORT`, `tephra+zk://HOSTS`) or of
