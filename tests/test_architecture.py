@@ -95,9 +95,9 @@ LINES = [
     ),
     *_package(
         "txaware.service",
-        "backup_format check_copy check_report clean_up_plan copy_state judge "
-        "keepers references overview_report scan_cache signals splitting strangers "
-        "turns",
+        "backup_format check_copy check_report clean_up_plan coordinator_kind "
+        "copy_state judge keepers references overview_report scan_cache signals "
+        "splitting strangers turns",
         "check_scan copy_rows deleting depths marking positions selection site "
         "topic_writer unread weighing",
         "check_journal copy_progress payload_retention places planning polling "

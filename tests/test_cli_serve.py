@@ -171,8 +171,10 @@ def test_the_server_file_leads_others_of_its_user_there_until_its_end(
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         assert json.loads(file.read_text())["url"] == server.url
         run("topic", "create", "t", "--url", "leveldb:data")
-        told = error_of("serve", "--data", "data", "--port", "0", code=3)
-        assert "served already" in told
+        ports = ("0", str(server.address[1]))
+        told = [error_of("serve", "--data", "data", "--port", p, code=3) for p in ports]
+        owner = f"by process {server.process.pid} at {server.url}"
+        assert all(f"served already, {owner}: connect there" in each for each in told)
         server.process.send_signal(signal.SIGTERM)
         assert server.ended()[0] == 0
         assert not file.exists()

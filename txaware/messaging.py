@@ -1,5 +1,6 @@
 """What a program holds: `connect` and what it answers."""
 
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, Self
@@ -24,7 +25,7 @@ from txaware.interfaces import COMMITTED
 from txaware.keeper_verbs import KeeperVerbs
 from txaware.messages import MessageId, PublishResponse, Receipt
 from txaware.metrics import Metrics
-from txaware.opening import open_parts
+from txaware.opening import open_parts, served_already
 from txaware.parts import Parts, Reach
 from txaware.publish import (
     AsyncPublisher,
@@ -334,7 +335,7 @@ class Messaging(KeeperVerbs, Verbs):
         those of `Access`: `audit`, `certificate`, `key`, `allow_plain_tokens`.
         """
         if self._parts.served is None:
-            raise Unavailable("this data is served already, by another process")
+            raise served_already(self.reach())
         access = Access(
             host=host,
             port=port,
@@ -389,7 +390,8 @@ def connect(
     """Connects to `memory:`, `leveldb:PATH`, or a server at `http://HOST:PORT`.
 
     What is in memory ends with the process. A directory has one owner; where that one
-    serves it, others of its user are led there.
+    serves it, others of its user are led there. Of several servers with commas between
+    them (`http://one:11015,http://two:11015`) the one that has the data is asked.
 
     `coordinator` is `embedded` (durable beside the data), the address of a Tephra
     (`tephra:DIR` in a JVM of its own, `tephra://HOST:PORT`, `tephra+zk://HOSTS`) or of
@@ -400,3 +402,20 @@ def connect(
     """
     settings = Settings.load() if settings is None else settings
     return Messaging(open_parts(url, coordinator, settings, clock_ms, token))
+
+
+def own(
+    url: str,
+    *,
+    coordinator: str | Coordinator | None = None,
+    settings: Settings | None = None,
+    pause: Callable[[float], None] = time.sleep,
+    clock_ms: ClockMs = system_clock_ms,
+) -> Messaging:
+    """Connects as the owner of the data; `Unavailable` while another process is that.
+
+    An owner in HBase that gives no sign of life is watched, and taken over from after
+    12 s; `pause` is called between two looks, and ends it by what it raises.
+    """
+    settings = Settings.load() if settings is None else settings
+    return Messaging(open_parts(url, coordinator, settings, clock_ms, pause=pause))

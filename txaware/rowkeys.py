@@ -15,6 +15,8 @@ FIRST_PAYLOAD = b"p"
 
 # Which kind of coordinator the pointers of a table are from.
 COORDINATOR = STATE + b"coordinator"
+# Where that is, unless it is the embedded one.
+COORDINATOR_ADDRESS = STATE + b"coordinator-address"
 
 # Up to which pointer nobody wrote down who keeps rows elsewhere: an earlier version.
 UNWATCHED = STATE + b"unwatched"

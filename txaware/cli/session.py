@@ -1,7 +1,7 @@
 """What the options before a verb say: which data, and how it is opened."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import click
 
 from txaware.config import NAMES, Settings, did_you_mean, from_text
 from txaware.errors import BadRequest, TxAwareError
-from txaware.messaging import Messaging, connect
+from txaware.messaging import Messaging, connect, own
 
 DEFAULT_URL = "leveldb:./data"
 _ADDRESS = re.compile("[a-z][a-z0-9+]*:.*")
@@ -47,6 +47,15 @@ class Session:
             settings=attrs.evolve(self.settings, **settings),
         ) as messaging:
             yield messaging
+
+    def own(self, pause: Callable[[float], None]) -> Messaging:
+        """The messaging, as the owner of the data; see `txaware.messaging.own`."""
+        return own(
+            self.url,
+            coordinator=self.coordinator,
+            settings=self.settings,
+            pause=pause,
+        )
 
     def require_data(self) -> None:
         """Raises where there is nothing yet."""

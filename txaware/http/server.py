@@ -54,8 +54,9 @@ AUDIT_FLUSH_S = 1.0
 class Served:
     """What is served: the parts of a store, and its directory if it has one.
 
-    `announce` is told where a store without one is served, or None for nowhere. `known`
-    are the servers that run: where each is found from here, and from other hosts.
+    `announce` is told where a store without one is served, or None for nowhere, and
+    `require_owned` raises once it is another process's. `known` are the servers that
+    run: where each is found from here, and from other hosts.
     """
 
     service: LocalService
@@ -68,6 +69,7 @@ class Served:
     shares_journal: bool = False
     directory: Path | None = None
     announce: Callable[[str | None], None] | None = None
+    require_owned: Callable[[], None] | None = None
     known: list[tuple[ServerFile, str]] = attrs.field(factory=list)
 
 
@@ -107,7 +109,7 @@ class Access:
                 f"(--insecure)"
             )
 
-    def try_out(self) -> None:
+    def try_out(self, *, binds: bool = True) -> None:
         """Raises what would keep a server from its start, before any data is opened."""
         self.check()
         if self.certificate is not None:
@@ -116,7 +118,8 @@ class Access:
                 context.load_cert_chain(self.certificate, self.key)
             except OSError as error:
                 raise _wrong_certificate(error) from error
-        _bound(self.host, self.port).close()
+        if binds:
+            _bound(self.host, self.port).close()
 
 
 class HttpServer:
@@ -167,6 +170,11 @@ class HttpServer:
     def is_running(self) -> bool:
         """Whether it listens, or still drains; what else ended it is in the log."""
         return self._thread.is_alive()
+
+    def require_data(self) -> None:
+        """Raises where another process has taken over what is served here."""
+        if self._served.require_owned is not None:
+            self._served.require_owned()
 
     def reload(self) -> None:
         """Reads the tokens again, and goes on in new log files (SIGHUP)."""

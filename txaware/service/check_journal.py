@@ -11,6 +11,7 @@ from coordinator.transaction import NO_POINTER
 from txaware.errors import StoreCorrupted
 from txaware.rowkeys import (
     COORDINATOR,
+    COORDINATOR_ADDRESS,
     COPY,
     COPY_PLACE,
     JOURNAL,
@@ -20,12 +21,13 @@ from txaware.rowkeys import (
 )
 from txaware.service.check_report import Findings
 from txaware.service.check_scan import Rows, Scan
+from txaware.service.coordinator_kind import EMBEDDED, OTHER, coordinator_of
 from txaware.service.copy_state import is_unfinished
 from txaware.service.keepers import read_keeper
 from txaware.tables.batches import TIME
 from txaware.tables.durable import FORMAT, OUR_FORMAT, SECOND_FORMAT
 
-COORDINATORS = (b"embedded", b"other")
+COORDINATORS = (EMBEDDED, OTHER)
 NUMBER_BYTES = 8
 
 
@@ -119,7 +121,15 @@ def _check_history(history: History, findings: Findings) -> None:
 
 def check_state(scan: Scan, rows: Rows, findings: Findings) -> None:
     """The format, the coordinator, the saved time and what was copied."""
-    known = {FORMAT, COORDINATOR, TIME, COPY, COPY_PLACE, UNWATCHED}
+    known = {
+        FORMAT,
+        COORDINATOR,
+        COORDINATOR_ADDRESS,
+        TIME,
+        COPY,
+        COPY_PLACE,
+        UNWATCHED,
+    }
     for key, _ in scan.table(STATE):
         findings.counts["state rows"] += 1
         if STATE + key not in known:
@@ -169,13 +179,14 @@ def check_coordinator(rows: Rows, findings: Findings) -> bool:
             COORDINATOR,
             f"whose pointers the rows carry is not said: {found!r}",
         )
-    if found == b"other" and counts["journal entries"]:
+    if found == OTHER and counts["journal entries"]:
         findings.problem(
             "coordinator",
             COORDINATOR,
-            "there is a journal of an embedded coordinator, and another one is named",
+            f"there is a journal of an embedded coordinator, and another one is named "
+            f"({coordinator_of(rows) or 'where is not kept'})",
         )
-    return found == b"embedded"
+    return found == EMBEDDED
 
 
 def saved_ms(rows: Rows, findings: Findings | None = None) -> int | None:

@@ -37,6 +37,7 @@ from txaware.service.check_payloads import (
 )
 from txaware.service.check_report import Findings, Report
 from txaware.service.check_scan import Progress, Rows, Scan, SizeBytes
+from txaware.service.coordinator_kind import OTHER, coordinator_of
 from txaware.tables.durable import FIRST_FORMAT, FORMAT
 
 KNOWN = (TOPIC, MESSAGE, PAYLOAD, POSITION, MARK, JOURNAL, STATE, KEEPER)
@@ -80,7 +81,8 @@ def check(
         history = check_journal(scan, rows, findings)
         if invalid is None:
             uncommitted = Uncommitted.of(history, in_use=in_use)
-    if invalid is None and rows.get(COORDINATOR) == b"other":
+    findings.coordinator = coordinator_of(rows)
+    if invalid is None and rows.get(COORDINATOR) == OTHER:
         findings.knows_needed = False
     judging = Judging(rows, findings, uncommitted=uncommitted, timed=durable)
     for key, value in scan.table(TOPIC):

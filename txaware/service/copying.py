@@ -15,8 +15,9 @@ from coordinator.records import Invalidated, Reached, Record, Reserved, Truncate
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.errors import BadRequest, StoreCorrupted
 from txaware.interfaces import OrderedTable, Row, Write
-from txaware.rowkeys import COORDINATOR, UNWATCHED
+from txaware.rowkeys import UNWATCHED
 from txaware.service.check_scan import Progress
+from txaware.service.coordinator_kind import EMBEDDED, OTHER, claim
 from txaware.service.copy_progress import Phases
 from txaware.service.copy_rows import COPIED, PIECE_ROWS, JudgedRows, RowDigest
 from txaware.service.copy_state import AsOf, Place, read_as_of, read_place
@@ -35,19 +36,21 @@ class Source:
 class Target:
     """The store that becomes the copy.
 
-    `coordinator` is one elsewhere. Without one it will be the embedded one, which is
-    not open yet and will find in `journal` (None in memory) what it has to know.
+    `coordinator` is one elsewhere, at `coordinator_address` if that is known. Without
+    one it will be the embedded one, which is not open yet and will find in `journal`
+    (None in memory) what it has to know.
     """
 
     name: str
     table: OrderedTable
     journal: Journal | None = None
     coordinator: Coordinator | None = None
+    coordinator_address: str | None = None
 
     @property
     def kind(self) -> bytes:
         """Which kind of coordinator its pointers are from."""
-        return b"embedded" if self.coordinator is None else b"other"
+        return EMBEDDED if self.coordinator is None else OTHER
 
 
 @attrs.frozen
@@ -138,15 +141,9 @@ class _Copying:
 
     def _begin(self) -> None:
         """What comes first: the moment, the coordinator, and a time above all rows."""
-        table, kind = self._target.table, self._target.kind
+        target, table = self._target, self._target.table
         table.clock.given(self._as_of.before_ms)
-        if not table.compare_and_set(COORDINATOR, None, kind):
-            found = table.get(COORDINATOR) or b""
-            if found != kind:
-                raise BadRequest(
-                    f"{self._target.name} is for the coordinator {found.decode()!r}, "
-                    f"and the one named is {kind.decode()!r}"
-                )
+        claim(table, target.kind, target.coordinator_address, name=target.name)
         unwatched = self._source.table.get(UNWATCHED)
         more: list[Write] = [] if unwatched is None else [(UNWATCHED, unwatched)]
         table.submit([self._as_of.write(), *more])()

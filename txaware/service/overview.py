@@ -252,6 +252,7 @@ class Overview:
             now_ms=moment.now_ms,
             started_ms=self._started_ms,
             coordinator=moment.coordinator,
+            decided_by=self._site.decided_by,
             store=moment.store,
             namespaces=sorted({moment.topics[name].namespace for name in seen}),
             topics=[topic for topic in details if topic is not None],

@@ -80,13 +80,15 @@ class OverviewReport:
     transactions the oldest: where a list is shorter than its count, it is cut.
     `messages_in` and `messages_out` are those of all topics. `unjudged_topics` may be
     blocked or not: there was no time yet to look. `coordinator` and `store` are `"OK"`
-    or a sentence about what is wrong. `left_out` names what could not be looked at
-    this time: `topics`, `blocked`, `groups`, `group_lags` or `topic_ages`.
+    or a sentence about what is wrong. `decided_by` is `embedded`, the address of
+    another coordinator, or None where that is unknown. `left_out` names what could not
+    be looked at this time: `topics`, `blocked`, `groups`, `group_lags` or `topic_ages`.
     """
 
     now_ms: int
     started_ms: int
     coordinator: str
+    decided_by: str | None
     store: str
     namespaces: Sequence[str]
     topics: Sequence[TopicOverview]

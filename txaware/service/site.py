@@ -40,7 +40,8 @@ class Site:
     `gate` is that of an embedded coordinator of this process which keeps its journal in
     the same table (or, as the table, in memory). Without one, pointers are taken as
     they come, and nobody tells when a transaction ends. Who cleans up holds `rewriting`
-    while it removes rows or marks what it has just read.
+    while it removes rows or marks what it has just read. `decided_by` is `embedded`,
+    the address of another coordinator, or None where that is unknown.
     """
 
     table: OrderedTable
@@ -55,6 +56,7 @@ class Site:
     strangers: Strangers = attrs.field(
         default=attrs.Factory(_strangers, takes_self=True)
     )
+    decided_by: str | None = "embedded"
     keepers: Keepers = attrs.field(default=attrs.Factory(_keepers, takes_self=True))
     endings: Endings = attrs.field(factory=Endings)
     rewriting: threading.Lock = attrs.field(factory=threading.Lock, eq=False)

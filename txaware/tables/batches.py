@@ -158,7 +158,8 @@ class Batches:
 
     def status(self) -> str:
         """`"OK"`, or a sentence about what is wrong."""
-        return self._problem or "OK"
+        found = self._database.status()
+        return found if found != "OK" else self._problem or "OK"
 
     def close(self) -> None:
         """Writes the exact time, and gives the database back."""

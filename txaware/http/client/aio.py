@@ -253,6 +253,7 @@ def connect_async(
 ) -> AsyncMessaging:
     """`async with connect_async("http://HOST:PORT", token=...) as messaging:`.
 
-    Without a `token` it comes from the environment, as for `connect`.
+    Without a `token` it comes from the environment, as for `connect`; several servers
+    may be named as there.
     """
     return AsyncMessaging(Link(url, token=token_to_send(token), settings=settings))

@@ -16,7 +16,7 @@ from typing import Any
 
 import httpcore
 
-from txaware.http.client.link import Link
+from txaware.http.client.link import Link, Place
 
 # Servers close idle connections, after a minute or so: before they do, we do, so that
 # nothing is sent just when it can no longer arrive.
@@ -26,11 +26,14 @@ KEEP_IDLE_S = 25.0
 _PROBES = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
 
-def connection_options(link: Link, network_backend: Any = None) -> dict[str, Any]:
+def connection_options(
+    link: Link, network_backend: Any = None, *, place: Place | None = None
+) -> dict[str, Any]:
     """What every connection is made with, sync and async."""
-    secure = link.address.scheme == "https"
+    place = place or link.place
+    secure = place.address.scheme == "https"
     return {
-        "origin": link.origin,
+        "origin": place.origin,
         "ssl_context": link.settings.ssl_context() if secure else None,
         "keepalive_expiry": KEEP_IDLE_S,
         "network_backend": network_backend,

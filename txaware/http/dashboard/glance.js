@@ -161,6 +161,7 @@ function showState(report) {
     ["Up for", words.duration(report.upMs)],
     ["Store", report.store],
     ["Coordinator", report.coordinator],
+    ...(report.decidedBy && report.decidedBy !== "embedded" ? [["Decided by", report.decidedBy]] : []),
     ["Invalid transactions", words.count(report.invalidTransactions)],
     ["Cache", `${hits}, ${words.bytes(report.cacheBytes)}`],
   ];

@@ -11,7 +11,7 @@ from txaware.errors import StoreCorrupted, Unavailable
 from txaware.interfaces import Row, Write
 from txaware.tables.hbase.connections import Connections
 from txaware.tables.hbase.head import Head
-from txaware.tables.hbase.ownership import Ownership
+from txaware.tables.hbase.ownership import Ownership, StoreInUse
 from txaware.tables.hbase.redo import RedoLog, decode_writes, encode_writes
 from txaware.tables.hbase.scanning import Ask, Scanning, whole_range
 from txaware.tables.hbase.schema import check_fits
@@ -70,6 +70,18 @@ class HBaseDatabase:
     def announce(self, url: str | None) -> None:
         """Says where this process serves the store; None for nowhere any more."""
         self._ownership.announce(url)
+
+    def require_owned(self) -> None:
+        """Raises `StoreInUse` where another process is known to have the store."""
+        self._ownership.require()
+
+    def status(self) -> str:
+        """`"OK"`, or that the store is another's, as the last beat found it."""
+        try:
+            self._ownership.require()
+        except StoreInUse as error:
+            return str(error)
+        return "OK"
 
     @property
     def last_batch(self) -> int:
