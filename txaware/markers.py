@@ -8,10 +8,12 @@ import re
 from txaware.errors import BadRequest
 from txaware.topics import checked_group
 
-_SAVE = "spark-save-"
+# What all of them begin with; groups of readers may, too.
+MARKERS = "spark-"
+_SAVE = f"{MARKERS}save-"
 # Of the rows that went with a marker; no name of anybody else's ends with it.
 _EXTENT = "..rows"
-_QUERY = re.compile(r"spark-[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}(-.+)?")
+_QUERY = re.compile(MARKERS + r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}([-.].+)?")
 
 
 def save_marker(save_id: str) -> str:
@@ -27,7 +29,7 @@ def save_marker(save_id: str) -> str:
 
 def query_marker(query_id: str, name: str | None = None) -> str:
     """Returns the marker of a stream; each of its names has one."""
-    return f"spark-{query_id}" + ("" if name is None else f"-{_checked(name)}")
+    return MARKERS + query_id + ("" if name is None else f"-{_checked(name)}")
 
 
 def extent_marker(marker: str) -> str:
