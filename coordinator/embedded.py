@@ -114,7 +114,12 @@ class EmbeddedCoordinator:
             self._ledger.check_changes(entry, changes)
 
     def persist(self, tx: Transaction) -> None:
-        """Returns when a crash cannot forget that `tx` and its checkpoints exist."""
+        """Returns when a crash cannot forget that `tx` and its checkpoints exist.
+
+        One that is not in progress is refused: a crash may have forgotten it already.
+        """
+        with self._lock:
+            self._require(tx.transaction_id)
         self._journal.sync(tx.transaction_id)
 
     def commit(self, tx: Transaction) -> None:

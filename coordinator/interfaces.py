@@ -50,7 +50,8 @@ class Coordinator(Protocol):
         """Returns when a crash cannot forget that `tx` and its checkpoints exist.
 
         Called before a participant writes to a store of its own: what it wrote could
-        otherwise be taken for committed after a crash.
+        otherwise be taken for committed after a crash. Where it is known that `tx` is
+        not in progress, this raises `TransactionNotInProgress`.
         """
 
     def commit(self, tx: Transaction) -> None:

@@ -5,6 +5,7 @@ from contextlib import contextmanager, suppress
 
 import attrs
 
+from coordinator.interfaces import Coordinator
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.consume import Consumer
 from txaware.errors import (
@@ -14,6 +15,7 @@ from txaware.errors import (
     TransactionNotInProgress,
     TransactionRefused,
     TxAwareError,
+    Unavailable,
 )
 from txaware.markers import extent_marker, query_marker, save_marker
 from txaware.messages import MessageId, Receipt
@@ -25,6 +27,7 @@ _ANEW = "A new checkpoint, or a `name` that the query did not have before,"
 _AGAIN = "Run it again: it finds out whether anything is left to do"
 # How long work may take that has to be short, unless it says so.
 TIMEOUT_S = 3600.0
+BEGINS = 3
 
 
 @attrs.frozen
@@ -192,14 +195,26 @@ class Once:
 def begin(messaging: Messaging, timeout_s: float | None) -> Transaction:
     """One for tasks to store in, which outlives this process; long without a time-out.
 
-    A long one holds up no readers, and has nothing that conflicts.
+    A long one holds up no readers, and has nothing that conflicts. Where it is lost
+    with its server, nothing was written in it: so it is begun again, a few times.
     """
-    coordinator = messaging.coordinator
+    for _ in range(BEGINS - 1):
+        with suppress(Unavailable, TransactionNotInProgress):
+            return _begun(messaging.coordinator, timeout_s)
+    return _begun(messaging.coordinator, timeout_s)
+
+
+def _begun(coordinator: Coordinator, timeout_s: float | None) -> Transaction:
     if timeout_s is None:
         tx = coordinator.start_long(outlives_process=True)
     else:
         tx = coordinator.start_short(timeout_s, outlives_process=True)
-    coordinator.persist(tx)  # before a row of it is on disk
+    try:
+        coordinator.persist(tx)  # before a row of it is on disk
+    except (Unavailable, TransactionNotInProgress):
+        with suppress(TxAwareError):  # or its time-out does, after a day perhaps
+            coordinator.abort(tx)
+        raise
     return tx
 
 

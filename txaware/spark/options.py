@@ -1,6 +1,7 @@
 """The options of `spark.read`, `readStream`, `write` and `writeStream`, checked."""
 
 import difflib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -47,6 +48,7 @@ class Options:
                 _check_name(name, use)
                 if not texts[name] and name not in ADDRESS:
                     raise BadRequest(f"option {name} is empty")
+            _check_path(texts, use)
         return cls(texts)
 
     def text(self, name: str) -> str | None:
@@ -108,6 +110,19 @@ class Options:
         if file is None:
             return self.text("token")
         return read_token(Path(file))
+
+
+def _check_path(texts: Mapping[str, str], use: str) -> None:
+    """Refuses `load("orders")`; tables of Spark's catalog have a directory there."""
+    path = texts.get("path")
+    has_topics = any(name in texts for name in ("topic", "topics", "topic_pattern"))
+    if path is None or ("/" in path and (has_topics or use.startswith(WRITE))):
+        return
+    verb = {WRITE: "save", WRITE_STREAM: "start"}.get(use, "load")
+    raise BadRequest(
+        f"{verb}({path!r}) names a path, and topics have none: "
+        f'.option("topic", {json.dumps(path)}).{verb}() names a topic'
+    )
 
 
 def checked_repeat_by(text: str) -> RepeatBy:
