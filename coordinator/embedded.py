@@ -132,7 +132,12 @@ class EmbeddedCoordinator:
             self._ledger.check_changes(entry, changes)
 
     def persist(self, tx: Transaction) -> None:
-        """Returns when a crash cannot forget that `tx` and its checkpoints exist."""
+        """Returns when a crash cannot forget that `tx` and its checkpoints exist.
+
+        One that is not in progress is refused: a crash may have forgotten it already.
+        """
+        with self._lock:
+            self._require(tx.transaction_id)
         names = self._writers.pop(tx.transaction_id, (UNNAMED,))
         if names:
             self.gate.write_elsewhere(tx.transaction_id, names)

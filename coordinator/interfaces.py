@@ -51,7 +51,8 @@ class Coordinator(Protocol):
         """Returns when a crash cannot forget that `tx` and its checkpoints exist.
 
         Called before a participant writes to a store of its own: what it wrote could
-        otherwise be taken for committed after a crash. A coordinator that has
+        otherwise be taken for committed after a crash. Where it is known that `tx` is
+        not in progress, this raises `TransactionNotInProgress`. A coordinator that has
         `note_writers(tx, names)` is told first who those participants are.
         """
 

@@ -57,7 +57,7 @@ LINES = [
     ["txaware.metrics"],
     ["txaware.topics", "txaware.messages"],
     ["txaware.config", "txaware.loopback"],
-    ["txaware.requests", "txaware.rowkeys"],
+    ["txaware.markers", "txaware.requests", "txaware.rowkeys"],
     *_package(
         "txaware.auth",
         "digests patterns",

@@ -210,3 +210,18 @@ def test_whoever_may_not_see_positions_or_rows_sees_the_rest(
             monkeypatch.setenv("TXAWARE_TOKEN", eve)
             error_of("groups", "show", "g", "t", *url)
             error_of("groups", "reset", "g", "t", "--to", "first", *url)
+
+
+def test_what_spark_remembers_is_no_group(messaging: Messaging) -> None:
+    published(messaging, b"1")
+    marker = "spark-save-monday"
+    with messaging.transaction():
+        messaging.consumer("t", group=marker).poll()
+    assert run("groups", "list", obj=messaging).stderr == "(no groups)\n"
+    for command in (
+        ("show", marker, "t"),
+        ("reset", marker, "t", "--to", "first", "--yes"),
+    ):
+        told = error_of("groups", *command, code=2, obj=messaging)
+        assert told.startswith(f"{marker} is no group: by it Spark's saves and streams")
+    assert messaging.position(marker, "t") is not None

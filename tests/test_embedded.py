@@ -247,6 +247,21 @@ def test_persist_reaches_the_disk_with_every_checkpoint(lives: Lives) -> None:
     assert list(lives.crash().snapshot().invalids) == list(checkpointed.pointers)
 
 
+def test_persist_refuses_what_a_crash_has_forgotten_and_what_has_ended(
+    lives: Lives,
+) -> None:
+    """A participant would write rows that no record calls uncommitted."""
+    forgotten = lives.now.start_short()
+    lives.now.persist(lives.now.start_short())
+    after = lives.crash()
+    with pytest.raises(TransactionNotInProgress):
+        after.persist(forgotten)
+    ended = after.start_short()
+    after.abort(ended)
+    with pytest.raises(TransactionNotInProgress):
+        after.persist(ended)
+
+
 def test_a_transaction_that_a_crash_left_no_trace_of_is_dead(lives: Lives) -> None:
     before = lives.now.start_short()
     commit(lives.now, before)

@@ -649,3 +649,24 @@ def test_what_takes_long_to_list_is_listed_less_often() -> None:
     assert remembered() == 1
     now_s[0] += 0.2
     assert remembered() == 2
+
+
+SAVE_MARKER = "spark-save-monday"
+STREAM_MARKER = "spark-0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f"
+
+
+@pytest.mark.parametrize(
+    "marker",
+    [SAVE_MARKER, STREAM_MARKER, f"{STREAM_MARKER}-name", f"{STREAM_MARKER}..rows"],
+)
+def test_what_spark_remembers_is_no_group_that_is_behind(
+    site: Site, watching: Watching, marker: str
+) -> None:
+    site.messaging.publish("t", [b"1", b"2"])
+    for group in (marker, "spark-etl"):
+        read_by(site.messaging, group, limit=1)
+    report = watching.look()
+    assert [group.group for group in report.groups] == ["spark-etl"]
+    assert report.group_count == 1
+    listed = site.embedded.metrics().groups
+    assert [group.group for group in listed] == ["spark-etl"]

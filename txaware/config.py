@@ -77,6 +77,12 @@ class Settings:
     """Refuses a publish for pointers older than this; off by default."""
     orphan_grace_s: float = _setting(90_000, least=0)
     """How much longer than the TTL stored payloads of foreign transactions stay."""
+    save_marker_ttl_s: float = _setting(90 * 86_400, least=0)
+    """How long it is remembered that a Spark save with a `save_id` is done; 0 for ever.
+    Behind it, the same `save_id` publishes once more."""
+    stream_marker_ttl_s: float = _setting(365 * 86_400, least=0)
+    """How long after its last batch it is remembered what a Spark stream has published;
+    0 for ever. Behind it, a batch that is repeated is published once more."""
     janitor_interval_s: float = _setting(3600, least=0)
     """How often old rows are removed in the background; 0 for never."""
     transaction_timeout_s: float = _setting(30)

@@ -18,7 +18,8 @@ from txaware.cli.show import (
 from txaware.cli.topic_options import full_name, json_option, namespace_option
 from txaware.cli.values import place
 from txaware.consume.places import BEGINNING, StartAt, place_of
-from txaware.errors import NotAuthorized, TxAwareError
+from txaware.errors import BadRequest, NotAuthorized, TxAwareError
+from txaware.markers import is_marker
 from txaware.messages import MessageId
 from txaware.messaging import Messaging
 from txaware.metrics import GroupLag
@@ -116,6 +117,8 @@ def list_(session: Session, *, as_json: bool) -> None:
     BEHIND is the time from what they read last to the newest message, and stands still
     where nothing is published. OLDEST UNREAD is how long the oldest message waits that
     they may read. Of ROWS, counted up to 10,000, some may not be committed.
+    What Spark remembers of its saves and streams (spark-save-..., spark- and the id of
+    a query) is no group.
 
     \b
     Example:
@@ -148,6 +151,7 @@ def show(
     """
     with session.open() as messaging:
         name = str(messaging.topic(full_name(topic, namespace)).topic)
+        _require_readers(group)
         position = messaging.position(group, name)
         if position is None:
             raise NoPosition(
@@ -224,6 +228,7 @@ def reset(
     asks = not yes and sys.stdin.isatty()
     with session.open() as messaging:
         name = str(messaging.topic(full_name(topic, namespace)).topic)
+        _require_readers(group)
         before = messaging.position(group, name)
         told = f"group {group} in {name} from {_after(before)}"
         if asks and not click.confirm(f"Move {told}?"):
@@ -239,6 +244,15 @@ def reset(
         )
     else:
         click.echo(f"moved {told} to {_after(position)}")
+
+
+def _require_readers(group: str) -> None:
+    """Refuses what Spark keeps beside the positions of groups."""
+    if is_marker(group):
+        raise BadRequest(
+            f"{group} is no group: by it Spark's saves and streams know what they have "
+            f"published, and who moves it has messages lost or doubled"
+        )
 
 
 def _after(position: MessageId | None) -> str:

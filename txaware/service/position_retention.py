@@ -1,11 +1,13 @@
-"""Removes positions that no open transaction can still read."""
+"""Removes positions that no open transaction can still read, and old markers."""
 
 from collections.abc import Iterator
 from itertools import groupby
 
 from coordinator.gate import Gate
-from coordinator.transaction import Transaction
+from coordinator.transaction import POINTERS_PER_MS, Transaction
+from txaware.config import Settings
 from txaware.interfaces import OrderedTable
+from txaware.markers import MARKERS, is_marker, is_save_marker
 from txaware.rowkeys import POINTER_BYTES, POSITION
 from txaware.service.deleting import Deleting
 from txaware.tables.columns import pointer_of
@@ -22,8 +24,11 @@ class PositionRetention:
     newest position that the first look saw, and those before it are of no use.
     """
 
-    def __init__(self, table: OrderedTable, gate: Gate | None = None) -> None:
+    def __init__(
+        self, table: OrderedTable, settings: Settings, gate: Gate | None = None
+    ) -> None:
         self._table = table
+        self._settings = settings
         self._gate = gate
         self._earlier: Transaction | None = None
 
@@ -66,7 +71,40 @@ class PositionRetention:
                 newest = key
         return gone
 
-    def _rows(self) -> Iterator[Saved]:
-        for rows in pieces(self._table, POSITION):
+    def forget_markers(
+        self, snapshot: Transaction, deleting: Deleting, *, now_ms: int
+    ) -> int:
+        """Removes markers that were last moved too long ago; answers how many rows."""
+        keys: list[bytes] = []
+        saved = self._rows(POSITION + MARKERS.encode("ascii"))
+        for name, rows in groupby(saved, key=lambda row: row[0][:-POINTER_BYTES]):
+            moved_ms, marker = 0, []
+            for key, pointer in rows:
+                # A rolled back one, too, says that somebody was there.
+                moved_ms = max(moved_ms, abs(pointer) // POINTERS_PER_MS)
+                marker.append(key)
+                if snapshot.is_in_progress(abs(pointer)):
+                    moved_ms = now_ms
+            group = name[len(POSITION) :].decode("ascii").partition(":")[0]
+            kept_ms = self._kept_ms(group)
+            if kept_ms is not None and moved_ms + kept_ms < now_ms:
+                keys += marker
+        deleting.delete(keys)
+        return len(keys)
+
+    def _kept_ms(self, group: str) -> float | None:
+        """How long after its last move a marker stays; None is for ever."""
+        if not is_marker(group):
+            return None
+        settings = self._settings
+        kept_s = (
+            settings.save_marker_ttl_s
+            if is_save_marker(group)
+            else settings.stream_marker_ttl_s
+        )
+        return kept_s * 1000 if kept_s else None
+
+    def _rows(self, prefix: bytes = POSITION) -> Iterator[Saved]:
+        for rows in pieces(self._table, prefix):
             for key, value in rows:
-                yield POSITION + key, pointer_of(value) or 0
+                yield prefix + key, pointer_of(value) or 0

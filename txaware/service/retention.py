@@ -89,7 +89,7 @@ class Retention:
         self.counters = RetentionCounters()
         self._marking = Marking(site.table, site.cache, site.gate, site.rewriting)
         self._payloads = PayloadRetention(site)
-        self._positions = PositionRetention(site.table, site.gate)
+        self._positions = PositionRetention(site.table, site.settings, site.gate)
         self._planning = Planning(site.table, self._marking)
         self._cleaning = Cleaning(site, self._topics, self._marking, self._payloads)
         self._forgetting = Forgetting(site, self._marking)
@@ -228,6 +228,9 @@ class Retention:
             counts["marked_rows"] += self._marking.mark_positions(plan.marked)
             self._marking.done(plan.invalid)
             counts["positions"] += self._positions.clean_up(plan.judge, deleting)
+            counts["positions"] += self._positions.forget_markers(
+                plan.judge, deleting, now_ms=plan.planned_ms
+            )
             least_needed = min(
                 self._marking.least_needed(plan.judge), self._keepers.known().bound
             )
