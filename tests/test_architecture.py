@@ -66,7 +66,7 @@ LINES = [
     ["txaware.interfaces"],
     *_package(
         "txaware.tables",
-        "columns encoded held memory row_store",
+        "columns damage encoded held memory row_store",
         "database ranges",
         "batches blocks payload_table position_table topic_table",
         "durable message_table",

@@ -14,6 +14,7 @@ from coordinator.directory_lock import DirectoryInUse
 from txaware.config import Settings
 from txaware.errors import StoreCorrupted, Unavailable
 from txaware.interfaces import Row
+from txaware.tables.damage import check_end, is_damage, said
 from txaware.tables.leveldb import ROWS
 
 # LevelDB never changes these once they are written; all other files it does.
@@ -51,7 +52,9 @@ class CopiedRows:
                 taken.append((key, value))
                 size += len(value)
                 if len(taken) >= limit or size >= max_bytes:
-                    break
+                    return taken
+            end = prefix + (taken[-1][0] if taken else start)
+            check_end(self._db, end, is_row=bool(taken), fill_cache=False)
         return taken
 
     def size_bytes(self, start: bytes, stop: bytes) -> int:
@@ -65,8 +68,10 @@ def _mapped_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        if is_damage(error):
+            raise StoreCorrupted(said(error)) from error
         if type(error).__module__.startswith("plyvel"):
-            raise Unavailable(str(error)) from error
+            raise Unavailable(said(error)) from error
         raise
 
 
@@ -165,5 +170,5 @@ def _opened(place: Path, directory: Path, settings: Settings) -> Any:
             compression=None if settings.compression == "none" else "snappy",
         )
     except Exception as error:
-        text = str(error).replace(str(place), str(directory / ROWS))
+        text = said(error).replace(str(place), str(directory / ROWS))
         raise StoreCorrupted(f"LevelDB cannot open {directory}: {text}") from error
