@@ -66,7 +66,8 @@ LINES = [
     ["txaware.interfaces"],
     *_package(
         "txaware.tables",
-        "columns damage encoded held memory row_store",
+        "columns encoded held manifest memory row_store",
+        "damage",
         "database ranges",
         "batches blocks payload_table position_table topic_table",
         "durable message_table",

@@ -84,9 +84,9 @@ class Settings:
     accept_damage: bool = attrs.field(
         default=False, validator=attrs.validators.instance_of(bool)
     )
-    """LevelDB: opens a directory that is damaged, without what cannot be read: all of it
-    is read first, and damaged files go to `rows/lost/`. A power cut may do that to a
-    batch that nobody was answered for; a bad disk to any."""
+    """LevelDB: opens a directory that is damaged, without what cannot be read: all is
+    read first, and damaged files go to `rows/lost/`. A power cut may damage a batch
+    that nobody was answered for; a bad disk any."""
     compression: str = attrs.field(
         default="snappy", validator=attrs.validators.in_(("snappy", "none"))
     )

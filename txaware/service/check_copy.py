@@ -14,7 +14,7 @@ from coordinator.directory_lock import DirectoryInUse
 from txaware.config import Settings
 from txaware.errors import StoreCorrupted, Unavailable
 from txaware.interfaces import Row
-from txaware.tables.damage import check_end, is_damage, said
+from txaware.tables.damage import check_end, is_damage, said, untorn
 from txaware.tables.leveldb import ROWS
 
 # LevelDB never changes these once they are written; all other files it does.
@@ -159,7 +159,7 @@ def _is_unborn(place: Path) -> bool:
 def _opened(place: Path, directory: Path, settings: Settings) -> Any:
     import plyvel
 
-    try:
+    def attempt() -> Any:
         return plyvel.DB(
             str(place),
             create_if_missing=_is_unborn(place),
@@ -169,6 +169,9 @@ def _opened(place: Path, directory: Path, settings: Settings) -> Any:
             bloom_filter_bits=settings.bloom_filter_bits,
             compression=None if settings.compression == "none" else "snappy",
         )
+
+    try:
+        return untorn(place, attempt)  # as whoever opens the directory does
     except Exception as error:
         text = said(error).replace(str(place), str(directory / ROWS))
         raise StoreCorrupted(f"LevelDB cannot open {directory}: {text}") from error

@@ -4,11 +4,12 @@ import logging
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from txaware.errors import NotWritten, StoreCorrupted, Unavailable
+from txaware.tables.manifest import cut_torn_end
 
 log = logging.getLogger(__name__)
 
@@ -128,6 +129,16 @@ def _is_damaged(plyvel: Any, path: Path) -> bool:
         shutil.copyfile(path, Path(place) / path.name)
         plyvel.repair_db(place, paranoid_checks=True)
         return (Path(place) / "lost" / path.name).exists()
+
+
+def untorn(directory: Path, open_database: Callable[[], Any]) -> Any:
+    """Opens a database; where that fails, cuts off a torn end and tries once more."""
+    try:
+        return open_database()
+    except Exception as error:
+        if not (is_damage(error) and cut_torn_end(directory)):
+            raise
+    return open_database()
 
 
 def repair(directory: Path, **options: Any) -> None:

@@ -21,6 +21,7 @@ from txaware.tables.damage import (
     is_damage,
     repair,
     said,
+    untorn,
     verify,
 )
 from txaware.tables.row_store import up_to
@@ -60,12 +61,15 @@ def leveldb_at(directory: Path, settings: Settings) -> Open:
     def opened() -> Any:
         import plyvel
 
-        return plyvel.DB(
-            str(directory),
-            create_if_missing=True,
-            paranoid_checks=not settings.accept_damage,
-            **options,
-        )
+        def attempt() -> Any:
+            return plyvel.DB(
+                str(directory),
+                create_if_missing=True,
+                paranoid_checks=not settings.accept_damage,
+                **options,
+            )
+
+        return untorn(directory, attempt)
 
     def open_database() -> Any:
         if not (accepts and accepts.pop()):
