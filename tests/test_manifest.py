@@ -37,7 +37,8 @@ def moment(
     And what was acknowledged until each of them.
     """
     place = tmp_path_factory.mktemp("moment")
-    data, acknowledged = place / "data", []
+    data = place / "data"
+    acknowledged: list[bytes] = []
     known: list[list[bytes]] = []
 
     def publish(messaging: Messaging) -> None:

@@ -1,5 +1,6 @@
 """A data directory as it is now, to be read beside it while nothing in it changes."""
 
+import errno
 import fcntl
 import os
 import shutil
@@ -19,6 +20,7 @@ from txaware.tables.leveldb import ROWS
 
 # LevelDB never changes these once they are written; all other files it does.
 IMMUTABLE = (".ldb", ".sst")
+_BAD_DISK = os.strerror(errno.EIO)
 
 
 class CopiedRows:
@@ -68,7 +70,7 @@ def _mapped_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if is_damage(error):
+        if is_damage(error) or _BAD_DISK in said(error):
             raise StoreCorrupted(said(error)) from error
         if type(error).__module__.startswith("plyvel"):
             raise Unavailable(said(error)) from error
