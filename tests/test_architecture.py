@@ -69,7 +69,8 @@ LINES = [
     ["txaware.interfaces"],
     *_package(
         "txaware.tables",
-        "columns encoded held memory row_store",
+        "columns encoded held manifest memory row_store",
+        "damage",
         "database ranges",
         "batches blocks payload_table position_table topic_table",
         "durable message_table",

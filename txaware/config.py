@@ -108,8 +108,9 @@ class Settings:
     bloom_filter_bits: int = _setting(0, least=0)
     """LevelDB: bits for each key of a bloom filter; 0 for none."""
     accept_damage: bool = attrs.field(default=False, validator=_one_of(True, False))
-    """LevelDB: opens a directory whose log is damaged, without what cannot be read. A
-    power cut may do that to a batch that nobody was answered for; a bad disk to any."""
+    """LevelDB: opens a directory that is damaged, without what cannot be read: all is
+    read first, and damaged files go to `rows/lost/`. A power cut may damage a batch
+    that nobody was answered for; a bad disk any."""
     compression: str = attrs.field(
         default="snappy", validator=_one_of("snappy", "none")
     )

@@ -183,6 +183,10 @@ class HBaseDatabase:
             self._ownership.move(found, self._head)
         self._redo.remove_others(self._ownership.owner, time_ms=self._head.time_ms)
 
+    def damage(self, error: Exception) -> str | None:
+        """HBase keeps its files, and says by itself what is wrong with them."""
+        return None
+
     def compact(self, start: bytes, stop: bytes) -> None:
         """Says that nothing is there any more where that is so.
 
