@@ -28,7 +28,7 @@ NOT_AWAITED = {
     "backup": "writes a file, which blocks",
     "coordinator": "its calls block, and `transaction` makes them in threads",
     "direct_publisher": "`publish` of the messaging publishes at once",
-    "persist_stored": "is for who hands a transaction to others, as Spark's driver does",
+    "persist_stored": "is for who hands transactions to others, as Spark's driver",
     "reach": "is for processes beside an owner of data; here there is an address",
     "serve": "is for the owner of data",
     "subscribe": "`async for` over a consumer",

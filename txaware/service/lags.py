@@ -78,6 +78,8 @@ class Lags:
         """Answers how many rows it read."""
         group, topic = pair
         position = self._service.position(group, topic, transaction=snapshot)
+        if position is None:  # the one that it sees may be gone, for a newer one
+            position = self._service.position(group, topic)
         bounds = self._service.bounds(topic)
         start = b"" if bounds.first is None else bounds.first.row_key
         if position is not None:

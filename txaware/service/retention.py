@@ -24,7 +24,6 @@ from txaware.service.forgetting import Forgetting, Pruned
 from txaware.service.marking import Marking
 from txaware.service.payload_retention import PayloadRetention
 from txaware.service.planning import Planning
-from txaware.service.position_retention import PositionRetention
 from txaware.service.site import Site
 from txaware.tables.topic_table import TopicTable
 
@@ -89,7 +88,7 @@ class Retention:
         self.counters = RetentionCounters()
         self._marking = Marking(site.table, site.cache, site.gate, site.rewriting)
         self._payloads = PayloadRetention(site)
-        self._positions = PositionRetention(site.table)
+        self._positions = site.positions
         self._planning = Planning(site.table, self._marking)
         self._cleaning = Cleaning(site, self._topics, self._marking, self._payloads)
         self._forgetting = Forgetting(site, self._marking)
