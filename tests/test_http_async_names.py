@@ -8,7 +8,12 @@ from tests.http_served import ServedStore, served
 from tests.rows_elsewhere import RowsElsewhere
 from tests.test_http_async import committed, in_loop
 from txaware.consume import Consumer
-from txaware.errors import BadRequest, MisusedTransaction, TopicNotFound
+from txaware.errors import (
+    BadRequest,
+    KeeperNotFound,
+    MisusedTransaction,
+    TopicNotFound,
+)
 from txaware.http.client.aio import AsyncMessaging, connect_async
 from txaware.http.client.async_consumer import TopicConsumer
 from txaware.http.client.async_publisher import TopicPublisher
@@ -112,7 +117,7 @@ async def test_participants_with_rows_of_their_own_are_known_to_the_server(
             consumer = await messaging.consumer("t", group="g")
             await consumer.poll()
         assert await messaging.keepers() == []  # positions are the server's own
-        with pytest.raises(BadRequest, match="no keeper 'rows'"):
+        with pytest.raises(KeeperNotFound, match="no keeper 'rows'"):
             await messaging.forget_keeper("rows")
 
 

@@ -231,7 +231,6 @@ def test_plain_publishes_go_on_while_the_coordinator_is_away() -> None:
         ("POST", "/v1/keepers", {"name": "n", "smallestPointer": -1}),
         ("POST", "/v1/keepers", {"name": ""}),
         ("POST", "/v1/keepers?name=n", {"name": "n"}),
-        ("POST", "/v1/keepers/forget", {"name": "n"}),
         ("POST", "/v1/keepers/forget", {"names": ["n"]}),
         ("GET", "/v1/keepers?a=1", None),
     ],

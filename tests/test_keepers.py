@@ -8,7 +8,7 @@ import txaware
 from coordinator.outcome import Outcome
 from tests.messagings import Site, administration_of, payloads
 from tests.rows_elsewhere import DAY_S, NoKeeper, RowsElsewhere, killed, write
-from txaware.errors import BadRequest, KeeperMissing
+from txaware.errors import BadRequest, KeeperMissing, KeeperNotFound
 from txaware.messaging import Messaging
 from txaware.rowkeys import KEEPER, UNWATCHED
 from txaware.service.backup import restore
@@ -158,7 +158,7 @@ def test_a_keeper_without_a_name_is_refused(messaging: Messaging, name: Any) -> 
 def test_what_cannot_be_asked_is_no_keeper(messaging: Messaging) -> None:
     with pytest.raises(BadRequest, match=r"rows cannot be a keeper: .*smallest_point"):
         messaging.register_keeper(NoKeeper())  # type: ignore[arg-type]
-    with pytest.raises(BadRequest, match=r"no keeper 'x'; those known: none"):
+    with pytest.raises(KeeperNotFound, match=r"no keeper 'x'; those known: none"):
         messaging.forget_keeper("x")
 
 

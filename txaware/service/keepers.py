@@ -12,7 +12,13 @@ from coordinator.interfaces import Coordinator
 from coordinator.remote_wire import LONGEST_NAME
 from coordinator.transaction import NO_POINTER, Transaction
 from txaware.clock import ClockMs
-from txaware.errors import BadRequest, KeeperMissing, NotAuthorized, StoreCorrupted
+from txaware.errors import (
+    BadRequest,
+    KeeperMissing,
+    KeeperNotFound,
+    NotAuthorized,
+    StoreCorrupted,
+)
 from txaware.interfaces import OrderedTable
 from txaware.rowkeys import KEEPER, UNWATCHED
 
@@ -24,6 +30,8 @@ KINDS = (HERE, ELSEWHERE, UNREGISTERED)
 # Of those that only took part, so many have a row; then all others have one together.
 MOST_UNREGISTERED = 100
 OTHERS = "(others)"
+# Of those known, so many are told where one is not.
+NAMED = 20
 HOW_TO_GO_ON = (
     "register it (messaging.register_keeper), or forget it when its rows are gone "
     "(txaware transactions forget-keeper, messaging.forget_keeper)"
@@ -152,8 +160,10 @@ class Keepers:
         checked_name(name)
         with self._lock:
             if name not in self._rows:
-                known = ", ".join(sorted(self._rows)) or "none"
-                raise BadRequest(f"there is no keeper {name!r}; those known: {known}")
+                known = ", ".join(sorted(self._rows)[:NAMED]) or "none"
+                raise KeeperNotFound(
+                    f"there is no keeper {name!r:.100}; those known: {known:.1000}"
+                )
             self._table.submit([(_key(name), None)])()
             del self._rows[name]
             self._live.pop(name, None)
