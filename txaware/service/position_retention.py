@@ -8,7 +8,7 @@ from itertools import groupby, pairwise
 
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
-from txaware.errors import TxAwareError
+from txaware.errors import TxAwareError, Unavailable
 from txaware.interfaces import OrderedTable, Write
 from txaware.rowkeys import POINTER_BYTES, POSITION
 from txaware.service.deleting import Deleting
@@ -94,7 +94,8 @@ class PositionRetention:
         if keys:
             self.removals += 1
             writes: list[Write] = [(key, None) for key in keys]
-            self._table.submit(writes)()
+            # Nobody waits for it: a sync of its own would cost a commit.
+            self._table.hand_over(writes, _told)
 
     def _looked(self, now: Transaction) -> list[Transaction]:
         """The earlier looks; this one is remembered, and those without use are not."""
@@ -111,6 +112,11 @@ class PositionRetention:
                 pointer = pointer_of(value) or 0
                 if not self._strangers.has(pointer):  # whose end nobody here knows
                     yield prefix + key, pointer
+
+
+def _told(error: Unavailable | None) -> None:
+    if error is not None:
+        log.info("positions are looked through again later: %s", error)
 
 
 def unneeded(
