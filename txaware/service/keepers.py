@@ -180,7 +180,7 @@ class Keepers:
         It may write with any transaction that is open now.
         """
         for name in names:
-            if name not in self._rows:
+            if name not in self._rows and OTHERS not in self._rows:
                 self._note_unregistered(name, transaction_id)
 
     def ask(self) -> Kept:
@@ -200,12 +200,17 @@ class Keepers:
                 bounds[name] = self._asked(name, participant, snapshot)
         return Kept(bounds, _unregistered(rows))
 
-    def known(self) -> Kept:
-        """What the rows say, without asking anybody."""
-        with self._lock:
-            rows = dict(self._rows)
-        bounds = {name: row.smallest_pointer for name, row in rows.items()}
-        return Kept(bounds, _unregistered(rows))
+    def least_needed(self) -> int:
+        """The least pointer that any of them may hold, as far as they answer.
+
+        Of those that do not their rows say it, which holds for good.
+        """
+        try:
+            return self.ask().bound
+        except KeeperMissing:
+            with self._lock:
+                rows = list(self._rows.values())
+            return min([row.smallest_pointer for row in rows], default=NO_POINTER)
 
     def _asked(self, name: str, participant: KeepsRows, snapshot: Transaction) -> int:
         try:
@@ -231,8 +236,6 @@ class Keepers:
                 return
             if len(_unregistered(self._rows)) >= MOST_UNREGISTERED:
                 name = OTHERS
-                if name in self._rows:
-                    return
             self._save(name, bound, UNREGISTERED)
         log.info(
             "participant %s keeps rows elsewhere and is not registered: invalid "

@@ -138,7 +138,7 @@ class Retention:
 
         One that others may share is asked only when it is known to be `exclusive`:
         nobody elsewhere has rows of it, but for keepers that registered. Raises
-        `KeeperMissing` where one of those does not answer; then nothing was done.
+        `KeeperMissing` where one of those does not answer; nothing was forgotten then.
         """
         self._keepers.ask()
         # Nobody writes with what was late before the marking began. Where it failed,
@@ -228,7 +228,7 @@ class Retention:
             self._marking.done(plan.invalid)
             counts["positions"] += self._positions.clean_up(plan.judge, deleting)
             least_needed = min(
-                self._marking.least_needed(plan.judge), self._keepers.known().bound
+                self._marking.least_needed(plan.judge), self._keepers.least_needed()
             )
         deleting.compact(one for result in results.values() for one in result.touched)
         counts.update(topics=len(plan.topics) - len(failed), failed_topics=len(failed))
