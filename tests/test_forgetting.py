@@ -131,3 +131,34 @@ def test_rows_of_an_unregistered_participant_outlive_every_restart(
     snapshot = messaging.coordinator.snapshot()
     assert snapshot.is_visible(committed)
     assert not snapshot.is_visible(tx.transaction_id)
+
+
+class Killed(Exception):
+    """The process is gone, as far as the store is concerned."""
+
+
+class CrashesInCommit(RowsElsewhere):
+    """Its process dies with the row written and the commit not begun."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__()
+        self.site = site
+
+    def commit_tx(self) -> bool:
+        super().commit_tx()
+        self.site.crash()
+        raise Killed
+
+
+@pytest.mark.in_process
+def test_a_row_written_just_before_a_crash_never_appears(lasting: Site) -> None:
+    lasting.messaging.create_topic("t")
+    rows = CrashesInCommit(lasting)
+    with pytest.raises(Killed):
+        write(lasting.messaging, rows, "never")
+    messaging = lasting.messaging
+    assert [one.name for one in messaging.keepers()] == ["rows"]
+    lasting.clock.advance_s(2 * DAY_S)
+    assert messaging.clean_up().forgotten == messaging.prune().pruned == 0
+    assert rows.seen_by(messaging.coordinator.snapshot()) == []
+    assert not messaging.poll("t", isolation="committed")

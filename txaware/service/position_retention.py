@@ -151,7 +151,11 @@ def unneeded(
             surely = max((p for p in pointers if first.is_visible(p)), default=0)
         from_here = bisect_left(pointers, surely)
         up_to = bisect_left(pointers, last_open)
-        needed.update(p for p in pointers[from_here:up_to] if second.is_visible(p))
+        needed.update(
+            pointer
+            for pointer in pointers[from_here:up_to]
+            if pointer == surely or second.is_visible(pointer)
+        )
     gone += [key for key, pointer in seen if pointer not in needed]
     return gone
 
