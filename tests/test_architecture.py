@@ -99,10 +99,13 @@ LINES = [
         "backup_format check_copy check_report clean_up_plan coordinator_kind "
         "copy_state judge keepers references overview_report scan_cache signals "
         "splitting strangers turns",
-        "check_scan copy_rows deleting depths marking positions selection site "
-        "topic_writer unread weighing",
+        "check_scan copy_rows deleting depths positions selection topic_writer "
+        "weighing",
+        "position_retention",
+        "site",
+        "marking unread",
         "check_journal copy_progress payload_retention places planning polling "
-        "position_retention referring",
+        "referring",
         "backup check_groups cleaning copying forgetting inspection publishing scan "
         "splits undecided",
         "retention",

@@ -5,6 +5,7 @@ import json
 from txaware.errors import (
     BadRequest,
     KeeperMissing,
+    KeeperNotFound,
     NotAuthenticated,
     NotAuthorized,
     PlanForgotten,
@@ -28,6 +29,7 @@ PUBLIC = frozenset(public_names)
 # The first that fits counts: what is a refusal and Unavailable is 503.
 _STATUS: tuple[tuple[type[TxAwareError], int], ...] = (
     (TopicNotFound, 404),
+    (KeeperNotFound, 404),
     (TopicExists, 409),
     (PlanForgotten, 409),
     (KeeperMissing, 409),
