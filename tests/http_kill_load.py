@@ -31,6 +31,7 @@ from txaware.errors import (
     TransactionRefused,
     Unavailable,
 )
+from txaware.interfaces import Isolation
 from txaware.messages import MessageId
 from txaware.messaging import Messaging
 
@@ -249,7 +250,12 @@ class Reader:
     """Polls a topic from its beginning on, each time from where the last one ended."""
 
     def __init__(
-        self, messaging: Messaging, notes: Notes, name: str, topic: str, isolation: str
+        self,
+        messaging: Messaging,
+        notes: Notes,
+        name: str,
+        topic: str,
+        isolation: Isolation,
     ) -> None:
         self._messaging, self._notes, self._name = messaging, notes, name
         self._topic, self._isolation = topic, isolation

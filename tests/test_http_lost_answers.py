@@ -16,6 +16,7 @@ from tests.lossy_proxy import LossyProxy
 from txaware.errors import Unavailable
 from txaware.http.client import CoordinatorSend, HttpService, Link, Transport
 from txaware.http.client.aio import connect_async
+from txaware.interfaces import Isolation
 from txaware.publish import Publisher
 
 ROUNDS, ONE_IN = 150, 12
@@ -38,7 +39,9 @@ def client(proxy: LossyProxy) -> Transport:
     return Transport(Link(proxy.url), sleep=lambda _: None)
 
 
-def counted(store: ServedStore, *, isolation: str = "uncommitted") -> Counter[bytes]:
+def counted(
+    store: ServedStore, *, isolation: Isolation = "uncommitted"
+) -> Counter[bytes]:
     page = store.messaging.poll("t", limit=10_000, isolation=isolation)
     assert page.blocked_by is None
     return Counter(message.payload for message in page)

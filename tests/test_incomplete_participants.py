@@ -42,33 +42,29 @@ class WithoutName(Recorder):
         return "<WithoutName>"
 
 
-class Deaf(Half):
-    def start_tx(self) -> None:  # type: ignore[override]
-        ...
-
+class Whole(Half):
     def update_tx(self, tx: object) -> None: ...
 
     def rollback_tx(self) -> bool:
         return True
 
 
-class Asking(Deaf):
-    def start_tx(self, tx: object) -> None: ...
+class Deaf(Whole):
+    def start_tx(self) -> None:  # type: ignore[override]
+        ...
 
+
+class Asking(Whole):
     def commit_tx(self, tx: object) -> bool:  # type: ignore[override]
         return True
 
 
-class Awaited(Deaf):
-    def start_tx(self, tx: object) -> None: ...
-
+class Awaited(Whole):
     async def rollback_tx(self) -> bool:  # type: ignore[override]
         return True
 
 
-class Flag(Deaf):
-    def start_tx(self, tx: object) -> None: ...
-
+class Flag(Whole):
     post_tx_commit = True  # type: ignore[assignment]
 
 

@@ -92,7 +92,7 @@ def test_a_position_in_a_block_is_the_one_that_its_snapshot_sees(
 def test_a_block_that_was_rolled_back_shows_nothing_more(
     messaging: Messaging, verb: str
 ) -> None:
-    calls = {
+    calls: dict[str, Callable[[], object]] = {
         "poll": lambda: messaging.poll("t"),
         "position": lambda: messaging.position("g", "t"),
     }

@@ -15,7 +15,7 @@ from tests.checker import kinds
 from tests.doubles import Clock
 from tests.fake_leveldb import FakeDirectory, Log
 from tests.store_load import TOPICS, Client, Notes, Reader, Store, history
-from txaware.interfaces import Write
+from txaware.interfaces import Isolation, Write
 from txaware.tables.leveldb import LevelDbTable
 
 
@@ -85,7 +85,7 @@ def log_of(directory: Path) -> Path:
     return max(logs, key=lambda path: int(path.stem))
 
 
-def payloads(messaging: txaware.Messaging, isolation: str) -> list[bytes]:
+def payloads(messaging: txaware.Messaging, isolation: Isolation) -> list[bytes]:
     page = messaging.poll("a", limit=10_000, isolation=isolation)
     return [message.payload for message in page]
 

@@ -47,10 +47,13 @@ def test_topics_that_are_read_at_the_same_time_are_both_remembered() -> None:
     assert table.asked == 2
 
 
+def of_five_seconds(topic: Topic) -> Topic:
+    return attrs.evolve(topic, ttl_s=5)
+
+
 def test_what_was_read_before_a_change_is_not_remembered_after_it() -> None:
     table, topics = reopened()
-    changed = attrs.evolve(topics.get(B), topic=A, ttl_s=5)
-    table.meanwhile = lambda: topics.update(changed)
+    table.meanwhile = lambda: topics.update(A, of_five_seconds)
     assert topics.get(A).ttl_s != 5  # it was read before
     assert topics.get(A).ttl_s == 5
 
@@ -58,6 +61,6 @@ def test_what_was_read_before_a_change_is_not_remembered_after_it() -> None:
 def test_what_is_read_while_a_topic_changes_is_not_remembered() -> None:
     table, topics = reopened()
     table.meanwhile = lambda: topics.get(B)
-    topics.update(attrs.evolve(Topic(A, 1), ttl_s=5))
+    topics.update(A, of_five_seconds)
     assert topics.remembered(B) is None
     assert topics.remembered(A) is not None

@@ -1,10 +1,20 @@
 """Change your data and tell others about it in one transaction: both or neither."""
 
+import importlib
 import logging
+import typing
 
-from coordinator import TransactionAware, TransactionContext, retry_on_conflict
+from coordinator import (
+    Coordinator,
+    Status,
+    Transaction,
+    TransactionAware,
+    TransactionContext,
+    retry_on_conflict,
+)
+from txaware.auth import AuditLog, Tokens
 from txaware.config import Settings
-from txaware.consume import Consumer, Subscriber
+from txaware.consume import Consumer, Decoded, Delivery, Subscriber, SubscriberMetrics
 from txaware.errors import (
     BadRequest,
     KeeperMissing,
@@ -24,8 +34,10 @@ from txaware.errors import (
     TxAwareError,
     Unavailable,
 )
-from txaware.http.client.aio import AsyncMessaging, connect_async
+from txaware.http.client import ClientSettings, HttpAdministration, ServerInfo
 from txaware.messages import (
+    BlockedBy,
+    Bounds,
     Message,
     MessageId,
     Outgoing,
@@ -33,36 +45,88 @@ from txaware.messages import (
     PublishResponse,
     Receipt,
 )
-from txaware.messaging import Messaging, connect
+from txaware.messaging import Messaging, MessagingTransaction, connect
+from txaware.metrics import Metrics
 from txaware.moving import copy
-from txaware.publish import Publisher
-from txaware.topics import Topic
+from txaware.parts import Reach
+from txaware.publish import (
+    AsyncPublisher,
+    AtMostOncePublisher,
+    DirectPublisher,
+    Publisher,
+)
+from txaware.service.administration import Administration
+from txaware.service.backup import Backup
+from txaware.service.check_report import Report
+from txaware.service.copying import Copied
+from txaware.service.inspection import Peeked, TopicReport
+from txaware.service.retention import CleanUp, Pruned
+from txaware.topics import Topic, TopicName
+
+if typing.TYPE_CHECKING:
+    from txaware.http.client.aio import AsyncMessaging, connect_async
+    from txaware.http.client.async_consumer import TopicConsumer
+    from txaware.http.client.async_publisher import TopicPublisher
+    from txaware.http.client.async_transaction import AsyncTransaction
+    from txaware.http.server import HttpServer
 
 __all__ = [
+    "Administration",
     "AsyncMessaging",
+    "AsyncPublisher",
+    "AsyncTransaction",
+    "AtMostOncePublisher",
+    "AuditLog",
+    "Backup",
     "BadRequest",
+    "BlockedBy",
+    "Bounds",
+    "CleanUp",
+    "ClientSettings",
     "Consumer",
+    "Coordinator",
+    "Copied",
+    "Decoded",
+    "Delivery",
+    "DirectPublisher",
+    "HttpAdministration",
+    "HttpServer",
     "KeeperMissing",
     "Message",
     "MessageId",
     "Messaging",
+    "MessagingTransaction",
+    "Metrics",
     "MisusedTransaction",
     "NotAuthenticated",
     "NotAuthorized",
     "Outgoing",
     "Page",
     "ParticipantFailed",
+    "Peeked",
+    "Pruned",
     "PublishResponse",
     "Publisher",
     "QueueFull",
+    "Reach",
     "Receipt",
+    "Report",
     "RequestTooLarge",
+    "ServerInfo",
     "Settings",
+    "Status",
     "StoreCorrupted",
     "Subscriber",
+    "SubscriberMetrics",
+    "Tokens",
     "Topic",
+    "TopicConsumer",
     "TopicExists",
+    "TopicName",
     "TopicNotFound",
+    "TopicPublisher",
+    "TopicReport",
+    "Transaction",
     "TransactionAware",
     "TransactionConflict",
     "TransactionContext",
@@ -76,6 +140,31 @@ __all__ = [
     "copy",
     "retry_on_conflict",
 ]
+
+# Imported when they are asked for: a server and an event loop are much to import, and
+# most programs have neither.
+_WHERE = {
+    "AsyncMessaging": "txaware.http.client.aio",
+    "AsyncTransaction": "txaware.http.client.async_transaction",
+    "HttpServer": "txaware.http.server",
+    "TopicConsumer": "txaware.http.client.async_consumer",
+    "TopicPublisher": "txaware.http.client.async_publisher",
+    "connect_async": "txaware.http.client.aio",
+}
+
+
+if not typing.TYPE_CHECKING:  # a type checker would take any name for one of these
+
+    def __getattr__(name: str) -> object:
+        if name not in _WHERE:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(importlib.import_module(_WHERE[name]), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 # What is logged is the program's to show; without this Python prints warnings itself.
 logging.getLogger(__name__).addHandler(logging.NullHandler())

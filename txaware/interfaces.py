@@ -1,7 +1,7 @@
 """The ports: the service that every program talks to, and the table under it."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 from coordinator.batch import Then
 from coordinator.ends import Wait
@@ -22,7 +22,10 @@ from txaware.topics import Topic
 Write = tuple[bytes, bytes | None]
 Row = tuple[bytes, bytes]
 
-UNCOMMITTED, COMMITTED = "uncommitted", "committed"
+# What a poll without a transaction delivers: everything, or what is committed.
+Isolation = Literal["uncommitted", "committed"]
+UNCOMMITTED: Isolation = "uncommitted"
+COMMITTED: Isolation = "committed"
 
 
 class MessagingService(Protocol):
@@ -95,7 +98,7 @@ class MessagingService(Protocol):
         inclusive: bool = True,
         limit: int = 100,
         transaction: Transaction | None = None,
-        isolation: str = UNCOMMITTED,
+        isolation: Isolation = UNCOMMITTED,
         wait_s: float = 0,
     ) -> Page:
         """Messages from `start` on: an id, a time in ms, or None for the beginning.
@@ -129,7 +132,7 @@ class MessagingService(Protocol):
         *,
         start: Start,
         inclusive: bool = True,
-        isolation: str = COMMITTED,
+        isolation: Isolation = COMMITTED,
         timeout_s: float,
     ) -> bool:
         """Waits until something is there to poll; False after the time-out."""
@@ -219,6 +222,7 @@ class OrderedTable(Protocol):
 __all__ = [
     "COMMITTED",
     "UNCOMMITTED",
+    "Isolation",
     "Message",
     "MessagingService",
     "OrderedTable",

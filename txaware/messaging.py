@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 from weakref import WeakSet
 
 from coordinator import (
@@ -13,19 +13,18 @@ from coordinator import (
     TransactionContext,
 )
 from coordinator.fork_guard import guard
-from txaware.auth import Tokens
+from txaware.auth import AuditLog, Tokens
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.config import Settings
 from txaware.consume import Consumer, Subscriber, subscribe
+from txaware.consume.delivery import TIMEOUT_S
 from txaware.consume.places import StartAt
 from txaware.errors import Unavailable
-from txaware.http.client import HttpAdministration
-from txaware.http.server import Access, HttpServer
-from txaware.interfaces import COMMITTED
+from txaware.http.server_file import ServerFile
+from txaware.interfaces import COMMITTED, Isolation
 from txaware.keeper_verbs import KeeperVerbs
-from txaware.messages import MessageId, PublishResponse, Receipt
-from txaware.metrics import Metrics
 from txaware.opening import open_parts, served_already
+from txaware.operator_verbs import OperatorVerbs
 from txaware.parts import Parts, Reach
 from txaware.publish import (
     AsyncPublisher,
@@ -34,18 +33,13 @@ from txaware.publish import (
     KnownTopics,
     Publisher,
     TransactionPublisher,
-    WrittenByHand,
     publisher_key,
-    written_by_hand,
 )
-from txaware.requests import Payload, Pointer, Start
-from txaware.service.administration import Administration
-from txaware.service.backup import Backup, save
-from txaware.service.check_report import Report
-from txaware.service.check_scan import Progress
-from txaware.service.inspection import Peeked, TopicReport
-from txaware.service.retention import CleanUp, OnProgress, Pruned
+from txaware.publish.asynchronous import WhenFull
 from txaware.verbs import Verbs
+
+if TYPE_CHECKING:
+    from txaware.http.server import HttpServer
 
 
 class Closes(Protocol):
@@ -59,7 +53,7 @@ class Closes(Protocol):
 KNOWN_PUBLISHERS = 10_000
 
 
-class Messaging(KeeperVerbs, Verbs):
+class Messaging(KeeperVerbs, Verbs, OperatorVerbs):
     """What a program holds: topics, transactions, and all that takes part in them.
 
     A context manager. Any number of threads may share it; a forked child makes one of
@@ -67,9 +61,11 @@ class Messaging(KeeperVerbs, Verbs):
     """
 
     def __init__(self, parts: Parts) -> None:
-        super().__init__(parts.service, parts.coordinator)
+        Verbs.__init__(
+            self, parts.service, parts.coordinator, shares_journal=parts.shares_journal
+        )
         self._parts = parts
-        self._administration = parts.administration
+        OperatorVerbs.__init__(self, parts.administration)
         self._known_topics = KnownTopics(parts.service)
         self._publishers: dict[str, Publisher] = {}
         self._to_close: WeakSet[Closes] = WeakSet()
@@ -79,11 +75,6 @@ class Messaging(KeeperVerbs, Verbs):
     def coordinator(self) -> Coordinator:
         """Who decides what commits."""
         return self._parts.coordinator
-
-    @property
-    def administration(self) -> Administration | HttpAdministration:
-        """What operators ask, with the steps of a clean-up that processes share."""
-        return self._administration
 
     def transaction(
         self,
@@ -107,50 +98,12 @@ class Messaging(KeeperVerbs, Verbs):
         if self._parts.reach is not None:
             return self._parts.reach
         for server in list(self._to_close):
-            file = server.for_others if isinstance(server, HttpServer) else None
+            file: ServerFile | None = getattr(server, "for_others", None)
             if file is not None:
                 return Reach(file.url, file.token, file.certificate)
         raise Unavailable(
             "other processes cannot reach this data while nobody serves it; do so "
             "meanwhile: with messaging.serve(): ..."
-        )
-
-    def publish(
-        self,
-        topic: str,
-        messages: Iterable[Payload],
-        *,
-        transaction: Pointer | None = None,
-        receipts: Iterable[Receipt] | None = None,
-    ) -> PublishResponse | None:
-        """Publishes in one piece, at once; see `Verbs.publish`.
-
-        Where `transaction` is that of a `with` block of this thread or task, the block
-        takes it back when it fails. By whoever else holds one, `rollback` has to.
-        """
-        by_hand = transaction is not None and self._by_hand(transaction)
-        publish = by_hand.publish if by_hand else super().publish
-        return publish(topic, messages, transaction=transaction, receipts=receipts)
-
-    def save_position(
-        self,
-        group: str,
-        topic: str,
-        position: MessageId | None,
-        *,
-        transaction: Pointer,
-    ) -> None:
-        """Moves a group with the commit; a `with` block takes it back when it fails."""
-        by_hand = self._by_hand(transaction)
-        save = by_hand.save_position if by_hand else super().save_position
-        save(group, topic, position, transaction=transaction)
-
-    def _by_hand(self, transaction: Pointer) -> WrittenByHand | None:
-        return written_by_hand(
-            self._service,
-            self._parts.coordinator,
-            transaction,
-            shares_journal=self._parts.shares_journal,
         )
 
     def publisher(
@@ -190,20 +143,54 @@ class Messaging(KeeperVerbs, Verbs):
         limit_bytes = self._parts.settings.message_limit_bytes
         return DirectPublisher(self._service, topic, message_limit_bytes=limit_bytes)
 
-    def async_publisher(self, topic: str, **options: Any) -> AsyncPublisher:
+    def async_publisher(
+        self,
+        topic: str,
+        *,
+        when_full: WhenFull = "wait",
+        linger_ms: float = 5,
+        batch_limit_bytes: int = 1 << 20,
+        batch_limit_messages: int = 1_000,
+        queue_limit_bytes: int = 32 << 20,
+        queue_limit_messages: int = 100_000,
+        give_up_after_s: float = 120,
+    ) -> AsyncPublisher:
         """Publishes in the background and answers futures; see `AsyncPublisher`."""
-        limit_bytes = self._parts.settings.message_limit_bytes
         publisher = AsyncPublisher(
-            self._service, topic, message_limit_bytes=limit_bytes, **options
+            self._service,
+            topic,
+            message_limit_bytes=self._parts.settings.message_limit_bytes,
+            when_full=when_full,
+            linger_ms=linger_ms,
+            batch_limit_bytes=batch_limit_bytes,
+            batch_limit_messages=batch_limit_messages,
+            queue_limit_bytes=queue_limit_bytes,
+            queue_limit_messages=queue_limit_messages,
+            give_up_after_s=give_up_after_s,
         )
         self._to_close.add(publisher)
         return publisher
 
-    def at_most_once_publisher(self, topic: str, **options: Any) -> AtMostOncePublisher:
+    def at_most_once_publisher(
+        self,
+        topic: str,
+        *,
+        linger_ms: float = 5,
+        batch_limit_bytes: int = 1 << 20,
+        batch_limit_messages: int = 1_000,
+        queue_limit_bytes: int = 32 << 20,
+        queue_limit_messages: int = 100_000,
+    ) -> AtMostOncePublisher:
         """Publishes in the background and drops what fails, where speed is worth it."""
-        limit_bytes = self._parts.settings.message_limit_bytes
         publisher = AtMostOncePublisher(
-            self._service, topic, message_limit_bytes=limit_bytes, **options
+            self._service,
+            topic,
+            message_limit_bytes=self._parts.settings.message_limit_bytes,
+            linger_ms=linger_ms,
+            batch_limit_bytes=batch_limit_bytes,
+            batch_limit_messages=batch_limit_messages,
+            queue_limit_bytes=queue_limit_bytes,
+            queue_limit_messages=queue_limit_messages,
         )
         self._to_close.add(publisher)
         return publisher
@@ -215,7 +202,7 @@ class Messaging(KeeperVerbs, Verbs):
         group: str | None = None,
         start: StartAt = None,
         inclusive: bool = True,
-        isolation: str = COMMITTED,
+        isolation: Isolation = COMMITTED,
     ) -> Consumer:
         """Reads a topic in order; a `group` has one position, kept with the commit.
 
@@ -235,88 +222,59 @@ class Messaging(KeeperVerbs, Verbs):
         )
 
     def subscribe(
-        self, topic: str, handler: Callable[..., object], **options: Any
+        self,
+        topic: str,
+        handler: Callable[..., object],
+        *,
+        group: str | None = None,
+        start: StartAt = None,
+        inclusive: bool = True,
+        participants: Iterable[TransactionAware] = (),
+        decode: Callable[[bytes], Any] | None = None,
+        alone: Callable[[Any], bool] | None = None,
+        together: bool = False,
+        messages_per_transaction: int = 100,
+        timeout_s: float = TIMEOUT_S,
+        tries: int | None = None,
+        dead_letter_topic: str | None = None,
+        tells_origins: bool = True,
+        after_commit: Callable[[list[Any]], object] | None = None,
+        first_pause_s: float = 0.1,
+        longest_pause_s: float = 5,
+        idle_wait_s: float = 0.5,
     ) -> Subscriber:
-        """A loop that calls `handler(message)` in transactions; see `subscribe`."""
+        """A loop that calls `handler(message)` in transactions; its `run` goes on.
+
+        Each call comes in a transaction, which also moves the position, and what joins
+        it commits with it; `participants` are in each. Without a `group` the position
+        ends with the process. `Delivery` explains the options from `decode` on.
+        """
         subscriber = subscribe(
             self._service,
             self._parts.coordinator,
             topic,
             handler,
+            group=group,
+            start=start,
+            inclusive=inclusive,
+            participants=participants,
             shares_journal=self._parts.shares_journal,
             clock_ms=self._parts.clock_ms,
-            **options,
+            decode=decode,
+            alone=alone,
+            together=together,
+            messages_per_transaction=messages_per_transaction,
+            timeout_s=timeout_s,
+            tries=tries,
+            dead_letter_topic=dead_letter_topic,
+            tells_origins=tells_origins,
+            after_commit=after_commit,
+            first_pause_s=first_pause_s,
+            longest_pause_s=longest_pause_s,
+            idle_wait_s=idle_wait_s,
         )
         self._to_close.add(subscriber)
         return subscriber
-
-    def peek(
-        self, topic: str, *, start: Start = None, limit: int = 100
-    ) -> list[Peeked]:
-        """Rows of a topic as they stand, whatever became of their transactions."""
-        return self._administration.peek(topic, start=start, limit=limit)
-
-    def namespaces(self) -> list[str]:
-        """All namespaces that have a topic, in order."""
-        return self._administration.namespaces()
-
-    def inspect(self, topic: str) -> TopicReport:
-        """Counts, sizes, times and who blocks a topic; reads all of it."""
-        return self._administration.inspect(topic)
-
-    def splits(
-        self, topic: str, *, start: MessageId, stop: MessageId, part_bytes: int
-    ) -> list[MessageId]:
-        """Where to cut a range of a topic, for several to read it at once.
-
-        The ids strictly between `start` and `stop`, rising, at which parts of about
-        `part_bytes` begin: [start, first), [first, second), up to [last, stop). At most
-        10,000 of them, and none where all of it fits one part. It is about balance: no
-        large topic is read for it, and what is not committed counts too.
-        """
-        return self._administration.splits(
-            topic, start=start, stop=stop, part_bytes=part_bytes
-        )
-
-    def lag_ms(self, group: str, topic: str) -> int:
-        """How far a group is behind the newest message of a topic."""
-        return self._administration.lag_ms(group, topic)
-
-    def oldest_unread_ms(self, group: str, topic: str) -> int:
-        """The age of the oldest message that a group may read; 0 where it has none."""
-        return self._administration.oldest_unread_ms(group, topic)
-
-    def check(self, progress: Progress | None = None) -> Report:
-        """Verifies every invariant of the data, which stays in use meanwhile.
-
-        `progress` is told how many rows were read, and which part of all that is.
-        """
-        return self._administration.check(progress)
-
-    def backup(self, file: BinaryIO, *, progress: Progress | None = None) -> Backup:
-        """Copies everything that is committed now to a file; nobody has to stop.
-
-        `txaware restore` makes a data directory of it. `progress` is told how many rows
-        were copied, and about which part of all that is.
-        """
-        return save(self._administration.backup(), file, progress=progress)
-
-    def clean_up(self, on_progress: OnProgress | None = None) -> CleanUp:
-        """Removes what has expired, and marks what invalid transactions wrote."""
-        return self._administration.clean_up(on_progress)
-
-    def prune(self, *, exclusive: bool = False) -> Pruned:
-        """Has the coordinator forget invalid transactions that nothing here needs.
-
-        One that others share is asked only when you say that it is `exclusive`, so that
-        nobody has rows elsewhere but keepers that registered. Those are asked what they
-        still need: `KeeperMissing` where one does not answer.
-        """
-        return self._administration.prune(exclusive=exclusive)
-
-    def metrics(self) -> Metrics:
-        """What was counted in this process, and how things stand."""
-        return self._administration.metrics()
 
     def serve(
         self,
@@ -325,15 +283,22 @@ class Messaging(KeeperVerbs, Verbs):
         port: int = 0,
         tokens: str | Path | Tokens | None = None,
         insecure: bool = False,
-        **options: Any,
-    ) -> HttpServer:
+        audit: AuditLog | None = None,
+        certificate: str | Path | None = None,
+        key: str | Path | None = None,
+        allow_plain_tokens: bool = False,
+    ) -> "HttpServer":
         """Serves this data to other processes until the end of the `with` block.
 
         `with messaging.serve() as server:` listens at `server.url`, by default on a
         free port of loopback. `tokens` is a file of tokens; without one an address
-        that others reach is refused, unless it is `insecure`. Further `options` are
-        those of `Access`: `audit`, `certificate`, `key`, `allow_plain_tokens`.
+        that others reach is refused, unless it is `insecure`. `audit` logs the calls
+        that were refused; `certificate` and `key` are files (PEM) to speak TLS with;
+        without them tokens are refused from elsewhere, unless `allow_plain_tokens`.
         """
+        # A server is much to import, and most programs have none.
+        from txaware.http.server import Access, HttpServer
+
         if self._parts.served is None:
             raise served_already(self.reach())
         access = Access(
@@ -341,7 +306,10 @@ class Messaging(KeeperVerbs, Verbs):
             port=port,
             tokens=Tokens.load(tokens) if isinstance(tokens, str | Path) else tokens,
             is_insecure=insecure,
-            **options,
+            audit=audit,
+            certificate=certificate,
+            key=key,
+            allow_plain_tokens=allow_plain_tokens,
         )
         server = HttpServer(self._parts.served, access)
         self._to_close.add(server)
@@ -367,9 +335,20 @@ class MessagingTransaction(TransactionContext):
     """A transaction of a `Messaging`, which it knows."""
 
     def __init__(
-        self, messaging: Messaging, *participants: TransactionAware, **options: Any
+        self,
+        messaging: Messaging,
+        *participants: TransactionAware,
+        timeout_s: float | None = None,
+        long: bool = False,
+        begun: Transaction | None = None,
     ) -> None:
-        super().__init__(messaging.coordinator, *participants, **options)
+        super().__init__(
+            messaging.coordinator,
+            *participants,
+            timeout_s=timeout_s,
+            long=long,
+            begun=begun,
+        )
         self.messaging = messaging
 
     def store_held(self) -> None:
@@ -387,11 +366,13 @@ def connect(
     settings: Settings | None = None,
     clock_ms: ClockMs = system_clock_ms,
 ) -> Messaging:
-    """Connects to `memory:`, `leveldb:PATH`, or a server at `http://HOST:PORT`.
+    """Opens `memory:`, `leveldb:PATH`, `hbase://HOST:PORT/PREFIX` or `http://HOST:PORT`.
 
-    What is in memory ends with the process. A directory has one owner; where that one
-    serves it, others of its user are led there. Of several servers with commas between
-    them (`http://one:11015,http://two:11015`) the one that has the data is asked.
+    What is in memory ends with the process. A directory, or a prefix in HBase (behind
+    its Thrift server), has one owner; where that one serves it, others are led there
+    (of a directory, those of its user). `http://` and `https://` are a server's.
+    Of several servers with commas between them (`http://one:11015,http://two:11015`)
+    the one that has the data is asked.
 
     `coordinator` is `embedded` (durable beside the data), the address of a Tephra
     (`tephra:DIR` in a JVM of its own, `tephra://HOST:PORT`, `tephra+zk://HOSTS`) or of

@@ -18,7 +18,7 @@ from txaware.elsewhere import (
 )
 from txaware.errors import BadRequest, Unavailable
 from txaware.http.owners import Owners
-from txaware.http.server import Served
+from txaware.http.served import Served
 from txaware.http.server_file import forget_server, read_server_file
 from txaware.interfaces import OrderedTable
 from txaware.parts import Parts, Reach

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 from coordinator.context import current_transaction
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
-from txaware.interfaces import COMMITTED, UNCOMMITTED, MessagingService
+from txaware.interfaces import COMMITTED, UNCOMMITTED, Isolation, MessagingService
 from txaware.messages import Bounds, MessageId, Page, PublishResponse, Receipt
+from txaware.publish import WrittenByHand, written_by_hand
 from txaware.requests import Payload, Pointer, Start
 from txaware.topics import Topic
 
@@ -14,9 +15,16 @@ from txaware.topics import Topic
 class Verbs:
     """A `MessagingService` by way of another one."""
 
-    def __init__(self, service: MessagingService, coordinator: Coordinator) -> None:
+    def __init__(
+        self,
+        service: MessagingService,
+        coordinator: Coordinator,
+        *,
+        shares_journal: bool = False,
+    ) -> None:
         self._service = service
         self._coordinator = coordinator
+        self._shares_journal = shares_journal
 
     def create_topic(
         self,
@@ -60,9 +68,12 @@ class Verbs:
     ) -> PublishResponse | None:
         """Publishes in one piece; in a transaction answers what `rollback` takes.
 
-        The call itself joins no transaction; a `publisher` does.
+        The call itself joins no transaction; a `publisher` does. Where `transaction` is
+        that of a `with` block of this thread or task, the block takes it back when it
+        fails. By whoever else holds one, `rollback` has to.
         """
-        return self._service.publish(
+        by_hand = None if transaction is None else self._by_hand(transaction)
+        return (by_hand or self._service).publish(
             topic, messages, transaction=transaction, receipts=receipts
         )
 
@@ -92,7 +103,7 @@ class Verbs:
         inclusive: bool = True,
         limit: int = 100,
         transaction: Transaction | None = None,
-        isolation: str | None = None,
+        isolation: Isolation | None = None,
         wait_s: float = 0,
     ) -> Page:
         """Messages from `start` on: an id, a time in ms, or None for the beginning.
@@ -140,8 +151,20 @@ class Verbs:
         *,
         transaction: Pointer,
     ) -> None:
-        """Moves a group with the commit; None takes back what this one had saved."""
-        self._service.save_position(group, topic, position, transaction=transaction)
+        """Moves a group with the commit; None takes back what this one had saved.
+
+        A `with` block of that transaction takes it back when it fails.
+        """
+        by_hand = self._by_hand(transaction) or self._service
+        by_hand.save_position(group, topic, position, transaction=transaction)
+
+    def _by_hand(self, transaction: Pointer) -> WrittenByHand | None:
+        return written_by_hand(
+            self._service,
+            self._coordinator,
+            transaction,
+            shares_journal=self._shares_journal,
+        )
 
     def bounds(self, topic: str) -> Bounds:
         """The first and the last id, committed or not, and where the next goes."""
@@ -153,7 +176,7 @@ class Verbs:
         *,
         start: Start = None,
         inclusive: bool = True,
-        isolation: str = COMMITTED,
+        isolation: Isolation = COMMITTED,
         timeout_s: float,
     ) -> bool:
         """Waits until something is there to poll; False after the time-out."""

@@ -20,7 +20,7 @@ from txaware.cli.values import place
 from txaware.consume import Consumer
 from txaware.consume.places import StartAt
 from txaware.errors import NotAuthorized, Unavailable
-from txaware.interfaces import COMMITTED, UNCOMMITTED
+from txaware.interfaces import COMMITTED, UNCOMMITTED, Isolation
 from txaware.messages import BlockedBy, Message, MessageId, Page
 from txaware.messaging import Messaging
 
@@ -72,7 +72,7 @@ def poll(
     follow: bool,
     limit: int | None,
     group: str | None,
-    isolation: str,
+    isolation: Isolation,
     as_json: bool,
     raw: bool,
     null: bool,

@@ -15,7 +15,7 @@ from txaware.consume.groups import Group
 from txaware.consume.own import OwnCursor
 from txaware.consume.places import BEGINNING, Place, StartAt, place_of
 from txaware.errors import MisusedTransaction
-from txaware.interfaces import COMMITTED, UNCOMMITTED, MessagingService
+from txaware.interfaces import COMMITTED, UNCOMMITTED, Isolation, MessagingService
 from txaware.messages import BlockedBy, MessageId, Page
 from txaware.topics import TopicName, checked_group
 
@@ -45,7 +45,7 @@ class Consumer:
         group: str | None = None,
         start: StartAt = None,
         inclusive: bool = True,
-        isolation: str = COMMITTED,
+        isolation: Isolation = COMMITTED,
         shares_journal: bool = False,
         clock_ms: ClockMs = system_clock_ms,
         clock_s: Callable[[], float] = time.monotonic,

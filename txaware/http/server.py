@@ -8,7 +8,6 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -18,11 +17,8 @@ import attrs
 import uvicorn
 import uvloop
 
-from coordinator.interfaces import Coordinator
 from coordinator.joinable import JoinableThread, SafeFuture
 from txaware.auth import EVERYTHING, AuditLog, Principal, Tokens, new_token
-from txaware.clock import ClockMs
-from txaware.config import Settings
 from txaware.errors import BadRequest, Unavailable
 from txaware.http.admission import Admission
 from txaware.http.app import App
@@ -32,15 +28,12 @@ from txaware.http.hosted import Hosted, Stopping
 from txaware.http.metrics.exposition import Exposition
 from txaware.http.origins import Origins
 from txaware.http.outcomes import Outcomes
-from txaware.http.owners import Owners
 from txaware.http.repeats import Repeats
 from txaware.http.routes import all_routes
+from txaware.http.served import Served
 from txaware.http.server_file import ServerFile, own_certificate
 from txaware.http.threads import Threads
 from txaware.loopback import is_local
-from txaware.service.administration import Administration
-from txaware.service.local import LocalService
-from txaware.service.overview import Overview
 
 log = logging.getLogger(__name__)
 
@@ -48,29 +41,6 @@ BACKLOG = 2048
 # Where programs of this machine find a server that listens at every address.
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 AUDIT_FLUSH_S = 1.0
-
-
-@attrs.frozen(kw_only=True)
-class Served:
-    """What is served: the parts of a store, and its directory if it has one.
-
-    `announce` is told where a store without one is served, or None for nowhere, and
-    `require_owned` raises once it is another process's. `known` are the servers that
-    run: where each is found from here, and from other hosts.
-    """
-
-    service: LocalService
-    administration: Administration
-    coordinator: Coordinator
-    settings: Settings
-    clock_ms: ClockMs
-    overview: Overview
-    owners: Owners
-    shares_journal: bool = False
-    directory: Path | None = None
-    announce: Callable[[str | None], None] | None = None
-    require_owned: Callable[[], None] | None = None
-    known: list[tuple[ServerFile, str]] = attrs.field(factory=list)
 
 
 @attrs.frozen(kw_only=True)

@@ -24,7 +24,7 @@ from txaware.http.client.service import HttpService, within_limits
 from txaware.http.client.settings import ClientSettings
 from txaware.http.client.transport import Transport
 from txaware.http.client.workers import Workers
-from txaware.interfaces import COMMITTED, UNCOMMITTED
+from txaware.interfaces import COMMITTED, UNCOMMITTED, Isolation
 from txaware.messages import MessageId, Page, PublishResponse, Receipt
 from txaware.publish import KnownTopics, Publisher, WrittenByHand, written_by_hand
 from txaware.requests import Payload, Pointer, Start
@@ -78,7 +78,7 @@ class AsyncMessaging(AsyncOperator):
         group: str | None = None,
         start: StartAt = None,
         inclusive: bool = True,
-        isolation: str = COMMITTED,
+        isolation: Isolation = COMMITTED,
     ) -> TopicConsumer:
         """Reads a topic in order; `start` is looked up now, as `Messaging` does."""
 
@@ -157,7 +157,7 @@ class AsyncMessaging(AsyncOperator):
         inclusive: bool = True,
         limit: int = 100,
         transaction: Transaction | None = None,
-        isolation: str | None = None,
+        isolation: Isolation | None = None,
         wait_s: float = 0,
     ) -> Page:
         """Messages from `start` on: an id, a time in ms, or None for the beginning.

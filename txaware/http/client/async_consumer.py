@@ -11,6 +11,7 @@ from txaware.errors import MisusedTransaction
 from txaware.http.client.async_service import AsyncService
 from txaware.http.client.async_transaction import open_transaction
 from txaware.http.client.workers import Workers
+from txaware.interfaces import Isolation
 from txaware.messages import BlockedBy, Message, MessageId, Page
 
 R = TypeVar("R")
@@ -32,7 +33,7 @@ class TopicConsumer:
         *,
         topic: str,
         group: str | None,
-        isolation: str,
+        isolation: Isolation,
         service: AsyncService,
         coordinator: Coordinator,
         workers: Workers,

@@ -6,7 +6,7 @@ from coordinator.transaction import Transaction
 from txaware.http.client.async_transport import AsyncTransport
 from txaware.http.client.calls import ServiceCalls
 from txaware.http.client.server_info import ServerInfo
-from txaware.interfaces import COMMITTED, UNCOMMITTED
+from txaware.interfaces import COMMITTED, UNCOMMITTED, Isolation
 from txaware.messages import Bounds, MessageId, Page, PublishResponse, Receipt
 from txaware.requests import Payload, Pointer, Start
 from txaware.topics import Topic
@@ -89,7 +89,7 @@ class AsyncService:
         inclusive: bool = True,
         limit: int = 100,
         transaction: Transaction | None = None,
-        isolation: str = UNCOMMITTED,
+        isolation: Isolation = UNCOMMITTED,
         wait_s: float = 0,
     ) -> Page:
         """Messages from `start` on: an id, a time in ms, or None for the beginning."""
@@ -132,7 +132,7 @@ class AsyncService:
         *,
         start: Start = None,
         inclusive: bool = True,
-        isolation: str = COMMITTED,
+        isolation: Isolation = COMMITTED,
         timeout_s: float,
     ) -> bool:
         """Waits until something is there to poll; False after the time-out."""

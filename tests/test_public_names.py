@@ -1,0 +1,242 @@
+"""What a program meets: signatures that say their options, and public names."""
+
+import inspect
+import json
+import subprocess
+import sys
+import typing
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+import txaware
+from txaware.consume import subscribe
+from txaware.http.server import Access
+from txaware.publish import AsyncPublisher, AtMostOncePublisher
+
+WHO_NAMES = [
+    *(txaware.connect, txaware.connect_async, txaware.copy, txaware.retry_on_conflict),
+    *(txaware.Messaging, txaware.AsyncMessaging, txaware.MessagingTransaction),
+    *(txaware.AsyncTransaction, txaware.Publisher, txaware.TopicPublisher),
+    *(txaware.Consumer, txaware.TopicConsumer, txaware.Subscriber, txaware.Delivery),
+    *(txaware.AsyncPublisher, txaware.AtMostOncePublisher, txaware.DirectPublisher),
+    *(txaware.Page, txaware.Outgoing, txaware.TransactionContext),
+]
+# What a `Messaging` gives by itself.
+GIVEN = {"service", "coordinator", "shares_journal", "clock_ms", "clock_s", "sleep"} | {
+    *("message_limit_bytes", "options"),
+}
+
+
+def functions(of: Any) -> Iterator[Callable[..., Any]]:
+    if not inspect.isclass(of):
+        yield of
+        return
+    for name, value in inspect.getmembers_static(of):
+        if name.startswith("_"):
+            continue
+        if isinstance(value, property):
+            assert value.fget is not None
+            yield value.fget
+        elif isinstance(value, classmethod | staticmethod):
+            yield value.__func__
+        elif inspect.isfunction(value):
+            yield value
+
+
+def classes(hint: Any) -> Iterator[type]:
+    arguments = hint if isinstance(hint, list) else typing.get_args(hint)
+    for argument in arguments:
+        yield from classes(argument)
+    kind = typing.get_origin(hint) or hint
+    if inspect.isclass(kind) and kind.__module__.split(".")[0] in {
+        "txaware",
+        "coordinator",
+    }:
+        yield kind
+
+
+@pytest.mark.parametrize("one", WHO_NAMES, ids=lambda one: one.__name__)
+def test_whatever_a_signature_names_is_public(one: Any) -> None:
+    hidden = {
+        f"{function.__qualname__}: {kind.__name__}"
+        for function in functions(one)
+        for hint in typing.get_type_hints(
+            function, vars(txaware) | _globals(function)
+        ).values()
+        for kind in classes(hint)
+        if getattr(txaware, kind.__name__, None) is not kind
+    }
+    assert hidden == set()
+
+
+def _globals(function: Callable[..., Any]) -> dict[str, Any]:
+    found: dict[str, Any] = function.__globals__
+    return {**found, "HttpServer": txaware.HttpServer}
+
+
+def options(function: Any) -> dict[str, inspect.Parameter]:
+    return {
+        name: parameter
+        for name, parameter in inspect.signature(function).parameters.items()
+        if name not in {"self", *GIVEN}
+    }
+
+
+@pytest.mark.parametrize(
+    ("method", "origins"),
+    [
+        ("subscribe", [subscribe, txaware.Delivery]),
+        ("async_publisher", [AsyncPublisher]),
+        ("at_most_once_publisher", [AtMostOncePublisher]),
+    ],
+)
+def test_a_signature_says_all_options_as_they_are(
+    method: str, origins: list[Any]
+) -> None:
+    shown = options(getattr(txaware.Messaging, method))
+    meant: dict[str, inspect.Parameter] = {}
+    for origin in origins:
+        meant |= options(origin)
+    assert shown.keys() == meant.keys()
+    for name, parameter in shown.items():
+        assert parameter.default == meant[name].default, name
+
+
+def test_serve_says_all_options_of_its_access() -> None:
+    shown = options(txaware.Messaging.serve)
+    meant = {field.name: field.default for field in attrs.fields(Access)}
+    meant["insecure"] = meant.pop("is_insecure")
+    assert {name: one.default for name, one in shown.items()} == meant
+
+
+def test_no_public_signature_hides_options() -> None:
+    hiding = [
+        function.__qualname__
+        for one in (txaware.Messaging, txaware.AsyncMessaging)
+        for function in functions(one)
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD
+    ]
+    assert hiding == []
+
+
+def test_dir_shows_the_public_names_only() -> None:
+    assert dir(txaware) == txaware.__all__
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        txaware.nothing  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_connect_says_all_addresses() -> None:
+    text = inspect.getdoc(txaware.connect) or ""
+    for address in (
+        *("memory:", "leveldb:PATH", "hbase://HOST:PORT/PREFIX", "http://HOST:PORT"),
+        *("https://", "tephra:DIR", "tephra://HOST:PORT", "tephra+zk://HOSTS"),
+    ):
+        assert f"`{address}`" in text
+
+
+WRONG = """
+import txaware
+
+with txaware.connect("memory:") as messaging:
+    messaging.poll("t", isolation="comitted")
+    messaging.wait("t", isolation="any", timeout_s=1)
+    messaging.consumer("t", isolation="none")
+    messaging.consumer("t", start="newest")
+    messaging.subscribe("t", print, trys=3)
+    messaging.subscribe("t", print, tries="3")
+    messaging.async_publisher("t", when_full="block")
+    messaging.at_most_once_publisher("t", linger_ms="5")
+    messaging.publisher("t", buffer_limit_bytes="1 MiB")
+    messaging.serve(prot=5)
+
+
+async def wrong() -> None:
+    async with txaware.connect_async("http://h:1") as messaging:
+        await messaging.poll("t", isolation="comitted")
+        await messaging.consumer("t", start="newest")
+"""
+RIGHT = """
+import txaware
+
+
+def handle(message: txaware.Message) -> None:
+    print(message.payload, message.id.publish_time_ms)
+
+
+with txaware.connect("memory:") as messaging:
+    messaging.update_topic("t", properties={"owner": None})
+    page: txaware.Page = messaging.poll("t", isolation="committed")
+    consumer: txaware.Consumer = messaging.consumer("t", start="first")
+    with messaging.serve() as server:
+        url: str = server.url
+    messaging.subscribe("t", handle, tries=3, dead_letter_topic="dead").run_once()
+    messaging.async_publisher("t", when_full="drop").publish(b"a").result()
+"""
+
+
+def test_mypy_finds_a_wrong_option_and_no_right_one(tmp_path: Path) -> None:
+    (tmp_path / "wrong.py").write_text(WRONG)
+    (tmp_path / "right.py").write_text(RIGHT)
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary"]
+    checked = subprocess.run(
+        [
+            *command,
+            "--config-file",
+            "",
+            "--cache-dir",
+            ".cache",
+            "wrong.py",
+            "right.py",
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = [line for line in checked.stdout.splitlines() if ": error:" in line]
+    lines = {int(line.split(":")[1]) for line in found if line.startswith("wrong.py")}
+    wrong = {
+        number
+        for number, text in enumerate(WRONG.splitlines(), 1)
+        if text.lstrip().startswith(("messaging.", "await messaging."))
+    }
+    assert lines == wrong, checked.stdout
+    assert len(found) == len(wrong), checked.stdout
+
+
+# What an import costs each of Spark's daemons, and few programs use.
+LATER = (
+    *("txaware.http.server", "txaware.http.app", "txaware.http.routes"),
+    *("txaware.http.openapi", "txaware.http.metrics", "txaware.http.dashboard"),
+    *("txaware.http.client.aio", "txaware.http.client.async_transport", "asyncio"),
+    *("uvicorn", "uvloop", "httptools", "prometheus_client", "click"),
+    *("plyvel", "happybase", "py4j", "thriftpy2", "pyspark", "pyarrow"),
+    *("txaware.cli", "txaware.spark", "txaware.bench", "txaware.local_hbase"),
+)
+IMPORT = """
+import json, sys
+import txaware
+at_once = sorted(sys.modules)
+with txaware.connect("memory:") as messaging:
+    messaging.create_topic("t")
+    messaging.publish("t", [b"a"])
+opened = sorted(sys.modules)
+found = txaware.connect_async.__module__, txaware.HttpServer.__name__
+print(json.dumps([at_once, opened, found]))
+"""
+
+
+def test_an_import_leaves_the_server_and_the_asyncio_client_for_later() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True
+    )
+    at_once, opened, found = json.loads(ran.stdout)
+    assert "txaware.messaging" in at_once
+    assert [name for name in LATER if name in at_once] == []
+    assert [name for name in LATER if name in opened] == []
+    assert found == ["txaware.http.client.aio", "HttpServer"]
