@@ -156,10 +156,8 @@ class Batches:
 
     def close(self) -> None:
         """Writes what no batch carried, and the exact time; gives the database back."""
-        if self._closed:
-            return
         try:
-            if self.clock is not None and not self.broken:
+            if self.clock is not None and not (self.broken or self._closed):
                 self._write_last(self.clock.next_ms)
         finally:
             self._closed = True

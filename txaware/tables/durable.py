@@ -26,7 +26,6 @@ class StoreJournal(GroupCommit):
     def __init__(self, batches: Batches, held: HeldRows) -> None:
         super().__init__(batches)
         self._held = held
-        self._closed = False
 
     def note(self, transaction_id: int, record: Record) -> None:
         """Keeps a record for the next batch."""
@@ -35,12 +34,6 @@ class StoreJournal(GroupCommit):
             self._held.release((transaction_id,))
         elif isinstance(record, Invalidated):
             self._held.release(record.pointers)
-
-    def close(self) -> None:
-        """Gives the database back; a second close does nothing."""
-        if not self._closed:
-            self._closed = True
-            super().close()
 
 
 class DurableTable:

@@ -75,9 +75,14 @@ class LevelDbTable(DurableTable):
         """Writes what was released and gives the directory back."""
         try:
             super().close()
-        finally:
-            if self._lock is not None:
-                self._lock.release()
+        except Exception:
+            self._give_back()
+            raise
+        self._give_back()  # not when interrupted: the next close finishes it
+
+    def _give_back(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
 
 
 def _mapped(path: Path, error: BaseException) -> BaseException:
