@@ -8,15 +8,18 @@ it has the lock and the block has not begun: nobody ever gives it back.
 
 import os
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from itertools import repeat
 from queue import Empty, SimpleQueue
+from types import MethodType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+Exits = Callable[[type[BaseException] | None, BaseException | None, object], None]
 
 
 class Condition(type(threading.RLock())):  # type: ignore[misc]
@@ -108,6 +111,27 @@ class SafeFuture(Future[T]):
     def __init__(self) -> None:
         super().__init__()
         self._condition = Condition()
+
+
+class BlockExit:
+    """The method `__exit__`; a `with` statement holds on to it until its block is over.
+
+    An interrupt may come where the method begins, which then never runs. That the block
+    is over is known all the same: nobody holds the method any more. Its owner has
+    `_block`, a weak reference to the method, until it is `_within` the block.
+    """
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        self._function = function
+        self.__doc__ = function.__doc__
+
+    def __get__(self, owner: Any, kind: object = None) -> Exits:
+        if owner is None:
+            return self._function
+        method = MethodType(self._function, owner)
+        if not owner._within:
+            owner._block = weakref.ref(method)
+        return method
 
 
 class JoinableThread(threading.Thread):
