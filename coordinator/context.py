@@ -270,8 +270,10 @@ class TransactionContext:
             later(self.transaction)
 
     def _flush(self, participants: list[TransactionAware]) -> None:
-        if not all([shares_journal(participant) for participant in participants]):
-            self.coordinator.persist(self.transaction)
+        for participant in participants:
+            if not shares_journal(participant):
+                self.coordinator.persist(self.transaction)
+                break
         flush(participants, self.transaction)
 
     def _commit(self, asked_s: float) -> BaseException | None:

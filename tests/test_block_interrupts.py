@@ -3,6 +3,8 @@
 No transaction is left behind that takes what is published afterwards.
 """
 
+import asyncio
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -18,6 +20,8 @@ from tests.messagings import Site, payloads
 from tests.test_background_interrupts import places
 from tests.test_interrupts import Interrupted
 from tests.test_store_interrupts import interrupted_at
+from txaware.http.client.async_transaction import AsyncTransaction
+from txaware.http.client.workers import Workers
 
 ENDED = {Status.NEW, Status.COMMITTED, Status.ABORTED, Status.INVALIDATED}
 
@@ -113,6 +117,36 @@ def test_what_is_published_after_an_interrupted_block_is_in_no_block(
     assert {b"in 1", b"after 1"} & set(expected)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_at_any_place_of_an_async_block_leaves_no_transaction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tests.test_store_interrupts.OURS", ("/txaware/http/client/",))
+    left: list[int] = []
+
+    def interrupt(place: int) -> bool:
+        coordinator, workers = EmbeddedCoordinator(clock_ms=Clock()), Workers(1)
+        context = TransactionContext(coordinator, Recorder())
+
+        async def block() -> None:
+            async with AsyncTransaction(context, workers):
+                pass
+
+        try:
+            found = interrupted_at(place, lambda: asyncio.run(block()))
+        finally:
+            workers.close()
+        if coordinator.snapshot().in_progress:
+            left.append(place)
+        if context.status is Status.COMMITTED:
+            assert context._tx is not None
+            assert coordinator.snapshot().is_visible(context._tx.transaction_id)
+        return found
+
+    assert places(interrupt) > 20
+    assert len(left) <= 3, "where `__aexit__` begins, its time-out ends it"
+
+
 def test_an_exit_that_never_began_is_noticed_and_undone() -> None:
     coordinator = EmbeddedCoordinator()
     table = Recorder()
@@ -126,14 +160,12 @@ def test_an_exit_that_never_began_is_noticed_and_undone() -> None:
         enter()
     assert context.status is Status.ACTIVE
     assert current_transaction(coordinator) is None
-    assert context.status is Status.ABORTED
+    assert {context.status} == {Status.ABORTED}
     assert table.log[-1] == "rollback_tx table"
 
 
 def raise_where_exit_begins(context: TransactionContext) -> None:
     """As an interrupt does it."""
-    import sys
-
     code = TransactionContext.__exit__.__code__
 
     def profile(frame: Any, event: str, _: object) -> None:

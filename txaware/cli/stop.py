@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 TICK_S = 0.25
@@ -51,7 +52,7 @@ def stopped_by_signal(*, reloads: bool = False) -> Iterator[Stop]:
     if threading.current_thread() is not threading.main_thread():
         yield stop  # signals reach the main thread only
         return
-    before = {number: signal.getsignal(number) for number in SIGNALS}
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in SIGNALS}
 
     def ask(number: int, frame: FrameType | None) -> None:
         if not stop.asked:
