@@ -275,7 +275,8 @@ class EmbeddedCoordinator:
 
     def _now_ms(self) -> int:
         """The time for ids, for what is done next under the lock."""
-        self._ledger.mend()
+        if self._ledger.torn is not None:
+            self._ledger.mend()
         if self._closed:
             raise Unavailable("the coordinator is closed")
         return self._ledger.now_ms(self._clock_ms())
@@ -351,7 +352,7 @@ class EmbeddedCoordinator:
         )
         if self._closed:
             raise Unavailable("the coordinator is closed")
-        if self._ledger.has_timed_out(entry):
+        if self._ledger.elapsed_ms() > entry.due_ms:
             raise TransactionNotInProgress(
                 f"transaction {transaction_id} is not in progress: it timed out"
             )

@@ -96,7 +96,8 @@ class Ends:
 
         None where it has ended.
         """
-        self._ledger.mend()
+        if self._ledger.torn is not None:
+            self._ledger.mend()
         entries = self._ledger.open.by_id
         while (entry := entries.get(transaction_id)) and entry.stage is Stage.ENDING:
             # Its end is in this batch or an earlier one; perhaps nobody waits for it.

@@ -52,7 +52,7 @@ def stopped_by_signal(*, reloads: bool = False) -> Iterator[Stop]:
     if threading.current_thread() is not threading.main_thread():
         yield stop  # signals reach the main thread only
         return
-    before: dict[int, Any] = {number: signal.getsignal(number) for number in SIGNALS}
+    before: dict[int, Any] = {each: signal.getsignal(each) for each in SIGNALS}
 
     def ask(number: int, frame: FrameType | None) -> None:
         if not stop.asked:
@@ -66,12 +66,12 @@ def stopped_by_signal(*, reloads: bool = False) -> Iterator[Stop]:
         stop.reload_asked = True
 
     hangup = signal.signal(signal.SIGHUP, reload) if reloads else None
-    for number in SIGNALS:
-        signal.signal(number, ask)
+    for each in SIGNALS:
+        signal.signal(each, ask)
     try:
         yield stop
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for each, handler in before.items():
+            signal.signal(each, handler)
         if reloads:
             signal.signal(signal.SIGHUP, hangup)
