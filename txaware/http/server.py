@@ -106,7 +106,7 @@ class HttpServer:
         self._stopping = Stopping()
         self._owner = os.getpid()
         self._closing = threading.Lock()
-        self._is_closed = False
+        self._is_closed = self._has_ended = False
         self._config = self._configured()
         self._certificate = (
             None if access.certificate is None else own_certificate(access.certificate)
@@ -158,7 +158,7 @@ class HttpServer:
             self._socket.close()  # a forked child's copy; the rest is its parent's
             return
         with self._closing:
-            if self._is_closed:
+            if self._has_ended:
                 return
             self._is_closed = True
             self._make_unknown()
@@ -169,6 +169,7 @@ class HttpServer:
                 self._drain()
             finally:
                 self._audit.close()
+            self._has_ended = True  # or a second close finishes what is left
 
     def _drain(self) -> None:
         """Whoever interrupts it does not wait for what is in flight."""

@@ -169,10 +169,8 @@ class Batches:
 
     def close(self) -> None:
         """Writes the exact time, and gives the database back."""
-        if self._closed:
-            return
         try:
-            if self.clock is not None and not self.broken:
+            if self.clock is not None and not (self.broken or self._closed):
                 time_ms = self.clock.next_ms.to_bytes(8, "big")
                 self._write(_Batch(self._number + 1, [(TIME, time_ms)], {}))
         finally:

@@ -110,6 +110,7 @@ class Database:
         self._directory = directory
         self._readers: set[object] = set()
         self._db: Any = None
+        self._left: Any = None
         self._turn = threading.Lock()
         self.reopen()
 
@@ -210,11 +211,13 @@ class Database:
 
     def close(self) -> None:
         """Gives it back, once the last reader has left."""
-        db, self._db = self._db, None
+        if self._db is not None:  # one step; what an interrupt leaves is closed next
+            self._left, self._db = self._db, None
         while self._readers:
             time.sleep(LOOK_AGAIN_S)
-        if db is not None:
-            db.close()
+        if self._left is not None:
+            self._left.close()
+            self._left = None
 
     def _read(self, read: Callable[[Any], T], of: "KeyRange | None" = None) -> T:
         """Reads with the database held open; `of` is where damage would be.

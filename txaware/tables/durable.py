@@ -30,7 +30,6 @@ class StoreJournal(GroupCommit):
     def __init__(self, batches: Batches, held: HeldRows) -> None:
         super().__init__(batches)
         self._held = held
-        self._closed = False
 
     def note(self, transaction_id: int, record: Record) -> None:
         """Keeps a record for the next batch."""
@@ -41,15 +40,13 @@ class StoreJournal(GroupCommit):
             self._held.release(record.pointers)
 
     def close(self) -> None:
-        """Gives the database back; a second close does nothing.
+        """Gives the database back; a second close finishes what an interrupt left.
 
         Rows that were released and that no batch carried go first, with the records
         that judge them. Nobody who was answered is waiting for them.
         """
-        if self._closed:
-            return
         try:
-            if self._held:
+            if self._held and not self._closed:
                 with suppress(Unavailable):
                     self.append()
         finally:

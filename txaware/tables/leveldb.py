@@ -80,6 +80,13 @@ class LevelDbTable(DurableTable):
         """Writes what was released and gives the directory back."""
         try:
             super().close()
+        except Exception:
+            self._give_back()
+            raise
+        self._give_back()  # not when interrupted: the next close finishes it
+
+    def _give_back(self) -> None:
+        try:
             if self._rows is not None:
                 tighten_files(self._rows)
         finally:
