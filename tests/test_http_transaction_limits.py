@@ -223,6 +223,20 @@ def test_one_that_is_refused_takes_no_place(tmp_path: Path) -> None:
         assert site.begin("brief").status == 200
 
 
+def test_a_further_pointer_of_one_that_was_begun_before_is_ended(
+    tmp_path: Path,
+) -> None:
+    with (
+        EmbeddedCoordinator() as elsewhere,
+        limited(tmp_path, coordinator=remote(elsewhere)) as site,
+    ):
+        pointer = elsewhere.start_short().transaction_id
+        path = f"{TRANSACTIONS}/{pointer}/checkpoint"
+        (further,) = site.callers["brief"].ask("POST", path, {}).json["pointers"]
+        for ended in (further, pointer):
+            site.end("brief", ended, "invalidate")
+
+
 def test_a_client_is_told_and_comes_again_when_there_is_room(tmp_path: Path) -> None:
     with limited(tmp_path, max_open_transactions_per_principal=1) as site:
         url, token = site.server.url, site.tokens["brief"]

@@ -136,7 +136,7 @@ class Owners:
         with self._lock:
             owner = self._owners.get(pointer)
             if owner is not None:
-                self._open[owner.name].discard(pointer)
+                self._open.get(owner.name, set()).discard(pointer)
 
     def told(self, pointer: int, found: T) -> T:
         """A report on a transaction, with who began it and from where, if known."""
