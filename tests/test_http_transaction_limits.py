@@ -121,7 +121,7 @@ def test_a_long_transaction_needs_the_permission_long(site: Limited) -> None:
     answer = site.begin("brief", type="long")
     assert answer.status == 403
     assert answer.json["message"] == (
-        "brief may not begin a long transaction: no rule gives it long"
+        "brief may not begin a long transaction: no rule gives it long = true"
     )
     assert site.begin("lasting", type="long").status == 200
     assert site.refused() == {"timeout": 0, "long": 1, "open": 0}
