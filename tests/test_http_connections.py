@@ -152,6 +152,18 @@ def test_a_tenth_is_for_other_addresses_unless_a_setting_says_how_many(
     assert others.count(None) == most - let_in
 
 
+@pytest.mark.parametrize(
+    ("files", "most", "at_all"),
+    [(100_000, 5000, 10_200), (1024, 796, 896), (200, 36, 72), (10, 1, 2)],
+)
+def test_there_are_never_more_than_files_may_be_open(
+    files: int, most: int, at_all: int
+) -> None:
+    limits = ConnectionLimits(Settings(), most_files=files)
+    told = [limits.enter(Guest(str(number))) for number in range(6000)]
+    assert (told.count(None), limits.most_at_all) == (most, at_all)
+
+
 def test_whoever_said_what_it_wants_need_not_make_room() -> None:
     limits = ConnectionLimits(Settings(server_connections=1))
     limits.enter(Guest("a"))

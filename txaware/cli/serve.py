@@ -1,6 +1,7 @@
 """`txaware serve`: the data and its coordinator for other processes, over HTTP."""
 
 import logging
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,7 @@ def serve(
     if session.settings.allow_plain_tokens:
         options["allow_plain_tokens"] = True
     _load_and_check(options)
+    _open_more_files()
     audit = AuditLog(options.pop("audit_log"))
     with (
         stopped_by_signal(reloads=True) as stop,
@@ -123,6 +125,12 @@ def serve(
         click.echo(f"listening on {server.url}")
         _wait(server, stop)
         log.info("drains")
+
+
+def _open_more_files() -> None:
+    """As many as this user may have open, since each connection is one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _load_and_check(options: dict[str, Any]) -> None:

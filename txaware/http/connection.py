@@ -7,7 +7,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from txaware.http.connection_limits import RESERVED, ConnectionLimits, is_vital
+from txaware.http.connection_limits import ConnectionLimits, is_vital
 from txaware.http.feeding import BODY, HEAD, NOTHING, Feeding, WrongHead
 from txaware.http.flow import Flow, Sink
 from txaware.http.hosted import Stopping
@@ -98,8 +98,7 @@ class Connection(Feeding):
         super().connection_made(transport)
         self.flow = Flow(transport, self.pipeline)
         self._sink = Sink(transport, self._end)
-        most = 2 * self.settings.server_connections + RESERVED
-        if self.stopping.is_set or len(self.connections) > most:
+        if self.stopping.is_set or len(self.connections) > self.limits.most_at_all:
             self.cut()
             return
         self._too_many = self.limits.enter(self)
@@ -283,10 +282,8 @@ class Connection(Feeding):
             self._write_timer = None
 
     def _refuse_too_many(self) -> None:
-        is_silent = self.part is NOTHING
         self.refuse(503, "Unavailable", self._too_many or "there is no room")
-        if is_silent:  # nothing is under way that an end could reset
-            self._close()
+        self._close()  # or so many that linger would be too many again
 
     def _head_is_late(self) -> None:
         if self._too_many is not None:

@@ -1,10 +1,16 @@
 """Counts connections, all of them and those of each address, and keeps a few aside."""
 
+import logging
+import resource
 from collections import Counter, OrderedDict
 from typing import Protocol
 
 from txaware.config import Settings
 
+log = logging.getLogger(__name__)
+
+# Files that are no connections: of the data, of logs, of the program.
+KEPT_FILES = 128
 # How many may be there beyond the limits, until it is known what they ask for.
 RESERVED = 100
 # What tells how the server is: answered however much else there is to do.
@@ -32,11 +38,25 @@ class ConnectionLimits:
 
     Those beyond it are in reserve: they may ask how the server is, once. Who watches a
     server is answered however many connections there are, since of those in reserve
-    that have said nothing the oldest makes room for the newest.
+    that have said nothing the oldest makes room for the newest. There are never more
+    than files may be open, as nobody could be let in then, to say what it wants.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._most = settings.server_connections
+    def __init__(self, settings: Settings, *, most_files: int | None = None) -> None:
+        if most_files is None:
+            most_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        room = max(most_files - KEPT_FILES, 2)
+        self._most = min(settings.server_connections, max(room - RESERVED, room // 2))
+        # Beyond it nobody is told anything, or nobody could be let in at all.
+        self.most_at_all = min(2 * (settings.server_connections + RESERVED), room)
+        self._reserved = min(RESERVED, max((self.most_at_all - self._most) // 2, 1))
+        if self._most < settings.server_connections:
+            log.info(
+                "at most %d connections, as this process may have %d files open; "
+                "ulimit -n, or LimitNOFILE= of systemd, says how many",
+                self._most,
+                most_files,
+            )
         # Rounded up, so that few connections are for everybody.
         self._most_of_one = settings.address_connections or -(-self._most * 9 // 10)
         self._inside: set[Guest] = set()
@@ -58,7 +78,7 @@ class ConnectionLimits:
             self._by_address[guest.address] += 1
             return None
         self._silent[guest] = None
-        if len(self._silent) > RESERVED:
+        if len(self._silent) > self._reserved:
             oldest, _ = self._silent.popitem(last=False)
             oldest.make_room()
         return why
