@@ -158,8 +158,8 @@ LINES = [
     ),
     *_package(
         "txaware.http",
-        "admission exchange feeding flow gathering hidden_paths origins outcomes",
-        "threads",
+        "admission connection_limits exchange feeding flow gathering hidden_paths",
+        "origins outcomes threads",
         "owners permissions server_file",
         "bodies hosted repeats served",
         "connection failures long_polls",

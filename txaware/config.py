@@ -125,7 +125,10 @@ class Settings:
     header_limit_bytes: int = _setting(64 << 10)
     """Server: no request's headers are larger, all together."""
     server_connections: int = _setting(5000)
-    """Server: connections at once; those above it are answered 503 and closed."""
+    """Server: connections at once; those above it are answered 503 and closed, unless
+    they ask for `/ping` or `/health`."""
+    address_connections: int = _setting(0, least=0)
+    """Server: the same for those of one address; 0 for nine tenths of all."""
     in_flight_requests: int = _setting(1000)
     """Server: requests at once, without those that wait for messages; 503 above it."""
     waiting_requests: int = _setting(5000)

@@ -23,6 +23,7 @@ from txaware.errors import BadRequest, Unavailable
 from txaware.http.admission import Admission
 from txaware.http.app import App
 from txaware.http.connection import Connection
+from txaware.http.connection_limits import ConnectionLimits
 from txaware.http.hidden_paths import HiddenPaths
 from txaware.http.hosted import Hosted, Stopping
 from txaware.http.metrics.exposition import Exposition
@@ -302,7 +303,11 @@ class HttpServer:
 
     def _configured(self) -> uvicorn.Config:
         settings, access = self._served.settings, self._access
-        shared = {"settings": settings, "stopping": self._stopping}
+        shared = {
+            "settings": settings,
+            "stopping": self._stopping,
+            "limits": ConnectionLimits(settings),
+        }
         protocol: Any = type("Connection", (Connection,), shared)
         config = uvicorn.Config(
             _not_yet,

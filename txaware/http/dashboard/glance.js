@@ -148,7 +148,7 @@ function showWaiting(transaction, report) {
   const groups = [...new Set(waiting.map((group) => group.group))];
   const verb = groups.length > 1 ? "wait" : "waits";
   const who = groups.length ? `; ${words.some(groups)} ${verb}` : "";
-  const shown = item(id, what, `by transaction ${id}${left}${who}`);
+  const shown = item(id, what, `by transaction ${id} (${words.begunBy(transaction)})${left}${who}`);
   shown.classList.toggle("grave", blocksMs >= GRAVE_AFTER_MS);
   button(shown, "release", "Release…", () => askToRelease(transaction))
     .setAttribute("aria-label", `Release the readers of ${words.some(blocks)}`);
