@@ -2,7 +2,7 @@
 
 import { ask } from "./server.js";
 import { make, setText } from "./table.js";
-import { duration, some } from "./words.js";
+import { duration, short, some } from "./words.js";
 
 const dialog = document.getElementById("release");
 const text = document.getElementById("release-text");
@@ -21,7 +21,7 @@ export function askToRelease(transaction) {
   asked = transaction;
   const lines = [`Transaction ${transaction.id} has been open for ${duration(transaction.ageMs)}.`];
   if (transaction.blocks.length) {
-    lines.push(`Readers of ${some(transaction.blocks, 10)} are waiting for it to end; they go on at once.`);
+    lines.push(`Readers of ${some(transaction.blocks, 10, short)} are waiting for it to end; they go on at once.`);
   }
   lines.push("Its commit will be refused, and nothing that it wrote will be delivered.");
   lines.push("This cannot be taken back.");

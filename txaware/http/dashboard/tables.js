@@ -4,7 +4,7 @@ import { Chart } from "./charts.js";
 import { BLOCKED_AFTER_MS } from "./glance.js";
 import { showMessages } from "./messages.js";
 import { askToRelease } from "./release.js";
-import { button, child, LiveTable, setText } from "./table.js";
+import { button, child, LiveTable, setName, setText } from "./table.js";
 import * as words from "./words.js";
 
 const topics = table(
@@ -33,13 +33,12 @@ const topics = table(
 const groups = table(
   "groups",
   [
-    { name: "group", label: "Group", sort: (g) => g.group, show: (c, g) => setText(c, g.group) },
+    { name: "group", label: "Group", sort: (g) => g.group, show: showGroup },
     { name: "of", label: "Topic", sort: (g) => g.topic, show: showGroupTopic },
     number("behind", "Rows behind", (g) => g.rows, (cell, g) =>
       showRows(cell, { rowsBehind: g.rows, hasMore: g.hasMore }),
     ),
     duration("unread", "Oldest unread", (g) => g.unreadMs),
-    duration("lag", "Lag", (g) => g.lagMs),
     { name: "state", label: "State", sort: groupState, show: showGroupState },
   ],
   { key: (g) => `${g.group} ${g.topic}`, sorted: "unread", downwards: true },
@@ -56,7 +55,7 @@ const transactions = table(
       name: "blocks",
       label: "Keeps waiting",
       sort: (t) => -t.blocks.length,
-      show: (c, t) => setText(c, t.blocks.length ? words.some(t.blocks) : "–"),
+      show: (c, t) => setName(child(c, "span", "names"), t.blocks.length ? words.some(t.blocks) : "–"),
     },
     { name: "act", label: "End it", show: showInvalidate },
   ],
@@ -103,8 +102,7 @@ function duration(name, label, of) {
 }
 
 function showTopic(cell, topic) {
-  button(cell, "name", topic.topic, () => showMessages(topic.topic));
-  cell.firstChild.title = "Look at its messages";
+  setName(button(cell, "name", topic.topic, () => showMessages(topic.topic)), topic.topic);
   const generation = topic.generation > 1 ? `, generation ${topic.generation}` : "";
   const kept = `kept for ${words.duration(topic.ttlS * 1000)}${generation}`;
   setText(child(cell, "span", "under"), kept);
@@ -144,9 +142,13 @@ function showTopicState(cell, topic) {
   release.hidden = !isBlocked;
 }
 
+function showGroup(cell, { group }) {
+  setName(child(cell, "span", "names"), group);
+}
+
 function showGroupTopic(cell, group) {
-  button(cell, "name", group.topic, () => showMessages(group.topic, { start: group.position }));
-  cell.firstChild.title = "Look at its messages, from where the group is";
+  const show = () => showMessages(group.topic, { start: group.position });
+  setName(button(cell, "name", group.topic, show), group.topic);
 }
 
 function groupState(group) {

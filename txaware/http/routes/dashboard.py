@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from txaware.errors import BadRequest
 from txaware.http.dashboard import FILES, HEADERS
 from txaware.http.exchange import JSON, Reply, Request
 from txaware.http.hosted import Hosted
@@ -34,13 +35,20 @@ class DashboardRoutes:
     async def _answer(self, request: Request) -> Reply:
         principal = request.principal
         principal.require_monitor()
-        fields = request.query("search", "namespace")
+        fields = request.query("search", "namespace", "history")
 
         snapshot = partial(
             self._overview.snapshot,
             search=fields.get("search", ""),
             namespace=fields.get("namespace"),
             sees=sight(principal),
+            history=_flag(fields.get("history", "false")),
         )
         report = await self._hosted.in_monitor_thread(snapshot)
         return Reply(200, to_json(report), JSON)
+
+
+def _flag(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise BadRequest(f"history is true or false, not {text[:50]!r}")
+    return text == "true"
