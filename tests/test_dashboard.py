@@ -479,16 +479,16 @@ def test_everything_can_be_reached_with_a_keyboard(
         assert outline is True or outline != "none", (
             f"the focus on {walk[-1]} is unseen"
         )
-        if walk[-1].startswith("Invalidate"):
+        if page.run("return !!document.activeElement.closest('#transactions td')"):
             break
-    assert walk[:4] == ["Skip to the topics", "search", "namespace", "Release…"]
+    assert walk[:4] == ["Skip to the topics", "search", "namespace", "Abort…"]
     for name in ("Topic", "orders", "Group", "Oldest unread", "Transaction"):
         assert name in walk
-    assert walk[-1] == "Invalidate…"
+    assert walk[-1] == "Abort…"
     page.press(Keys.ENTER)
-    page.reads("#release", "Invalidate this transaction?")
+    page.reads("#release", "Abort this transaction?")
     page.press(Keys.ESCAPE)
-    page.wait(lambda: focused(page) == "Invalidate…", "the focus where it was")
+    page.wait(lambda: focused(page) == "Abort…", "the focus where it was")
     page.run("document.activeElement.blur()")
     page.press("/", "nothing like it")
     page.reads("#topics", "Nothing fits the search.")
@@ -671,7 +671,7 @@ def test_all_that_can_be_used_has_a_name(
         assert seen[role], role
         assert all(seen[role]), f"a {role} has no name: {seen[role]}"
     assert seen["table"] == ["Topics", "Consumer groups", "Open transactions"]
-    assert "Release the readers of orders" in seen["button"]
+    assert "Abort what blocks orders" in seen["button"]
     assert {"banner", "main", "search", "status"} <= seen.keys()
 
 
@@ -723,6 +723,13 @@ def test_the_files_name_nothing_outside_and_write_no_markup(path: str) -> None:
     assert not re.search(r"\beval\(|new Function|localStorage|document\.cookie", text)
     if path == "/":
         assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)", text)
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_to_abort_has_one_word(path: str) -> None:
+    """That of `txaware transactions abort`."""
+    text = FILES[path][1].decode()
+    assert not re.search(r"\b(Releas|Invalidat)(e|es|ed)\b", text)
 
 
 def test_the_page_names_files_that_are_there() -> None:

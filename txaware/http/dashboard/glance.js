@@ -1,7 +1,7 @@
 // What an operator sees first: what needs somebody, four figures, how the server is.
 
 import { Chart } from "./charts.js";
-import { askToRelease } from "./release.js";
+import { askToAbort } from "./abort.js";
 import { button, child, make, setName, setText } from "./table.js";
 import * as words from "./words.js";
 
@@ -151,8 +151,8 @@ function showWaiting(transaction, report) {
   const who = (say) => (groups.length ? `; ${words.some(groups, 3, say)} ${verb}` : "");
   const shown = item(id, what, (say) => `by transaction ${id}${left}${who(say)}`);
   shown.classList.toggle("grave", blocksMs >= GRAVE_AFTER_MS);
-  button(shown, "release", "Release…", () => askToRelease(transaction))
-    .setAttribute("aria-label", `Release the readers of ${words.some(blocks)}`);
+  button(shown, "release", "Abort…", () => askToAbort(transaction))
+    .setAttribute("aria-label", `Abort what blocks ${words.some(blocks)}`);
 }
 
 function showState(report) {

@@ -3,7 +3,7 @@
 import { Chart } from "./charts.js";
 import { BLOCKED_AFTER_MS } from "./glance.js";
 import { showMessages } from "./messages.js";
-import { askToRelease } from "./release.js";
+import { askToAbort } from "./abort.js";
 import { button, child, LiveTable, setName, setText } from "./table.js";
 import * as words from "./words.js";
 
@@ -57,7 +57,7 @@ const transactions = table(
       sort: (t) => -t.blocks.length,
       show: (c, t) => setName(child(c, "span", "names"), t.blocks.length ? words.some(t.blocks) : "–"),
     },
-    { name: "act", label: "End it", show: showInvalidate },
+    { name: "act", label: "End it", show: showAbort },
   ],
   { key: (t) => t.id, sorted: "age", downwards: true },
 );
@@ -137,9 +137,9 @@ function showTopicState(cell, topic) {
   const text = isBlocked ? `blocked for ${words.duration(topic.blockedMs)}` : unseen;
   cell.classList.toggle("nothing", !text);
   setText(child(cell, "span", "badge"), text);
-  const release = button(cell, "release", "Release…", () => askToRelease(topic.blocker));
-  release.setAttribute("aria-label", `Release the readers of ${topic.topic}`);
-  release.hidden = !isBlocked;
+  const abort = button(cell, "release", "Abort…", () => askToAbort(topic.blocker));
+  abort.setAttribute("aria-label", `Abort what blocks ${topic.topic}`);
+  abort.hidden = !isBlocked;
 }
 
 function showGroup(cell, { group }) {
@@ -166,7 +166,7 @@ function typeOf({ stage, type }) {
   return stage === null || stage === "open" ? (type ?? "–") : `${type}, ${stage}`;
 }
 
-function showInvalidate(cell, transaction) {
-  const end = button(cell, "release", "Invalidate…", () => askToRelease(transaction));
-  end.setAttribute("aria-label", `Invalidate transaction ${transaction.id}`);
+function showAbort(cell, transaction) {
+  const abort = button(cell, "release", "Abort…", () => askToAbort(transaction));
+  abort.setAttribute("aria-label", `Abort transaction ${transaction.id}`);
 }

@@ -1,4 +1,5 @@
-// Invalidates a transaction that keeps readers waiting, once somebody said so.
+// Aborts a transaction that keeps readers waiting, once somebody said so; as `txaware
+// transactions abort`, it makes it invalid, since nobody has undone what it wrote.
 
 import { ask } from "./server.js";
 import { make, setText } from "./table.js";
@@ -9,15 +10,15 @@ const text = document.getElementById("release-text");
 const problem = document.getElementById("release-problem");
 const confirm = document.getElementById("release-now");
 let asked;
-let released;
+let tellAborted;
 
-/** Has `tell` called with a sentence after each release. */
-export function whenReleased(tell) {
-  released = tell;
+/** Has `tell` called with a sentence after each. */
+export function whenAborted(tell) {
+  tellAborted = tell;
 }
 
-/** Asks whether to invalidate a transaction of the overview. */
-export function askToRelease(transaction) {
+/** Asks whether to abort a transaction of the overview. */
+export function askToAbort(transaction) {
   asked = transaction;
   const lines = [`Transaction ${transaction.id} has been open for ${duration(transaction.ageMs)}.`];
   if (transaction.blocks.length) {
@@ -41,9 +42,9 @@ confirm.addEventListener("click", async () => {
       body: {},
     });
     dialog.close();
-    released(
+    tellAborted(
       answer.invalidated
-        ? `Transaction ${transaction.id} is invalid now.`
+        ? `Transaction ${transaction.id} is aborted.`
         : `Transaction ${transaction.id} had ended already.`,
     );
   } catch (error) {
