@@ -47,6 +47,20 @@ def test_the_second_command_of_the_readme_is_what_ci_runs() -> None:
     assert commands[1] in (ROOT / ".ci" / "run").read_text().splitlines()
 
 
+def test_nobody_is_told_to_install_what_has_our_name_elsewhere() -> None:
+    """A checkout is what there is; anybody could publish a package of that name."""
+    found = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "pyproject.toml"]
+    for folder in ("coordinator", "txaware", "examples", "docs"):
+        found += [path for path in (ROOT / folder).rglob("*") if path.is_file()]
+    for path in found:
+        if path.suffix in (".pyc", ".png"):
+            continue
+        text = path.read_text().partition("## What changed")[0]
+        named = re.findall(r"pip3? install (?:-\S+ )*['\"]?txaware\b(?!/)", text)
+        assert named == [], path
+        assert "txaware[" not in text or path.suffix != ".py", path
+
+
 def test_readme_ends_with_what_changed() -> None:
     headings = re.findall(r"^## (.*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert headings[-1] == "What changed"
