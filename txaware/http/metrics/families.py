@@ -99,8 +99,8 @@ def blocked(moment: Moment) -> Iterator[Metric]:
     yield gauge(
         "blocked_topic_seconds",
         f"How long the first row that they wait for has been there; the {MOST_BLOCKED} "
-        f"that wait longest, with the id of the transaction; txaware transactions abort "
-        f"ends it.",
+        f"that wait longest, with the id of the transaction, for txaware transactions "
+        f"abort.",
         {
             (topic.topic, str(topic.blocked_by.pointer)): age_s(
                 moment.now_ms, topic.blocked_by.since_ms
