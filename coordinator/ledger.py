@@ -124,7 +124,7 @@ class Ledger:
         if transaction_id in self.invalid.lost:
             return "was lost in a crash"
         if transaction_id in self.invalid.pointers:
-            return "timed out or was invalidated"
+            return "timed out or was invalidated (aborted from outside)"
         return "has ended" if self._gave_out(transaction_id) else "was never begun here"
 
     def _gave_out(self, pointer: int) -> bool:

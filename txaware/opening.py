@@ -38,8 +38,8 @@ from txaware.tables.leveldb import LevelDbTable
 from txaware.tables.memory import MemoryTable
 
 SERVED = (
-    "While that one serves it (messaging.serve(), or txaware serve --data), others are "
-    "led there"
+    "To use it from several programs, start `txaware serve` on it first (or "
+    "messaging.serve() in the one that has it): all others are then led there"
 )
 
 

@@ -163,11 +163,11 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "Makes its writes visible.", check=_CHECK, repeat=_REPEAT
     ),
     ("POST", ONE + "/abort"): _call(
-        "Ends one whose writes are all undone; invalidates one that others may have "
-        "begun."
+        "Ends one whose writes are all undone; of one that others may have begun, "
+        "nobody ever sees what it wrote."
     ),
     ("POST", ONE + "/invalidate"): _call(
-        "Ends one so that nobody ever sees what it wrote.",
+        "Aborts one whose writes are not undone: nobody ever sees them.",
         answer=json_of(fields({"invalidated": FLAG})),
     ),
     ("POST", ONE + "/checkpoint"): _call(
