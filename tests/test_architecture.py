@@ -66,7 +66,7 @@ LINES = [
     ["txaware.interfaces"],
     *_package(
         "txaware.tables",
-        "columns encoded held memory row_store",
+        "columns encoded held memory outline row_store",
         "database ranges",
         "batches blocks payload_table position_table topic_table",
         "durable message_table",
@@ -77,7 +77,7 @@ LINES = [
         "address cells head process salting scanner",
         "connections",
         "schema",
-        "head_cell redo rows",
+        "head_cell key_walk redo rows",
         "ownership scanning stored_keys tallies",
         "view writing",
         "database",
