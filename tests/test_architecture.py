@@ -69,7 +69,7 @@ LINES = [
     ["txaware.interfaces"],
     *_package(
         "txaware.tables",
-        "columns encoded held manifest memory row_store",
+        "columns encoded held manifest memory outline row_store",
         "damage",
         "database ranges",
         "batches blocks payload_table position_table topic_table",
@@ -81,7 +81,7 @@ LINES = [
         "address cells head process salting scanner",
         "connections",
         "schema",
-        "head_cell redo rows",
+        "head_cell key_walk redo rows",
         "ownership scanning stored_keys tallies",
         "view writing",
         "database",

@@ -138,6 +138,16 @@ class MessagingService(Protocol):
         """Waits until something is there to poll; False after the time-out."""
 
 
+class Emptiness(Protocol):
+    """Knows of ranges in which there is no row."""
+
+    def may_have(self, prefix: bytes, start: bytes, stop: bytes | None) -> bool:
+        """False where surely no row lies from `start` and before `stop`.
+
+        `prefix` names a topic, with or without a generation.
+        """
+
+
 class OrderedTable(Protocol):
     """One ordered map from keys to values, which outlives the process or does not.
 
@@ -210,6 +220,12 @@ class OrderedTable(Protocol):
 
         For plans alone: rows count as they are kept, compressed perhaps, deleted ones
         as long as their space is not given back, and the latest few MiB may be missing.
+        """
+
+    def outline(self, tag: bytes) -> Emptiness | None:
+        """Which ranges of rows with that first byte are empty, of all topics at once.
+
+        Of rows from before the call. None where to look into each costs hardly more.
         """
 
     def status(self) -> str:

@@ -1,6 +1,5 @@
 """What a program holds: `connect` and what it answers."""
 
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -383,20 +382,3 @@ def connect(
     """
     settings = Settings.load() if settings is None else settings
     return Messaging(open_parts(url, coordinator, settings, clock_ms, token))
-
-
-def own(
-    url: str,
-    *,
-    coordinator: str | Coordinator | None = None,
-    settings: Settings | None = None,
-    pause: Callable[[float], None] = time.sleep,
-    clock_ms: ClockMs = system_clock_ms,
-) -> Messaging:
-    """Connects as the owner of the data; `Unavailable` while another process is that.
-
-    An owner in HBase that gives no sign of life is watched, and taken over from after
-    12 s; `pause` is called between two looks, and ends it by what it raises.
-    """
-    settings = Settings.load() if settings is None else settings
-    return Messaging(open_parts(url, coordinator, settings, clock_ms, pause=pause))

@@ -3,7 +3,7 @@
 import logging
 import resource
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -148,8 +148,11 @@ def serve(
     with stopped_by_signal(reloads=True) as stop, suppress(Stopped):
         while not stop.asked:
             try:
-                with _owned(session, stop, standby=standby) as messaging:
-                    _serve(messaging, stop, AuditLog(audit_log), options)
+                with (
+                    closing(AuditLog(audit_log)) as audit,
+                    _owned(session, stop, standby=standby) as messaging,
+                ):
+                    _serve(messaging, stop, audit, options)
             except StoreInUse as error:
                 if not standby:
                     raise
