@@ -32,7 +32,7 @@ TEN = list(range(10))
 @pytest.fixture
 def served(spark_java: str) -> Iterator[tuple[Messaging, str]]:
     with txaware.connect("memory:") as messaging, messaging.serve() as server:
-        for topic in "tuvw":
+        for topic in "tuvwx":
             messaging.create_topic(topic)
         yield messaging, server.url
 
@@ -103,7 +103,7 @@ def test_a_client_of_spark_connect_reads_and_writes_in_every_way(
     printed = run(job, tmp_path)
     assert "read 10\n" in printed
     assert "stored 10\n" in printed
-    assert [published(messaging, topic) for topic in "tuv"] == [TEN] * 3
+    assert [published(messaging, topic) for topic in "tuvx"] == [TEN] * 4
     assert published(messaging, "w") == [*TEN, 10]
 
 

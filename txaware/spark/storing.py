@@ -17,7 +17,7 @@ from txaware.spark.addresses import Address
 from txaware.spark.rows import Columns
 
 ATTEMPT_BYTES = 16
-_BITS = 64
+_MASK = 2**64 - 1
 _MIXING = 0x9E3779B97F4A7C15  # has every bit of a sum change the high ones
 
 
@@ -49,7 +49,7 @@ class Extent:
     @property
     def digest(self) -> int:
         """32 bits of the sum."""
-        return (self.total * _MIXING) % 2**_BITS >> 32
+        return (self.total * _MIXING & _MASK) >> 32
 
 
 @attrs.frozen
