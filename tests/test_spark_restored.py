@@ -229,7 +229,7 @@ def test_of_two_saves_of_one_id_the_one_that_is_late_is_told_of_the_other(
     late, first = planned(messaging), planned(messaging)
     rows = stored(late, b"a")
     first.commit([*stored(first, b"a")])
-    told = "save_id monday in topic t was published by another one at the same time"
+    told = "monday in topic t was published, once: by another one at the same time"
     with pytest.raises(TransactionConflict, match=told):
         late.commit([*rows])
     late.abort([*rows])

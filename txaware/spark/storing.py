@@ -35,7 +35,7 @@ class Extent:
 
     @classmethod
     def of(cls, topic: str, messages: Sequence[Payload]) -> Self:
-        """Of messages for one topic, without their expiry, which a clock may decide."""
+        """Measures messages for a topic, without expiries, which a clock may decide."""
         payloads = [
             each.payload if isinstance(each, Outgoing) else each for each in messages
         ]
@@ -43,7 +43,7 @@ class Extent:
         return cls(len(payloads), sum([each * each for each in sums]))
 
     def __add__(self, other: "Extent") -> "Extent":
-        """Of both."""
+        """Adds another part."""
         return Extent(self.rows + other.rows, self.total + other.total)
 
     @property
@@ -54,7 +54,7 @@ class Extent:
 
 @attrs.frozen
 class Attempt:
-    """What one attempt of a task has stored."""
+    """Receipts for what one attempt of a task has stored, and the extent of that."""
 
     receipts: list[Receipt]
     extent: Extent | None
