@@ -7,13 +7,14 @@ from contextlib import suppress
 from functools import partial
 from itertools import islice, takewhile
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from txaware.config import Settings
 from txaware.errors import Unavailable
 from txaware.interfaces import Row, Write
 from txaware.rowkeys import JOURNAL, after
 from txaware.tables.damage import (
+    KeyRange,
     check_end,
     corrupted,
     damage_text,
@@ -104,6 +105,7 @@ class Database:
         self.name = name
         self._open = open_database
         self._directory = directory
+        self._damaged: dict[Path, bool] = {}
         self._readers: set[object] = set()
         self._db: Any = None
         self._turn = threading.Lock()
@@ -208,7 +210,7 @@ class Database:
         if db is not None:
             db.close()
 
-    def _read(self, read: Callable[[Any], T], of: "KeyRange | None" = None) -> T:
+    def _read(self, read: Callable[[Any], T], of: KeyRange | None = None) -> T:
         """Reads with the database held open; `of` is where damage would be.
 
         No lock, no count and no generator, which an interrupt (Ctrl-C) could leave
@@ -231,20 +233,12 @@ class Database:
         finally:
             self._readers.discard(reader)
 
-    def _place(self, db: Any, of: "KeyRange | None" = None) -> str | None:
+    def _place(self, db: Any, of: KeyRange | None = None) -> str | None:
         """The file that is damaged, where that can be told."""
         if self._directory is None:
             return None
         of = of or KeyRange(b"", _ABOVE_ALL)
-        return damaged_file(db, self._directory, of.first, of.last, reverse=of.reverse)
-
-
-class KeyRange(NamedTuple):
-    """What was read when something went wrong, by the ends of whole keys."""
-
-    first: bytes
-    last: bytes
-    reverse: bool = False
+        return damaged_file(db, self._directory, of, known=self._damaged)
 
 
 class View:
