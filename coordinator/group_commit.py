@@ -28,7 +28,10 @@ class Destination(Protocol):
         """Whether a failed write has to be repaired before the next one."""
 
     def repair(self) -> None:
-        """Undoes or finds out what a failed write left; raises `OSError`."""
+        """Undoes or finds out what a failed write left.
+
+        Raises `OSError`, or `NotWritten` where that would be of no use to repeat.
+        """
 
     def take(self, records: list[Record]) -> Any:
         """Takes what is kept elsewhere for the batch with these records, for `write`.

@@ -6,18 +6,25 @@ import shutil
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import attrs
+import plyvel
 import pytest
 from click.testing import CliRunner
 
 import txaware
 from tests.check_setting import SETTINGS, checked, commit_some
 from tests.cli_runs import error_of, run
+from tests.doubles import Clock
+from tests.fake_leveldb import OPEN, WRITE, FakeDirectory, io_error
+from tests.store_load import Store
 from txaware.cli.root import command
 from txaware.config import Settings
-from txaware.errors import StoreCorrupted
+from txaware.errors import NotWritten, StoreCorrupted, Unavailable
 from txaware.messaging import Messaging
+from txaware.tables import damage
+from txaware.tables.leveldb import LevelDbTable
 
 MESSAGES = [b"%04d" % number * 25 for number in range(200)]
 FLIPS = 12
@@ -188,3 +195,47 @@ def test_what_is_whole_is_opened_with_accept_damage_as_without(tmp_path: Path) -
             assert len(messaging.poll("orders")) == count
             messaging.publish("orders", [b"one"])
     assert not (tmp_path / "rows" / "lost").exists()
+
+
+def test_damage_that_a_repair_meets_is_told_to_whoever_writes() -> None:
+    """The first write may be on disk, the second surely is not."""
+    directory, clock = FakeDirectory(), Clock()
+    store = Store(LevelDbTable("fake", directory.open, clock_ms=clock), clock)
+
+    def before(_: int, step: str) -> None:
+        if step == WRITE:
+            raise io_error()
+        if step == OPEN:
+            raise plyvel.CorruptionError(b"Corruption: bad record")
+
+    directory.before = before
+    with pytest.raises(StoreCorrupted) as unknown:
+        store.service.publish("a", [b"one"])
+    assert isinstance(unknown.value, Unavailable)
+    assert not isinstance(unknown.value, NotWritten)
+    with pytest.raises(StoreCorrupted, match="txaware restore FILE") as no:
+        store.service.publish("a", [b"two"])
+    assert isinstance(no.value, NotWritten)
+    assert "b'" not in str(unknown.value) + str(no.value)
+    directory.before = lambda number, step: None
+    store.close()
+
+
+def test_each_file_is_looked_at_once(
+    damaged: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[Path] = []
+    is_damaged = damage._is_damaged
+
+    def counted(plyvel: Any, path: Path) -> bool:
+        looked.append(path)
+        return is_damaged(plyvel, path)
+
+    monkeypatch.setattr(damage, "_is_damaged", counted)
+    data, path = damaged
+    with txaware.connect(f"leveldb:{data}", settings=SETTINGS) as messaging:
+        for _ in range(3):
+            with pytest.raises(StoreCorrupted, match=path.name):
+                messaging.poll("orders", limit=1000)
+    assert path in looked
+    assert len(looked) == len(set(looked))

@@ -23,7 +23,9 @@ from txaware.rowkeys import JOURNAL, STATE
 from txaware.tables.damage import (
     Damaged,
     DamagedNotWritten,
+    is_damage,
     said,
+    way_out,
 )
 from txaware.tables.held import HeldRows, Taken
 from txaware.tables.row_store import RowBatch, RowStore
@@ -113,9 +115,9 @@ class Batches:
             self.counters.failed()
             self._in_doubt = batch
             try:
-                self.repair()
+                self._repair()
             except OSError as later:
-                kind = Damaged if damage else Unavailable
+                kind = Damaged if damage or _found_damage(later) else Unavailable
                 raise kind(f"{self._problem}; nor be opened again: {later}") from error
             if self._number != batch.number:
                 no = DamagedNotWritten if damage else NotWritten
@@ -132,6 +134,17 @@ class Batches:
 
     def repair(self) -> None:
         """Opens the database again and reads what it holds; raises `OSError`."""
+        try:
+            self._repair()
+        except OSError as error:
+            if _found_damage(error):
+                raise DamagedNotWritten(
+                    f"{self.name} cannot be opened again: it is damaged ({error}). "
+                    f"{way_out(self.name)}"
+                ) from error
+            raise
+
+    def _repair(self) -> None:
         if self._closed:
             raise OSError(f"{self.name} is closed")
         batch = self._in_doubt
@@ -234,6 +247,14 @@ def journal_entries(database: RowStore) -> Iterable[tuple[int, bytes]]:
         if not rows:
             return
         start = rows[-1][0] + b"\0"
+
+
+def _found_damage(error: OSError) -> bool:
+    """Whether a repair failed since what it read is damaged."""
+    cause = error.__cause__
+    return isinstance(cause, StoreCorrupted | JournalCorrupted) or (
+        cause is not None and is_damage(cause)
+    )
 
 
 def _committed(records: list[Record], held: HeldRows) -> list[int]:

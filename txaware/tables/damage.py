@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from txaware.errors import NotWritten, StoreCorrupted, Unavailable
 from txaware.tables.manifest import cut_torn_end
@@ -20,6 +20,14 @@ _TABLE = re.compile(
 _ESCAPED = re.compile(rb"\\x([0-9a-f]{2})")
 # So many are looked at to find the one that is damaged.
 MOST_FILES = 64
+
+
+class KeyRange(NamedTuple):
+    """What was read when something went wrong, by the ends of whole keys."""
+
+    first: bytes
+    last: bytes
+    reverse: bool = False
 
 
 class Damaged(StoreCorrupted, Unavailable):
@@ -89,24 +97,29 @@ def check_end(
 
 
 def damaged_file(
-    db: Any, directory: Path, first: bytes, last: bytes, *, reverse: bool = False
+    db: Any, directory: Path, of: KeyRange, *, known: dict[Path, bool]
 ) -> str | None:
     """The damaged table file with a key of that range; None where none is found.
 
-    LevelDB does not say which one it was reading.
+    LevelDB does not say which one it was reading. Each file is looked at once, as
+    whoever reads what is damaged may do so again and again; `known` remembers that.
     """
     import plyvel
 
-    tables = [found for found in _tables(db) if found[0] <= last and found[1] >= first]
-    tables.sort(reverse=reverse)
+    tables = [
+        found for found in _tables(db) if found[0] <= of.last and found[1] >= of.first
+    ]
+    tables.sort(reverse=of.reverse)
     for _, _, number in tables[:MOST_FILES]:
         for suffix in (".ldb", ".sst"):
             path = directory / f"{number:06}{suffix}"
             try:
-                if path.exists() and _is_damaged(plyvel, path):
-                    return str(path)
+                if path not in known and path.exists():
+                    known[path] = _is_damaged(plyvel, path)
             except (OSError, plyvel.Error) as error:
                 log.warning("%s cannot be looked at: %s", path, error)
+            if known.get(path):
+                return str(path)
     return None
 
 

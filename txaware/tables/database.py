@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import islice, takewhile
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from coordinator.private_directory import make_all_private, tighten_files
 from txaware.config import Settings
@@ -15,6 +15,7 @@ from txaware.errors import Unavailable
 from txaware.interfaces import Row, Write
 from txaware.rowkeys import JOURNAL, after
 from txaware.tables.damage import (
+    KeyRange,
     check_end,
     corrupted,
     damage_text,
@@ -108,6 +109,7 @@ class Database:
         self.name = name
         self._open = open_database
         self._directory = directory
+        self._damaged: dict[Path, bool] = {}
         self._readers: set[object] = set()
         self._db: Any = None
         self._left: Any = None
@@ -219,7 +221,7 @@ class Database:
             self._left.close()
             self._left = None
 
-    def _read(self, read: Callable[[Any], T], of: "KeyRange | None" = None) -> T:
+    def _read(self, read: Callable[[Any], T], of: KeyRange | None = None) -> T:
         """Reads with the database held open; `of` is where damage would be.
 
         No lock, no count and no generator, which an interrupt (Ctrl-C) could leave
@@ -242,20 +244,12 @@ class Database:
         finally:
             self._readers.discard(reader)
 
-    def _place(self, db: Any, of: "KeyRange | None" = None) -> str | None:
+    def _place(self, db: Any, of: KeyRange | None = None) -> str | None:
         """The file that is damaged, where that can be told."""
         if self._directory is None:
             return None
         of = of or KeyRange(b"", _ABOVE_ALL)
-        return damaged_file(db, self._directory, of.first, of.last, reverse=of.reverse)
-
-
-class KeyRange(NamedTuple):
-    """What was read when something went wrong, by the ends of whole keys."""
-
-    first: bytes
-    last: bytes
-    reverse: bool = False
+        return damaged_file(db, self._directory, of, known=self._damaged)
 
 
 class View:
