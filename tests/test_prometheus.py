@@ -267,6 +267,8 @@ def test_retention_tells_what_it_removed(monitored: Monitored) -> None:
     assert values(found, "retention_rows_total")[("expired_messages",)] == 4
     assert values(found, "retention_rows_total")[("positions",)] == 0
     assert values(found, "retention_runs_total") == {(): 2}
+    assert values(found, "retention_forgotten_total") == {(): 0}
+    assert values(found, "invalid_transactions_held_back") == {(): 0}
     assert values(found, "retention_topics") == {("done",): 2, ("all",): 2}
     assert values(found, "retention_last_end_seconds") == {(): clock() / 1000}
     assert values(found, "topic_rows")[("short",)] == 0

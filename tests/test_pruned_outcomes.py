@@ -1,7 +1,10 @@
 """What a coordinator still knows of ended transactions: restarts, copies, bounds."""
 
+from pathlib import Path
+
 import pytest
 
+import txaware
 from coordinator.embedded import EmbeddedCoordinator
 from coordinator.history import History
 from coordinator.journal import MemoryJournal
@@ -12,6 +15,8 @@ from coordinator.transaction import Transaction
 from tests.coordinators import remote
 from tests.doubles import Clock
 from tests.messagings import Site, commit
+from txaware.config import Settings
+from txaware.service.checking import check_directory
 
 
 def outcomes(site: Site, *txs: Transaction) -> list[str]:
@@ -116,3 +121,38 @@ def test_names_that_are_none_are_refused(wrong: str) -> None:
     path = f"{ROOT}/{tx.transaction_id}/persist"
     body = f'{{"participants": {wrong}}}'.encode()
     assert CoordinatorRoutes(inner).answer("POST", path, body).status == 400
+
+
+class Interrupted(Exception):
+    """Ends a copy in the middle."""
+
+
+def test_a_copy_that_goes_on_after_a_crash_of_its_source_is_sound(
+    durable: Site, tmp_path: Path
+) -> None:
+    """What was lost and aborted after the copy's moment is lost there anyway."""
+    messaging = durable.messaging
+    messaging.create_topic("t")
+    messaging.publish("t", [b"m"])
+    gone = messaging.coordinator.start_short()
+    messaging.coordinator.abort(gone)
+    messaging.close()
+    source, target = f"leveldb:{durable.directory}", f"leveldb:{tmp_path}/copy"
+
+    def stop(rows: int, part: float | None) -> None:
+        raise Interrupted
+
+    with pytest.raises(Interrupted):
+        txaware.copy(source, target, progress=stop, clock_ms=durable.clock)
+    messaging = durable.open()
+    later = messaging.coordinator.start_short()
+    messaging.coordinator.abort(later)
+    messaging = durable.crash()
+    last = messaging.coordinator.start_short()
+    messaging.coordinator.abort(last)
+    messaging.close()
+    txaware.copy(f"leveldb:{durable.directory}", target, clock_ms=durable.clock)
+    report = check_directory(tmp_path / "copy", Settings())
+    assert report.is_clean, report.problems
+    with txaware.connect(target, clock_ms=durable.clock) as copy:
+        assert copy.coordinator.outcome(gone) is Outcome.ROLLED_BACK

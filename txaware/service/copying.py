@@ -11,7 +11,15 @@ from coordinator.embedded import EmbeddedCoordinator
 from coordinator.history import KNOWN_ABOVE
 from coordinator.interfaces import Coordinator
 from coordinator.journal import Journal
-from coordinator.records import Invalidated, Reached, Record, Reserved, Truncated
+from coordinator.records import (
+    Aborted,
+    Invalidated,
+    Lost,
+    Reached,
+    Record,
+    Reserved,
+    Truncated,
+)
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.errors import BadRequest, StoreCorrupted
 from txaware.interfaces import OrderedTable, Row, Write
@@ -276,6 +284,22 @@ def _records(
     yield Reached(min([lowest, *excluded]), highest)
     # What lies between the two has no record, and so is lost.
     yield Reserved(max(highest, now_ms * POINTERS_PER_MS))
-    yield from known or [Truncated((KNOWN_ABOVE, highest))]
+    if known:
+        yield from _known_by(highest, known)
+    else:
+        yield Truncated((KNOWN_ABOVE, highest))
     if excluded:
         yield Invalidated(now_ms, excluded)
+
+
+def _known_by(highest: int, known: Iterable[Record]) -> Iterator[Record]:
+    """Of what the source knows now that which is no newer than the copy's moment.
+
+    It may have been killed, and opened again, since that.
+    """
+    for record in known:
+        if isinstance(record, Lost):
+            if record.first <= highest:
+                yield Lost(record.first, min(record.last, highest))
+        elif not isinstance(record, Aborted) or record.transaction_id <= highest:
+            yield record
