@@ -10,6 +10,7 @@ from coordinator.context import (
 from coordinator.embedded import EmbeddedCoordinator
 from coordinator.interfaces import Coordinator, TransactionAware
 from coordinator.java_participant import JavaParticipant
+from coordinator.outcome import Outcome
 from coordinator.retry import retry_on_conflict
 from coordinator.tephra import TephraCoordinator, ThriftCoordinator
 from coordinator.transaction import Transaction, TransactionType, VisibilityLevel
@@ -18,6 +19,7 @@ __all__ = [
     "Coordinator",
     "EmbeddedCoordinator",
     "JavaParticipant",
+    "Outcome",
     "Status",
     "TephraCoordinator",
     "ThriftCoordinator",

@@ -59,7 +59,7 @@ class TransactionContext:
         timeout_s: float | None = None,
         long: bool = False,
         begun: Transaction | None = None,
-        clock_s: Callable[[], float] = time.time,
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         for participant in participants:
             checked_participant(participant)
@@ -245,7 +245,12 @@ class TransactionContext:
             later(self.transaction)
 
     def _flush(self, participants: list[TransactionAware]) -> None:
-        if not all(shares_journal(participant) for participant in participants):
+        outside = [one for one in participants if not shares_journal(one)]
+        if outside:
+            note_writers = getattr(self.coordinator, "note_writers", None)
+            if note_writers is not None:
+                names = [one.transaction_aware_name for one in outside]
+                note_writers(self.transaction, names)
             self.coordinator.persist(self.transaction)
         flush(participants, self.transaction)
 

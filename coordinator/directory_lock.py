@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 from coordinator.errors import Unavailable
+from coordinator.private_directory import make_private
 
 NAME = "LOCK"
 
@@ -20,12 +21,14 @@ class DirectoryInUse(Unavailable):
 class DirectoryLock:
     """Taken when made; also refused to a second holder within one process.
 
+    The directory is made where there is none, and is for its user only.
+
     The operating system gives it back when the process ends, however that happens, so
     the file stays and needs no care.
     """
 
     def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_private(directory)
         self._fd: int | None = os.open(directory / NAME, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from coordinator.private_directory import make_private
+
 # A write that returns when it is on disk: one call instead of two, and so one turn less
 # to wait for the interpreter when many threads commit (a tenth more commits a second).
 _SYNCED: int = getattr(os, "O_DSYNC", 0)
@@ -50,7 +52,7 @@ class Disk:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         if not directory.exists():
-            directory.mkdir(parents=True, exist_ok=True)
+            make_private(directory)
             _sync_directory(directory.parent)
 
     def path(self, name: str) -> Path:

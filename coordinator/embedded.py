@@ -1,8 +1,6 @@
 """A coordinator inside this process: a ledger and a journal, joined by a lock."""
 
-import threading
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -17,19 +15,30 @@ from coordinator.errors import (
 from coordinator.file_journal import FileJournal
 from coordinator.fork_guard import guard
 from coordinator.gate import Gate
+from coordinator.history import outcome_records
+from coordinator.invalid import Ended
+from coordinator.joinable import Condition
 from coordinator.journal import Journal, MemoryJournal
 from coordinator.ledger import Limits
 from coordinator.open import OpenTransaction
+from coordinator.outcome import Outcome, checked_written
 from coordinator.records import (
     Aborted,
     Checkpointed,
     Closed,
+    Lost,
+    Record,
     Started,
     Truncated,
 )
 from coordinator.recovery import recover
 from coordinator.reserve import Reserve
-from coordinator.timeout import checked_timeout_s
+from coordinator.timeout import (
+    ClockMs,
+    checked_timeout_s,
+    elapsed_of,
+    system_clock_ms,
+)
 from coordinator.transaction import (
     POINTERS_PER_MS,
     Transaction,
@@ -41,10 +50,8 @@ from coordinator.transaction import (
 DAY_S = 86_400
 # What is reserved for so long lasts for whoever asks now.
 SOON_MS = 1000
-
-
-def _clock_ms() -> int:
-    return time.time_ns() // 1_000_000
+# A participant that writes elsewhere, and did not say its name.
+UNNAMED = "(unnamed)"
 
 
 class EmbeddedCoordinator:
@@ -53,13 +60,17 @@ class EmbeddedCoordinator:
     `EmbeddedCoordinator()` lives in memory and ends with its process. `open(directory)`
     survives crashes: a commit that returned is on disk. `gate` is for a store that
     keeps its rows in the same journal.
+
+    `clock_ms` gives ids. Time-outs count `elapsed_ms`, which goes on when the clock is
+    set; where it is not given, see `elapsed_of`.
     """
 
     def __init__(
         self,
         journal: Journal | None = None,
         *,
-        clock_ms: Callable[[], int] = _clock_ms,
+        clock_ms: ClockMs = system_clock_ms,
+        elapsed_ms: ClockMs | None = None,
         timeout_s: float = 30,
         long_timeout_s: float = DAY_S,
         settle_grace_s: float = DAY_S,
@@ -70,14 +81,19 @@ class EmbeddedCoordinator:
         self._clock_ms = clock_ms
         self._timeout_s = timeout_s
         self._long_timeout_s = long_timeout_s
-        self._lock = threading.RLock()  # guards the ledger; never held over the disk
+        self._lock = Condition()  # guards the ledger; never held over the disk
         self._closed = False
         self._reserve = Reserve()
         self._ledger = recover(
-            self._journal, self._reserve, limits or Limits(), clock_ms()
+            self._journal,
+            self._reserve,
+            limits or Limits(),
+            clock_ms(),
+            elapsed_of(clock_ms) if elapsed_ms is None else elapsed_ms,
         )
         self._ends = Ends(self._ledger, self._journal, self._reserve, self._lock)
         self.gate = Gate(self._ledger, self._lock, clock_ms)
+        self._writers: dict[int, tuple[str, ...]] = {}
         guard(self)
 
     @classmethod
@@ -116,8 +132,20 @@ class EmbeddedCoordinator:
             self._ledger.check_changes(entry, changes)
 
     def persist(self, tx: Transaction) -> None:
-        """Returns when a crash cannot forget that `tx` and its checkpoints exist."""
+        """Returns when a crash cannot forget that `tx` and its checkpoints exist.
+
+        One that is not in progress is refused: a crash may have forgotten it already.
+        """
+        with self._lock:
+            self._require(tx.transaction_id)
+        names = self._writers.pop(tx.transaction_id, (UNNAMED,))
+        if names:
+            self.gate.write_elsewhere(tx.transaction_id, names)
         self._journal.sync(tx.transaction_id)
+
+    def note_writers(self, tx: Transaction, names: Sequence[str]) -> None:
+        """Tells for whom the next `persist` of `tx` is; it may be nobody."""
+        self._writers[tx.transaction_id] = tuple(names)
 
     def commit(self, tx: Transaction) -> None:
         """Makes the writes of `tx` visible to all that begin from now on."""
@@ -140,7 +168,8 @@ class EmbeddedCoordinator:
             self.gate.drain(entry)
             if entry.type is TransactionType.SHORT:
                 self._ledger.abort(entry)
-                self._journal.note(entry.transaction_id, Aborted(entry.transaction_id))
+                for pointer in entry.pointers:
+                    self._journal.note(entry.transaction_id, Aborted(pointer))
                 return
         self.invalidate(tx)
 
@@ -191,13 +220,15 @@ class EmbeddedCoordinator:
         pointers = checked_pointers(pointers)
         self._tidy_if_due()
         with self._lock:
-            settled_ms = self._now_ms() - int(self.settle_grace_s * 1000)
-            forgotten = self._ledger.invalid.ended_by(settled_ms, pointers)
+            grace_ms, now_ms = int(self.settle_grace_s * 1000), self._now_ms()
+            latest = Ended(now_ms - grace_ms, self._ledger.elapsed_ms() - grace_ms)
+            forgotten = self._ledger.invalid.ended_by(latest, pointers)
         if not forgotten:
             return False
         self._journal.append(Truncated(forgotten))
         with self._lock:
             self._ledger.invalid.forget(forgotten)
+            self._ledger.aborts.forget(forgotten[-1])
         return True
 
     def truncate_invalid_tx_before(self, time_ms: int) -> bool:
@@ -216,6 +247,25 @@ class EmbeddedCoordinator:
             self._now_ms()
             return len(self._ledger.invalid.pointers)
 
+    def outcome(self, tx: Transaction | int) -> Outcome:
+        """What became of what was written with a pointer."""
+        pointer = checked_written(tx)
+        self._tidy_if_due()
+        with self._lock:
+            self._now_ms()
+            return self._ledger.outcome(pointer)
+
+    def outcomes(self) -> list[Record]:
+        """What a copy of this coordinator has to be told, to answer the same."""
+        with self._lock:
+            lost = [Lost(first, last) for first, last in self._ledger.invalid.lost]
+            return [*lost, *outcome_records(self._ledger.aborts)]
+
+    @property
+    def first_pointer(self) -> int:
+        """Where the pointers begin that were ever given out."""
+        return self._ledger.first
+
     def open_transactions(self) -> list[OpenTransaction]:
         """Those in progress now, as they stand, in the order of their beginning."""
         self._tidy_if_due()
@@ -233,7 +283,7 @@ class EmbeddedCoordinator:
         latest = max(now_ms * POINTERS_PER_MS, self._ledger.last)
         return (
             bool(self._ends.undecided)
-            or now_ms > self._ledger.open.next_expiry_ms
+            or self._ledger.elapsed_ms() > self._ledger.open.next_expiry_ms
             or not self._reserve.covers(latest + soon)
         )
 
@@ -262,7 +312,8 @@ class EmbeddedCoordinator:
 
     def _tidy_if_due(self) -> None:
         """Looks first, without the lock: nearly always there is nothing to do."""
-        if self._ends.undecided or self._clock_ms() > self._ledger.open.next_expiry_ms:
+        next_expiry_ms = self._ledger.open.next_expiry_ms
+        if self._ends.undecided or self._ledger.elapsed_ms() > next_expiry_ms:
             with suppress(Unavailable):  # status() says so, and it is tried again
                 self._ends.decide()
             with self._lock:
@@ -275,8 +326,14 @@ class EmbeddedCoordinator:
         self, kind: TransactionType, timeout_s: float, *, outlives_process: bool
     ) -> Transaction:
         def start(pointer: int, now_ms: int) -> Transaction:
-            expires_ms = now_ms + int(timeout_s * 1000)
-            entry = OpenTransaction(pointer, kind, expires_ms, outlives_process)
+            timeout_ms = int(timeout_s * 1000)
+            expires_ms, due_ms = (
+                now_ms + timeout_ms,
+                self._ledger.elapsed_ms() + timeout_ms,
+            )
+            entry = OpenTransaction(
+                pointer, kind, expires_ms, outlives_process, due_ms=due_ms
+            )
             tx = self._ledger.start(entry)
             long = kind is TransactionType.LONG
             started = Started(pointer, expires_ms, long, outlives_process)
@@ -310,7 +367,9 @@ class EmbeddedCoordinator:
         entry = self._ends.settled(transaction_id) or self._ledger.require(
             transaction_id
         )
-        if self._now_ms() > entry.expires_ms:
+        if self._closed:
+            raise Unavailable("the coordinator is closed")
+        if self._ledger.has_timed_out(entry):
             raise TransactionNotInProgress(
                 f"transaction {transaction_id} is not in progress: it timed out"
             )

@@ -1,12 +1,12 @@
 """Ends of transactions: written down first, and applied when they are on disk."""
 
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
 from coordinator.batch import End, Then
 from coordinator.errors import NotWritten, Unavailable
+from coordinator.joinable import Condition
 from coordinator.journal import Journal
 from coordinator.ledger import Ledger
 from coordinator.open import OpenTransaction, Stage
@@ -25,7 +25,7 @@ class Ends:
     """
 
     def __init__(
-        self, ledger: Ledger, journal: Journal, reserve: Reserve, lock: threading.RLock
+        self, ledger: Ledger, journal: Journal, reserve: Reserve, lock: Condition
     ) -> None:
         self.undecided: set[int] = set()
         self._ledger = ledger
@@ -64,7 +64,7 @@ class Ends:
         after a restart it would be open again, and readers have passed its rows. Where
         the disk fails it stays in progress, and is tried again later.
         """
-        due = self._ledger.open.expired(now_ms)
+        due = self._ledger.open.expired(self._ledger.elapsed_ms())
         local = [entry for entry in due if not entry.outlives_process]
         self._ledger.time_out(local, now_ms)
         for entry in local:

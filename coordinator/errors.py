@@ -17,13 +17,28 @@ TxAwareError
 └── MissingExtra                an optional part is not installed: install it
 """
 
+from typing import ClassVar
+
 
 class TxAwareError(Exception):
-    """The root of all errors that this project raises on purpose."""
+    """The root of all errors that this project raises on purpose.
+
+    `changed_nothing` says that the call which raised it had no effect and never will.
+    After any other error it may have had one.
+    """
+
+    changed_nothing: ClassVar[bool] = False
+
+
+def changed_nothing(error: BaseException) -> bool:
+    """Tells whether the call that raised `error` surely had no effect."""
+    return isinstance(error, TxAwareError) and error.changed_nothing
 
 
 class BadRequest(TxAwareError, ValueError):
     """The call itself is wrong; the same call will never work."""
+
+    changed_nothing = True
 
 
 class MalformedTransaction(BadRequest):
@@ -33,6 +48,8 @@ class MalformedTransaction(BadRequest):
 class MisusedTransaction(TxAwareError, RuntimeError):
     """A call came out of order, and nothing was done; the program needs a fix."""
 
+    changed_nothing = True
+
 
 class ParticipantFailed(TxAwareError):
     """A participant answered that it could not write; all was rolled back."""
@@ -40,6 +57,8 @@ class ParticipantFailed(TxAwareError):
 
 class TransactionRefused(TxAwareError):
     """A definite no: nothing of this transaction was or will be committed."""
+
+    changed_nothing = True
 
 
 class TransactionConflict(TransactionRefused):

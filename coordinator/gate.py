@@ -1,9 +1,10 @@
 """Lets the writes of a transaction in, and has its end wait for those under way."""
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from coordinator.errors import TransactionNotInProgress
+from coordinator.joinable import Condition
 from coordinator.ledger import Ledger
 from coordinator.open import OpenTransaction, Stage
 from coordinator.transaction import POINTERS_PER_MS
@@ -21,13 +22,13 @@ class Gate:
     """
 
     def __init__(
-        self, ledger: Ledger, lock: threading.RLock, now_ms: Callable[[], int]
+        self, ledger: Ledger, lock: Condition, now_ms: Callable[[], int]
     ) -> None:
         self._ledger = ledger
         self._before = ledger.last
         self._now_ms = now_ms
         self._lock = lock
-        self._left = threading.Condition(lock)
+        self._tell_writers: Callable[[int, Sequence[str]], object] = _tell_nobody
         # Whether tables elsewhere are written with this coordinator's pointers, too.
         self.is_shared = False
         # By thread, and not counted: an interrupt (Ctrl-C) may keep a thread from
@@ -72,10 +73,26 @@ class Gate:
         """Has `tell` called with the pointers of whoever has ended, under the lock."""
         self._ledger.ended = tell
 
+    def on_write_elsewhere(self, tell: Callable[[int, Sequence[str]], object]) -> None:
+        """Has `tell` called before participants write to stores of their own.
+
+        With the transaction and their names, outside the lock. They do not write where
+        it raises.
+        """
+        self._tell_writers = tell
+
+    def write_elsewhere(self, transaction_id: int, names: Sequence[str]) -> None:
+        """Participants of that name are about to write to stores of their own."""
+        self._tell_writers(transaction_id, names)
+
     def is_invalid(self, pointer: int) -> bool:
         """Whether nobody will ever see what was written with it."""
         with self._lock:
             return pointer in self._ledger.invalid.pointers
+
+    def was_lost(self, pointer: int) -> bool:
+        """Whether a crash lost all trace of its transaction, which never committed."""
+        return pointer in self._ledger.invalid.lost
 
     def enter(self, transaction_id: int) -> OpenTransaction:
         """Begins a write; refused unless the transaction is open and goes on."""
@@ -85,7 +102,7 @@ class Gate:
                 raise TransactionNotInProgress(
                     f"transaction {transaction_id} takes no more writes: it is ending"
                 )
-            if self._now_ms() > entry.expires_ms:
+            if self._ledger.has_timed_out(entry):
                 raise TransactionNotInProgress(
                     f"transaction {transaction_id} takes no more writes: it timed out"
                 )
@@ -95,8 +112,8 @@ class Gate:
     def leave(self, entry: OpenTransaction) -> bool:
         """Ends a write, however it went; answers whether its transaction goes on."""
         with self._lock:
+            self._lock.notify_all()
             self._inside.pop(threading.get_ident(), None)
-            self._left.notify_all()
             return entry.transaction_id in self._ledger.open.by_id
 
     def is_writing(self, transaction_id: int) -> bool:
@@ -112,13 +129,13 @@ class Gate:
         try:
             while writes := self._others_in(entry):
                 entry.end_asked = True  # again, as another one may have stopped waiting
-                left_ms = entry.expires_ms - self._now_ms()
+                left_ms = entry.due_ms - self._ledger.elapsed_ms()
                 if left_ms < 0 or entry.stage is not Stage.OPEN:
                     raise TransactionNotInProgress(
                         f"transaction {entry.transaction_id} ended while it was "
                         f"waiting for {writes} writes under way"
                     )
-                self._left.wait(left_ms / 1000 + 0.001)
+                self._lock.wait(left_ms / 1000 + 0.001)
         finally:
             entry.end_asked = False
         self._ledger.require(entry.transaction_id)
@@ -131,3 +148,7 @@ class Gate:
     def _others_in(self, entry: OpenTransaction) -> int:
         me = threading.get_ident()
         return sum([e is entry and t != me for t, e in self._inside.items()])
+
+
+def _tell_nobody(_: int, __: Sequence[str]) -> None:
+    """Who writes elsewhere is of no interest."""

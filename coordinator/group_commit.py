@@ -30,8 +30,16 @@ class Destination(Protocol):
     def repair(self) -> None:
         """Undoes or finds out what a failed write left; raises `OSError`."""
 
-    def write(self, records: list[Record], rows: list[Any]) -> None:
-        """Returns when both are on disk; `fold` the records then.
+    def take(self, records: list[Record]) -> Any:
+        """Takes what is kept elsewhere for the batch with these records, for `write`.
+
+        Called in one step with the choice of the records: nobody notes or submits any
+        meanwhile, so must not wait. It may be called again for the same, if the write
+        fails.
+        """
+
+    def write(self, records: list[Record], rows: list[Any], taken: Any) -> None:
+        """Returns when all of it is on disk; `fold` the records then.
 
         Raises `NotWritten` when they are not and never will be, and `Unavailable` when
         that has to be left open until `repair`.
@@ -120,9 +128,8 @@ class GroupCommit:
         with self._queue:
             notes = self._notes.setdefault(transaction_id, [])
             if isinstance(record, Aborted) and notes and isinstance(notes[0], Started):
-                del self._notes[transaction_id]
-            else:
-                notes.append(record)
+                notes.clear()  # but for the abort, which tells it from a commit
+            notes.append(record)
 
     def sync(self, transaction_id: int) -> None:
         """Returns when every note of that transaction is on disk."""
@@ -210,11 +217,12 @@ class GroupCommit:
 
     def _write_with_notes(self, batch: Batch) -> None:
         """The batch says afterwards how that ended."""
-        with self._queue:
-            self._forming = Batch()
-            self._carried, self._notes = self._notes, {}
         try:
-            self._write(batch)
+            try:
+                self._repair()
+            finally:
+                records, taken = self._take(batch)
+            self._write(batch, records, taken)
         except Unavailable as error:
             batch.error = error
         except BaseException as error:
@@ -227,6 +235,26 @@ class GroupCommit:
         finally:
             self._discharge(on_disk=batch.on_disk)
 
+    def _repair(self) -> None:
+        """Readies the destination; takes long perhaps, and others join the batch."""
+        try:
+            self._destination.repair()
+        except OSError as error:
+            name = self._destination.name
+            raise NotWritten(f"{name} is not to be written: {error}") from error
+
+    def _take(self, batch: Batch) -> tuple[list[Record], Any]:
+        """Fixes in one step what the batch carries.
+
+        Rows that are taken later than the notes could be those of a transaction whose
+        start is in no batch yet: after a crash they would look committed.
+        """
+        with self._queue:
+            self._forming = Batch()
+            self._carried, self._notes = self._notes, {}
+            records = batch.records
+            return records, self._destination.take(records)
+
     def _discharge(self, *, on_disk: bool) -> None:
         """Forgets the notes that the last batch carried, or takes them back."""
         with self._queue:
@@ -236,13 +264,7 @@ class GroupCommit:
                     carried.setdefault(transaction_id, []).extend(notes)
                 self._notes = carried
 
-    def _write(self, batch: Batch) -> None:
-        try:
-            self._destination.repair()
-        except OSError as error:
-            name = self._destination.name
-            raise NotWritten(f"{name} is not to be written: {error}") from error
-        new = batch.records
+    def _write(self, batch: Batch, new: list[Record], taken: Any) -> None:
         # That a transaction began does not matter where its commit is written too.
         over = {
             record.transaction_id for record in new if isinstance(record, Committed)
@@ -255,7 +277,7 @@ class GroupCommit:
         ]
         records += new
         rows = batch.rows
-        if records or rows:
-            self._destination.write(records, rows)
+        if records or rows or taken:
+            self._destination.write(records, rows, taken)
         batch.on_disk = True
         self._destination.fold(records)

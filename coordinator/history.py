@@ -6,7 +6,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from coordinator.pointers import Pointers
+from coordinator.outcome import Aborts
+from coordinator.pointers import Pointers, Ranges
 from coordinator.records import (
     Aborted,
     Checkpointed,
@@ -23,6 +24,9 @@ from coordinator.records import (
 )
 from coordinator.transaction import NO_POINTER
 
+# Not a pointer: among truncated ones it says that outcomes above them are known.
+KNOWN_ABOVE = 0
+
 
 class History:
     """Takes records in the order of the journal; `records()` says the same in few.
@@ -30,6 +34,9 @@ class History:
     `highest` is the highest pointer that has a record. Notes reach the journal in the
     order of their pointers, so whatever lies between it and `reserved` at a crash has
     no record at all.
+
+    `knows_outcomes` says that `aborts` has had every abort since its `forgotten`. The
+    journal of an earlier version does not say so.
     """
 
     def __init__(self) -> None:
@@ -42,6 +49,8 @@ class History:
         self.unseen: dict[int, tuple[bytes, ...]] = {}
         self.changes: deque[tuple[int, tuple[bytes, ...]]] = deque()
         self.lost: list[Lost] = []
+        self.aborts = Aborts()
+        self.knows_outcomes = False
         self._outliving: dict[int, None] = {}  # in the order of their ids
         self._apply: dict[type[Any], Callable[[Any], None]] = {
             Started: self._started,
@@ -61,6 +70,17 @@ class History:
         """Takes the next record."""
         self._apply[type(record)](record)
 
+    def unrecorded(self) -> list[Lost]:
+        """The pointers that a crash now leaves without any record."""
+        if self.highest < self.reserved:
+            return [Lost(self.highest + 1, self.reserved)]
+        return []
+
+    def lost_pointers(self, *, crashed: bool) -> Ranges:
+        """All that crashes left without a record, and one just now if it `crashed`."""
+        lost = [*self.lost, *(self.unrecorded() if crashed else ())]
+        return Ranges((each.first, each.last) for each in lost)
+
     def _invalid_by_end(self) -> Iterator[tuple[Pointers, int]]:
         """The invalid pointers, those together that became it at the same time."""
         by_end = sorted(self.invalid.items(), key=itemgetter(1))
@@ -72,6 +92,8 @@ class History:
         yield Reached(self.first, self.highest)
         yield Reserved(self.reserved)
         yield from self.lost
+        if self.knows_outcomes:
+            yield from outcome_records(self.aborts)
         for transaction_id, keys in self.unseen.items():
             yield Committed(transaction_id, keys)
         for pointers, ended_ms in self._invalid_by_end():
@@ -112,7 +134,11 @@ class History:
             self.changes.append((record.commit_pointer, keys))
 
     def _aborted(self, record: Aborted) -> None:
-        self._end(record.transaction_id)
+        transaction_id = record.transaction_id
+        if self.knows_outcomes:
+            checkpoints = self.checkpoints.get(transaction_id, ())
+            self.aborts.add((transaction_id, *checkpoints))
+        self._end(transaction_id)
 
     def _invalidated(self, record: Invalidated) -> None:
         for pointer in record.pointers:
@@ -122,6 +148,10 @@ class History:
     def _truncated(self, record: Truncated) -> None:
         for pointer in record.pointers:
             self.invalid.pop(pointer, None)
+        if record.pointers:
+            self.knows_outcomes |= record.pointers[0] == KNOWN_ABOVE
+        if self.knows_outcomes and record.pointers:
+            self.aborts.forget(record.pointers[-1])
 
     def _reserved(self, record: Reserved) -> None:
         self.reserved = max(self.reserved, record.limit)
@@ -153,3 +183,10 @@ class History:
 
     def _oldest(self) -> int:
         return next(iter(self._outliving), NO_POINTER)
+
+
+def outcome_records(aborts: Aborts) -> Iterator[Record]:
+    """Says that outcomes above the forgotten ones are known, and who has aborted."""
+    yield Truncated((KNOWN_ABOVE, aborts.forgotten))
+    for pointer in aborts:
+        yield Aborted(pointer)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Protocol, Self
 
+from coordinator.outcome import Outcome
 from coordinator.transaction import Transaction
 
 
@@ -50,7 +51,9 @@ class Coordinator(Protocol):
         """Returns when a crash cannot forget that `tx` and its checkpoints exist.
 
         Called before a participant writes to a store of its own: what it wrote could
-        otherwise be taken for committed after a crash.
+        otherwise be taken for committed after a crash. Where it is known that `tx` is
+        not in progress, this raises `TransactionNotInProgress`. A coordinator that has
+        `note_writers(tx, names)` is told first who those participants are.
         """
 
     def commit(self, tx: Transaction) -> None:
@@ -100,6 +103,13 @@ class Coordinator(Protocol):
     def invalid_size(self) -> int:
         """How many pointers are invalid."""
 
+    def outcome(self, tx: Transaction | int) -> Outcome:
+        """What became of what was written with a pointer.
+
+        As long as a registered keeper still names the pointer, this is surely right.
+        Later it is `FORGOTTEN`; so is a pointer that was never given out.
+        """
+
     def close(self) -> None:
         """Gives back what the coordinator holds; a second close does nothing."""
 
@@ -134,6 +144,13 @@ class TransactionAware(Protocol):
     readers wait from the flush to the commit. `shares_journal = True`: its rows go
     into the same synced batch as the coordinator's own records, so the context need
     not `persist` the transaction before `commit_tx`.
+
+    One that keeps rows of its own, and judges them by their pointers, has to answer
+    `smallest_pointer()`, the least pointer that they may still hold (None for none),
+    and be registered: `messaging.register_keeper(participant)`. A process that dies in
+    `commit_tx` leaves such rows, and they count as committed when the coordinator has
+    forgotten that their transaction is invalid. It forgets nothing from that pointer
+    on. `coordinator.outcome(pointer)` says what became of a row.
     """
 
     @property

@@ -1,38 +1,70 @@
 """The invalid pointers, and since when they are."""
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Self
 
-from coordinator.pointers import Pointers
-from coordinator.transaction import NO_POINTER
+from coordinator.pointers import NO_RANGES, Pointers, PointersAndRanges, Ranges
+
+
+class Ended(NamedTuple):
+    """A moment, by the clock and by the time that passes."""
+
+    clock_ms: int
+    elapsed_ms: int
 
 
 class InvalidPointers:
     """What was written with these pointers is never seen by anybody.
 
-    `pointers` is shared by all snapshots taken until it changes.
+    `pointers` is shared by all snapshots taken until it changes. Those that were `lost`
+    in a crash are among them for ever, though not listed one by one.
     """
 
-    def __init__(self, ended_ms: Mapping[int, int] | None = None) -> None:
-        self._ended_ms = dict(ended_ms or {})
-        self.pointers = Pointers(self._ended_ms)
+    def __init__(self, lost: Ranges = NO_RANGES) -> None:
+        self.lost = lost
+        self._ended: dict[int, Ended] = {}
+        self.pointers = self._listed(())
 
-    def add(self, pointers: Iterable[int], ended_ms: int) -> None:
-        """Adds pointers whose transactions ended at that time."""
-        ended = dict.fromkeys(pointers, ended_ms)
-        self.pointers = self.pointers.added(ended)
-        self._ended_ms |= ended
+    @classmethod
+    def restored(
+        cls, ended_ms: Mapping[int, int], now: Ended, lost: Ranges = NO_RANGES
+    ) -> Self:
+        """Those of an earlier life; what passed since then is known by the clock."""
+        self = cls(lost)
+        self._ended = {
+            pointer: Ended(at_ms, now.elapsed_ms - max(0, now.clock_ms - at_ms))
+            for pointer, at_ms in ended_ms.items()
+        }
+        self.pointers = self._listed(self._ended)
+        return self
 
-    def ended_by(self, time_ms: int, pointers: Iterable[int]) -> Pointers:
-        """Those of the pointers that are invalid since that time or longer."""
-        ended_ms = self._ended_ms
+    def _listed(self, pointers: Iterable[int]) -> Pointers:
+        if self.lost:
+            return PointersAndRanges(pointers, self.lost)
+        return Pointers(pointers)
+
+    def add(self, pointers: Iterable[int], ended: Ended) -> None:
+        """Adds pointers whose transactions ended then."""
+        added = dict.fromkeys(pointers, ended)
+        self.pointers = self.pointers.added(added)
+        self._ended |= added
+
+    def ended_by(self, latest: Ended, pointers: Iterable[int]) -> Pointers:
+        """Those of the pointers that are invalid since then or longer, by both times.
+
+        A clock that jumps ahead must not have them forgotten too early. And who asks by
+        the ids, which stand still while the clock is behind them, must not be late.
+        """
         return Pointers(
             pointer
             for pointer in set(pointers)
-            if ended_ms.get(pointer, NO_POINTER) <= time_ms
+            if (ended := self._ended.get(pointer)) is not None
+            and ended.clock_ms <= latest.clock_ms
+            and ended.elapsed_ms <= latest.elapsed_ms
         )
 
     def forget(self, pointers: Iterable[int]) -> None:
         """What was written with these becomes visible."""
         self.pointers = self.pointers.without(pointers)
         for pointer in pointers:
-            self._ended_ms.pop(pointer, None)
+            self._ended.pop(pointer, None)

@@ -37,7 +37,7 @@ class Journal(Protocol):
         """Keeps a record for the next batch that is synced.
 
         A store that keeps the journal beside its rows puts it also into every batch
-        with a row of that transaction. The note of an abort drops the earlier ones
+        with a row of that transaction. The note of an abort replaces the earlier ones
         where no batch carried them yet.
         """
 

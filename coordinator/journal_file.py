@@ -32,7 +32,10 @@ class JournalFile:
         self._file, self._size, self._frames = self._recover()
         self._compact_at = max(compact_bytes, 2 * len(self._shortest()))
 
-    def write(self, records: list[Record], _: list[Any]) -> None:
+    def take(self, _: list[Record]) -> None:
+        """Nothing is kept elsewhere."""
+
+    def write(self, records: list[Record], _: list[Any], taken: None) -> None:
         """Returns when the records are on disk; `fold` them then. It has no rows.
 
         Raises `NotWritten` when they are not and never will be, and `Unavailable` when

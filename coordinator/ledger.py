@@ -13,10 +13,12 @@ from coordinator.errors import (
     TransactionTooLarge,
     TruncateRefused,
 )
-from coordinator.invalid import InvalidPointers
+from coordinator.invalid import Ended, InvalidPointers
 from coordinator.open import OpenTransaction, OpenTransactions, Stage
+from coordinator.outcome import Aborts, Outcome
 from coordinator.pointers import Pointers
-from coordinator.records import Invalidated, Lost
+from coordinator.records import Invalidated
+from coordinator.timeout import ClockMs
 from coordinator.transaction import POINTERS_PER_MS, Transaction, TransactionType
 
 # How soon another try is made to time one out whose end could not be written down.
@@ -36,17 +38,21 @@ class Ledger:
 
     Nothing here is undone. Whoever has to write something down asks first, writes, and
     then comes back to have it applied. `last` is the last pointer given out. `ended` is
-    told the pointers of whoever has ended, when that can be seen.
+    told the pointers of whoever has ended, when that can be seen. `elapsed_ms` is the
+    time that time-outs count: the clock, which gives ids, may be set.
     """
 
-    def __init__(self, limits: Limits, first: int, last: int) -> None:
+    def __init__(
+        self, limits: Limits, first: int, last: int, elapsed_ms: ClockMs
+    ) -> None:
+        self.elapsed_ms = elapsed_ms
         self.first = first
         self.last = last
         self.read_pointer = last
         self.open = OpenTransactions()
         self.invalid = InvalidPointers()
         self.committed = CommittedChanges()
-        self.lost: list[Lost] = []
+        self.aborts = Aborts()
         self.ended: Callable[[Iterable[int]], object] = _tell_nobody
         self._limits = limits
         self._latest_ms = 0
@@ -95,6 +101,8 @@ class Ledger:
         return entry
 
     def _why_not(self, transaction_id: int) -> str:
+        if transaction_id in self.invalid.lost:
+            return "was lost in a crash"
         if transaction_id in self.invalid.pointers:
             return "timed out or was invalidated"
         return "has ended" if self._gave_out(transaction_id) else "was never begun here"
@@ -112,7 +120,17 @@ class Ledger:
                 f"transaction {transaction_id} was never begun here: this coordinator "
                 f"gave out {self.first} to {self.last}"
             )
-        return any(lost.first <= transaction_id <= lost.last for lost in self.lost)
+        return transaction_id in self.invalid.lost
+
+    def outcome(self, pointer: int) -> Outcome:
+        """What became of what was written with a pointer."""
+        if pointer in self.open.in_progress:
+            return Outcome.IN_PROGRESS
+        if pointer in self.invalid.pointers or pointer in self.aborts:
+            return Outcome.ROLLED_BACK
+        if pointer <= self.aborts.forgotten or not self._gave_out(pointer):
+            return Outcome.FORGOTTEN
+        return Outcome.COMMITTED
 
     def check_changes(self, entry: OpenTransaction, changes: Iterable[bytes]) -> None:
         """Remembers the changes for the commit, or why it must not take place."""
@@ -153,6 +171,10 @@ class Ledger:
             )
         self._check_conflict(entry, entry.changes)
 
+    def has_timed_out(self, entry: OpenTransaction) -> bool:
+        """Whether it was open for longer than it may be."""
+        return self.elapsed_ms() > entry.due_ms
+
     def begin_end(self, entry: OpenTransaction, *, reserve: frozenset[bytes]) -> None:
         """Its end is under way; until then nobody else commits a change of those."""
         entry.stage, entry.reserved = Stage.ENDING, reserve
@@ -167,7 +189,7 @@ class Ledger:
         """It did not end after all, and is open as before."""
         self._release(entry)
         entry.stage = Stage.OPEN
-        look_again_ms = max(entry.expires_ms, self._latest_ms + LOOK_AGAIN_MS)
+        look_again_ms = max(entry.due_ms, self.elapsed_ms() + LOOK_AGAIN_MS)
         self.open.expect_expiry(entry.transaction_id, look_again_ms)
 
     def _release(self, entry: OpenTransaction) -> None:
@@ -193,6 +215,7 @@ class Ledger:
     def abort(self, entry: OpenTransaction) -> None:
         """Ends it; what it wrote is taken to be undone."""
         self.open.remove(entry)
+        self.aborts.add(entry.pointers)
         self.read_pointer = max(self.read_pointer, entry.transaction_id)
         self.ended((entry.transaction_id,))
 
@@ -205,7 +228,7 @@ class Ledger:
     def time_out(self, entries: list[OpenTransaction], now_ms: int) -> Invalidated:
         """As `invalidate`, for those that nobody ended."""
         pointers = self.open.remove_all(entries)
-        self.invalid.add(pointers, now_ms)
+        self.invalid.add(pointers, Ended(now_ms, self.elapsed_ms()))
         self.ended(pointers)
         return Invalidated(now_ms, pointers)
 

@@ -27,7 +27,8 @@ class OpenTransaction:
 
     `reserved` are the keys that nobody else may commit while its own commit is on the
     way to the disk. Once `end_asked`, a store beside the coordinator takes no more
-    writes of it.
+    writes of it. It times out when so much time has passed as `due_ms` says; what the
+    clock shows then, if nobody sets it, is `expires_ms`.
     """
 
     transaction_id: int
@@ -40,6 +41,7 @@ class OpenTransaction:
     stage: Stage = Stage.OPEN
     reserved: frozenset[bytes] = frozenset()
     end_asked: bool = False
+    due_ms: int = attrs.field(kw_only=True)
 
     @property
     def pointers(self) -> tuple[int, ...]:
@@ -51,7 +53,7 @@ class OpenTransactions:
     """Open transactions by id. `in_progress` is shared by snapshots until it changes.
 
     `outliving` are the short ones that a restart does not end. None expires before
-    `next_expiry_ms`.
+    `next_expiry_ms`. Expiries count elapsed time.
     """
 
     def __init__(self, entries: Iterable[OpenTransaction] = ()) -> None:
@@ -126,7 +128,7 @@ class OpenTransactions:
             self._long.add(transaction_id)
         elif entry.outlives_process:
             self.outliving.add(transaction_id)
-        self.expect_expiry(transaction_id, entry.expires_ms)
+        self.expect_expiry(transaction_id, entry.due_ms)
 
     def _append(self, pointer: int) -> None:
         self.in_progress = self.in_progress.appended(pointer)

@@ -2,7 +2,7 @@
 
 import sys
 from array import array
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from typing import Self, cast, overload
@@ -50,11 +50,15 @@ class Pointers(Sequence[int]):
             self._encoded = swapped.tobytes()
         return self._encoded
 
+    def _with(self, ascending: "array[int]") -> Self:
+        """The same but for what is listed."""
+        return self._adopt(ascending)
+
     def appended(self, pointer: int) -> Self:
         """These and one that is greater than all of them."""
         ascending = self._sorted[:]
         ascending.append(pointer)
-        return self._adopt(ascending)
+        return self._with(ascending)
 
     def added(self, pointers: Iterable[int]) -> Self:
         """These and the given ones, each once."""
@@ -63,10 +67,10 @@ class Pointers(Sequence[int]):
             return self
         ascending = self._sorted[:]
         if len(new) > FEW and ascending and new[0] < ascending[-1]:
-            return self._adopt(array("q", merge(ascending, new)))
+            return self._with(array("q", merge(ascending, new)))
         for pointer in new:
             insort(ascending, pointer)
-        return self._adopt(ascending)
+        return self._with(ascending)
 
     def removed(self, pointer: int) -> Self:
         """These without one of them."""
@@ -76,13 +80,13 @@ class Pointers(Sequence[int]):
             return self
         ascending = ascending[:]
         del ascending[place]
-        return self._adopt(ascending)
+        return self._with(ascending)
 
     def without(self, pointers: Iterable[int]) -> Self:
         """These without any of the given ones."""
         gone = {pointer for pointer in pointers if pointer in self}
         if len(gone) > FEW:
-            return self._adopt(array("q", [p for p in self._sorted if p not in gone]))
+            return self._with(array("q", [p for p in self._sorted if p not in gone]))
         remaining = self
         for pointer in gone:
             remaining = remaining.removed(pointer)
@@ -124,6 +128,54 @@ class Pointers(Sequence[int]):
         if len(self) <= 8:
             return f"Pointers({list(self)})"
         return f"Pointers({len(self)} from {self[0]} to {self[-1]})"
+
+
+class Ranges:
+    """Ranges of pointers, both ends included, that do not overlap."""
+
+    __slots__ = ("_firsts", "_lasts")
+
+    def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
+        ascending = sorted(ranges)
+        self._firsts = [first for first, _ in ascending]
+        self._lasts = [last for _, last in ascending]
+
+    def __bool__(self) -> bool:
+        return bool(self._firsts)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return zip(self._firsts, self._lasts, strict=True)
+
+    def __contains__(self, pointer: object) -> bool:
+        wanted = cast(int, pointer)
+        place = bisect_right(self._firsts, wanted)
+        return place > 0 and wanted <= self._lasts[place - 1]
+
+
+NO_RANGES = Ranges()
+
+
+class PointersAndRanges(Pointers):
+    """Pointers, and whole ranges that `in` knows of, too.
+
+    The ranges are not listed, counted or encoded: they are far too many for that.
+    """
+
+    __slots__ = ("_ranges",)
+
+    def __init__(
+        self, pointers: Iterable[int] = (), ranges: Ranges = NO_RANGES
+    ) -> None:
+        super().__init__(pointers)
+        self._ranges = ranges
+
+    def _with(self, ascending: "array[int]") -> Self:
+        pointers = self._adopt(ascending)
+        pointers._ranges = self._ranges
+        return pointers
+
+    def __contains__(self, pointer: object) -> bool:
+        return super().__contains__(pointer) or pointer in self._ranges
 
 
 NO_POINTERS = Pointers()

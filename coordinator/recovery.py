@@ -1,20 +1,25 @@
 """Takes over from the last life of a durable coordinator."""
 
-from coordinator.history import History
-from coordinator.invalid import InvalidPointers
+from coordinator.history import History, outcome_records
+from coordinator.invalid import Ended, InvalidPointers
 from coordinator.journal import Journal
 from coordinator.ledger import Ledger, Limits
 from coordinator.open import OpenTransaction, OpenTransactions
 from coordinator.pointers import Pointers
-from coordinator.records import Lost, Reached, Record, Seen, Started
-from coordinator.reserve import Reserve
+from coordinator.records import Reached, Record, Seen, Started
+from coordinator.reserve import AHEAD_MS, Reserve
+from coordinator.timeout import ClockMs
 from coordinator.transaction import POINTERS_PER_MS, TransactionType
 
 UNCHECKED = "the coordinator was restarted since its changes were checked"
 
 
 def recover(
-    journal: Journal, reserve: Reserve, limits: Limits, clock_ms: int
+    journal: Journal,
+    reserve: Reserve,
+    limits: Limits,
+    clock_ms: int,
+    elapsed_ms: ClockMs,
 ) -> Ledger:
     """What the journal's history leaves, written down there before it is used.
 
@@ -25,13 +30,19 @@ def recover(
     history = journal.history
     new = not history.first
     last = clock_ms * POINTERS_PER_MS if new else history.reserved
-    ledger = Ledger(limits, last if new else history.first, last)
+    ledger = Ledger(limits, last if new else history.first, last, elapsed_ms)
     now_ms = ledger.now_ms(clock_ms)
-    records: list[Record] = [Reached(last, last)] if new else _lost(history)
-    ledger.lost = [*history.lost, *(r for r in records if isinstance(r, Lost))]
-    ledger.invalid = InvalidPointers(history.invalid)
+    records: list[Record] = [Reached(last, last)] if new else [*history.unrecorded()]
+    lost = history.lost_pointers(crashed=not new)
+    now = Ended(now_ms, elapsed_ms())
+    ledger.invalid = InvalidPointers.restored(history.invalid, now, lost)
+    if history.knows_outcomes:
+        ledger.aborts = history.aborts.copy()
+    else:  # of what an earlier version ended, nobody knows how
+        ledger.aborts.forget(last)
+        records += outcome_records(ledger.aborts)
     ledger.open = OpenTransactions(
-        _entry(started, history) for started in history.open.values()
+        _entry(started, history, now) for started in history.open.values()
     )
     records += _end_what_is_over(ledger, now_ms)
     for commit_pointer, keys in history.changes:
@@ -46,13 +57,16 @@ def recover(
     return ledger
 
 
-def _lost(history: History) -> list[Record]:
-    if history.highest < history.reserved:
-        return [Lost(history.highest + 1, history.reserved)]
-    return []
+def _entry(started: Started, history: History, now: Ended) -> OpenTransaction:
+    """What was open; how long it still may be is known by the clock alone.
 
-
-def _entry(started: Started, history: History) -> OpenTransaction:
+    Where that was ahead when it began, it may be open for its whole length again, and
+    not for all the time by which it was ahead.
+    """
+    left_ms = started.expires_ms - now.clock_ms
+    length_ms = started.expires_ms - started.transaction_id // POINTERS_PER_MS
+    if length_ms >= 0:  # otherwise ids are ahead of the clock, and tell nothing
+        left_ms = min(left_ms, length_ms + AHEAD_MS)
     return OpenTransaction(
         started.transaction_id,
         TransactionType.LONG if started.long else TransactionType.SHORT,
@@ -60,6 +74,7 @@ def _entry(started: Started, history: History) -> OpenTransaction:
         started.outlives_process,
         Pointers(history.checkpoints.get(started.transaction_id, ())),
         refusal=UNCHECKED,
+        due_ms=now.elapsed_ms + left_ms,
     )
 
 
@@ -67,6 +82,6 @@ def _end_what_is_over(ledger: Ledger, now_ms: int) -> list[Record]:
     over = [
         entry
         for entry in ledger.open.by_id.values()
-        if not entry.outlives_process or now_ms > entry.expires_ms
+        if not entry.outlives_process or ledger.has_timed_out(entry)
     ]
     return [ledger.time_out(over, now_ms)] if over else []

@@ -7,7 +7,7 @@ through any function that sends one.
 import base64
 import inspect
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self, TypeVar
 
 import attrs
@@ -20,6 +20,7 @@ from coordinator.errors import (
     TxAwareError,
     Unavailable,
 )
+from coordinator.outcome import Outcome, checked_written
 from coordinator.pointers import Pointers
 from coordinator.remote_routes import CoordinatorRoutes
 from coordinator.remote_wire import BYTES, JSON, ROOT, Answer, Fields, fields_of
@@ -35,11 +36,23 @@ Send = Callable[[str, str, bytes], tuple[int, bytes]]
 
 
 class RemoteCoordinator:
-    """A coordinator at the other end of a function that sends requests."""
+    """A coordinator at the other end of a function that sends requests.
 
-    def __init__(self, send: Send, *, settle_grace_s: float = 86_400) -> None:
+    `takes_writers` answers whether the other end is told who `persist` is for, which an
+    earlier version does not take.
+    """
+
+    def __init__(
+        self,
+        send: Send,
+        *,
+        settle_grace_s: float = 86_400,
+        takes_writers: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.settle_grace_s = settle_grace_s
         self._send = send
+        self._takes_writers = takes_writers
+        self._writers: dict[int, list[str]] = {}
         self._unchecked: set[int] = set()
 
     def start_short(
@@ -68,7 +81,14 @@ class RemoteCoordinator:
 
     def persist(self, tx: Transaction) -> None:
         """Returns when a crash cannot forget that `tx` and its checkpoints exist."""
-        self._post_for(tx, "persist")
+        writers = self._writers.pop(tx.transaction_id, None)
+        fields = {} if writers is None else {"participants": writers}
+        self._post_for(tx, "persist", **fields)
+
+    def note_writers(self, tx: Transaction, names: Sequence[str]) -> None:
+        """Tells for whom the next `persist` of `tx` is; it may be nobody."""
+        if self._takes_writers():
+            self._writers[tx.transaction_id] = list(names)
 
     def commit(self, tx: Transaction) -> None:
         """Makes the writes of `tx` visible to all that begin from now on.
@@ -137,6 +157,11 @@ class RemoteCoordinator:
         """How many pointers are invalid."""
         body = self._call("GET", "/invalid-size", b"")
         return _field(_answer(body), "invalidSize", int)
+
+    def outcome(self, tx: Transaction | int) -> Outcome:
+        """What became of what was written with a pointer."""
+        body = self._call("GET", f"/{checked_written(tx)}/outcome", b"")
+        return _field(_answer(body), "outcome", Outcome)
 
     def close(self) -> None:
         """The connection belongs to whoever gave the function that sends."""
@@ -213,6 +238,8 @@ def _standing(fields: Fields) -> Standing:
         fields["stage"],
         fields["expiresMs"],
         fields["changes"],
+        fields.get("principal"),  # a server of before tells neither
+        fields.get("address"),
     )
 
 

@@ -31,12 +31,13 @@ from coordinator.remote_wire import (
     is_number,
     json_answer,
     list_of,
+    names_of,
     pointers_of,
     query_of,
     whole_number,
 )
 from coordinator.settle import settle
-from coordinator.standing import OPEN, STATES, standing, standings
+from coordinator.standing import NEVER, OPEN, STATES, Standing, standing, standings
 from coordinator.transaction import POINTERS_PER_MS, Transaction, TransactionType
 
 HANGING_S = 900
@@ -57,12 +58,24 @@ class _Handler:
     known: tuple[str, ...] = ()
 
 
+def _as_it_is(_: int, standing: Standing) -> Standing:
+    return standing
+
+
 class CoordinatorRoutes:
-    """Answers everything below `/v1/transactions` by one coordinator."""
+    """Answers everything below `/v1/transactions` by one coordinator.
+
+    `told` adds to a standing what is known of whoever began it.
+    """
 
     def __init__(
-        self, coordinator: Coordinator, *, clock_ms: Callable[[], int] = now_ms
+        self,
+        coordinator: Coordinator,
+        *,
+        clock_ms: Callable[[], int] = now_ms,
+        told: Callable[[int, Standing], Standing] = _as_it_is,
     ) -> None:
+        self._told = told
         self._coordinator = coordinator
         self._clock_ms = clock_ms
         self._whole: dict[str, dict[str, _Handler]] = {
@@ -81,7 +94,7 @@ class CoordinatorRoutes:
             str, tuple[Callable[[Transaction, Fields], Answer], tuple[str, ...]]
         ] = {
             "can-commit": (self._can_commit, ("changes",)),
-            "persist": (self._persist, ()),
+            "persist": (self._persist, ("participants",)),
             "commit": (self._commit, ("check", "repeat")),
             "abort": (self._abort, ()),
             "invalidate": (self._invalidate, ()),
@@ -105,6 +118,8 @@ class CoordinatorRoutes:
             handlers = self._whole[name]
         elif not call and is_pointer:
             handlers = {"GET": _Handler(partial(self._describe, int(name)))}
+        elif is_pointer and call == "outcome":
+            handlers = {"GET": _Handler(partial(self._outcome, int(name)))}
         elif is_pointer and call in self._single:
             known = (*_NAMED, *self._single[call][1])
             handlers = {"POST": _Handler(partial(self._one, int(name), call), known)}
@@ -129,11 +144,17 @@ class CoordinatorRoutes:
         if state not in STATES:
             raise BadRequest(f"state is one of {', '.join(STATES)}, not {state!r}")
         found = standings(self._coordinator, state)
-        return json_answer([one.fields() for one in found])
+        return json_answer([self._fields(one) for one in found])
 
     def _describe(self, pointer: int, _: Fields) -> Answer:
         whole_number(pointer, "the transaction's id")
-        return json_answer(standing(self._coordinator, pointer).fields())
+        return json_answer(self._fields(standing(self._coordinator, pointer)))
+
+    def _fields(self, found: Standing) -> Fields:
+        return self._told(found.transaction_id, found).fields()
+
+    def _outcome(self, pointer: int, _: Fields) -> Answer:
+        return json_answer({"outcome": self._coordinator.outcome(pointer).value})
 
     def _find_hanging(self, fields: Fields) -> Answer:
         try:
@@ -145,7 +166,7 @@ class CoordinatorRoutes:
         until_ms = self._clock_ms() - older_than_s * 1000
         return json_answer(
             [
-                one.fields()
+                self._fields(one)
                 for one in standings(self._coordinator, OPEN)
                 if one.began_ms < until_ms
             ]
@@ -205,9 +226,16 @@ class CoordinatorRoutes:
         self._coordinator.can_commit(tx, changes)
         return Answer(200)
 
-    def _persist(self, tx: Transaction, _: Fields) -> Answer:
+    def _persist(self, tx: Transaction, fields: Fields) -> Answer:
+        if fields.get("participants") is not None:
+            self._note_writers(tx, names_of(fields, "participants"))
         self._coordinator.persist(tx)
         return Answer(200)
+
+    def _note_writers(self, tx: Transaction, names: list[str]) -> None:
+        note_writers = getattr(self._coordinator, "note_writers", None)
+        if note_writers is not None:
+            note_writers(tx, names)
 
     def _commit(self, tx: Transaction, fields: Fields) -> Answer:
         try:
@@ -216,9 +244,13 @@ class CoordinatorRoutes:
             self._coordinator.commit(tx)
         except TransactionNotInProgress:
             # Whoever lost the answer to a commit asks again; it may be over by then.
-            if fields.get("repeat") is not True or not self._committed(tx):
+            is_repeat = fields.get("repeat") is True and self._began(tx)
+            if not is_repeat or not self._committed(tx):
                 raise
         return Answer(200)
+
+    def _began(self, tx: Transaction) -> bool:
+        return standing(self._coordinator, tx.transaction_id).state != NEVER
 
     def _committed(self, tx: Transaction) -> bool:
         """Whether an earlier commit took place; its holder has never aborted it."""
@@ -241,6 +273,7 @@ class CoordinatorRoutes:
     def _checkpoint(self, tx: Transaction, _: Fields) -> Answer:
         checkpointed = self._coordinator.checkpoint(tx)
         # Its holder goes on when this process does not, so the disk has to know.
+        self._note_writers(checkpointed, [])
         self._coordinator.persist(checkpointed)
         return json_answer({"pointers": list(checkpointed.checkpoint_write_pointers)})
 

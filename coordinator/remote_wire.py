@@ -17,6 +17,8 @@ from coordinator.pointers import Pointers
 ROOT = "/v1/transactions"
 BYTES = "application/octet-stream"
 JSON = "application/json"
+# Of a participant.
+LONGEST_NAME = 1000
 
 Fields = Mapping[str, Any]
 
@@ -78,6 +80,17 @@ def list_of(fields: Fields, name: str) -> list[Any]:
     listed = fields.get(name, [])
     if not isinstance(listed, list):
         raise BadRequest(f"{name} is not a list")
+    return listed
+
+
+def names_of(fields: Fields, name: str) -> list[str]:
+    """A field that is a list of names."""
+    listed = list_of(fields, name)
+    for one in listed:
+        if not isinstance(one, str) or not 0 < len(one) <= LONGEST_NAME:
+            raise BadRequest(
+                f"{name}: {one!r:.100} is not a name of 1 to {LONGEST_NAME} characters"
+            )
     return listed
 
 

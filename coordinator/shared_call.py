@@ -4,6 +4,8 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from coordinator.joinable import Event
+
 T = TypeVar("T")
 
 
@@ -11,7 +13,7 @@ class _Round(Generic[T]):
     """Those who wait for the same call, and what it answered."""
 
     def __init__(self) -> None:
-        self.done = threading.Event()
+        self.done = Event()
         self.answer: tuple[T] | None = None
         self.error: Exception | None = None
 
@@ -32,13 +34,20 @@ class SharedCall(Generic[T]):
 
     def __call__(self) -> T:
         while True:
-            with self._lock:
-                joined, leads = self._joinable, False
-                if joined is None:
-                    joined, leads = _Round(), True
-                    self._joinable = joined
-            if leads:
-                self._lead(joined)
+            new: _Round[T] = _Round()
+            try:
+                with self._lock:
+                    joined = self._joinable
+                    if joined is None:
+                        joined = self._joinable = new
+                if joined is new:
+                    self._lead(new)
+            finally:
+                try:
+                    self._end(new)
+                except BaseException:  # an interrupt, and others may wait for this
+                    self._end(new)
+                    raise
             joined.done.wait()
             if joined.error is not None:
                 raise type(joined.error)(*joined.error.args) from joined.error
@@ -54,8 +63,9 @@ class SharedCall(Generic[T]):
                 round_.answer = (self._call(),)
         except Exception as error:
             round_.error = error
-        finally:
-            with self._lock:
-                if self._joinable is round_:  # interrupted before it was sent
-                    self._joinable = None
-            round_.done.set()
+
+    def _end(self, round_: _Round[T]) -> None:
+        with self._lock:
+            if self._joinable is round_:  # interrupted before it was sent
+                self._joinable = None
+        round_.done.set()

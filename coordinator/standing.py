@@ -11,13 +11,16 @@ from coordinator.transaction import POINTERS_PER_MS, Transaction, TransactionTyp
 
 OPEN, INVALID, ENDED, NEVER = "open", "invalid", "ended", "never given out"
 STATES = (OPEN, INVALID)
+# The address of what was begun in the process of the coordinator itself.
+HERE = "this process"
 
 
 @attrs.frozen
 class Standing:
     """A transaction, as far as its coordinator tells; `pointers` is all it wrote with.
 
-    Only the embedded coordinator tells more than that one is open or invalid.
+    `principal` and `address` (HOST:PORT, or `HERE`) are of whoever began it, where that
+    is known. Only the embedded coordinator tells more than that one is open or invalid.
     """
 
     transaction_id: int
@@ -27,6 +30,8 @@ class Standing:
     stage: str | None = None
     expires_ms: int | None = None
     changes: int | None = None
+    principal: str | None = None
+    address: str | None = None
 
     @property
     def began_ms(self) -> int:
@@ -44,6 +49,8 @@ class Standing:
             "expiresMs": self.expires_ms,
             "changes": self.changes,
             "beganMs": self.began_ms,
+            "principal": self.principal,
+            "address": self.address,
         }
 
 
@@ -63,7 +70,7 @@ def standings(coordinator: Coordinator, state: str) -> list[Standing]:
     if isinstance(coordinator, TellsStandings):
         return coordinator.standings(state)
     if state == OPEN and isinstance(coordinator, EmbeddedCoordinator):
-        return [_of(entry) for entry in coordinator.open_transactions()]
+        return [_of(entry, coordinator) for entry in coordinator.open_transactions()]
     snapshot = coordinator.snapshot()
     pointers = snapshot.in_progress if state == OPEN else snapshot.invalids
     return [Standing(pointer, state, (pointer,)) for pointer in pointers]
@@ -80,7 +87,12 @@ def standing(coordinator: Coordinator, pointer: int) -> Standing:
     return Standing(pointer, past, (pointer,))
 
 
-def _of(entry: OpenTransaction) -> Standing:
+def _of(entry: OpenTransaction, coordinator: EmbeddedCoordinator) -> Standing:
+    gate = coordinator.gate
+    # One that is shared gives pointers to others, too, all of which may outlive it.
+    is_here = not (gate.is_shared and entry.outlives_process) and gate.began_here(
+        entry.transaction_id
+    )
     return Standing(
         entry.transaction_id,
         OPEN,
@@ -89,6 +101,7 @@ def _of(entry: OpenTransaction) -> Standing:
         entry.stage.value,
         entry.expires_ms,
         len(entry.changes),
+        address=HERE if is_here else None,
     )
 
 

@@ -1,10 +1,11 @@
 """Money moves between two accounts, and a message tells of it: all of it or nothing.
 
 Shows what a participant is (a table that keeps a version of each balance for every
-transaction that wrote it), a message that is published with the change it tells of, a
-reader that still sees the state from before, a transfer that fails half-way and leaves
-nothing behind, and two that meet and are run again. At the end an auditor, who reads
-nothing but the messages, comes to the same balances.
+transaction that wrote it, and says which of those nobody may forget yet), a message
+that is published with the change it tells of, a reader that still sees the state from
+before, a transfer that fails half-way and leaves nothing behind, and two that meet and
+are run again. At the end an auditor, who reads nothing but the messages, comes to the
+same balances.
 
 Prints:
 ann 30, bob 0; payments told: 0
@@ -60,6 +61,12 @@ class Accounts:
                 versions[:] = [one for one in versions if one[0] not in mine]
         return True
 
+    def smallest_pointer(self) -> int | None:
+        """From here on nothing is forgotten: these versions are judged by pointers."""
+        with self._lock:
+            versions = [one for found in self._versions.values() for one in found]
+        return min((pointer for pointer, _ in versions), default=None)
+
     def balance(self, name: str) -> int:
         """What this transaction wrote, or else the last version that it may see."""
         if name in self._here.balances:
@@ -79,6 +86,7 @@ def main() -> None:
     accounts = Accounts()
     with txaware.connect("memory:") as messaging:
         messaging.create_topic("payments")
+        messaging.register_keeper(accounts)
         payments = messaging.publisher("payments")
 
         @retry_on_conflict

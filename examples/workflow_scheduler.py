@@ -112,7 +112,7 @@ class Table:
     """
 
     transaction_aware_name = "table"
-    shares_journal = True  # as its publisher does; it writes nothing itself
+    shares_journal = True  # as its publisher does; it keeps no rows of its own
 
     def __init__(self, messaging: txaware.Messaging, topic: str = "table") -> None:
         self._messaging = messaging

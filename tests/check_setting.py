@@ -128,6 +128,23 @@ def number(value: int) -> bytes:
     return value.to_bytes(8, "big")
 
 
+def as_after_a_crash(data: Path, target: Path) -> Path:
+    """A copy of a directory in use, while LevelDB neither makes nor removes files."""
+
+    def files() -> list[tuple[str, int]]:
+        return sorted((p.name, p.stat().st_size) for p in (data / "rows").iterdir())
+
+    while True:
+        try:
+            before = files()
+            shutil.copytree(data, target)
+            if files() == before:
+                return target
+        except OSError:  # one went meanwhile; shutil.Error is one, too
+            pass
+        shutil.rmtree(target, ignore_errors=True)
+
+
 def hashes(data: Path) -> dict[str, tuple[str, int]]:
     return {
         str(path.relative_to(data)): (

@@ -121,9 +121,21 @@ class Clock:
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self.now_ms = now_ms
+        self._set_by_ms = 0
 
     def __call__(self) -> int:
         return self.now_ms
 
+    def elapsed_ms(self) -> int:
+        return self.now_ms - self._set_by_ms
+
     def advance_s(self, seconds: float) -> None:
+        if seconds < 0:
+            self.set_s(seconds)
+        else:
+            self.now_ms += int(seconds * 1000)
+
+    def set_s(self, seconds: float) -> None:
+        """Sets it ahead or back by so much: no time passes."""
         self.now_ms += int(seconds * 1000)
+        self._set_by_ms += int(seconds * 1000)

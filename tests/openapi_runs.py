@@ -109,7 +109,7 @@ def _is_meant(check: str, label: str, sent: Interaction | None) -> bool:
         )
     if "Idempotency-Key" in sent.request.headers and check.endswith(OF_DATA):
         return True  # the answer is that of another request, with the same key
-    if status == 200 and not body:  # only in a transaction is there something to say
+    if status == 200 and not body:  # who accepts no JSON, or stores in Avro
         return label.endswith(("/publish", "/store")) and check != "ignored_auth"
     return check == "positive_data_acceptance" and label.endswith(MAY_BE_REFUSED)
 

@@ -20,10 +20,12 @@ def _package(name: str, *lines: str) -> list[list[str]]:
 # Lowest first. The coordinator is one line of DESIGN.md and has an order of its own.
 LINES = [
     ["coordinator.errors"],
+    ["coordinator.private_directory"],
     ["coordinator.pointers", "coordinator.directory_lock", "coordinator.disk"],
     ["coordinator.joinable", "coordinator.fork_guard"],
     ["coordinator.timeout"],
     ["coordinator.transaction"],
+    ["coordinator.outcome"],
     ["coordinator.records"],
     ["coordinator.codec", "coordinator.conflicts", "coordinator.history"],
     ["coordinator.interfaces", "coordinator.frames", "coordinator.batch"],
@@ -33,6 +35,7 @@ LINES = [
     ["coordinator.gate"],
     ["coordinator.file_journal"],
     ["coordinator.participants", "coordinator.settle", "coordinator.retry"],
+    ["coordinator.tracked_write"],
     ["coordinator.context", "coordinator.embedded"],
     ["coordinator.standing", "coordinator.remote_wire"],
     ["coordinator.remote_routes"],
@@ -53,8 +56,8 @@ LINES = [
     ["txaware.errors", "txaware.clock", "txaware.histogram"],
     ["txaware.metrics"],
     ["txaware.topics", "txaware.messages"],
-    ["txaware.config"],
-    ["txaware.requests", "txaware.rowkeys"],
+    ["txaware.config", "txaware.loopback"],
+    ["txaware.markers", "txaware.requests", "txaware.rowkeys"],
     *_package(
         "txaware.auth",
         "digests patterns",
@@ -92,14 +95,15 @@ LINES = [
     ),
     *_package(
         "txaware.service",
-        "backup_format check_copy check_report clean_up_plan copy_state judge "
-        "references overview_report scan_cache signals splitting strangers turns",
+        "backup_format check_copy check_report clean_up_plan coordinator_kind "
+        "copy_state judge keepers references overview_report scan_cache signals "
+        "splitting strangers turns",
         "check_scan copy_rows deleting depths marking positions selection site "
-        "topic_writer weighing",
+        "topic_writer unread weighing",
         "check_journal copy_progress payload_retention places planning polling "
         "position_retention referring",
-        "backup check_groups cleaning copying inspection publishing scan splits "
-        "undecided",
+        "backup check_groups cleaning copying forgetting inspection publishing scan "
+        "splits undecided",
         "retention",
         "reading",
         "check_messages janitor local open_plans",
@@ -117,7 +121,7 @@ LINES = [
     ),
     *_package(
         "txaware.consume",
-        "counters delivery ended places suspects writes",
+        "counters delivery ended places suspects",
         "dead_letters expired groups own step",
         "durable_tries group_cursor",
         "consumer",
@@ -150,8 +154,9 @@ LINES = [
     ),
     *_package(
         "txaware.http",
-        "admission exchange feeding flow gathering origins outcomes owners threads",
-        "permissions server_file",
+        "admission exchange feeding flow gathering hidden_paths origins outcomes",
+        "threads",
+        "owners permissions server_file",
         "bodies hosted repeats served",
         "connection failures long_polls",
         "routing",
@@ -166,7 +171,7 @@ LINES = [
     ),
     *_package(
         "txaware.http.routes",
-        "clean_up dashboard groups metrics topics transactions unguarded",
+        "clean_up dashboard groups keepers metrics topics transactions unguarded",
         "messages operator",
         "polls",
     )[:-1],
@@ -178,6 +183,7 @@ LINES = [
         "wire",
         "of_clean_up of_messages of_topics of_transactions",
         "of_server",
+        "of_keepers",
         "operations",
         "document",
     ),
@@ -186,6 +192,7 @@ LINES = [
     ["txaware.http.server"],
     ["txaware.http"],
     ["txaware.verbs", "txaware.parts", "txaware.operator_verbs"],
+    ["txaware.keeper_verbs"],
     ["txaware.elsewhere"],
     ["txaware.opening"],
     ["txaware.messaging", "txaware.moving"],

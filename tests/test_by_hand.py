@@ -103,6 +103,26 @@ def test_a_block_whose_publish_may_have_happened_is_invalidated(site: Site) -> N
     assert seen(messaging) == []
 
 
+def test_a_block_whose_position_may_have_been_saved_is_invalidated(site: Site) -> None:
+    """The write may still arrive, after anything that takes it back."""
+    messaging = site.messaging
+    messaging.create_topic("t")
+    messaging.publish("t", [b"m"])
+    service = messaging._service
+    end = messaging.bounds("t").next
+
+    def lose_the_call(*_: Any, **__: Any) -> None:
+        service.save_position = save_position  # type: ignore[method-assign]
+        raise Unavailable("the answer is lost")
+
+    save_position = service.save_position
+    service.save_position = lose_the_call  # type: ignore[method-assign]
+    with pytest.raises(Unavailable), messaging.transaction() as tx:
+        messaging.save_position("g", "t", end, transaction=tx.transaction)
+    assert tx.status.value == "invalidated"
+    assert messaging.position("g", "t") is None
+
+
 def test_what_a_participant_publishes_while_it_flushes_goes_back_too(
     messaging: Messaging,
 ) -> None:

@@ -1,12 +1,14 @@
 """A check of a data directory: clean where all is well, and changes nothing."""
 
 import json
+import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from click.testing import CliRunner
 
@@ -22,6 +24,7 @@ from tests.check_setting import (
     SETTINGS,
     STORED,
     Write,
+    as_after_a_crash,
     checked,
     data,
     hashes,
@@ -34,10 +37,12 @@ from tests.check_setting import (
 from tests.messagings import table_of
 from txaware.cli.root import command
 from txaware.errors import Unavailable
+from txaware.messages import MessageId
 from txaware.rowkeys import MARK, MESSAGE, TOPIC, row_key
 from txaware.service.check_report import LISTED
 from txaware.service.checking import check, check_directory
 from txaware.tables.columns import RECEIPTS, encode_receipts, value_head
+from txaware.tables.database import Database
 from txaware.tables.memory import MemoryTable
 from txaware.topics import Topic, TopicName, data_prefix
 
@@ -135,6 +140,68 @@ def test_references_that_nobody_reads_need_no_rows(data: Path) -> None:
     ]
     write(data, writes)
     assert checked(data).problems == ()
+
+
+def test_what_a_transaction_named_that_never_committed_need_not_be_there(
+    data: Path, tmp_path: Path
+) -> None:
+    """Its reference was synced, what it had stored was still held at the crash."""
+    small = attrs.evolve(SETTINGS, sync_limit_bytes=1000)
+    url = f"leveldb:{data}"
+    with txaware.connect(url, settings=small) as messaging:
+        tx = messaging.coordinator.start_short()
+        receipt = messaging.store("orders", [b"x" * 940], transaction=tx)
+        messaging.publish("orders", [], transaction=tx, receipts=[receipt])
+        assert messaging.check().problems == ()
+        crashed = as_after_a_crash(data, tmp_path / "crashed")
+        messaging.coordinator.invalidate(tx)
+    found = checked(crashed)
+    assert found.counts["references"] == 2, "the reference is on disk"
+    assert found.problems == ()
+    with txaware.connect(f"leveldb:{crashed}", settings=small) as messaging:
+        assert list(messaging.coordinator.snapshot().invalids) == [tx.transaction_id]
+        assert messaging.check().problems == ()
+    assert checked(crashed).problems == ()
+
+
+def test_a_group_may_be_anywhere(data: Path) -> None:
+    """A position is what its group says; nobody gives out that time for it."""
+    far = MessageId.of(NOW_MS + 10**9)
+    with txaware.connect(f"leveldb:{data}", settings=SETTINGS) as messaging:
+        with messaging.transaction() as tx:
+            messaging.save_position("g", "orders", far, transaction=tx.transaction)
+        assert messaging.check().problems == ()
+        messaging.clean_up()
+        assert messaging.position("g", "orders") == far
+    assert checked(data).problems == ()
+
+
+def test_a_store_whose_first_opening_was_killed_is_clean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before its first batch, or between any of those with which it begins."""
+    killed: list[Path] = []
+    batch = Database.batch
+
+    def copied(database: Database, number: int) -> Any:
+        killed.append(tmp_path / f"killed {len(killed)}")
+        as_after_a_crash(tmp_path / "data", killed[-1])
+        return batch(database, number)
+
+    monkeypatch.setattr(Database, "batch", copied)
+    with txaware.connect(f"leveldb:{tmp_path / 'data'}", settings=SETTINGS):
+        monkeypatch.undo()
+    assert len(killed) == 3, "the format, the coordinator's start, whose it is"
+    unborn = Path(shutil.copytree(killed[0], tmp_path / "unborn"))
+    for path in (unborn / "rows").iterdir():
+        if path.name not in ("LOG", "LOCK", "MANIFEST-000002"):
+            path.unlink()
+    for found in (*killed, unborn):
+        assert checked(found).problems == (), found
+        assert not checked(found).counts.get("topics")
+        with txaware.connect(f"leveldb:{found}", settings=SETTINGS) as messaging:
+            messaging.create_topic("a")
+        assert checked(found).is_clean
 
 
 def test_payloads_without_a_reference_are_counted_and_no_problem(data: Path) -> None:

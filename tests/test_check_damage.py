@@ -23,7 +23,6 @@ from tests.check_setting import (
     sound,
     write,
 )
-from txaware.messages import MessageId
 from txaware.rowkeys import (
     COORDINATOR,
     JOURNAL,
@@ -144,10 +143,6 @@ DAMAGE: dict[str, tuple[str, list[Write]]] = {
     "a position of 19 bytes": (
         "position",
         [(POSITION_KEY + number(5), value_head(5) + bytes(19))],
-    ),
-    "a position to come": (
-        "time",
-        [(POSITION_KEY + number(5), value_head(5) + MessageId.of(NOW_MS + 10**7))],
     ),
     "a journal key of 3 bytes": ("journal", [(JOURNAL + b"abc", b"")]),
     "a journal of no records": ("journal", [(JOURNAL + number(1 << 40), b"\xff")]),

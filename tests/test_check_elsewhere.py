@@ -63,13 +63,14 @@ def test_without_it_nobody_knows_what_the_data_needs(
     assert silent["needed"] is None
     assert silent["least_needed"] is None
     assert silent["clean"]
+    assert silent["coordinator"] == told["coordinator"] == decider.url
 
 
 def test_it_says_so_in_a_sentence(url: str, decider: HttpServer) -> None:
     with txaware.connect(url, coordinator=decider.url, settings=SETTINGS) as messaging:
         filled(messaging)
     lines = run("check", "--data", url).stdout.splitlines()
-    assert [line for line in lines if "--coordinator" in line]
+    assert [line for line in lines if f"--coordinator {decider.url}" in line]
     asked = run("--coordinator", decider.url, "check", "--data", url).stdout
     assert "--coordinator" not in asked
 

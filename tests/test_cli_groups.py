@@ -7,6 +7,7 @@ import pytest
 
 import txaware
 from tests.cli_runs import error_of, run, run_json
+from tests.http_raw import until
 from txaware.auth import AuditLog
 from txaware.messaging import Messaging
 
@@ -61,6 +62,8 @@ def test_groups_are_listed_with_how_far_behind_they_are(messaging: Messaging) ->
         "UP",
         "TO",
         "BEHIND",
+        "OLDEST",
+        "UNREAD",
         "ROWS",
     ]
     assert lines[2].startswith(f"one    t      {one['time']}  ")
@@ -74,9 +77,16 @@ def test_one_is_shown(messaging: Messaging) -> None:
     fields = dict(line.split("  ", 1) for line in lines)
     assert fields["position"].strip() == ids[0]
     assert fields["rows behind"].strip() == "1"
+    assert until(lambda: messaging.oldest_unread_ms("g", "t") > 0)
+    assert "oldest unread" in fields
     assert fields["newest id"].strip() == ids[1]
     [shown] = run_json("groups", "show", "g", "t", obj=messaging)
     assert (shown["position"], shown["newest"], shown["rows"]) == (*ids, 1)
+    assert shown["oldest_unread_ms"] > 0
+    assert run_json("groups", "list", obj=messaging)[0]["oldest_unread_ms"] > 0
+    polled(messaging, "g")
+    [shown] = run_json("groups", "show", "g", "t", obj=messaging)
+    assert shown["oldest_unread_ms"] == 0
 
 
 def test_a_group_is_moved_to_wherever_it_is_told(messaging: Messaging) -> None:
@@ -200,3 +210,18 @@ def test_whoever_may_not_see_positions_or_rows_sees_the_rest(
             monkeypatch.setenv("TXAWARE_TOKEN", eve)
             error_of("groups", "show", "g", "t", *url)
             error_of("groups", "reset", "g", "t", "--to", "first", *url)
+
+
+def test_what_spark_remembers_is_no_group(messaging: Messaging) -> None:
+    published(messaging, b"1")
+    marker = "spark-save-monday"
+    with messaging.transaction():
+        messaging.consumer("t", group=marker).poll()
+    assert run("groups", "list", obj=messaging).stderr == "(no groups)\n"
+    for command in (
+        ("show", marker, "t"),
+        ("reset", marker, "t", "--to", "first", "--yes"),
+    ):
+        told = error_of("groups", *command, code=2, obj=messaging)
+        assert told.startswith(f"{marker} is no group: by it Spark's saves and streams")
+    assert messaging.position(marker, "t") is not None

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import attrs
 import pytest
@@ -20,7 +20,8 @@ import pytest
 import txaware
 from tests.certificates import certificate
 from tests.cli_runs import PROGRAM, error_of, run, start
-from txaware.errors import Unavailable
+from txaware.config import Settings
+from txaware.errors import BadRequest, Unavailable
 
 PATIENCE_S = 20
 TOPIC = "/v1/namespaces/default/topics/t"
@@ -170,8 +171,10 @@ def test_the_server_file_leads_others_of_its_user_there_until_its_end(
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         assert json.loads(file.read_text())["url"] == server.url
         run("topic", "create", "t", "--url", "leveldb:data")
-        told = error_of("serve", "--data", "data", "--port", "0", code=3)
-        assert "served already" in told
+        ports = ("0", str(server.address[1]))
+        told = [error_of("serve", "--data", "data", "--port", p, code=3) for p in ports]
+        owner = f"by process {server.process.pid} at {server.url}"
+        assert all(f"served already, {owner}: connect there" in each for each in told)
         server.process.send_signal(signal.SIGTERM)
         assert server.ended()[0] == 0
         assert not file.exists()
@@ -359,6 +362,43 @@ def test_a_server_that_ended_by_itself_is_noticed(
     monkeypatch.setattr("uvicorn.Server.serve", fail)
     result = run("serve", "--data", "data", "--port", "0", code=1)
     assert result.stderr.endswith("Error: the server has ended; its log says why\n")
+
+
+@pytest.fixture
+def tokens_file(tmp_path: Path) -> Path:
+    file = tmp_path / "tokens.toml"
+    run("token", "new", "ann", "--file", str(file))
+    return file
+
+
+def test_tokens_come_from_elsewhere_with_tls_or_when_that_is_allowed(
+    tokens_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = ("--host", "0.0.0.0", "--auth", str(tokens_file))
+    refusal = error_of("serve", "--data", "fresh", "--port", "0", *there, code=2)
+    assert refusal == (
+        "0.0.0.0 can be reached from elsewhere, and tokens would go there in plain "
+        "text: name a certificate (--certificate), or say that a proxy in front speaks "
+        "TLS or that nobody listens on that network (--allow-plain-tokens)"
+    )
+    assert not Path("fresh").exists()
+    with serving(*there, "--allow-plain-tokens") as server:
+        assert server.url.startswith("http://0.0.0.0:")
+    monkeypatch.setenv("TXAWARE_ALLOW_PLAIN_TOKENS", "true")
+    with serving(*there) as server:
+        assert server.url.startswith("http://0.0.0.0:")
+
+
+def test_a_program_that_serves_is_asked_the_same(tokens_file: Path) -> None:
+    there: dict[str, Any] = {"host": "0.0.0.0", "tokens": tokens_file}
+    with txaware.connect("memory:") as messaging:
+        with pytest.raises(BadRequest, match="--allow-plain-tokens"):
+            messaging.serve(**there)
+        messaging.serve(**there, certificate=certificate(Path(), "own")).close()
+        messaging.serve(**there, allow_plain_tokens=True).close()
+    allowing = Settings(allow_plain_tokens=True)
+    with txaware.connect("memory:", settings=allowing) as messaging:
+        messaging.serve(**there).close()
 
 
 def test_an_insecure_server_may_be_reached_from_elsewhere() -> None:

@@ -58,7 +58,27 @@ def test_the_options_are_the_rule() -> None:
     assert caller.may_use_group("default", "bills")
     assert caller.may_use_transactional_id("pay-1")
     assert caller.may_use_transactions
+    assert not caller.may_use_long_transactions
     assert caller.may_monitor
+
+
+def test_long_is_said_of_whoever_may_use_transactions() -> None:
+    token = made("spark", *FILE, "--transactions", "--long")
+    spark = Tokens.load("tokens.toml").principal(f"Bearer {token}")
+    assert spark.longest_timeout_s == float("inf")
+    wrong = run("token", "new", "ann", *FILE, "--long", code=2)
+    assert "--long needs --transactions" in wrong.stderr
+
+
+def test_what_rules_of_before_give_is_shown() -> None:
+    made("ann", *FILE, "--transactions")
+    file = Path("tokens.toml")
+    file.write_text(file.read_text().replace("long = false\n", ""))
+    assert "use transactions of up to a day" in run("token", "check", *FILE).stdout
+    file.write_text(file.read_text().replace("transactions = true\n", "long = true\n"))
+    assert "has long, and no transactions that may be it" in error_of(
+        "token", "check", *FILE, code=2
+    )
 
 
 def test_without_a_file_the_lines_to_put_there_are_on_standard_error(
@@ -136,6 +156,7 @@ def test_check_lists_who_may_do_what_and_no_digests() -> None:
             "groups": ["bill*"],
             "transactional_ids": ["pay-*"],
             "transactions": True,
+            "long": False,
             "monitor": False,
         }
     ]

@@ -8,6 +8,7 @@ import pytest
 
 import txaware
 from tests.cli_runs import error_of, run, run_json
+from tests.rows_elsewhere import RowsElsewhere, killed
 from txaware.cli.show import duration_text, size_text, time_text
 from txaware.cli.values import duration
 from txaware.messaging import Messaging
@@ -248,6 +249,46 @@ def test_prune_forgets_what_was_marked(
         in run("transactions", "prune", obj=messaging).stdout
     )
     assert run("poll", "t", "--raw", obj=messaging).stdout == ""
+
+
+def test_keepers_are_listed_and_forgotten(
+    messaging: Messaging, embedded: Messaging
+) -> None:
+    empty = "(no participant keeps rows of its own)\n"
+    assert run("transactions", "keepers", obj=messaging).stderr == empty
+    rows = RowsElsewhere("notes")
+    pointer = killed(messaging, rows)
+    embedded.coordinator.settle_grace_s = 0  # type: ignore[misc]
+    [kept] = run_json("transactions", "prune", obj=messaging)
+    assert (kept["pruned"], kept["invalid"]) == (0, 1)
+    text = "1 are kept: participants with rows of their own may still hold them: notes"
+    assert kept["held_back"].startswith(text)
+    for verb in (["janitor"], ["transactions", "prune"], ["transactions", "list"]):
+        assert f"{text}. Nobody registered notes" in run(*verb, obj=messaging).stderr
+    embedded.administration.report_keeper("notes", pointer)
+    [listed] = run_json("transactions", "keepers", obj=messaging)
+    assert (listed["name"], listed["kind"], listed["smallest_pointer"]) == (
+        *("notes", "elsewhere", pointer),
+    )
+    table = run("transactions", "keepers", obj=messaging).stdout.splitlines()
+    assert table[0].split() == ["KEEPER", "SINCE", "REGISTERED", "ANSWERS", "SMALLEST"]
+    assert table[1].split()[-3:] == ["elsewhere", "yes", str(pointer)]
+    assert "forgot keeper notes" in (
+        run("transactions", "forget-keeper", "notes", obj=messaging).stdout
+    )
+    assert "there is no keeper 'notes'; those known: none" in error_of(
+        "transactions", "forget-keeper", "notes", code=2, obj=messaging
+    )
+    assert "forgot 1 invalid" in run("transactions", "prune", obj=messaging).stdout
+
+
+def test_prune_names_the_keeper_that_does_not_answer(here: Path) -> None:
+    with txaware.connect("leveldb:./data") as messaging:
+        messaging.register_keeper(RowsElsewhere("notes"))
+    assert "keeper 'notes' does not answer" in error_of("transactions", "prune")
+    assert " no " in run("transactions", "keepers").stdout.splitlines()[1]
+    run("transactions", "forget-keeper", "notes")
+    assert "forgot 0 invalid" in run("transactions", "prune").stdout
 
 
 def test_janitor_removes_what_is_old_and_says_how_much(messaging: Messaging) -> None:

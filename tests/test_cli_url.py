@@ -1,6 +1,7 @@
 """Every verb with the address of a server, in the way that users call it."""
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +36,7 @@ def embedded() -> Iterator[Messaging]:
     with txaware.connect("leveldb:data", settings=settings) as messaging:
         messaging.create_topic("t")
         messaging.publish("t", [b"1", b"2"])
+        messaging.administration.report_keeper("kept", 1)
         yield messaging
 
 
@@ -78,6 +80,8 @@ VERBS = [
     ["transactions", "find-hanging", "--older-than", "0"],
     ["transactions", "abort", "OPEN"],
     ["transactions", "prune", "--exclusive"],
+    ["transactions", "keepers"],
+    ["transactions", "forget-keeper", "kept"],
     ["janitor"],
     ["check"],
     ["backup", "a.backup"],
@@ -137,6 +141,52 @@ def test_what_is_shown_of_transactions_is_what_the_server_knows(
     assert "is invalid now" in aborted.stdout
     [there] = run_json("transactions", "list", "--state", "all", "--url", url)
     assert (there["transaction"], there["state"]) == (open_one, "invalid")
+
+
+def test_whose_a_transaction_is_is_shown(url: str, embedded: Messaging) -> None:
+    own = embedded.coordinator.start_short().transaction_id
+    with txaware.connect(url) as client:
+        tx = client.coordinator.checkpoint(client.coordinator.start_short())
+        hanging = ("find-hanging", "--older-than", "0")
+        for arguments in (("list",), ("list", "--state", "all"), hanging):
+            found = run_json("transactions", *arguments, "--url", url)
+            whose = {one["transaction"]: one for one in found}
+            theirs = whose[tx.transaction_id]
+            assert theirs["principal"] == "anybody"
+            assert re.fullmatch(r"127\.0\.0\.1:[0-9]+", theirs["address"])
+            assert whose[own]["address"] == "this process"
+            assert whose[own]["principal"] is None
+            text = run("transactions", *arguments, "--url", url).stdout
+            assert f"anybody at {theirs['address']}" in text
+            assert "the coordinator's own process" in text
+        for pointer in tx.pointers:
+            text = run("transactions", "describe", str(pointer), "--url", url).stdout
+            assert f"began by       anybody at {theirs['address']}" in text
+        client.coordinator.invalidate(tx)
+        listed = run("transactions", "list", "--state", "invalid", "--url", url).stdout
+        assert f"anybody at {theirs['address']}" in listed
+    text = run("transactions", "describe", str(own), obj=embedded).stdout
+    assert "began by       the coordinator's own process" in text
+
+
+def test_after_a_restart_nobody_knows_whose_a_transaction_is(tmp_path: Path) -> None:
+    url = f"leveldb:{tmp_path / 'restarted'}"
+    with (
+        txaware.connect(url) as first,
+        first.serve() as server,
+        txaware.connect(server.url) as client,
+    ):
+        tx = client.coordinator.start_short(600)
+        client.coordinator.persist(tx)
+    with txaware.connect(url) as second, second.serve() as server:
+        for arguments in (("list",), ("find-hanging", "--older-than", "0")):
+            text = run("transactions", *arguments, "--url", server.url).stdout
+            assert "not known since the restart" in text
+        pointer = str(tx.transaction_id)
+        describe = ("transactions", "describe", pointer, "--url", server.url)
+        assert "not known since the restart" in run(*describe).stdout
+        [found] = run_json(*describe)
+        assert (found["principal"], found["address"]) == (None, None)
 
 
 def test_long_transactions_and_checkpoints_are_told_apart(

@@ -1,12 +1,15 @@
 """Settings: from a file, the environment and flags, and what they have to be."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 
-from txaware.config import NAMES, PREFIX, Settings
+import txaware
+from tests.cli_runs import error_of
+from txaware.config import NAMES, OTHER_VARIABLES, PREFIX, Settings
 from txaware.errors import BadRequest
 
 
@@ -68,6 +71,93 @@ def test_a_setting_that_does_not_exist_is_named(tmp_path: Path) -> None:
         Settings.load(environment={}, port=1)
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("TXAWARE_CACHE_BYTE", "TXAWARE_CACHE_BYTES"),
+        ("TXAWARE_CASHE_BYTES", "TXAWARE_CACHE_BYTES"),
+        ("TXAWARE_cache_bytes", "TXAWARE_CACHE_BYTES"),
+        ("TXAWARE_TOKNE", "TXAWARE_TOKEN"),
+        ("TXAWARE_TOKENFILE", "TXAWARE_TOKEN_FILE"),
+        ("TXAWARE_COMPRESION", "TXAWARE_COMPRESSION"),
+        ("TXAWARE_CAFILE", "TXAWARE_CA_FILE"),
+    ],
+)
+def test_a_variable_that_is_misspelt_is_refused(
+    name: str, meant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = f"there is no variable {name}; did you mean {meant}?"
+    with pytest.raises(BadRequest, match=re.escape(said)):
+        Settings.load(environment={name: "5"})
+    monkeypatch.setenv(name, "5")
+    with pytest.raises(BadRequest, match=re.escape(said)):
+        txaware.connect("memory:")
+    with pytest.raises(BadRequest, match=re.escape(said)):
+        txaware.connect_async("http://127.0.0.1:1")
+    assert said in error_of("topic", "list", code=2)
+
+
+def test_a_variable_of_somebody_else_is_left_alone() -> None:
+    """As Kubernetes sets them for a service of that name."""
+    names = "SERVICE_HOST SERVICE_PORT PORT PORT_11015_TCP PORT_11015_TCP_ADDR"
+    names += " PORT_11015_TCP_PORT PORT_11015_TCP_PROTO SERVICE_PORT_HTTP OTHER HOME"
+    found = Settings.load(environment={PREFIX + name: "x" for name in names.split()})
+    assert found == Settings()
+
+
+def test_every_variable_that_is_read_is_known() -> None:
+    known = {PREFIX + name.upper() for name in NAMES} | OTHER_VARIABLES
+    for package in ("txaware", "coordinator"):
+        for path in (Path(txaware.__file__).parent.parent / package).rglob("*.py"):
+            named = re.findall(r'"(TXAWARE_[A-Z_]*[A-Z])"', path.read_text())
+            assert set(named) <= known, path
+    for name in known:
+        Settings.load(environment={name: "7"} if name in OTHER_VARIABLES else {})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("cache_bytes", "64MB", "is a number, not '64MB'"),
+        ("cache_bytes", "1.5", "is a whole number, not 1.5"),
+        ("cache_bytes", "-1", "is from 0 to 1e+12, not -1"),
+        ("compression", "gzip", "is snappy or none, not 'gzip'"),
+        ("accept_damage", "yes", "is true or false, not 'yes'"),
+    ],
+)
+def test_a_value_that_cannot_be_is_named_with_what_it_may_be(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    text: str,
+    says: str,
+) -> None:
+    variable = PREFIX + name.upper()
+    monkeypatch.setenv(variable, text)
+    with pytest.raises(BadRequest, match=f"^{re.escape(f'{variable} {says}')}$"):
+        txaware.connect("memory:")
+    monkeypatch.delenv(variable)
+    assert f"{name} {says}" in error_of(
+        "--set", f"{name}={text}", "topic", "list", code=2
+    )
+    if text.replace(".", "").lstrip("-").isdigit():
+        written = f"{name} = {text}"
+    else:
+        written, says = f'{name} = "{text}"', says.replace("a number", "a whole number")
+    path = file(tmp_path, written)
+    with pytest.raises(BadRequest, match=re.escape(f"{name} in {path} {says}")):
+        Settings.load(path, environment={})
+
+
+def test_a_setting_that_is_misspelt_is_asked_for(tmp_path: Path) -> None:
+    path = file(tmp_path, "default_tll_s = 5")
+    says = f"no such setting: default_tll_s in {path}; did you mean default_ttl_s?"
+    with pytest.raises(BadRequest, match=re.escape(says)):
+        Settings.load(path, environment={})
+    told = error_of("--set", "cach_bytes=5", "topic", "list", code=2)
+    assert told == "no such setting: cach_bytes; did you mean cache_bytes?"
+
+
 @pytest.mark.parametrize("text", ["x = ", "topics = [", "\0", "a = 1\na = 2"], ids=repr)
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> None:
     with pytest.raises(BadRequest, match=r"txaware\.toml"):
@@ -127,10 +217,13 @@ def test_text_that_is_no_number_is_refused(text: str) -> None:
         Settings.load(environment=environment)
 
 
+FLAGS = {"accept_damage", "allow_plain_tokens"}
+
+
 def test_every_setting_has_a_unit_and_can_come_from_the_environment() -> None:
-    units = ("_s", "_bytes", "_messages", "_bits")
+    units = ("_s", "_bytes", "_messages", "_bits", "_per_principal")
     counts = ("_threads", "_connections", "_requests")
-    for name in NAMES - {"topics", "compression", "accept_damage"}:
+    for name in NAMES - {"topics", "compression", *FLAGS}:
         assert name.endswith((*units, *counts))
         default = getattr(Settings(), name)
         found = Settings.load(environment={PREFIX + name.upper(): "7"})

@@ -18,6 +18,7 @@ from coordinator.errors import (
     TruncateRefused,
 )
 from coordinator.interfaces import Coordinator
+from coordinator.outcome import Outcome
 from coordinator.transaction import (
     NO_POINTER,
     Transaction,
@@ -275,6 +276,42 @@ def test_truncating_by_time_is_refused_while_one_that_old_is_open(
     commit(coordinator, holding)
     assert coordinator.truncate_invalid_tx_before(later_ms) is True
     assert invalid.transaction_id not in coordinator.snapshot().invalids
+
+
+def test_what_became_of_a_pointer_is_answered(
+    coordinator: Coordinator, key: bytes
+) -> None:
+    """Each of a transaction's pointers has its outcome, a checkpoint's too."""
+    ends: dict[Outcome, list[int]] = {outcome: [] for outcome in Outcome}
+    for end in ("commit", "abort", "invalidate", "open"):
+        tx = coordinator.checkpoint(coordinator.start_short())
+        if end == "commit":
+            commit(coordinator, tx, key)
+            ends[Outcome.COMMITTED] += tx.pointers
+        elif end == "open":
+            ends[Outcome.IN_PROGRESS] += tx.pointers
+        else:
+            getattr(coordinator, end)(tx)
+            ends[Outcome.ROLLED_BACK] += tx.pointers
+    ends[Outcome.FORGOTTEN] += [1, tx.transaction_id + 10**15]
+    for outcome, pointers in ends.items():
+        assert {coordinator.outcome(pointer) for pointer in pointers} == {outcome}
+    assert coordinator.outcome(tx) is Outcome.IN_PROGRESS
+    coordinator.abort(tx)
+    assert coordinator.outcome(tx) is Outcome.ROLLED_BACK
+    for wrong in (0, -1, 2**63, "7", True):
+        with pytest.raises(BadRequest):
+            coordinator.outcome(wrong)  # type: ignore[arg-type]
+
+
+def test_the_outcome_of_what_was_truncated_is_forgotten(
+    coordinator: Coordinator,
+) -> None:
+    tx = coordinator.start_short()
+    coordinator.invalidate(tx)
+    assert coordinator.outcome(tx) is Outcome.ROLLED_BACK
+    assert coordinator.truncate_invalid_tx(tx.pointers)
+    assert coordinator.outcome(tx) is Outcome.FORGOTTEN
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1, 2**31])

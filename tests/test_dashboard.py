@@ -164,6 +164,41 @@ def test_a_blocked_topic_is_shown_and_released(
     page.reads("#transactions", "No transaction is open.")
 
 
+def test_a_group_that_nobody_reads_for_needs_attention(
+    page: Browser, messaging: Messaging, clock: Clock
+) -> None:
+    messaging.publish("orders", [b"1", b"2", b"3"])
+    with messaging.transaction():
+        messaging.consumer("orders", group="billing").poll(limit=1)
+    clock.ahead_ms += 14 * 60_000
+    row_reads(page, "billing", "14 min", "behind", table="groups")
+    assert page.text("#attention") == ""
+    clock.ahead_ms += 60_000
+    page.reads(
+        "#attention",
+        "Nobody has read orders for group billing in 15 min",
+        "2 rows behind, the oldest unread for 15 min",
+    )
+    announced = page.run("return document.getElementById('announce').textContent")
+    assert announced == "Nobody reads orders for group billing."
+    with messaging.transaction():
+        messaging.consumer("orders", group="billing").poll(limit=1)
+    page.wait(lambda: not page.all("#attention"), "a reader was seen")
+    row_reads(page, "billing", "15 min", "behind", table="groups")
+
+
+def test_what_cannot_be_looked_at_is_named(
+    page: Browser, messaging: Messaging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: Any, **__: Any) -> None:
+        raise Unavailable("the disk is full")
+
+    monkeypatch.setattr(messaging._parts.administration._table, "scan", away)
+    page.reads("#attention", "The store is not well", "the disk is full")
+    page.reads("#state", "Cannot be looked at", "topic ages")
+    assert row_of(page, "orders")
+
+
 def test_it_says_that_the_coordinator_is_away(
     browser: Browser, messaging: Messaging
 ) -> None:
@@ -186,6 +221,18 @@ def test_it_says_that_the_coordinator_is_away(
         del coordinator.instead["snapshot"]
         browser.wait(lambda: not browser.all("#attention"), "all well")
         browser.close_page()
+
+
+def test_whose_transaction_blocks_is_shown(
+    page: Browser, messaging: Messaging, clock: Clock, server: HttpServer
+) -> None:
+    own = held(messaging, clock)
+    row_reads(page, str(own), "the coordinator's own process", table="transactions")
+    with txaware.connect(server.url) as client:
+        theirs = client.coordinator.start_short(timeout_s=3600).transaction_id
+        row_reads(page, str(theirs), "anybody at 127.0.0.1:", table="transactions")
+    page.click("#topics button.release")
+    page.reads("#release-text", f"{own}", "Begun by: the coordinator's own process.")
 
 
 def test_messages_are_looked_at_without_being_consumed(

@@ -2,6 +2,7 @@
 
 import configparser
 import json
+import os
 import re
 import shlex
 import shutil
@@ -102,6 +103,10 @@ def words(instruction: str) -> list[str]:
     return found
 
 
+def last(instruction: str) -> str:
+    return dict(instructions())[instruction]
+
+
 def test_the_image_runs_what_there_is() -> None:
     assert words("ENTRYPOINT") == ["txaware"]
     check_call(words("CMD"))
@@ -197,8 +202,13 @@ def test_what_the_files_say_works_together(tmp_path: Path) -> None:
     said = dict(zip(words("CMD")[1::2], words("CMD")[2::2], strict=True))
     said |= {"--data": str(data), "--auth": str(tokens), "--port": "0"}
     serve = [word for pair in said.items() for word in pair]
+    environment = dict(pair.split("=", 1) for pair in last("ENV").split())
+    del environment["PATH"], environment["TXAWARE_URL"]
     with subprocess.Popen(
-        [*txaware, "serve", *serve], stdout=subprocess.PIPE, text=True
+        [*txaware, "serve", *serve],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | environment,
     ) as server:
         try:
             assert server.stdout is not None

@@ -10,6 +10,7 @@ from txaware.messages import Bounds, MessageId
 from txaware.rowkeys import MESSAGE, row_key
 from txaware.service import depths
 from txaware.service.depths import Depths
+from txaware.service.turns import Failures
 from txaware.tables.memory import MemoryTable
 
 
@@ -48,7 +49,7 @@ class Topics:
         return found
 
     def rows(self, topic: str = "t") -> int | None:
-        self.depths.look(self.bounds())
+        self.depths.look(self.bounds(), Failures(reads_wait=False))
         return self.depths.rows(topic)
 
 
@@ -110,7 +111,8 @@ def test_a_topic_that_is_gone_or_new_again_is_counted_anew(topics: Topics) -> No
     topics.add("t", 12)
     assert topics.rows() == 12
     del topics.next["t"]
-    topics.depths.look({"t": Bounds(None, None, MessageId.of(1))})
+    failures = Failures(reads_wait=False)
+    topics.depths.look({"t": Bounds(None, None, MessageId.of(1))}, failures)
     assert topics.depths.rows("t") is None
-    topics.depths.look({})
+    topics.depths.look({}, failures)
     assert topics.depths.rows("t") is None

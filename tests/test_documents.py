@@ -7,11 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.generated_pages import PAGES as GENERATED
+
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+PAGES = ["README.md", "CONTRIBUTING.md"]
+PAGES += sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
+
+
+@pytest.mark.parametrize("name", PAGES)
 def test_the_blocks_of_a_document_run_in_order(
     name: str,
     tmp_path: Path,
@@ -47,6 +53,47 @@ def test_the_second_command_of_the_readme_is_what_ci_runs() -> None:
     assert commands[1] in (ROOT / ".ci" / "run").read_text().splitlines()
 
 
-def test_readme_ends_with_what_changed() -> None:
-    headings = re.findall(r"^## (.*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
-    assert headings[-1] == "What changed"
+@pytest.mark.parametrize("name", GENERATED)
+def test_pages_made_from_the_code_are_as_the_code_is(name: str) -> None:
+    """`python -m tests.generated_pages` writes them anew."""
+    assert (ROOT / "docs" / name).read_text() == GENERATED[name]()
+
+
+DECISIONS = ROOT / "docs" / "decisions"
+STATUS = re.compile(
+    r"^Status: (accepted|superseded by \[\d{4}\]\(.+\)), \d{4}-\d\d-\d\d\.",
+    re.MULTILINE,
+)
+LINK = re.compile(r"\]\(([^)#:\s]+)[^)]*\)")
+
+
+def test_the_index_of_decisions_lists_each_file_once_by_its_title() -> None:
+    listed = re.findall(
+        r"^- \[(.+)\]\((\d{4}-.+\.md)\)$",
+        (DECISIONS / "README.md").read_text(),
+        re.MULTILINE,
+    )
+    files = {path.name: path.read_text() for path in DECISIONS.glob("[0-9]*.md")}
+    assert sorted(name for _, name in listed) == sorted(files)
+    for title, name in listed:
+        assert title == f"{name[:4]} {files[name].splitlines()[0].removeprefix('# ')}"
+        assert STATUS.search(files[name]), f"{name} has no status"
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]),
+    ids=lambda path: path.name,
+)
+def test_links_between_documents_lead_somewhere(path: Path) -> None:
+    for target in LINK.findall(re.sub(BLOCK, "", path.read_text())):
+        assert (path.parent / target).exists(), f"{path.name}: {target}"
+
+
+def test_the_changelog_begins_with_what_is_newest() -> None:
+    versions = re.findall(
+        r"^## (\d+\.\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
+    )
+    parts = [tuple(map(int, version.split("."))) for version in versions]
+    assert parts == sorted(parts, reverse=True)
+    assert len(parts) >= 2

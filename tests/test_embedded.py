@@ -125,7 +125,7 @@ def test_a_time_out_between_the_look_at_the_clock_and_the_commit_counts() -> Non
         looked.append(clock())
         return clock() + len(looked) - 1
 
-    coordinator._clock_ms = later_at_the_second_look
+    coordinator._ledger.elapsed_ms = later_at_the_second_look
     with pytest.raises(TransactionNotInProgress, match="it timed out"):
         coordinator.can_commit(tx, [])
     assert len(looked) == 2
@@ -245,6 +245,21 @@ def test_persist_reaches_the_disk_with_every_checkpoint(lives: Lives) -> None:
     checkpointed = lives.now.checkpoint(tx)
     lives.now.persist(checkpointed)
     assert list(lives.crash().snapshot().invalids) == list(checkpointed.pointers)
+
+
+def test_persist_refuses_what_a_crash_has_forgotten_and_what_has_ended(
+    lives: Lives,
+) -> None:
+    """A participant would write rows that no record calls uncommitted."""
+    forgotten = lives.now.start_short()
+    lives.now.persist(lives.now.start_short())
+    after = lives.crash()
+    with pytest.raises(TransactionNotInProgress):
+        after.persist(forgotten)
+    ended = after.start_short()
+    after.abort(ended)
+    with pytest.raises(TransactionNotInProgress):
+        after.persist(ended)
 
 
 def test_a_transaction_that_a_crash_left_no_trace_of_is_dead(lives: Lives) -> None:

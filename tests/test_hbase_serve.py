@@ -13,7 +13,8 @@ import attrs
 import pytest
 
 import txaware
-from tests.cli_runs import error_of, run
+from coordinator.remote import RemoteCoordinator
+from tests.cli_runs import error_of, run, start
 from tests.http_raw import (
     AVRO,
     ONE,
@@ -28,9 +29,17 @@ from tests.http_raw import (
     serving,
     until,
 )
-from tests.messagings import commit
+from tests.messagings import commit, payloads
 from tests.test_cli_serve import serving as serving_process
+from tests.test_standby import free_port
 from txaware.errors import Unavailable
+from txaware.http.client import (
+    ClientSettings,
+    CoordinatorSend,
+    HttpService,
+    Link,
+    Transport,
+)
 from txaware.local_hbase import LocalHBase
 from txaware.spark.addresses import Address
 from txaware.tables.hbase.address import HBaseAddress
@@ -262,3 +271,45 @@ def test_the_loop_reads_nothing_from_hbase(
     assert here.ask(poll()).status == 200
     assert len(reads) > 10
     assert LOOP not in reads
+
+
+@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP], ids=["kill", "stop"])
+def test_a_standby_takes_over_from_an_owner_that_ended_or_hangs(
+    blow: signal.Signals, hbase_url: str
+) -> None:
+    """A client with both addresses goes on, with the transaction that it had begun."""
+    settings = ClientSettings(answer_timeout_s=2)
+    with ExitStack() as stack:
+        first = stack.enter_context(serving_process("--data", hbase_url))
+        port = free_port()
+        options = ("--data", hbase_url, "--standby", "--port", str(port))
+        standby = stack.enter_context(start("serve", *options))
+        stack.callback(standby.kill)
+        assert standby.stdout is not None
+        assert standby.stderr is not None
+        said = standby.stderr.readline().decode()
+        owner = f"{first.process.pid} on {Process.this().host} at {first.url}"
+        assert f"on standby: this data is served already, by process {owner}" in said
+        url = f"{first.url},http://127.0.0.1:{port}"
+        transport = Transport(Link(url, settings=settings))
+        stack.callback(transport.close)
+        service = HttpService(transport)
+        coordinator = RemoteCoordinator(CoordinatorSend(transport))
+        service.create_topic("t")
+        tx = coordinator.start_short(timeout_s=600)
+        service.publish("t", [b"of a transaction"], transaction=tx)
+        first.process.send_signal(blow)
+
+        def published() -> bool:
+            try:
+                service.publish("t", [b"plain"])
+            except Unavailable:
+                return False
+            return True
+
+        assert until(published, timeout_s=120)
+        coordinator.can_commit(tx, [])
+        coordinator.commit(tx)
+        found = payloads(service.poll("t", isolation="committed"))
+        assert found[0] == b"of a transaction"
+        assert set(found[1:]) == {b"plain"}

@@ -351,6 +351,19 @@ async def test_a_consumer_moves_with_the_commit(store: ServedStore) -> None:
 
 
 @in_loop
+async def test_a_group_goes_on_where_only_its_transaction_may(
+    store: ServedStore,
+) -> None:
+    store.messaging.publish("t", [b"foreign"], transaction=6)
+    async with connect_async(store.url) as messaging:
+        consumer = await messaging.consumer("t", group="g")
+        assert await consumer.wait(0.01)
+        async with messaging.transaction():
+            assert [m.payload for m in await consumer.poll()] == [b"foreign"]
+        assert not await consumer.wait(0.01)
+
+
+@in_loop
 async def test_a_consumer_outside_transactions(store: ServedStore) -> None:
     store.messaging.publish("t", [b"a", b"b", b"c"])
     async with connect_async(store.url) as messaging:

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.http_raw import until
 from tests.http_served import ServedStore, served
+from tests.rows_elsewhere import RowsElsewhere
 from tests.test_http_async import committed, in_loop
 from txaware.consume import Consumer
 from txaware.errors import BadRequest, MisusedTransaction, TopicNotFound
@@ -27,6 +29,7 @@ NOT_AWAITED = {
     "backup": "writes a file, which blocks",
     "coordinator": "its calls block, and `transaction` makes them in threads",
     "direct_publisher": "`publish` of the messaging publishes at once",
+    "persist_stored": "is for who hands a transaction to others, as Spark does",
     "reach": "is for processes beside an owner of data; here there is an address",
     "serve": "is for the owner of data",
     "subscribe": "`async for` over a consumer",
@@ -68,6 +71,8 @@ async def test_what_an_operator_asks_is_awaited(store: ServedStore) -> None:
         )
         assert await messaging.inspect("t") == here.inspect("t")
         assert await messaging.lag_ms("g", "t") == here.lag_ms("g", "t")
+        assert until(lambda: here.oldest_unread_ms("g", "t") > 0)
+        assert await messaging.oldest_unread_ms("g", "t") > 0
         assert (
             await messaging.splits(
                 "t", start=bounds.first, stop=bounds.next, part_bytes=1 << 20
@@ -90,6 +95,28 @@ async def test_what_is_left_of_an_invalid_transaction_is_cleaned_up(
         assert (await messaging.metrics()).invalid_transactions == 1
         assert (await messaging.clean_up()).marked_rows == 1
         assert (await messaging.prune(exclusive=True)).pruned == 0  # some may ask yet
+
+
+@in_loop
+async def test_participants_with_rows_of_their_own_are_known_to_the_server(
+    store: ServedStore,
+) -> None:
+    rows = RowsElsewhere()
+    async with connect_async(store.url) as messaging:
+        async with messaging.transaction(rows) as tx:
+            await messaging.publisher("t").publish(b"row")
+            rows.new.append("row")
+        assert [one.name for one in await messaging.keepers()] == ["rows"]
+        keeper = await messaging.register_keeper(rows)
+        assert keeper.kind == "elsewhere"
+        assert keeper.smallest_pointer == tx.transaction.transaction_id
+        await messaging.forget_keeper("rows")
+        async with messaging.transaction():
+            consumer = await messaging.consumer("t", group="g")
+            await consumer.poll()
+        assert await messaging.keepers() == []  # positions are the server's own
+        with pytest.raises(BadRequest, match="no keeper 'rows'"):
+            await messaging.forget_keeper("rows")
 
 
 @in_loop

@@ -9,6 +9,7 @@ import pytest
 import txaware
 from tests.scripted_server import ScriptedServer, answers
 from txaware.config import Settings
+from txaware.http.client import ClientSettings, Link
 from txaware.http.client.aio import connect_async
 from txaware.http.server_file import read_server_file
 
@@ -105,3 +106,44 @@ def test_a_token_that_is_passed_goes_before_that_of_the_environment(
     monkeypatch.setenv("TXAWARE_TOKEN", "from-environment")
     topics_by_asyncio(server, "passed")
     assert sent_to(server) == {"Bearer passed"}
+
+
+PLAIN = "a token goes to {} without TLS, where whoever is on the way reads it"
+
+
+@pytest.mark.parametrize(
+    ("url", "token", "is_told"),
+    [
+        ("http://elsewhere-1.example:80", "mine", True),
+        ("http://192.0.2.1:11015", "mine", True),
+        ("http://elsewhere-2.example:80", None, False),
+        ("https://elsewhere-3.example", "mine", False),
+        ("http://127.0.0.1:11015", "mine", False),
+        ("http://localhost:11015", "mine", False),
+        ("http://[::1]:11015", "mine", False),
+    ],
+)
+def test_a_token_that_goes_elsewhere_without_tls_is_told_once(
+    url: str, token: str | None, is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        link = Link(url, token=token)
+    told = [one for one in caplog.messages if "without TLS" in one]
+    assert len(told) == is_told
+    if is_told:
+        assert told[0].startswith(PLAIN.format(link.address.authority))
+        assert "TXAWARE_ALLOW_PLAIN_TOKENS=true" in told[0]
+        assert "mine" not in told[0].split()
+
+
+def test_nothing_is_told_where_that_is_allowed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    Link(
+        "http://elsewhere-4.example",
+        token="mine",
+        settings=ClientSettings(allow_plain_tokens=True),
+    )
+    monkeypatch.setenv("TXAWARE_ALLOW_PLAIN_TOKENS", "true")
+    Link("http://elsewhere-5.example", token="mine")
+    assert not caplog.messages

@@ -90,6 +90,7 @@ ASKED: dict[str, Ask] = {
     "finish clean-up": lambda c: c.administration.finish_clean_up("a"),
     "prune": lambda c: c.administration.prune(exclusive=True),
     "lag": lambda c: c.administration.lag_ms("g", "t"),
+    "unread": lambda c: c.administration.oldest_unread_ms("g", "t"),
 }
 # Their answer says nothing, and may be any object.
 DONE: dict[str, Ask] = {

@@ -4,14 +4,33 @@ import logging
 import stat
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import txaware
+from coordinator.embedded import EmbeddedCoordinator
+from coordinator.transaction import Transaction
+from tests.doubles import Watched
 from tests.http_access import ROUTES, TOPIC, TRANSACTIONS, Caller, Guarded, guarded
-from txaware.http.routing import KNOWN_PATHS, LONGEST_KNOWN, Routes
+from txaware.errors import Unavailable
+from txaware.http.hidden_paths import HiddenPaths
+from txaware.http.routes.unguarded import NOT_WELL
+from txaware.http.routing import KNOWN_PATHS, LONGEST_KNOWN, Route, Routes
 from txaware.http.server_file import read_server_file
+
+COMMITTED = {"isolation": "committed"}
+
+
+@pytest.fixture
+def unguarded() -> Iterator[Caller]:
+    with (
+        txaware.connect("memory:") as messaging,
+        messaging.serve() as server,
+        closing(Caller(server.url, None)) as caller,
+    ):
+        yield caller
 
 
 @pytest.fixture
@@ -102,6 +121,125 @@ def test_a_page_of_another_site_is_refused_whatever_token_it_has(
         assert answer.json["error"] == "NotAuthorized"
     own = {"Origin": site.server.url}
     assert site.caller("operator").ask("GET", TRANSACTIONS, headers=own).status == 200
+
+
+SITES = ("cross-site", "same-site", "unheard-of", "")
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=[f"{r.method} {r.path}" for r in ROUTES])
+def test_a_link_of_another_site_opens_the_page_and_nothing_else(
+    unguarded: Caller, route: Route
+) -> None:
+    """No Origin comes with a GET for a link, an image or a frame."""
+    names = {"namespace": "default", "topic": "t", "group": "g", "transaction": "5"}
+    path = route.path.format_map(names)
+    for site in SITES:
+        answer = unguarded.ask(route.method, path, headers={"Sec-Fetch-Site": site})
+        if path == "/":
+            assert answer.status == 200
+        else:
+            assert answer.status == 403, site
+            assert "pages of other sites" in answer.json["message"]
+
+
+@pytest.mark.parametrize("site", ["same-origin", "none"])
+def test_the_page_itself_and_who_types_an_address_use_everything(
+    unguarded: Caller, site: str
+) -> None:
+    headers = {"Sec-Fetch-Site": site}
+    for path in ("/", "/dashboard/dashboard.js", "/v1/overview", "/v1/metrics"):
+        assert unguarded.ask("GET", path, headers=headers).status == 200
+    evil = {**headers, "Origin": "http://evil.example"}
+    assert unguarded.ask("GET", "/v1/admin/backup", headers=evil).status == 403
+    rebound = {**headers, "Host": "evil.example"}
+    assert unguarded.ask("GET", "/", headers=rebound).status == 403
+
+
+PLACES = ("/srv/some data/orders", "/var/lib/tephra/log.1")
+BROKEN = f"{PLACES[0]} could not be written: No space left on {PLACES[1]}"
+
+
+class Broken(Watched):
+    """A coordinator that says where it is kept."""
+
+    def status(self) -> str:
+        return BROKEN
+
+    def snapshot(self) -> Transaction:
+        raise Unavailable(BROKEN)
+
+
+def test_only_operators_are_told_where_the_data_is(tmp_path: Path) -> None:
+    with guarded(tmp_path, coordinator=Broken(EmbeddedCoordinator())) as site:
+        site.messaging.publish("orders", [b"a"])
+        site.messaging.publish("orders", [b"b"], transaction=2**62)
+        operator = site.caller("operator").ask("GET", "/health")
+        assert (operator.status, operator.json["parts"]["coordinator"]) == (503, BROKEN)
+        for name in ("overseer", "operator"):
+            for path in ("/health", f"{TRANSACTIONS}/find-hanging"):
+                assert PLACES[1] in site.caller(name).ask("GET", path).body.decode()
+        told = []
+        for caller in (
+            site.with_token(None),
+            site.with_token("x"),
+            site.caller("nobody"),
+        ):
+            told.append(caller.ask("GET", "/health"))
+            assert told[-1].status == 503
+            assert told[-1].json["parts"] == {
+                "table": "OK",
+                "coordinator": NOT_WELL,
+            }
+        told += [
+            site.caller("holder").ask("GET", f"{TRANSACTIONS}/status"),
+            site.caller("monitor").ask("GET", f"{TRANSACTIONS}/state"),
+            site.caller("monitor").ask("GET", "/v1/overview"),
+            site.caller("holder").ask("POST", f"{TRANSACTIONS}/snapshot"),
+            site.caller("consumer").ask("POST", f"{TOPIC}/poll", COMMITTED),
+        ]
+        assert [one.status for one in told[3:]] == [200, 503, 200, 503, 503]
+        for answer in told:
+            for place in ("/srv", "/var", "tephra/log"):
+                assert place not in answer.body.decode()
+        assert "No space left on a file of the server" in told[-1].json["message"]
+
+
+def test_without_tokens_everybody_operates_and_is_told() -> None:
+    with (
+        txaware.connect(
+            "memory:", coordinator=Broken(EmbeddedCoordinator())
+        ) as messaging,
+        messaging.serve() as server,
+        closing(Caller(server.url, None)) as caller,
+    ):
+        assert BROKEN in caller.ask("GET", "/health").json["parts"].values()
+
+
+def test_the_directory_of_the_data_is_hidden_however_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "some data").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "some data")
+    monkeypatch.chdir(tmp_path)
+    hidden = HiddenPaths.of(Path("./link/deep one"))
+    for name in (
+        "link/deep one",
+        f"{tmp_path}/link/deep one",
+        f"{tmp_path}/some data/deep one",
+    ):
+        told = hidden.hidden_in(f"{name}/000012.log is damaged")
+        assert told == "the data directory/000012.log is damaged"
+    for plain in (
+        "http://ann:1/v1/x",
+        "1/2 of it",
+        "a/b/c",
+        "OK",
+        "topic orders is /x",
+    ):
+        assert hidden.hidden_in(plain) == plain
+    assert (
+        HiddenPaths.of(Path("data")).hidden_in("the data is here") == "the data is here"
+    )
 
 
 def test_a_name_that_was_made_to_lead_here_is_refused_without_tokens() -> None:

@@ -164,6 +164,24 @@ def test_a_guess_tells_nothing_of_a_transaction_of_somebody_else(site: Guarded) 
     assert b"writer" not in answer.body
 
 
+def test_operators_and_who_monitors_are_told_whose_it_is_and_nobody_else(
+    site: Guarded,
+) -> None:
+    pointer = begun(site.caller("writer"))
+    (listed,) = site.caller("operator").ask("GET", TRANSACTIONS).json
+    shown = site.caller("operator").ask("GET", f"{TRANSACTIONS}/{pointer}").json
+    (seen,) = site.caller("monitor").ask("GET", "/v1/overview").json["transactions"]
+    for found in (listed, shown, seen):
+        assert found["principal"] == "writer"
+        assert found["address"].startswith("127.0.0.1:")
+    for path in ("", "/find-hanging?olderThanS=0", f"/{pointer}"):
+        answer = site.caller("rival").ask("GET", TRANSACTIONS + path)
+        assert answer.status == 403
+        assert b"writer" not in answer.body
+    own = site.caller("writer").ask("GET", f"{TRANSACTIONS}/{pointer}")
+    assert own.json["principal"] == "writer"
+
+
 @pytest.mark.parametrize("call", CALLS)
 def test_what_the_program_itself_began_is_nobodys_on_the_network(
     site: Guarded, call: str
@@ -307,29 +325,29 @@ def test_what_is_open_is_not_forgotten_for_what_ended() -> None:
         owners = Owners(coordinator, remembered=10)
         writer, rival = (Principal(name=name, rules=()) for name in ("a", "b"))
         first = coordinator.start_short().transaction_id
-        owners.began([first], writer)
+        owners.began(first, writer)
         for _ in range(1000):
             tx = coordinator.start_short()
-            owners.began([tx.transaction_id], writer)
+            owners.began(tx.transaction_id, writer)
             coordinator.commit(tx)
         owners.check([first], writer)
         with pytest.raises(NotAuthorized):
             owners.check([first], rival)
-        assert len(owners._names) <= 11
+        assert len(owners._owners) <= 11
 
 
 def test_a_flood_of_one_principal_makes_nobody_elses_transaction_anybodys() -> None:
     owners = Owners(remote(EmbeddedCoordinator()), remembered=10)
     writer = Principal(name="writer", rules=())
     rival = Principal(name="rival", rules=())
-    owners.began([1], writer)
+    owners.began(1, writer)
     for pointer in range(2, 1000):
-        owners.began([pointer], rival)
+        owners.began(pointer, rival)
     with pytest.raises(NotAuthorized):
         owners.check([1], rival)
     owners.check([1], writer)
     owners.check([1], Principal(name="root", rules=(EVERYTHING,)))
-    assert len(owners._names) == 11
+    assert len(owners._owners) == 11
 
 
 def test_an_answer_is_repeated_only_to_whom_it_was_given(site: Guarded) -> None:

@@ -171,6 +171,10 @@ class Away(EmbeddedCoordinator):
     def status(self) -> str:
         return "the coordinator is away" if self.is_away else super().status()
 
+    def invalid_size(self) -> int:
+        self._require_here()
+        return super().invalid_size()
+
 
 def health(url: str) -> tuple[int, dict[str, str]]:
     try:
@@ -193,6 +197,9 @@ def test_plain_publishes_go_on_while_the_coordinator_is_away() -> None:
         coordinator.is_away = True
         client.publish("t", [b"plain"])
         assert payloads(client.poll("t")) == [b"plain"]
+        for found in (messaging.metrics(), client.metrics()):
+            assert found.topics["t"].messages_in == 1
+            assert found.invalid_transactions is None
         with pytest.raises(Unavailable, match="away"):
             client.poll("t", isolation="committed")
         with pytest.raises(Unavailable, match="away"), client.transaction():
@@ -204,6 +211,20 @@ def test_plain_publishes_go_on_while_the_coordinator_is_away() -> None:
         with client.transaction():
             client.publisher("t").publish(b"back")
         assert payloads(client.poll("t", isolation="committed"))[-1] == b"back"
+
+
+def test_health_tells_of_one_part_whatever_the_other_comes_up_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    coordinator = EmbeddedCoordinator()
+    with (
+        txaware.connect("memory:", coordinator=coordinator) as messaging,
+        messaging.serve() as server,
+    ):
+        monkeypatch.setattr(coordinator, "status", lambda: 1 // 0)
+        status, parts = health(server.url)
+        assert (status, parts["table"]) == (503, "OK")
+        assert "cannot be asked: " in parts["coordinator"]
 
 
 @pytest.mark.parametrize(
@@ -223,6 +244,17 @@ def test_plain_publishes_go_on_while_the_coordinator_is_away() -> None:
         ("GET", "/v1/transactions/{id}?a=1", None),
         ("POST", "/v1/admin/prune", {"exclusve": True}),
         ("POST", "/v1/admin/prune?exclusive=true", {}),
+        ("GET", "/v1/transactions/{id}/outcome?a=1", None),
+        ("POST", "/v1/transactions/{id}/persist", {"participant": ["a"]}),
+        ("POST", "/v1/transactions/{id}/persist", {"participants": "a"}),
+        ("POST", "/v1/keepers", {"name": "n", "smallest": 1}),
+        ("POST", "/v1/keepers", {"name": "n", "smallestPointer": "1"}),
+        ("POST", "/v1/keepers", {"name": "n", "smallestPointer": -1}),
+        ("POST", "/v1/keepers", {"name": ""}),
+        ("POST", "/v1/keepers?name=n", {"name": "n"}),
+        ("POST", "/v1/keepers/forget", {"name": "n"}),
+        ("POST", "/v1/keepers/forget", {"names": ["n"]}),
+        ("GET", "/v1/keepers?a=1", None),
     ],
 )
 def test_a_field_that_is_not_known_does_nothing(
@@ -238,6 +270,7 @@ def test_a_field_that_is_not_known_does_nothing(
         assert answer.json["error"] == "BadRequest"
         (left,) = coordinator.open_transactions()
         assert left.transaction_id == tx.transaction_id
+        assert messaging.keepers() == []
 
 
 def test_a_long_poll_is_woken_by_a_publish_and_by_a_commit() -> None:

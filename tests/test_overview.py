@@ -7,11 +7,12 @@ import attrs
 import pytest
 
 from coordinator.embedded import EmbeddedCoordinator
-from tests.doubles import Watched, failing
+from tests.doubles import Clock, Watched, failing
 from tests.messagings import Site, commit, publish
 from txaware.errors import Unavailable
+from txaware.messages import Outgoing
 from txaware.messaging import Messaging
-from txaware.service import blocked, lags, overview
+from txaware.service import blocked, lags, overview, unread
 from txaware.service.overview import Overview
 from txaware.service.overview_report import (
     GroupOverview,
@@ -21,6 +22,7 @@ from txaware.service.overview_report import (
 from txaware.service.retention import Retention
 from txaware.service.site import Site as Parts
 from txaware.service.turns import Remembered
+from txaware.service.unread import Readers
 
 
 class Watching:
@@ -416,6 +418,95 @@ def test_a_group_says_how_far_it_is_behind(site: Site, watching: Watching) -> No
     assert watching.look().groups == []
 
 
+def test_what_a_dead_reader_leaves_unread_gets_older_in_a_quiet_topic(
+    site: Site, watching: Watching
+) -> None:
+    messaging, began_ms = site.messaging, site.clock()
+    messaging.publish("t", [b"read", b"unread"])
+    read_by(messaging, "g", limit=1)
+    for waited_s in (10, 1000):
+        site.clock.advance_s(waited_s)
+        group = watching.group()
+        assert (group.lag_ms, group.unread_since_ms) == (0, began_ms)
+        waited_ms = site.clock() - began_ms
+        assert messaging.oldest_unread_ms("g", "t") == waited_ms
+        (found,) = messaging.metrics().groups
+        assert (found.lag_ms, found.oldest_unread_ms) == (0, waited_ms)
+    read_by(messaging, "g", limit=1)
+    assert watching.group().unread_since_ms is None
+    assert messaging.oldest_unread_ms("g", "t") == 0
+    assert messaging.oldest_unread_ms("nobody", "t") == site.clock() - began_ms
+
+
+def test_what_nobody_will_read_is_not_unread(
+    site: Site, watching: Watching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rolled back, of an invalid transaction, or past its own expiry."""
+    monkeypatch.setattr(unread, "MOST_ROWS", 4)
+    messaging = site.messaging
+    messaging.publish("t", [b"read"])
+    read_by(messaging, "g", limit=1)
+    tx = messaging.coordinator.start_short()
+    messaging.rollback("t", publish(messaging, *[b"undone"] * 5, transaction=tx))
+    publish(messaging, *[b"lost"] * 5, transaction=tx)
+    messaging.publish("t", [Outgoing(b"brief", expire_after_s=1)])
+    assert watching.group().unread_since_ms is None  # it waits for the transaction
+    assert messaging.oldest_unread_ms("g", "t") == 0
+    messaging.coordinator.invalidate(tx)
+    site.clock.advance_s(5)
+    for _ in range(6):
+        assert watching.group().unread_since_ms is None
+    assert messaging.oldest_unread_ms("g", "t") == 0
+    messaging.publish("t", [b"kept"])
+    site.clock.advance_s(2)
+    read = watching.reads
+    for _ in range(3):
+        assert watching.group().unread_since_ms == site.clock() - 2000
+    assert watching.reads - read < 60
+    assert messaging.oldest_unread_ms("g", "t") == 2000
+    with messaging.transaction():
+        messaging.consumer("t", group="g").seek(None)
+    assert messaging.oldest_unread_ms("g", "t") == 7000
+    assert watching.group().unread_since_ms == site.clock() - 7000
+
+
+def test_it_is_known_when_somebody_last_read_for_a_group(
+    site: Site, watching: Watching
+) -> None:
+    messaging = site.messaging
+    messaging.publish("t", [b"1", b"2", b"3"])
+    read_by(messaging, "g", limit=1)
+    read_ms = site.clock()
+    site.clock.advance_s(60)
+    for look in (
+        lambda: messaging.position("g", "t"),
+        lambda: messaging.metrics(),
+        lambda: watching.look(),
+    ):
+        look()
+        assert watching.group().reader_seen_ms == read_ms
+    read_by(messaging, "g", limit=1)
+    assert watching.group().reader_seen_ms == site.clock()
+    site.clock.advance_s(60)
+    outside = messaging.consumer("t", group="g")
+    outside.poll(1)
+    outside.commit()
+    assert watching.group().reader_seen_ms == site.clock()
+
+
+def test_readers_that_are_too_many_to_know_count_as_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(unread, "MOST_READERS", 2)
+    clock = Clock()
+    began_ms, readers = clock(), Readers(clock)
+    for group in "abc":
+        clock.advance_s(10)
+        readers.saw(group, "t")
+    assert readers.last_ms("a", "t") == began_ms + 30_000
+    assert readers.last_ms("c", "t") == began_ms + 30_000
+
+
 def test_a_group_that_is_far_behind_is_counted_to_a_bound(
     site: Site, watching: Watching, small: Callable[[], None]
 ) -> None:
@@ -558,3 +649,24 @@ def test_what_takes_long_to_list_is_listed_less_often() -> None:
     assert remembered() == 1
     now_s[0] += 0.2
     assert remembered() == 2
+
+
+SAVE_MARKER = "spark-save-monday"
+STREAM_MARKER = "spark-0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f"
+
+
+@pytest.mark.parametrize(
+    "marker",
+    [SAVE_MARKER, STREAM_MARKER, f"{STREAM_MARKER}-name", f"{STREAM_MARKER}..rows"],
+)
+def test_what_spark_remembers_is_no_group_that_is_behind(
+    site: Site, watching: Watching, marker: str
+) -> None:
+    site.messaging.publish("t", [b"1", b"2"])
+    for group in (marker, "spark-etl"):
+        read_by(site.messaging, group, limit=1)
+    report = watching.look()
+    assert [group.group for group in report.groups] == ["spark-etl"]
+    assert report.group_count == 1
+    listed = site.embedded.metrics().groups
+    assert [group.group for group in listed] == ["spark-etl"]

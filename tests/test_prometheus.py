@@ -13,9 +13,10 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.transaction import Transaction
+from tests.fake_leveldb import OPEN, WRITE, FakeDirectory, io_error
 from tests.messagings import Site, publish
 from txaware.config import Settings
-from txaware.errors import Unavailable
+from txaware.errors import StoreCorrupted, Unavailable
 from txaware.histogram import HistogramCounter
 from txaware.http.admission import Admission
 from txaware.http.metrics import families as all_families
@@ -26,8 +27,10 @@ from txaware.http.metrics.request_counts import RequestCounts
 from txaware.http.metrics.sight import seen_families
 from txaware.http.metrics.topic_labels import FIELDS, OTHER, TopicLabels
 from txaware.metrics import TopicMetrics
+from txaware.rowkeys import MESSAGE
 from txaware.service.overview import Overview
 from txaware.service.site import Site as ServiceSite
+from txaware.tables import leveldb
 
 SETTINGS = Settings(janitor_interval_s=0)
 
@@ -245,6 +248,7 @@ def test_groups_and_ages(monitored: Monitored) -> None:
     found = monitored.look()
     assert values(found, "group_lag_rows") == {("g", "t"): 2}
     assert values(found, "group_lag_seconds") == {("g", "t"): 2}
+    assert values(found, "group_oldest_unread_seconds") == {("g", "t"): 2}
     assert values(found, "groups") == {(): 1}
     assert values(found, "topic_oldest_seconds") == {("t",): 3}
     messaging.create_topic("empty")
@@ -410,15 +414,119 @@ def test_without_an_overview_a_server_still_counts(
     assert values(found, "messages_published_total") == {("t",): 1}
     assert values(found, "topic_rows") == {("t",): 1}
     assert values(found, "metric_failures_total") == {
-        (name,): 1 for name in ("topics", "blocked", "groups", "transactions", "parts")
+        (name,): 1 for name in ("topics", "blocked", "groups", "transactions")
     }
+    assert values(found, "up") == {("coordinator",): 1, ("store",): 1}
 
 
 def test_a_closed_store_fails_no_scrape(monitored: Monitored) -> None:
     monitored.messaging.close()
     found = monitored.look()
     assert values(found, "uptime_seconds") == {(): 0}
+    assert values(found, "up") == {("coordinator",): 0, ("store",): 0}
     assert sum(values(found, "metric_failures_total").values()) > 0
+
+
+def test_a_full_disk_leaves_out_only_what_has_to_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The write fails, and LevelDB cannot be opened again: nothing can be read."""
+    directory = FakeDirectory()
+    monkeypatch.setattr(leveldb, "leveldb_at", lambda *_: directory.open)
+    site = Site("leveldb", tmp_path)
+    messaging = site.messaging
+    for name in ("t", "idle"):
+        messaging.create_topic(name)
+    messaging.publish("t", [b"m"])
+    tx = messaging.coordinator.start_short()
+    publish(messaging, b"held", transaction=tx)
+    monitored = Monitored(site)
+    assert values(monitored.look(), "up") == {("coordinator",): 1, ("store",): 1}
+
+    def full(_: int, step: str) -> None:
+        if step in (WRITE, OPEN):
+            raise io_error()
+
+    directory.before = full
+    with pytest.raises(Unavailable):
+        messaging.publish("t", [b"lost"])
+    for exposition in (monitored.exposition, monitored.exposed()):
+        found = monitored.look(exposition)
+        assert values(found, "up") == {("coordinator",): 0, ("store",): 0}
+        assert values(found, "messages_published_total")[("t",)] == 2
+        assert values(found, "failed_writes_total") == {(): 1}
+        assert values(found, "open_transactions") == {(): 1}
+        assert "txaware_blocked_topics" in found
+        assert "txaware_topics" not in found
+        assert "txaware_groups" not in found
+        assert values(found, "metric_failures_total")[("topics",)] == 1
+    report = monitored.overview.snapshot()
+    assert {"topics", "groups"} <= set(report.left_out)
+    assert {topic.topic for topic in report.topics} == {"t", "idle"}
+    directory.before = lambda *_: None
+    messaging.publish("t", [b"again"])
+    found = monitored.look()
+    assert values(found, "up") == {("coordinator",): 1, ("store",): 1}
+    assert values(found, "topics") == {(): 2}
+    site.close()
+
+
+def test_a_topic_that_cannot_be_read_hides_no_other(
+    monitored: Monitored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messaging = monitored.messaging
+    messaging.create_topic("damaged")
+    tx = messaging.coordinator.start_short()
+    for topic in ("t", "damaged"):
+        messaging.publish(topic, [b"1", b"2"])
+        publish(messaging, b"held", transaction=tx, topic=topic)
+        with messaging.transaction():
+            messaging.consumer(topic, group="g").poll(limit=1)
+    table: Any = monitored.administration._table
+    scan, prefix = table.scan, MESSAGE + monitored.service.place("damaged").topic.prefix
+
+    def damaged(begin: bytes, **options: Any) -> Any:
+        if begin.startswith(prefix):
+            raise StoreCorrupted("a block is damaged")
+        return scan(begin, **options)
+
+    monkeypatch.setattr(table, "scan", damaged)
+    found = monitored.look()
+    assert values(found, "up") == {("coordinator",): 1, ("store",): 1}
+    assert values(found, "topics") == {(): 2}
+    assert values(found, "topic_rows") == {("t",): 3}
+    assert values(found, "topic_oldest_seconds").keys() == {("t",)}
+    assert values(found, "group_lag_rows") == {("g", "t"): 2}
+    assert values(found, "groups") == {(): 2}
+    blocked = values(found, "blocked_topic_seconds")
+    assert blocked.keys() == {("t", str(tx.transaction_id))}
+    failed = values(found, "metric_failures_total")
+    assert {part for (part,) in failed} == {"topic_ages", "group_lags", "blocked"}
+    assert monitored.overview.snapshot().left_out == sorted(part for (part,) in failed)
+    monkeypatch.setattr(table, "scan", scan)
+    found = monitored.look()
+    assert values(found, "blocked_topics") == {(): 2}
+    assert values(found, "group_lag_rows") == {("g", "t"): 2, ("g", "damaged"): 2}
+
+
+def test_a_store_far_away_is_asked_once_a_look_while_it_is_away(
+    monitored: Monitored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b", "c"):
+        monitored.messaging.create_topic(name)
+        monitored.messaging.publish(name, [b"m"])
+    table: Any = monitored.administration._table
+    asked = []
+
+    def away(*_: Any, **__: Any) -> Any:
+        asked.append(1)
+        raise Unavailable("it does not answer")
+
+    monkeypatch.setattr(table, "scan", away)
+    monkeypatch.setattr(monitored.service, "_reads_wait", True)
+    found = monitored.look()
+    assert values(found, "up") == {("coordinator",): 1, ("store",): 0}
+    assert len(asked) == 2  # for the overview, and for the ages of topics
 
 
 def test_topics_with_a_label_are_so_many(

@@ -1,5 +1,7 @@
 """What is removed, what stays, and what is marked before it may be forgotten."""
 
+import threading
+
 import pytest
 
 import txaware
@@ -7,9 +9,12 @@ from coordinator.embedded import EmbeddedCoordinator
 from tests.doubles import Clock
 from tests.http_raw import until
 from tests.messagings import Site, commit, payloads, publish, seen_by, table_of
+from txaware.config import Settings
 from txaware.errors import TransactionRefused
 from txaware.messaging import Messaging
 from txaware.rowkeys import MESSAGE, PAYLOAD, POSITION
+from txaware.service.deleting import Deleting
+from txaware.service.position_retention import PositionRetention
 from txaware.service.retention import CleanUp
 
 pytestmark = pytest.mark.in_process
@@ -274,6 +279,57 @@ def test_a_position_that_is_not_yet_committed_is_never_removed(site: Site) -> No
         messaging.clean_up()
     commit(messaging, tx)
     assert messaging.position("g", "t") == end
+
+
+SAVE_MARKER = "spark-save-monday"
+STREAM_MARKER = "spark-0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f"
+
+
+def test_markers_of_spark_go_so_long_after_they_were_moved_last(site: Site) -> None:
+    messaging, day_s = site.messaging, 86_400
+    messaging.create_topic("t")
+    messaging.publish("t", [b"m"])
+    groups = [SAVE_MARKER, STREAM_MARKER, "spark-etl", "g"]
+    markers = groups[:2]
+    for group in (*groups, *(f"{marker}..rows" for marker in markers)):
+        save(messaging, group)
+
+    def left() -> list[str]:
+        messaging.clean_up()
+        return [group for group in groups if messaging.position(group, "t")]
+
+    site.clock.advance_s(90 * day_s - 60)
+    assert left() == groups
+    site.clock.advance_s(120)
+    assert left() == [STREAM_MARKER, "spark-etl", "g"]
+    save(messaging, STREAM_MARKER)
+    site.clock.advance_s(364 * day_s)
+    assert left() == [STREAM_MARKER, "spark-etl", "g"]
+    site.clock.advance_s(2 * day_s)
+    assert left() == ["spark-etl", "g"]
+    assert rows(messaging, POSITION) == 2
+
+
+def test_a_marker_that_an_open_transaction_moves_stays(site: Site) -> None:
+    messaging = site.messaging
+    messaging.create_topic("t")
+    messaging.publish("t", [b"m"])
+    save(messaging, SAVE_MARKER)
+    tx = messaging.coordinator.start_long()
+    end = messaging.bounds("t").next
+    messaging.save_position(SAVE_MARKER, "t", end, transaction=tx)
+    retention = PositionRetention(site.table, Settings())
+    deleting = Deleting(site.table, threading.Lock())
+    later_ms = site.clock() + 1000 * 86_400_000
+    open_now = messaging.coordinator.snapshot()
+    assert not retention.forget_markers(open_now, deleting, now_ms=later_ms)
+    assert messaging.position(SAVE_MARKER, "t", transaction=tx) == end
+    commit(messaging, tx)
+    ended = messaging.coordinator.snapshot()
+    assert retention.forget_markers(ended, deleting, now_ms=later_ms) == 2
+    forever = PositionRetention(site.table, Settings(save_marker_ttl_s=0))
+    save(messaging, SAVE_MARKER)
+    assert not forever.forget_markers(ended, deleting, now_ms=later_ms)
 
 
 def test_messages_that_expire_unseen_are_warned_about(

@@ -73,6 +73,19 @@ def test_others_are_led_to_the_server_of_the_owner(
         opened(data)
 
 
+def test_who_serves_it_already_is_told_with_its_process_and_address(
+    owner: Messaging, data: Path
+) -> None:
+    with owner.serve() as server, opened(data) as led:
+        said = f"by process {os.getpid()} at {server.url}: connect there"
+        with pytest.raises(Unavailable, match=f"served already, {said}"):
+            led.serve()
+        with txaware.connect(server.url) as remote:
+            said = f"served already, at {server.url}"
+            with pytest.raises(Unavailable, match=said):
+                remote.serve()
+
+
 def test_the_certificate_of_a_server_may_be_for_another_name(
     owner: Messaging, data: Path, tmp_path: Path
 ) -> None:

@@ -1,10 +1,11 @@
 """One batch function that publishes twice to one topic: with names, or refused."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
 import txaware
+from tests.spark_frames import Frame, Session
 from txaware.errors import BadRequest
 from txaware.messaging import Messaging, MessagingTransaction
 from txaware.spark import once_per_batch
@@ -12,49 +13,15 @@ from txaware.spark import once_per_batch
 pytestmark = pytest.mark.spark
 
 
-class Session:
-    """What a frame in `foreachBatch` tells of its query, without a Spark."""
-
-    _jsparkSession = None  # noqa: N815
-    properties: ClassVar[dict[str, str]] = {}
-
-    @property
-    def sparkContext(self) -> Any:  # noqa: N802
-        return self
-
-    def getLocalProperty(self, name: str) -> str | None:  # noqa: N802
-        return self.properties.get(name)
-
-    def setLocalProperty(self, name: str, value: str) -> None:  # noqa: N802
-        self.properties[name] = value
-
-
 @pytest.fixture(autouse=True)
 def new_run() -> None:
     """A thread of a query that has done nothing yet."""
-    Session.properties.clear()
-    Session.properties["sql.streaming.queryId"] = "q"
-
-
-class Frame:
-    """One row, which can be thrown away too."""
-
-    sparkSession = Session()  # noqa: N815
-
-    def __init__(self, row: bytes) -> None:
-        self.row = row
-
-    def __getattr__(self, _: str) -> Any:
-        return lambda *_: self
-
-    @property
-    def write(self) -> Any:
-        return self
+    Session.begin()
 
 
 def run(messaging: Messaging, row: bytes, batch_id: int, **options: Any) -> None:
     def work(frame: Any, tx: MessagingTransaction) -> None:
-        tx.messaging.publisher("t").publish(frame.row)
+        tx.messaging.publisher("t").publish(frame.payloads[0])
 
     frame: Any = Frame(row)
     once_per_batch(messaging, "t", work, **options)(frame, batch_id)
@@ -72,8 +39,7 @@ def test_each_with_a_name_is_published_once() -> None:
     with txaware.connect("memory:") as messaging:
         messaging.create_topic("t")
         for _ in range(2):  # the second one repeats the batch, after a crash
-            Session.properties.clear()
-            Session.properties["sql.streaming.queryId"] = "q"
+            Session.begin()
             run(messaging, b"good", 0, name="good")
             run(messaging, b"bad", 0, name="bad")
         page = messaging.consumer("t").poll()

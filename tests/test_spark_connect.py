@@ -4,12 +4,12 @@ Each takes about a minute: `pytest -m soak tests/test_spark_connect.py`.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from textwrap import dedent
 from typing import Any
 
 import pyspark
@@ -70,43 +70,39 @@ def test_a_client_of_spark_connect_reads_and_writes_in_every_way(
     assert published(messaging, "w") == [*TEN, 10]
 
 
-SPEC = """
-name: pipeline
-storage: {storage}
-libraries:
-  - glob:
-      include: flows/**
-"""
-FLOWS = """
-    from pyspark import pipelines as dp
-    from pyspark.sql import SparkSession
+def block_of_readme(language: str, beginning: str) -> str:
+    """What README shows in that language."""
+    blocks = re.findall(
+        rf"^```{language}\n({beginning}.*?)^```$",
+        (ROOT / "README.md").read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
+    assert len(blocks) == 1
+    found: str = blocks[0]
+    return found
 
-    spark = SparkSession.active()
-    options = {{"url": "{url}", "topic": "t"}}
 
-    @dp.materialized_view
-    def messages():
-        return spark.read.format("txaware").options(**options).load()
-
-    dp.create_sink("to_u", "txaware", {{"url": "{url}", "topic": "u"}})
-
-    @dp.append_flow(target="to_u")
-    def copies():
-        source = spark.readStream.format("txaware").options(**options)
-        return source.load().select("payload")
-"""
+def test_the_flows_that_readme_shows_are_python() -> None:
+    compile(block_of_readme("py", "from pyspark import pipelines"), "flows", "exec")
 
 
 @pytest.mark.soak
-def test_a_declarative_pipeline_reads_one_topic_and_writes_another(
+def test_the_declarative_pipeline_of_readme_reads_one_topic_and_writes_another(
     served: tuple[Messaging, str], tmp_path: Path
 ) -> None:
     messaging, url = served
-    messaging.direct_publisher("t").publish_all([b"%d" % number for number in TEN])
+    for topic in ("visits", "copies"):
+        messaging.create_topic(topic)
+    visits = messaging.direct_publisher("visits")
+    visits.publish_all([b"%d" % number for number in TEN])
+    flows = block_of_readme("py", "from pyspark import pipelines")
     (tmp_path / "flows").mkdir()
-    (tmp_path / "flows" / "flows.py").write_text(dedent(FLOWS).format(url=url))
+    (tmp_path / "flows" / "flows.py").write_text(
+        flows.replace("http://127.0.0.1:11015", url)
+    )
     spec, storage = tmp_path / "spark-pipeline.yml", tmp_path / "storage"
-    spec.write_text(SPEC.format(storage=storage.as_uri()))
+    shown = block_of_readme("yaml", "name: visits")
+    spec.write_text(shown.replace("file:///tmp/visits", storage.as_uri()))
     home = Path(pyspark.__file__).parent
     command = ["bash", home / "bin" / "spark-pipelines", "run", "--spec", spec]
     for _ in range(2):
@@ -115,4 +111,4 @@ def test_a_declarative_pipeline_reads_one_topic_and_writes_another(
             command, tmp_path, SPARK_HOME=str(home), SPARK_LOCAL_IP="127.0.0.1"
         )
         assert "COMPLETED" in printed
-        assert published(messaging, "u") == TEN
+        assert published(messaging, "copies") == TEN

@@ -246,3 +246,20 @@ def test_a_batch_is_published_twice_to_one_topic_only_with_names(
     with pytest.raises(StreamingQueryException, match="twice in one run"):
         run("not named")
     assert shared.published("t") == [b"1"] * 3
+
+
+@pytest.mark.usefixtures("in_query")
+def test_any_frame_is_measured_in_whatever_order_its_rows_come(shared: Shared) -> None:
+    rows = shared.spark.range(20).selectExpr(
+        *("id", "map('key', id) AS counts", "unhex(string(id)) AS bytes"),
+        *("array(id / 3) AS numbers", "if(id > 10, NULL, id) AS some"),
+    )
+    seen: list[DataFrame] = []
+    once = once_per_batch(shared.messaging, "t", lambda frame, _: seen.append(frame))
+    once(rows, 0)
+    in_new_run(shared, lambda: once(rows.orderBy("id", ascending=False), 0))
+    refused = pytest.raises(BadRequest, match="with 20 rows, and comes again with as")
+    with refused:
+        in_new_run(shared, lambda: once(rows.withColumn("some", rows.id), 0))
+    assert len(seen) == 1
+    assert not seen[0].is_cached

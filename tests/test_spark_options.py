@@ -1,6 +1,7 @@
 """Options, addresses and columns are checked, and what is wrong is one sentence."""
 
 import pickle
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -72,7 +73,24 @@ def test_an_option_that_would_do_nothing_is_refused(
 def test_what_spark_adds_is_passed_over() -> None:
     names = {"path": "/p", "checkpointLocation": "/c", "queryName": "q"}
     for use in (READ, READ_STREAM, WRITE, WRITE_STREAM):
-        assert options(use, url=URL, **names).address() == Address(URL)
+        assert options(use, url=URL, topic="t", **names).address() == Address(URL)
+
+
+@pytest.mark.parametrize(
+    ("use", "verb"),
+    [(READ, "load"), (READ_STREAM, "load"), (WRITE, "save"), (WRITE_STREAM, "start")],
+)
+def test_a_path_is_refused_where_a_topic_was_meant(use: str, verb: str) -> None:
+    told = (
+        f"{verb}('orders') names a path, and topics have none: "
+        f'.option("topic", "orders").{verb}() names a topic'
+    )
+    for more in ({}, {"topic": "orders"}):
+        with pytest.raises(BadRequest, match=f"^{re.escape(told)}$"):
+            options(use, url=URL, path="orders", **more)
+    if verb == "load":
+        with pytest.raises(BadRequest, match="names a path"):
+            options(use, url=URL, path="./data")
 
 
 def test_the_refusal_of_an_option_does_not_show_its_value() -> None:

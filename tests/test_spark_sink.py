@@ -160,10 +160,15 @@ def test_a_save_is_done_once_for_each_save_id(shared: Shared) -> None:
     assert shared.published("t") == [b"1"] * 3
 
 
-def test_a_repeat_says_in_vain_what_is_not_in_it(shared: Shared) -> None:
-    shared.save(shared.frame("1"), save_id="a")
-    shared.save(shared.frame("other rows"), save_id="a")
-    assert shared.published("t") == [b"1"]
+def test_a_save_id_that_comes_again_with_other_rows_is_refused(shared: Shared) -> None:
+    shared.save(shared.frame("1", "2", "3"), save_id="a")
+    told = "save_id a in topic t was published with 3 rows, and comes again with"
+    for other in (["1", "2"], ["1", "2", "4"]):
+        with pytest.raises(Exception, match=told):
+            shared.save(shared.frame(*other), save_id="a")
+    shared.save(shared.frame("3", "2", "1", tasks=3), save_id="a")
+    shared.save(shared.frame("4"), save_id="a", repeat_by="number")
+    assert sorted(shared.published("t")) == [b"1", b"2", b"3"]
     assert not shared.messaging.coordinator.open_transactions()  # type: ignore[attr-defined]
 
 

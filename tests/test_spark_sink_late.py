@@ -1,11 +1,13 @@
 """What comes late, twice or at once: the calls of a sink in orders that Spark makes."""
 
 import pickle
+import shutil
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,12 +15,17 @@ from pyspark.sql import types
 
 import txaware
 from coordinator import EmbeddedCoordinator
+from coordinator.remote import ROOT, RemoteCoordinator
+from coordinator.transaction import Transaction
 from tests.doubles import Clock
 from txaware.errors import (
     TransactionConflict,
     TransactionNotInProgress,
     TransactionRefused,
+    Unavailable,
 )
+from txaware.http.client.call import Call
+from txaware.http.client.transport import Transport
 from txaware.spark.options import Options
 from txaware.spark.sink import Sink
 
@@ -115,6 +122,89 @@ def test_a_save_without_a_time_out_whose_driver_died_is_ended_by_an_operator(
         assert blocked_by is not None
         assert messaging.coordinator.invalidate(blocked_by.pointer)
         assert payloads(messaging) == [b"2"]
+
+
+@pytest.mark.parametrize("options", [{}, {"save_id": "a"}])
+@pytest.mark.parametrize("call", ["start", "persist"])
+def test_a_save_begins_again_where_its_server_died_before_anything_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, options: dict[str, str]
+) -> None:
+    """What was begun is not on disk; or nobody knows whether it is."""
+    directory, with_nothing = tmp_path / "data", tmp_path / "as it died"
+    with txaware.connect(f"leveldb:{directory}") as messaging:
+        messaging.create_topic("t")
+    shutil.copytree(directory, with_nothing)
+    owners, died = ExitStack(), list[int]()
+
+    def owned(path: Path, port: int = 0) -> str:
+        messaging = owners.enter_context(txaware.connect(f"leveldb:{path}"))
+        return owners.enter_context(messaging.serve(port=port)).url
+
+    def dies() -> None:
+        if not died:
+            died.append(1)
+            owners.close()
+            owned(with_nothing, int(url.rpartition(":")[2]))
+
+    def persist(coordinator: RemoteCoordinator, tx: Transaction) -> None:
+        if call == "persist":
+            dies()
+        found(coordinator, tx)
+
+    def send(transport: Transport, asked: Call[Any]) -> Any:
+        answer = perform(transport, asked)
+        if call == "start" and asked.path == ROOT:
+            was_dead = bool(died)
+            dies()
+            if not was_dead:
+                raise Unavailable("the answer is lost")
+        return answer
+
+    found, perform = RemoteCoordinator.persist, Transport.perform
+    with owners:
+        url = owned(directory)
+        monkeypatch.setattr(RemoteCoordinator, "persist", persist)
+        monkeypatch.setattr(Transport, "perform", send)
+        sink = planned(url, **options)
+        sink.commit([sink.write(rows("1"))])
+        with txaware.connect(url) as messaging:
+            assert payloads(messaging) == [b"1"]
+            assert not messaging.coordinator.snapshot().in_progress
+    assert died
+
+
+def test_a_save_goes_on_where_its_server_died_before_the_first_write(
+    tmp_path: Path,
+) -> None:
+    directory, as_it_died = tmp_path / "data", tmp_path / "as it died"
+    with txaware.connect(f"leveldb:{directory}") as messaging, messaging.serve() as it:
+        messaging.create_topic("t")
+        sink, port = planned(it.url), int(it.url.rpartition(":")[2])
+        shutil.copytree(directory, as_it_died)
+    with (
+        txaware.connect(f"leveldb:{as_it_died}") as messaging,
+        messaging.serve(port=port),
+    ):
+        sink.commit([sink.write(rows("1"))])
+        assert payloads(messaging) == [b"1"]
+
+
+def test_a_save_whose_server_stays_away_is_not_begun_for_ever(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = list[int]()
+
+    def away(*_: Any) -> None:
+        tries.append(1)
+        raise Unavailable("away")
+
+    with txaware.connect(url) as messaging, messaging.serve():
+        messaging.create_topic("t")
+        monkeypatch.setattr(RemoteCoordinator, "persist", away)
+        with pytest.raises(Unavailable, match="away"):
+            planned(url)
+        assert len(tries) == 3
+        assert not messaging.coordinator.snapshot().in_progress
 
 
 def test_what_was_published_and_not_committed_is_never_seen(url: str) -> None:

@@ -1,5 +1,6 @@
 """Runs of one stream that do not know of each other, their sinks driven by hand."""
 
+import itertools
 import pickle
 import threading
 import time
@@ -28,6 +29,7 @@ from txaware.messaging import Messaging
 from txaware.publish.spill import Outbox
 from txaware.spark import committing, stream_sink
 from txaware.spark.options import Options
+from txaware.spark.storing import Extent
 from txaware.spark.stream_sink import StoredForBatch, StreamSink
 
 pytestmark = pytest.mark.spark
@@ -98,7 +100,7 @@ def test_a_batch_that_is_committed_twice_is_published_once(by_hand: ByHand) -> N
     by_hand.commit("t", by_hand.stored("t", "a", "b"), 0)
     by_hand.commit("t", by_hand.stored("t", "a", "b"), 0)
     by_hand.commit("t", by_hand.stored("t", "c"), 1)
-    by_hand.commit("t", by_hand.stored("t", "a", "b"), 0)
+    by_hand.commit("t", by_hand.stored("t", "c"), 1)
     assert by_hand.published("t") == ["a", "b", "c"]
 
 
@@ -372,3 +374,124 @@ def test_two_runs_in_any_order_publish_every_batch_once_and_in_order(
         f"{batch}.{row}" for batch in range(len(log)) for row in range(4)
     ]
     by_hand.messaging.delete_topic(topic)
+
+
+# A checkpoint that was restored from an earlier copy
+
+
+def test_a_batch_below_one_that_is_published_is_refused_and_not_dropped(
+    by_hand: ByHand,
+) -> None:
+    for batch, row in enumerate("abc"):
+        by_hand.commit("t", by_hand.stored("t", row), batch)
+    told = r"batch 1 for topic t comes after batch 2 .* restored from an earlier copy"
+    with pytest.raises(BadRequest, match=told):
+        by_hand.commit("t", by_hand.stored("t", "other"), 1)
+    assert by_hand.published("t") == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        (("a",), "with 2 rows, and comes again with 1"),
+        (("a", "b", "c"), "with 2 rows, and comes again with 3"),
+        (("a", "c"), "with 2 rows, and comes again with as many others"),
+    ],
+)
+def test_the_number_of_a_batch_that_is_published_with_other_rows_is_refused(
+    by_hand: ByHand, other: tuple[str, ...], told: str
+) -> None:
+    by_hand.commit("t", by_hand.stored("t", "a", "b"), 0)
+    stored = by_hand.stored("t", *other)
+    with pytest.raises(BadRequest, match=told):
+        by_hand.commit("t", stored, 0)
+    by_hand.sink("t").abort([*stored], 0)
+    snapshot = by_hand.messaging.coordinator.snapshot()
+    assert stored[0].receipts[0].pointer not in snapshot.in_progress
+    assert by_hand.published("t") == ["a", "b"]
+
+
+def test_a_repeat_is_one_however_its_rows_come_to_tasks(by_hand: ByHand) -> None:
+    by_hand.commit("t", by_hand.stored("t", "a", "b", "c"), 0)
+    by_hand.commit("t", by_hand.stored("t", "c", "a", "b", tasks=3), 0)
+    assert sorted(by_hand.published("t")) == ["a", "b", "c"]
+
+
+def test_rows_for_another_topic_are_other_rows(by_hand: ByHand) -> None:
+    by_hand.messaging.create_topic("elsewhere")
+    by_hand.commit("t", by_hand.stored("t", "a"), 0)
+    sent = by_hand.planned("t")
+    rows = pa.RecordBatch.from_pydict({"payload": ["a"], "topic": ["elsewhere"]})
+    sink: StreamSink = pickle.loads(sent)
+    with pytest.raises(BadRequest, match="as many others"):
+        by_hand.commit("t", [sink.write(iter([rows]))], 0)
+    by_hand.messaging.delete_topic("elsewhere")
+
+
+def test_a_name_that_is_new_publishes_what_a_restored_checkpoint_has(
+    by_hand: ByHand,
+) -> None:
+    for batch, row in enumerate("ab"):
+        by_hand.commit("t", by_hand.stored("t", row), batch)
+    again = by_hand.stored("t", "other")
+    for _ in range(2):
+        by_hand.sink("t", name="restored").commit([*again], 0)
+        again = by_hand.stored("t", "other")
+    assert by_hand.published("t") == ["a", "b", "other"]
+
+
+def test_a_query_that_computes_other_rows_may_go_by_the_number(
+    by_hand: ByHand,
+) -> None:
+    by_hand.commit("t", by_hand.stored("t", "12:00"), 0)
+    option = {"repeat_by": "number"}
+    by_hand.sink("t", **option).commit([*by_hand.stored("t", "12:01")], 0)
+    by_hand.commit("t", by_hand.stored("t", "b"), 1)
+    with pytest.raises(BadRequest, match="comes after batch 1"):
+        by_hand.sink("t", **option).commit([*by_hand.stored("t", "12:02")], 0)
+    assert by_hand.published("t") == ["12:00", "b"]
+
+
+def test_a_marker_of_the_earlier_version_is_a_number_only(by_hand: ByHand) -> None:
+    """It had no rows beside it; and its number counts, whatever stands there."""
+    query_id = stream_sink._query_id()
+    for batch, row in enumerate("ab"):
+        by_hand.commit("t", by_hand.stored("t", row), batch)
+    with by_hand.messaging.transaction() as tx:
+        once = committing.Once("t", f"spark-{query_id}", 7)
+        once.mark_done(by_hand.messaging, tx.transaction)
+    by_hand.commit("t", by_hand.stored("t", "other"), 7)  # a repeat, as before
+    with pytest.raises(BadRequest, match="comes after batch 7"):
+        by_hand.commit("t", by_hand.stored("t", "c"), 6)
+    by_hand.commit("t", by_hand.stored("t", "c"), 8)
+    with pytest.raises(BadRequest, match="as many others"):
+        by_hand.commit("t", by_hand.stored("t", "other"), 8)
+    assert by_hand.published("t") == ["a", "b", "c"]
+
+
+@given(st.lists(st.binary(max_size=4), max_size=8), st.randoms())
+def test_an_extent_is_that_of_its_rows_in_any_order_and_any_parts(
+    payloads: list[bytes], random: Any
+) -> None:
+    shuffled = random.sample(payloads, len(payloads))
+    cut = random.randint(0, len(payloads))
+    parts = [Extent.of("t", shuffled[:cut]), Extent.of("t", shuffled[cut:])]
+    assert sum(parts, Extent()) == Extent.of("t", payloads)
+    assert 0 <= Extent.of("t", payloads).digest < 2**32
+
+
+def test_rows_that_have_exchanged_parts_have_another_digest() -> None:
+    digests = set()
+    for first, second in itertools.permutations("0123456789abcdef", 2):
+        rows = [f"user-a {first}".encode(), f"user-b {second}".encode()]
+        digests.add(Extent.of("t", rows).digest)
+    assert len(digests) == 16 * 15
+
+
+def test_a_name_and_how_a_repeat_is_known_are_looked_at(by_hand: ByHand) -> None:
+    with pytest.raises(BadRequest, match="no group name"):
+        by_hand.sink("t", name="a b")
+    with pytest.raises(BadRequest, match=r"does not end with \.\.rows"):
+        by_hand.sink("t", name="a..rows")
+    with pytest.raises(BadRequest, match="repeat_by is rows or number, not 'time'"):
+        by_hand.sink("t", repeat_by="time")

@@ -1,5 +1,6 @@
 """`df.writeStream.format("txaware")`: every micro-batch once, whoever repeats it."""
 
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -156,3 +157,27 @@ def test_a_column_names_the_topic_of_a_row(stream: Stream) -> None:
     stream.run(lambda frame: frame.select("payload", topic))
     assert stream.shared.published("t") == [b"0", b"1"]
     assert stream.shared.published("others") == [b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("batches_lost", [1, 2])
+def test_a_checkpoint_restored_from_an_earlier_copy_loses_nothing_unsaid(
+    stream: Stream, tmp_path: Path, batches_lost: int
+) -> None:
+    """What comes after it has the numbers of batches that were published, not more."""
+    messaging = stream.shared.messaging
+    stream.run()
+    earlier = tmp_path / "earlier"
+    shutil.copytree(stream.checkpoint, earlier)
+    for number in range(batches_lost):
+        messaging.publish("in", [b"after the copy %d" % number])
+        stream.run()
+    messaging.publish("in", [b"later"])
+    before = stream.shared.published("t")
+    restored = attrs.evolve(stream, checkpoint=earlier)
+    with pytest.raises(StreamingQueryException, match="Nothing of it is published"):
+        restored.run()
+    assert stream.shared.published("t") == before
+    restored.run(name="restored")
+    again = stream.shared.published("t")[len(before) :]
+    assert again[-1] == b"later"
+    assert len(again) == batches_lost + 1

@@ -20,7 +20,10 @@ from tests.test_interrupts import Interrupted
 from txaware.tables.leveldb import LevelDbTable
 
 PATIENCE_S = 20  # less than the 30 after which a drain looks again by itself
-OURS = ("/txaware/", "/coordinator/", "threading.py", "contextlib.py")
+OURS = (
+    *("/txaware/", "/coordinator/", "threading.py", "contextlib.py"),
+    "futures/_base.py",
+)
 
 
 def interrupted_at(place: int, call: Callable[[], object]) -> bool:
@@ -63,6 +66,7 @@ CALLS: dict[str, Callable[[Store, Any], object]] = {
     "reference": lambda store, tx: store.service.publish("b", [], transaction=tx),
     "commit": lambda store, tx: store.coordinator.commit(tx),
     "poll": lambda store, tx: store.service.poll("a", isolation="committed"),
+    "wait": lambda store, tx: store.service.poll("b", wait_s=0.0001),
 }
 
 

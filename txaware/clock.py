@@ -1,10 +1,10 @@
 """The time of a store: never goes back, whatever clocks and crashes do."""
 
 import threading
-import time
-from collections.abc import Callable
 
-ClockMs = Callable[[], int]
+from coordinator.timeout import ClockMs, elapsed_of, system_clock_ms
+
+__all__ = ["ClockMs", "StoreClock", "system_clock_ms"]
 
 # How far ahead of its use time is saved. After a crash publish times may be that much
 # ahead of the clock.
@@ -12,21 +12,18 @@ AHEAD_MS = 2_000
 STEP_MS = 100
 
 
-def system_clock_ms() -> int:
-    """The system's clock, in ms since the epoch."""
-    return time.time_ns() // 1_000_000
-
-
 class StoreClock:
     """Gives out times that nobody goes below, not after a restart either.
 
     `saved_ms` is on disk: a restart begins there. What is given out above it is saved
-    before anybody reads it, in the batch that writes it at the latest.
+    before anybody reads it, in the batch that writes it at the latest. `elapsed_ms` is
+    the time that passes, for time-outs: these go on while the clock is behind.
     """
 
     def __init__(self, clock_ms: ClockMs, saved_ms: int) -> None:
         self.first_ms = saved_ms
         self.saved_ms = saved_ms
+        self.elapsed_ms = elapsed_of(clock_ms)
         self._clock_ms = clock_ms
         self._lock = threading.Lock()
         self._latest_ms = saved_ms

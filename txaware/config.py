@@ -2,7 +2,8 @@
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,6 +33,19 @@ def _within(least: int, most: float) -> Any:
     return check
 
 
+def _one_of(*choices: Any) -> Any:
+    """Takes these values and no others; `str` stands for any text."""
+    kinds = {str: "text", True: "true", False: "false"}
+    says = " or ".join([kinds.get(choice, choice) for choice in choices])
+
+    def check(_: object, field: "attrs.Attribute[Any]", value: Any) -> None:
+        is_text = str in choices and isinstance(value, str)
+        if not is_text and not any(value is c or value == c for c in choices):
+            raise BadRequest(f"{field.name} is {says}, not {value!r}")
+
+    return check
+
+
 def _setting(default: float | None, *, least: int = 1, most: float = MOST) -> Any:
     return attrs.field(default=default, validator=_within(least, most))
 
@@ -40,7 +54,7 @@ def _setting(default: float | None, *, least: int = 1, most: float = MOST) -> An
 class Settings:
     """Every name ends with its unit. `load` reads them; flags go above all."""
 
-    topics: str = attrs.field(default="", validator=attrs.validators.instance_of(str))
+    topics: str = attrs.field(default="", validator=_one_of(str))
     """Topics that exist from the start: `audit, metrics:10` for one and ten more."""
     default_ttl_s: int = _setting(DEFAULT_TTL_S, most=MAX_TTL_S)
     """The time to live of topics that name none."""
@@ -63,10 +77,22 @@ class Settings:
     """Refuses a publish for pointers older than this; off by default."""
     orphan_grace_s: float = _setting(90_000, least=0)
     """How much longer than the TTL stored payloads of foreign transactions stay."""
+    save_marker_ttl_s: float = _setting(90 * 86_400, least=0)
+    """How long it is remembered that a Spark save with a `save_id` is done; 0 for ever.
+    Behind it, the same `save_id` publishes once more."""
+    stream_marker_ttl_s: float = _setting(365 * 86_400, least=0)
+    """How long after its last batch it is remembered what a Spark stream has published;
+    0 for ever. Behind it, a batch that is repeated is published once more."""
     janitor_interval_s: float = _setting(3600, least=0)
     """How often old rows are removed in the background; 0 for never."""
     transaction_timeout_s: float = _setting(30)
     """How long a transaction may take that names no time-out."""
+    max_transaction_timeout_s: float = _setting(900)
+    """Server: the longest time-out that a transaction may ask for, unless its principal
+    has the permission `long`. `transaction_timeout_s` counts where it is more."""
+    max_open_transactions_per_principal: int = _setting(1000)
+    """Server: how many transactions a principal may have open at once; 429 above it.
+    Without tokens all callers are one principal."""
     coordinator_timeout_s: float = _setting(10)
     """Tephra elsewhere: how long it may take to answer before it counts as away."""
     block_bytes: int = _setting(4096)
@@ -81,13 +107,11 @@ class Settings:
     process; never less than 64 MiB."""
     bloom_filter_bits: int = _setting(0, least=0)
     """LevelDB: bits for each key of a bloom filter; 0 for none."""
-    accept_damage: bool = attrs.field(
-        default=False, validator=attrs.validators.instance_of(bool)
-    )
+    accept_damage: bool = attrs.field(default=False, validator=_one_of(True, False))
     """LevelDB: opens a directory whose log is damaged, without what cannot be read. A
     power cut may do that to a batch that nobody was answered for; a bad disk to any."""
     compression: str = attrs.field(
-        default="snappy", validator=attrs.validators.in_(("snappy", "none"))
+        default="snappy", validator=_one_of("snappy", "none")
     )
     """LevelDB: `snappy` or `none`."""
     hbase_timeout_s: float = _setting(10)
@@ -109,6 +133,11 @@ class Settings:
     """Server: request bodies in memory at once; 503 above it."""
     server_threads: int = _setting(16)
     """Server: threads for whatever has to wait for the disk."""
+    allow_plain_tokens: bool = attrs.field(
+        default=False, validator=attrs.validators.instance_of(bool)
+    )
+    """Server: takes tokens at an address that others reach without TLS of its own, as
+    `--allow-plain-tokens` does. Client: sends one there without a warning."""
     header_timeout_s: float = _setting(30, least=0)
     """Server: how long a client may take for a request's headers."""
     body_timeout_s: float = _setting(60, least=0)
@@ -132,28 +161,29 @@ class Settings:
     ) -> Self:
         """From a TOML file, then `TXAWARE_...` variables, then flags that are given.
 
-        A setting that does not exist, or is not what it has to be, is a `BadRequest`.
+        A setting that does not exist, or is not what it has to be, is a `BadRequest`,
+        and so is a variable whose name is almost that of one.
         """
         found: dict[str, Any] = {}
         if path is not None:
-            found |= _read(Path(path))
+            found |= _checked(_read(Path(path)), where=f" in {path}")
         found |= _from_environment(os.environ if environment is None else environment)
-        found |= {name: value for name, value in flags.items() if value is not None}
-        unknown = found.keys() - NAMES
-        if unknown:
-            raise BadRequest(f"no such setting: {', '.join(sorted(unknown))}")
-        try:
-            return cls(**found)
-        except (TypeError, ValueError) as error:
-            if isinstance(error, BadRequest):
-                raise
-            raise BadRequest(f"a setting is wrong: {error.args[0]}") from error
+        given = {name: value for name, value in flags.items() if value is not None}
+        return cls(**found | _checked(given))
 
 
-NAMES = frozenset(field.name for field in attrs.fields(Settings))
-_TEXTS = ("topics", "compression")
-_FLAGS = ("accept_damage",)
+_FIELDS = {field.name: field for field in attrs.fields(Settings)}
+NAMES = frozenset(_FIELDS)
+# What else is read from the environment, by others.
+OTHER_VARIABLES = frozenset(
+    {
+        *("TXAWARE_TOKEN", "TXAWARE_TOKEN_FILE", "TXAWARE_CA_FILE", "TXAWARE_JARS"),
+        *("TXAWARE_URL", "TXAWARE_COORDINATOR", "TXAWARE_SETTINGS"),
+    }
+)
 _FLAG_TEXTS = {"true": True, "false": False}
+# How much two names have to be alike for one to be taken for the other, misspelt.
+_ALIKE = 0.75
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -167,19 +197,45 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name in NAMES:
-        text = environment.get(PREFIX + name.upper())
-        if text is not None:
-            found[name] = from_text(name, text)
-    return found
+    check_environment(environment)
+    found = {
+        name: from_text(name, environment[_variable(name)], said_as=_variable(name))
+        for name in sorted(NAMES)
+        if _variable(name) in environment
+    }
+    return _checked(found, said_as=_variable)
 
 
-def from_text(name: str, text: str) -> Any:
-    """The value of a setting that came as text, from a variable or a flag."""
-    if name in _FLAGS and text in _FLAG_TEXTS:
-        return _FLAG_TEXTS[text]
-    return text if name in (*_TEXTS, *_FLAGS) else _number(name, text)
+def check_environment(environment: Mapping[str, str]) -> None:
+    """Refuses a variable whose name is almost one that is read: it is misspelt.
+
+    Others that begin with `TXAWARE_` may be anybody's: Kubernetes sets
+    `TXAWARE_SERVICE_HOST` for a service of that name.
+    """
+    known = {_variable(name) for name in NAMES} | OTHER_VARIABLES
+    for name in sorted(environment):
+        if name.startswith(PREFIX) and name not in known:
+            meant = did_you_mean(name.removeprefix(PREFIX), PREFIX, known)
+            if meant:
+                raise BadRequest(f"there is no variable {name}{meant}")
+
+
+def did_you_mean(name: str, prefix: str, known: Iterable[str]) -> str:
+    """A question to put behind the name of what does not exist, or nothing."""
+    names = {one.removeprefix(prefix).lower(): one for one in known}
+    alike = get_close_matches(name.lower(), names, n=1, cutoff=_ALIKE)
+    return f"; did you mean {names[alike[0]]}?" if alike else ""
+
+
+def from_text(name: str, text: str, *, said_as: str | None = None) -> Any:
+    """The value of a setting that came as text, from a variable or a flag.
+
+    `said_as` is its name in an error. What is no flag stays text, to be refused as one.
+    """
+    kind = _FIELDS[name].type
+    if kind is bool:
+        return _FLAG_TEXTS.get(text, text)
+    return text if kind is str else _number(said_as or name, text)
 
 
 def _number(name: str, text: str) -> float:
@@ -189,3 +245,22 @@ def _number(name: str, text: str) -> float:
         )
     except ValueError as error:
         raise BadRequest(f"{name} is a number, not {text!r}") from error
+
+
+def _variable(name: str) -> str:
+    return PREFIX + name.upper()
+
+
+def _checked(
+    found: dict[str, Any], *, where: str = "", said_as: Callable[[str], str] = str
+) -> dict[str, Any]:
+    """The settings that were found in one place; errors name them as they are there."""
+    unknown = sorted(found.keys() - NAMES)
+    if unknown:
+        asked = did_you_mean(unknown[0], "", NAMES) if len(unknown) == 1 else ""
+        raise BadRequest(f"no such setting: {', '.join(unknown)}{where}{asked}")
+    for name, value in found.items():
+        field = _FIELDS[name]
+        if field.validator is not None:
+            field.validator(None, field.evolve(name=said_as(name) + where), value)
+    return found

@@ -1,5 +1,7 @@
 """Opens what is elsewhere: a server's service, and coordinators by their addresses."""
 
+import logging
+
 import attrs
 
 from coordinator import Coordinator
@@ -8,7 +10,7 @@ from coordinator.remote import RemoteCoordinator
 from txaware.auth import token_to_send
 from txaware.clock import ClockMs
 from txaware.config import Settings
-from txaware.errors import BadRequest
+from txaware.errors import BadRequest, NotAuthorized
 from txaware.http.client import (
     ClientSettings,
     CoordinatorSend,
@@ -20,6 +22,12 @@ from txaware.http.client import (
     within_limits,
 )
 from txaware.parts import Parts, Reach
+
+log = logging.getLogger(__name__)
+
+# The name, among participants that keep rows, of stores that use a coordinator
+# of another one.
+ANOTHER_STORE = "(another store)"
 
 
 def is_http(url: object) -> bool:
@@ -85,7 +93,11 @@ def _coordinator_of(
 ) -> Coordinator:
     if coordinator is None:
         send = CoordinatorSend(transport)
-        return RemoteCoordinator(send, settle_grace_s=info.settle_grace_s)
+        return RemoteCoordinator(
+            send,
+            settle_grace_s=info.settle_grace_s,
+            takes_writers=lambda: info.takes_writers,
+        )
     if coordinator == "embedded":
         raise BadRequest(
             "a server has a coordinator of its own; an embedded one would end with "
@@ -106,7 +118,13 @@ def named_coordinator(
     """The coordinator at an address, or one of the caller's."""
     if is_http(coordinator):
         link = Link(str(coordinator), token=token_to_send(token))
-        return HostedCoordinator(Transport(link))
+        hosted = HostedCoordinator(Transport(link))
+        try:
+            hosted.say_that_rows_are_elsewhere()
+        except BaseException:
+            hosted.close()
+            raise
+        return hosted
     if isinstance(coordinator, str):
         timeout_s = settings.coordinator_timeout_s
         return open_coordinator(coordinator, answer_timeout_s=timeout_s)
@@ -119,11 +137,27 @@ class HostedCoordinator(RemoteCoordinator):
     """The coordinator of a server, over connections of its own."""
 
     def __init__(self, transport: Transport) -> None:
+        info = HttpService(transport).info()
         super().__init__(
             CoordinatorSend(transport),
-            settle_grace_s=HttpService(transport).info().settle_grace_s,
+            settle_grace_s=info.settle_grace_s,
+            takes_writers=lambda: info.takes_writers,
         )
         self._transport = transport
+
+    def say_that_rows_are_elsewhere(self) -> None:
+        """Tells that its pointers are written to another store than its own.
+
+        Nothing that these rows may need is forgotten there, unless somebody says so.
+        """
+        if not self._takes_writers():
+            return
+        try:
+            snapshot = self.snapshot()
+            self.note_writers(snapshot, [ANOTHER_STORE])
+            self.persist(snapshot)
+        except NotAuthorized as error:  # whoever may begin transactions tells it
+            log.debug("%r is not told that rows are elsewhere: %s", self, error)
 
     def close(self) -> None:
         """Closes the connections."""

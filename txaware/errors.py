@@ -10,6 +10,7 @@ TxAwareError
 ├── NotAuthorized       the rules do not allow it: have them changed
 │   └── NotAuthenticated    no token, or one that is not known: send a valid one
 ├── PublisherClosed     also MisusedTransaction: nothing was taken, fix the program
+├── KeeperMissing       a participant has to be asked first: register it, or forget it
 ├── PlanForgotten       a clean-up in pieces is over, or too old: plan it anew
 ├── QueueFull           the asynchronous publisher has too much waiting: slow down
 └── StoreCorrupted      what is on disk is not what was written: run check, restore
@@ -31,15 +32,20 @@ from coordinator.errors import (
     TruncateRefused,
     TxAwareError,
     Unavailable,
+    changed_nothing,
 )
 
 
 class TopicNotFound(TxAwareError):
     """There is no topic of that name; create it first."""
 
+    changed_nothing = True
+
 
 class TopicExists(TxAwareError):
     """A topic of that name exists already, and is unchanged."""
+
+    changed_nothing = True
 
 
 class RequestTooLarge(BadRequest):
@@ -48,6 +54,8 @@ class RequestTooLarge(BadRequest):
 
 class NotAuthorized(TxAwareError):
     """The rules of this principal do not allow it; they have to be changed first."""
+
+    changed_nothing = True
 
 
 class NotAuthenticated(NotAuthorized):
@@ -61,9 +69,17 @@ class PublisherClosed(MisusedTransaction):
 class QueueFull(TxAwareError):
     """Too many messages wait for an asynchronous publisher; this one was not taken."""
 
+    changed_nothing = True
+
+
+class KeeperMissing(TxAwareError):
+    """A participant with rows of its own does not answer; nothing was forgotten."""
+
 
 class PlanForgotten(TxAwareError):
     """The plan of a clean-up is finished, or too old; make a new one."""
+
+    changed_nothing = True
 
 
 class StoreCorrupted(TxAwareError):
@@ -73,6 +89,7 @@ class StoreCorrupted(TxAwareError):
 __all__ = [
     "BadRequest",
     "JournalCorrupted",
+    "KeeperMissing",
     "MalformedTransaction",
     "MissingExtra",
     "MisusedTransaction",
@@ -95,4 +112,5 @@ __all__ = [
     "TruncateRefused",
     "TxAwareError",
     "Unavailable",
+    "changed_nothing",
 ]

@@ -155,7 +155,9 @@ class RetentionMetrics:
     """What clean-ups removed since the start, by reason, and how far the last one came.
 
     While one runs, `topics_done` of `topics` are through; `last_ended_ms` and
-    `last_took_s` are those of the last one that ended.
+    `last_took_s` are those of the last one that ended. It made the coordinator forget
+    `forgotten` invalid transactions, all of them together; `held_back` says why it kept
+    others that are old, or is None, and `held_back_count` how many those are.
     """
 
     removed: Mapping[str, int] = attrs.field(factory=dict)
@@ -165,6 +167,9 @@ class RetentionMetrics:
     topics_done: int = 0
     last_ended_ms: int | None = None
     last_took_s: float = 0.0
+    forgotten: int = 0
+    held_back: str | None = None
+    held_back_count: int = 0
 
 
 class RetentionCounters:
@@ -199,6 +204,15 @@ class RetentionCounters:
             last_took_s=took_s,
         )
 
+    def forgot(self, count: int, held_back: str | None, held_back_count: int) -> None:
+        """The coordinator forgot so many, and others are kept for that reason."""
+        self._now = attrs.evolve(
+            self._now,
+            forgotten=self._now.forgotten + count,
+            held_back=held_back,
+            held_back_count=held_back_count,
+        )
+
     def snapshot(self) -> RetentionMetrics:
         """The counts as they are now."""
         return self._now
@@ -206,12 +220,17 @@ class RetentionCounters:
 
 @attrs.frozen
 class GroupLag:
-    """How far a group is behind: in time, and in rows (counted up to 10,000)."""
+    """How far a group is behind: in time, and in rows (counted up to 10,000).
+
+    `oldest_unread_ms` is the age of the oldest message that it may read and has not
+    read, 0 where there is none; None from a server that does not tell.
+    """
 
     group: str
     topic: str
     lag_ms: int
     rows: int
+    oldest_unread_ms: int | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -239,9 +258,11 @@ class Metrics(Counts):
 
     `open_transactions` and `oldest_open_ms`, when the oldest of them began, are None
     where the coordinator is elsewhere, the latter also where none is open.
+    `invalid_transactions` is None while it cannot be asked. Groups that cannot be
+    looked at are left out.
     """
 
     groups: Sequence[GroupLag]
     open_transactions: int | None
     oldest_open_ms: int | None
-    invalid_transactions: int
+    invalid_transactions: int | None

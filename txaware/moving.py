@@ -62,7 +62,7 @@ def copy(
         journal = to_table.journal if isinstance(to_table, DurableTable) else None
         return copying.copy(
             Source(from_table, deciding),
-            Target(target, to_table, journal, elsewhere),
+            Target(target, to_table, journal, elsewhere, _address(target_coordinator)),
             progress=progress,
         )
 
@@ -93,6 +93,10 @@ def _owned(
         raise Unavailable(
             f"{error}, and during a copy that is the copy: end that process"
         ) from error
+
+
+def _address(named: str | Coordinator | None) -> str | None:
+    return named if isinstance(named, str) else None
 
 
 def _elsewhere(

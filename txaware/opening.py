@@ -5,7 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from coordinator import Coordinator, EmbeddedCoordinator
-from coordinator.directory_lock import DirectoryInUse
+from coordinator.directory_lock import NAME as LOCK
+from coordinator.directory_lock import DirectoryInUse, DirectoryLock
 from coordinator.gate import Gate
 from txaware.clock import ClockMs
 from txaware.config import Settings
@@ -16,8 +17,8 @@ from txaware.http.served import Served
 from txaware.http.server_file import forget_server, read_server_file
 from txaware.interfaces import OrderedTable
 from txaware.parts import Parts, Reach
-from txaware.rowkeys import COORDINATOR
 from txaware.service.administration import Administration
+from txaware.service.coordinator_kind import EMBEDDED, OTHER, claim, coordinator_of
 from txaware.service.copy_state import check_whole
 from txaware.service.janitor import Janitor
 from txaware.service.local import LocalService
@@ -26,7 +27,7 @@ from txaware.service.retention import Retention
 from txaware.service.site import Site
 from txaware.tables.durable import DurableTable
 from txaware.tables.hbase.address import HBaseAddress
-from txaware.tables.hbase.ownership import StoreInUse
+from txaware.tables.hbase.ownership import Pause, StoreInUse
 from txaware.tables.hbase.table import HBaseTable
 from txaware.tables.leveldb import LevelDbTable
 from txaware.tables.memory import MemoryTable
@@ -43,24 +44,28 @@ def open_parts(
     settings: Settings,
     clock_ms: ClockMs,
     token: str | None = None,
+    *,
+    pause: Pause | None = None,
 ) -> Parts:
     """Everything behind an address, open; what fails leaves nothing open.
 
-    What is in use is used by way of its owner, if that serves it.
+    What is in use is used by way of its owner, if that serves it. With `pause` it is
+    opened as its owner or not at all: an owner in HBase is watched until it gives a
+    sign of life or is gone, and `pause` is called between two looks.
     """
     if is_http(url):
         owner = Reach(url, token)
     else:
         try:
-            table = _open_table(url, settings, clock_ms)
+            table = _open_table(url, settings, clock_ms, pause)
         except DirectoryInUse as error:
             owner = _server_of_directory(url, error)
         except StoreInUse as error:
-            if error.served_at is None:
-                raise StoreInUse(f"{error}. {SERVED}") from error
-            owner = Reach(error.served_at, token)
+            owner = _server_of_store(error, token)
         else:
             return _open_local(table, coordinator, settings, clock_ms, token)
+        if pause is not None:
+            raise served_already(owner)
         if coordinator == "embedded":  # the owner's own
             coordinator = None
     return open_remote(owner, coordinator, settings, clock_ms, coordinator_token=token)
@@ -71,7 +76,45 @@ def _server_of_directory(url: str, error: DirectoryInUse) -> Reach:
     owner = read_server_file(Path(url.partition(":")[2]))
     if owner is None or str(owner.pid) != error.holder:
         raise Unavailable(f"{error}. {SERVED}") from error
-    return Reach(owner.url, owner.token, owner.certificate)
+    return Reach(
+        owner.url, owner.token, owner.certificate, owner=f"process {owner.pid}"
+    )
+
+
+def _server_of_store(error: StoreInUse, token: str | None) -> Reach:
+    """Where the owner of a store in HBase serves it to this host."""
+    if error.served_apart is not None:
+        raise StoreInUse(
+            f"{error}. That one serves it to its own host alone, at "
+            f"{error.served_apart}; with --host HOST others are led there"
+        ) from error
+    if error.served_at is None:
+        raise StoreInUse(f"{error}. {SERVED}") from error
+    return Reach(error.served_at, token, owner=error.owner)
+
+
+def require_unserved(url: str) -> None:
+    """Raises where another process has a directory; makes and changes nothing."""
+    scheme, _, path = url.partition(":")
+    if scheme != "leveldb" or not (Path(path) / LOCK).exists():
+        return
+    try:
+        DirectoryLock(Path(path)).release()
+    except DirectoryInUse as error:
+        raise served_already(_server_of_directory(url, error)) from error
+
+
+def served_already(reach: Reach) -> Unavailable:
+    """Says who serves the data, to whoever would serve it too."""
+    if reach.owner is None:
+        return Unavailable(
+            f"this data is served already, at {reach.url}: others connect there"
+        )
+    return Unavailable(
+        f"this data is served already, by {reach.owner} at {reach.url}: connect there "
+        f"(--url {reach.url}), or end that process first; txaware serve --standby "
+        f"waits for that"
+    )
 
 
 def _open_local(
@@ -96,15 +139,18 @@ def _open_local(
 
     try:
         check_whole(table, "this data")
-        _check_coordinator(table, b"other" if gate is None else b"embedded")
-        site = Site(table, chosen, gate, settings, clock_ms)
+        claim(table, OTHER if gate is None else EMBEDDED, coordinator)
+        decided_by = coordinator_of(table)
+        site = Site(table, chosen, gate, settings, clock_ms, decided_by=decided_by)
         return _put_together(site, close)
     except BaseException:
         close()
         raise
 
 
-def _open_table(url: str, settings: Settings, clock_ms: ClockMs) -> OrderedTable:
+def _open_table(
+    url: str, settings: Settings, clock_ms: ClockMs, pause: Pause | None = None
+) -> OrderedTable:
     scheme, _, path = str(url).partition(":")
     if url == "memory:":
         return MemoryTable(clock_ms=clock_ms)
@@ -113,29 +159,19 @@ def _open_table(url: str, settings: Settings, clock_ms: ClockMs) -> OrderedTable
         forget_server(Path(path))
         return table
     if scheme == "hbase":
-        return HBaseTable.open(HBaseAddress.parse(url), settings, clock_ms=clock_ms)
+        address = HBaseAddress.parse(url)
+        return HBaseTable.open(address, settings, clock_ms=clock_ms, pause=pause)
     raise BadRequest(
         f"{url!r} cannot be connected to; memory:, leveldb:PATH, "
         f"hbase://HOST:PORT/PREFIX and http://HOST:PORT can"
     )
 
 
-def _check_coordinator(table: OrderedTable, kind: bytes) -> None:
-    """The pointers of two coordinators in one table would be taken for each other's."""
-    if table.compare_and_set(COORDINATOR, None, kind):
-        return
-    found = table.get(COORDINATOR) or b""
-    if found != kind:
-        raise BadRequest(
-            f"this data was written with the coordinator {found.decode()!r}; another "
-            f"one would confuse its transactions with those"
-        )
-
-
 def _put_together(site: Site, close: Callable[[], None]) -> Parts:
     service, retention = LocalService(site), Retention(site)
     if site.gate is not None:
         site.gate.on_end(service.ended)
+        site.gate.on_write_elsewhere(site.keepers.took_part)
     interval_s = site.settings.janitor_interval_s
     janitor = Janitor(retention, interval_s=interval_s) if interval_s else None
 
@@ -162,10 +198,13 @@ def _put_together(site: Site, close: Callable[[], None]) -> Parts:
             settings=site.settings,
             clock_ms=site.clock_ms,
             overview=Overview(service, retention, site),
-            owners=Owners(site.coordinator),
+            owners=Owners(site.coordinator, site.settings),
             shares_journal=site.gate is not None,
             directory=Path(table.name) if isinstance(table, LevelDbTable) else None,
             announce=table.announce if isinstance(table, HBaseTable) else None,
+            require_owned=(
+                table.require_owned if isinstance(table, HBaseTable) else None
+            ),
         ),
     )
 
@@ -181,6 +220,7 @@ def _coordinator(
         embedded = EmbeddedCoordinator(
             table.journal if isinstance(table, DurableTable) else None,
             clock_ms=table.clock.now_ms,  # so that rows are never older than pointers
+            elapsed_ms=table.clock.elapsed_ms,
             timeout_s=settings.transaction_timeout_s,
         )
         return embedded, embedded.gate
@@ -214,7 +254,7 @@ def opened_coordinator(
     """The coordinator of these rows; one of the caller's stays open."""
     chosen, gate = _coordinator(table, coordinator, settings, None)
     try:
-        _check_coordinator(table, b"other" if gate is None else b"embedded")
+        claim(table, OTHER if gate is None else EMBEDDED, coordinator)
         yield chosen
     finally:
         if coordinator is None or isinstance(coordinator, str):

@@ -57,6 +57,10 @@ class OperatorVerbs:
         """How far a group is behind the newest message of a topic."""
         return self._administration.lag_ms(group, topic)
 
+    def oldest_unread_ms(self, group: str, topic: str) -> int:
+        """The age of the oldest message that a group may read; 0 where it has none."""
+        return self._administration.oldest_unread_ms(group, topic)
+
     def check(self, progress: Progress | None = None) -> Report:
         """Verifies every invariant of the data, which stays in use meanwhile.
 
@@ -79,7 +83,9 @@ class OperatorVerbs:
     def prune(self, *, exclusive: bool = False) -> Pruned:
         """Has the coordinator forget invalid transactions that nothing here needs.
 
-        One that others share is asked only when you say that it is `exclusive`.
+        One that others share is asked only when you say that it is `exclusive`, so that
+        nobody has rows elsewhere but keepers that registered. Those are asked what they
+        still need: `KeeperMissing` where one does not answer.
         """
         return self._administration.prune(exclusive=exclusive)
 

@@ -18,11 +18,13 @@ class Reach:
     """Where other processes reach the same data, and what they have to show there.
 
     A `certificate` (PEM) is the only one to trust there; without it a name is checked.
+    `owner` is the process that serves it, in words, where that is known.
     """
 
     url: str
     token: str | None = attrs.field(default=None, repr=False)
     certificate: str | None = attrs.field(default=None, repr=False)
+    owner: str | None = None
 
 
 @attrs.frozen

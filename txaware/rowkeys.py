@@ -5,6 +5,7 @@ from txaware.topics import TopicName
 # One byte in front says which table a row belongs to; producers have no table yet.
 TOPIC, MESSAGE, POSITION, MARK = b"t", b"m", b"o", b"k"
 PRODUCER = b"s"
+KEEPER = b"n"
 JOURNAL, STATE = b"j", b"w"
 # Behind all others: what a load of payloads brings then lies behind all there is, also
 # where the saved time goes along, and LevelDB sorts it once.
@@ -14,6 +15,11 @@ FIRST_PAYLOAD = b"p"
 
 # Which kind of coordinator the pointers of a table are from.
 COORDINATOR = STATE + b"coordinator"
+# Where that is, unless it is the embedded one.
+COORDINATOR_ADDRESS = STATE + b"coordinator-address"
+
+# Up to which pointer nobody wrote down who keeps rows elsewhere: an earlier version.
+UNWATCHED = STATE + b"unwatched"
 
 # What was copied here, and how far that has come.
 COPY, COPY_PLACE = STATE + b"copy", STATE + b"copy-place"

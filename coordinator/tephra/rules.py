@@ -1,19 +1,23 @@
 """Tephra's calls as a `Coordinator` that is safe where Tephra is not."""
 
 import math
+import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Self
 
 import attrs
 
 from coordinator.errors import BadRequest, TransactionRefused, Unavailable
+from coordinator.outcome import Outcome, checked_written
 from coordinator.shared_call import SharedCall
 from coordinator.tephra.calls import TephraCalls, stripped
 from coordinator.tephra.unfinished import Unfinished
 from coordinator.timeout import checked_timeout_s
-from coordinator.transaction import Transaction
+from coordinator.transaction import POINTERS_PER_MS, Transaction
 
 PRUNE_GRACE_S = 86_400.0
+REMEMBERED_ABORTS = 10_000
 
 
 def _nothing() -> None:
@@ -38,6 +42,9 @@ class TephraRules:
         self._on_disk = on_disk
         self._unfinished = Unfinished()
         self._shared_snapshot = SharedCall(self._take_snapshot)
+        self._aborted: deque[int] = deque(maxlen=REMEMBERED_ABORTS)
+        self._aborting = threading.Lock()
+        self._forgotten = 0
 
     def start_short(
         self, timeout_s: float | None = None, *, outlives_process: bool = False
@@ -97,6 +104,8 @@ class TephraRules:
             attrs.evolve(stripped(tx), checkpoint_write_pointers=checkpoints)
         )
         self._unfinished.forget(tx.transaction_id)
+        with self._aborting:
+            self._aborted.extend((tx.transaction_id, *checkpoints))
 
     def invalidate(self, tx: Transaction | int) -> bool:
         """Ends a transaction so that nobody ever sees what it wrote."""
@@ -130,19 +139,45 @@ class TephraRules:
 
     def truncate_invalid_tx(self, pointers: Iterable[int]) -> bool:
         """Forgets these invalid pointers; True if any was forgotten."""
+        pointers = list(pointers)
         truncated = self._calls.truncate_invalid_tx(pointers)
+        self._forgotten = max([self._forgotten, *pointers])
         self._on_disk()
         return truncated
 
     def truncate_invalid_tx_before(self, time_ms: int) -> bool:
         """Forgets the invalid pointers of transactions begun before that time."""
         truncated = self._calls.truncate_invalid_tx_before(time_ms)
+        self._forgotten = max(self._forgotten, time_ms * POINTERS_PER_MS)
         self._on_disk()
         return truncated
 
     def invalid_size(self) -> int:
         """How many pointers are invalid."""
         return self._calls.invalid_size()
+
+    def outcome(self, tx: Transaction | int) -> Outcome:
+        """What became of what was written with a pointer, by a fresh snapshot.
+
+        Tephra keeps no outcomes. One that another process aborted looks committed;
+        nothing of it is left, or it was to be invalidated. What is older than
+        `settle_grace_s` may have been pruned: `FORGOTTEN`, unless it is invalid still.
+        """
+        pointer = checked_written(tx)
+        now = self.snapshot()
+        if now.is_in_progress(pointer):
+            return Outcome.IN_PROGRESS
+        with self._aborting:
+            is_aborted = pointer in self._aborted
+        if is_aborted or pointer in now.invalids:
+            return Outcome.ROLLED_BACK
+        age_s = (now.transaction_id - pointer) / POINTERS_PER_MS / 1000
+        is_old = age_s >= self.settle_grace_s or pointer <= self._forgotten
+        # Its own id is visible to it, and was given out for nobody's writes.
+        is_new = pointer >= now.transaction_id
+        if is_old or is_new or not now.is_visible(pointer):
+            return Outcome.FORGOTTEN
+        return Outcome.COMMITTED
 
     def close(self) -> None:
         """Gives back what the coordinator holds; a second close does nothing."""

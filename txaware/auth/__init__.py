@@ -3,13 +3,14 @@
 from txaware.auth.audit import AuditLog, Refusal
 from txaware.auth.digests import digest_text, new_token
 from txaware.auth.own_token import read_token, token_from_environment, token_to_send
-from txaware.auth.principal import ANYBODY, Principal
+from txaware.auth.principal import ANYBODY, NOBODY, Principal
 from txaware.auth.rights import EVERYTHING, VERBS, Rule, Verb
 from txaware.auth.tokens import Tokens
 
 __all__ = [
     "ANYBODY",
     "EVERYTHING",
+    "NOBODY",
     "VERBS",
     "AuditLog",
     "Principal",

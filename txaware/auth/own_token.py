@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from txaware.auth.digests import checked_token
+from txaware.config import check_environment
 from txaware.errors import BadRequest
 
 TOKEN, TOKEN_FILE = "TXAWARE_TOKEN", "TXAWARE_TOKEN_FILE"
@@ -24,6 +25,7 @@ def token_from_environment(environment: Mapping[str, str] | None = None) -> str 
     named. A file that others may read is a `BadRequest`.
     """
     found = os.environ if environment is None else environment
+    check_environment(found)
     if token := found.get(TOKEN):
         return checked_token(token, where=TOKEN)
     if path := found.get(TOKEN_FILE):

@@ -69,3 +69,5 @@ class Principal(Rights):
 
 # Who calls a server without authentication.
 ANYBODY = Principal(name="anybody", rules=(EVERYTHING,))
+# Who calls one with it, without a token that is known there.
+NOBODY = Principal(name="nobody")

@@ -1,5 +1,6 @@
 """What rules give: each adds to the others, and what none gives is refused."""
 
+import math
 from collections.abc import Callable
 from typing import Literal, get_args
 
@@ -13,20 +14,35 @@ from txaware.topics import TopicName
 Verb = Literal["admin", "publish", "consume"]
 VERBS: tuple[Verb, ...] = get_args(Verb)
 
+# How long a transaction of somebody may be whose rules were written before `long` was:
+# as long as a long one is.
+UNSAID_LONGEST_S = 86_400.0
+
 # Names come from whoever calls, so what is remembered of them is bounded.
 REMEMBERED = 4096
 
 
 @attrs.frozen(kw_only=True)
 class Rule:
-    """Verbs on topics that match; and, beside them, groups, ids and two permissions."""
+    """Verbs on topics that match; and, beside them, groups, ids and permissions.
+
+    `long` is None where nothing is said of it.
+    """
 
     topics: tuple[NamePattern, ...] = ()
     verbs: frozenset[Verb] = frozenset()
     groups: tuple[NamePattern, ...] = ()
     transactional_ids: tuple[Pattern, ...] = ()
     transactions: bool = False
+    long: bool | None = None
     monitor: bool = False
+
+    @property
+    def longest_timeout_s(self) -> float:
+        """The longest time-out it gives; 0 where the server's maximum counts."""
+        if not self.transactions or self.long is False:
+            return 0.0
+        return math.inf if self.long else UNSAID_LONGEST_S
 
     @property
     def makes_operator(self) -> bool:
@@ -42,6 +58,7 @@ EVERYTHING = Rule(
     groups=_ANY_NAME,
     transactional_ids=(Pattern("*"),),
     transactions=True,
+    long=True,
     monitor=True,
 )
 
@@ -52,6 +69,7 @@ class Rights:
 
     rules: tuple[Rule, ...] = ()
     may_use_transactions: bool = attrs.field(init=False, repr=False)
+    longest_timeout_s: float = attrs.field(init=False, repr=False)
     may_monitor: bool = attrs.field(init=False, repr=False)
     is_operator: bool = attrs.field(init=False, repr=False)
     _remembered: dict[tuple[str, ...], bool] = attrs.field(
@@ -61,6 +79,15 @@ class Rights:
     @may_use_transactions.default
     def _any_transactions(self) -> bool:
         return any(rule.transactions for rule in self.rules)
+
+    @longest_timeout_s.default
+    def _longest_of_any(self) -> float:
+        return max((rule.longest_timeout_s for rule in self.rules), default=0.0)
+
+    @property
+    def may_use_long_transactions(self) -> bool:
+        """Whether it may begin transactions that run for a day."""
+        return self.longest_timeout_s > 0
 
     @may_monitor.default
     def _any_monitor(self) -> bool:

@@ -9,6 +9,7 @@ verbs = ["publish", "consume"]            # and admin
 groups = ["billing*"]                     # patterns as of topics
 transactional_ids = ["billing-*"]         # patterns of any text
 transactions = true
+long = false                              # or true: they may take longer than 900 s
 [[principals.billing.rules]]
 topics = ["*:*"]                          # whose names and figures it may see
 monitor = true
@@ -57,7 +58,25 @@ class TokensFile:
 def read_tokens_file(path: Path) -> TokensFile:
     """Reads a tokens file; whatever is wrong with it is a `BadRequest`."""
     text, status = read_text(path)
-    return TokensFile(parse_tokens(text, where=str(path)), status.st_uid)
+    enrolled = parse_tokens(text, where=str(path))
+    _tell_unsaid(enrolled, path)
+    return TokensFile(enrolled, status.st_uid)
+
+
+def _tell_unsaid(enrolled: Iterable[Enrolled], path: Path) -> None:
+    names = [
+        one.principal.name
+        for one in enrolled
+        if any(rule.transactions and rule.long is None for rule in one.principal.rules)
+    ]
+    if names:
+        log.warning(
+            "%s: rules of %s give transactions and say nothing of long, so theirs may "
+            "take up to a day, as before; long = true or long = false beside "
+            "transactions = true ends this warning",
+            path,
+            ", ".join(names),
+        )
 
 
 def read_text(path: Path) -> tuple[bytes, os.stat_result]:
@@ -120,6 +139,8 @@ def _rule(value: object, at: str) -> Rule:
         raise BadRequest(f"{at} has topics, and neither verbs nor monitor for them")
     if "verbs" in table and "topics" not in table:
         raise BadRequest(f"{at} has verbs, and no topics for them")
+    if "long" in table and not table.get("transactions"):
+        raise BadRequest(f"{at} has long, and no transactions that may be it")
     return Rule(
         topics=_each(table.get("topics", []), f"{at}.topics", _topics),
         verbs=frozenset(_each(table.get("verbs", []), f"{at}.verbs", _verb)),
@@ -128,6 +149,7 @@ def _rule(value: object, at: str) -> Rule:
             table.get("transactional_ids", []), f"{at}.transactional_ids", _text
         ),
         transactions=_flag(table, "transactions", at),
+        long=_flag(table, "long", at) if "long" in table else None,
         monitor=_flag(table, "monitor", at),
     )
 

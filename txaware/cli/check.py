@@ -20,12 +20,13 @@ from txaware.service.check_hbase import check_hbase
 from txaware.service.check_report import Report
 from txaware.service.check_scan import Progress
 from txaware.service.checking import check_directory
+from txaware.service.coordinator_kind import ANY_ADDRESS
 from txaware.tables.hbase.address import HBaseAddress
 from txaware.tables.hbase.connections import Connections
 
 UNKNOWN = (
     "which transactions the data still needs is not known, since its coordinator is "
-    "elsewhere and was not asked: name it with --coordinator"
+    "elsewhere and was not asked: name it with --coordinator {}"
 )
 
 
@@ -138,7 +139,7 @@ def _echo(report: Report) -> None:
             [(name, f"{count:,}") for name, count in sorted(report.counts.items())]
         )
     if report.needed is None:
-        click.echo(UNKNOWN)
+        click.echo(UNKNOWN.format(report.coordinator or ANY_ADDRESS))
     for topic, pointer in (report.needed or {}).items():
         click.echo(f"topic {topic} needs transaction {pointer} to be remembered")
     for problem in report.problems:

@@ -18,7 +18,8 @@ from txaware.cli.show import (
 from txaware.cli.topic_options import full_name, json_option, namespace_option
 from txaware.cli.values import place
 from txaware.consume.places import BEGINNING, StartAt, place_of
-from txaware.errors import NotAuthorized, TxAwareError
+from txaware.errors import BadRequest, NotAuthorized, TxAwareError
+from txaware.markers import is_marker
 from txaware.messages import MessageId
 from txaware.messaging import Messaging
 from txaware.metrics import GroupLag
@@ -38,6 +39,7 @@ class Stand:
     position: MessageId | None
     lag_ms: int
     rows: int | None
+    oldest_unread_ms: int | None
 
     @classmethod
     def of(cls, messaging: Messaging, lag: GroupLag) -> "Stand":
@@ -45,7 +47,10 @@ class Stand:
         position = None
         with suppress(NotAuthorized):
             position = messaging.position(lag.group, lag.topic)
-        return cls(lag.group, lag.topic, position, lag.lag_ms, lag.rows)
+        return cls(
+            *(lag.group, lag.topic, position),
+            *(lag.lag_ms, lag.rows, lag.oldest_unread_ms),
+        )
 
     @property
     def rows_text(self) -> int | str:
@@ -53,6 +58,13 @@ class Stand:
         if self.rows is None:
             return NOTHING
         return self.rows if self.rows < MOST_COUNTED else f"{MOST_COUNTED} or more"
+
+    @property
+    def unread_text(self) -> str:
+        """The age of the oldest message that is still to be read."""
+        if self.oldest_unread_ms is None:
+            return NOTHING
+        return duration_text(self.oldest_unread_ms / 1000)
 
     def as_json(self) -> dict[str, object]:
         """As `--json` prints it."""
@@ -62,6 +74,7 @@ class Stand:
             "position": self.position and str(self.position),
             "time": time_of(self.position),
             "lag_ms": self.lag_ms,
+            "oldest_unread_ms": self.oldest_unread_ms,
             "rows": self.rows,
         }
 
@@ -72,6 +85,7 @@ class Stand:
             self.topic,
             time_of(self.position) or NOTHING,
             duration_text(self.lag_ms / 1000),
+            self.unread_text,
             self.rows_text,
         )
 
@@ -100,8 +114,11 @@ def groups() -> None:
 def list_(session: Session, *, as_json: bool) -> None:
     """List groups, the topics they read, and how far behind they are.
 
-    In time from what they read last to the newest message, and in rows, of which some
-    may not be committed; rows are counted up to 10,000.
+    BEHIND is the time from what they read last to the newest message, and stands still
+    where nothing is published. OLDEST UNREAD is how long the oldest message waits that
+    they may read. Of ROWS, counted up to 10,000, some may not be committed.
+    What Spark remembers of its saves and streams (spark-save-..., spark- and the id of
+    a query) is no group.
 
     \b
     Example:
@@ -113,7 +130,7 @@ def list_(session: Session, *, as_json: bool) -> None:
         for one in found:
             echo_json(one.as_json())
         return
-    header = ("GROUP", "TOPIC", "HAS READ UP TO", "BEHIND", "ROWS")
+    header = ("GROUP", "TOPIC", "HAS READ UP TO", "BEHIND", "OLDEST UNREAD", "ROWS")
     echo_columns(header, [one.as_row() for one in found], empty="no groups")
 
 
@@ -134,6 +151,7 @@ def show(
     """
     with session.open() as messaging:
         name = str(messaging.topic(full_name(topic, namespace)).topic)
+        _require_readers(group)
         position = messaging.position(group, name)
         if position is None:
             raise NoPosition(
@@ -141,7 +159,9 @@ def show(
                 f"shows those that have one"
             )
         lag_ms = messaging.lag_ms(group, name)
-        stand = Stand(group, name, position, lag_ms, _rows(messaging, group, name))
+        unread_ms = messaging.oldest_unread_ms(group, name)
+        rows = _rows(messaging, group, name)
+        stand = Stand(group, name, position, lag_ms, rows, unread_ms)
         newest = messaging.bounds(name).last
     if as_json:
         echo_json(stand.as_json() | {"newest": newest and str(newest)})
@@ -153,6 +173,7 @@ def show(
             ("position", position),
             ("has read up to", time_of(position) or "nothing"),
             ("behind", duration_text(stand.lag_ms / 1000)),
+            ("oldest unread", stand.unread_text),
             ("rows behind", stand.rows_text),
             ("newest id", newest or NOTHING),
         ]
@@ -207,6 +228,7 @@ def reset(
     asks = not yes and sys.stdin.isatty()
     with session.open() as messaging:
         name = str(messaging.topic(full_name(topic, namespace)).topic)
+        _require_readers(group)
         before = messaging.position(group, name)
         told = f"group {group} in {name} from {_after(before)}"
         if asks and not click.confirm(f"Move {told}?"):
@@ -222,6 +244,15 @@ def reset(
         )
     else:
         click.echo(f"moved {told} to {_after(position)}")
+
+
+def _require_readers(group: str) -> None:
+    """Refuses what Spark keeps beside the positions of groups."""
+    if is_marker(group):
+        raise BadRequest(
+            f"{group} is no group: by it Spark's saves and streams know what they have "
+            f"published, and who moves it has messages lost or doubled"
+        )
 
 
 def _after(position: MessageId | None) -> str:

@@ -11,7 +11,7 @@ import click
 
 from txaware.cli.bar import later_bar
 from txaware.cli.session import Session, pass_session
-from txaware.cli.show import counted, echo_fields, echo_json
+from txaware.cli.show import counted, echo_fields, echo_json, note
 from txaware.cli.stop import stopped_by_signal
 from txaware.cli.values import duration
 from txaware.errors import MissingExtra, Unavailable
@@ -25,6 +25,7 @@ NOUNS = {
     "old_generation_rows": "rows of deleted topics",
     "marked_rows": "rows marked as never committed",
     "positions": "positions nobody needs",
+    "forgotten": "invalid transactions forgotten",
 }
 MASTER = "local[*]"
 
@@ -55,8 +56,11 @@ def janitor(
 ) -> None:
     """Remove expired messages, deleted topics, and what never committed.
 
-    The space goes back to the disk. It also tells the least transaction id that the
-    data still needs; `txaware transactions prune` forgets those below.
+    The space goes back to the disk. Invalid transactions of more than a day ago, all of
+    whose rows are marked, it has the data's own coordinator forget, unless a
+    participant with rows of its own may need them; then it says which. It also tells
+    the least transaction id that the data still needs. See `txaware transactions
+    prune`.
 
     With --spark the data has to be served: executors do pieces of the work there.
 
@@ -141,6 +145,8 @@ def _echo(cleaned: dict[str, Any], *, as_json: bool) -> None:
     fields = [(name, f"{cleaned[key]:,}") for key, name in NOUNS.items()]
     least = cleaned["least_needed"]
     echo_fields([*fields, ("least transaction needed", least or "none")])
+    if cleaned["held_back"] is not None:
+        note(f"of the old invalid transactions {cleaned['held_back']}")
 
 
 @contextmanager

@@ -4,7 +4,15 @@ from collections.abc import Iterable
 
 import attrs
 
-from coordinator.standing import INVALID, OPEN, Standing, standing, standings
+from coordinator.standing import (
+    HERE,
+    INVALID,
+    NEVER,
+    OPEN,
+    Standing,
+    standing,
+    standings,
+)
 from txaware.cli.show import NOTHING, duration_text, time_text
 from txaware.clock import system_clock_ms
 from txaware.messages import BlockedBy, PublishResponse
@@ -53,6 +61,20 @@ class Known:
         """Its state, and for an open one how far its end has come."""
         return self.standing.stage or self.state
 
+    @property
+    def began_by(self) -> str:
+        """Who began it, and from where, as far as that is known."""
+        told = self.standing
+        if told.address == HERE:
+            return "the coordinator's own process"
+        if told.principal is not None:
+            at = "" if told.address is None else f" at {told.address}"
+            return f"{told.principal}{at}"
+        if told.state == NEVER:
+            return NOTHING
+        # Only the embedded coordinator, whose servers know who came, tells a type.
+        return "not known" + " since the restart" * (told.type is not None)
+
     def as_json(self) -> dict[str, object]:
         """As `--json` prints it."""
         expires_ms = self.expires_ms
@@ -64,6 +86,8 @@ class Known:
             "age_s": self.age_s,
             "times_out": None if expires_ms is None else time_text(expires_ms),
             "pointers": list(self.pointers),
+            "principal": self.standing.principal,
+            "address": self.standing.address,
         }
 
     def as_row(self) -> tuple[object, ...]:
@@ -75,6 +99,7 @@ class Known:
             time_text(self.began_ms),
             duration_text(self.age_s),
             time_text(self.expires_ms),
+            self.began_by,
         )
 
     def as_fields(self) -> list[tuple[str, object]]:
@@ -83,6 +108,7 @@ class Known:
         return [
             ("type", told.type or NOTHING),
             ("began", time_text(self.began_ms)),
+            ("began by", self.began_by),
             ("age", NOTHING if told.stage is None else duration_text(self.age_s)),
             ("times out", time_text(self.expires_ms)),
             ("pointers", ", ".join(map(str, self.pointers))),
@@ -90,7 +116,7 @@ class Known:
         ]
 
 
-HEADER = ("TRANSACTION", "STATE", "TYPE", "BEGAN", "AGE", "TIMES OUT")
+HEADER = ("TRANSACTION", "STATE", "TYPE", "BEGAN", "AGE", "TIMES OUT", "BEGAN BY")
 
 
 def open_ones(messaging: Messaging) -> list[Known]:

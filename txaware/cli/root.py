@@ -50,7 +50,8 @@ Shell completion:
     show_default=True,
     show_envvar=True,
     help="Where the data is: leveldb:PATH, hbase://HOST:PORT/PREFIX, http://HOST:PORT "
-    "for a server, or memory: for data that ends with the command.",
+    "for a server (several with commas between them: the one that has the data is "
+    "asked), or memory: for data that ends with the command.",
 )
 @click.option(
     "--coordinator",

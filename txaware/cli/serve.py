@@ -1,6 +1,8 @@
 """`txaware serve`: the data and its coordinator for other processes, over HTTP."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +12,21 @@ import click
 from txaware.auth import AuditLog, Tokens
 from txaware.cli.failures import Failure
 from txaware.cli.session import Session, address_of, pass_session
-from txaware.cli.stop import Stop, stopped_by_signal
+from txaware.cli.stop import Stop, Stopped, stopped_by_signal
 from txaware.elsewhere import is_http
-from txaware.errors import BadRequest
+from txaware.errors import BadRequest, TxAwareError, Unavailable
 from txaware.http.server import Access, HttpServer
+from txaware.messaging import Messaging
+from txaware.opening import require_unserved
+from txaware.tables.hbase.ownership import StoreInUse
 
 log = logging.getLogger(__name__)
 
 DEFAULT_PORT = 11015
 # How long it may go unnoticed that the server's thread has ended.
 LOOK_S = 1.0
+# How often a standby looks whether it may have the data.
+STANDBY_LOOK_S = 0.25
 
 file_option = click.Path(path_type=Path, exists=True, dir_okay=False)
 
@@ -35,7 +42,8 @@ file_option = click.Path(path_type=Path, exists=True, dir_okay=False)
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="The address to listen at; one that others reach needs --auth.",
+    help="The address to listen at; one that others reach needs --auth, and that "
+    "--certificate.",
 )
 @click.option(
     "--port",
@@ -66,6 +74,12 @@ file_option = click.Path(path_type=Path, exists=True, dir_okay=False)
     help="Without --auth: everybody who reaches the address may do anything.",
 )
 @click.option(
+    "--allow-plain-tokens",
+    is_flag=True,
+    help="With --auth, without --certificate: let tokens come to --host in plain text, "
+    "as a proxy in front speaks TLS, or nobody listens on that network.",
+)
+@click.option(
     "--certificate",
     type=file_option,
     metavar="FILE",
@@ -77,9 +91,21 @@ file_option = click.Path(path_type=Path, exists=True, dir_okay=False)
     metavar="FILE",
     help="The private key of --certificate, where that file does not hold it.",
 )
+@click.option(
+    "--standby",
+    is_flag=True,
+    help="While another process has the data, wait, and take over once it has ended, "
+    "or in HBase gives no sign of life; wait again when it is taken over.",
+)
 @pass_session
 def serve(
-    session: Session, /, *, data: str | None, coordinator: str | None, **options: Any
+    session: Session,
+    /,
+    *,
+    data: str | None,
+    coordinator: str | None,
+    standby: bool,
+    **options: Any,
 ) -> None:
     """Serve the data to other processes, until Ctrl-C or SIGTERM.
 
@@ -88,10 +114,15 @@ def serve(
     once requests in flight are answered; a second signal does not wait for them.
     SIGHUP reads the tokens again, and goes on in a new audit log.
 
+    With --standby it says on standard error whom it waits for, and listens nowhere
+    meanwhile: its first line comes when it serves. Run two of them, and give clients
+    both addresses: --url http://one:11015,http://two:11015. Two on one machine that
+    serve a directory may have the same port.
+
     \b
     Example:
       txaware serve --data ./data
-      txaware serve --data hbase://127.0.0.1:9090/txaware
+      txaware serve --data hbase://127.0.0.1:9090/txaware --standby
       txaware serve --data /var/lib/txaware --host 0.0.0.0 --auth tokens.toml \\
           --certificate server.pem --key server.key
       txaware --url http://127.0.0.1:11015 topic create orders
@@ -104,20 +135,78 @@ def serve(
         raise click.UsageError("--key needs --certificate")
     if is_http(session.url):
         raise BadRequest(f"{session.url} is that of a server; serve a directory")
-    _load_and_check(options)
-    audit = AuditLog(options.pop("audit_log"))
-    with (
-        stopped_by_signal(reloads=True) as stop,
-        session.open(create=True) as messaging,
-        messaging.serve(audit=audit, **options) as server,
-    ):
+    if session.settings.allow_plain_tokens:
+        options["allow_plain_tokens"] = True
+    try:
+        _load_and_check(options, binds=not standby)
+    except Unavailable:  # mostly since the same data is served there already
+        require_unserved(session.url)
+        raise
+    audit_log = options.pop("audit_log")
+    with stopped_by_signal(reloads=True) as stop, suppress(Stopped):
+        while not stop.asked:
+            try:
+                with _owned(session, stop, standby=standby) as messaging:
+                    _serve(messaging, stop, AuditLog(audit_log), options)
+            except StoreInUse as error:
+                if not standby:
+                    raise
+                click.echo(f"serves no more: {error}", err=True)
+
+
+@contextmanager
+def _owned(session: Session, stop: Stop, *, standby: bool) -> Iterator[Messaging]:
+    """The messaging, as the owner of the data.
+
+    When it is another process's meanwhile, that is what ended it, whatever else cannot
+    be written then.
+    """
+    if session.given is not None:
+        yield session.given
+        return
+    messaging, lost = _own(session, stop, standby=standby), None
+    try:
+        yield messaging
+    except StoreInUse as error:
+        lost = error
+        raise
+    finally:
+        with suppress(*(() if lost is None else (TxAwareError,))):
+            messaging.close()
+
+
+def _own(session: Session, stop: Stop, *, standby: bool) -> Messaging:
+    """The messaging, once nobody else has the data; says whom it waits for."""
+    said = None
+    while True:
+        try:
+            return session.own(stop.pause)
+        except Unavailable as error:
+            if not standby:
+                raise
+            if str(error) != said:
+                said = str(error)
+                click.echo(f"on standby: {said}", err=True)
+        stop.pause(STANDBY_LOOK_S)
+
+
+def _serve(
+    messaging: Messaging, stop: Stop, audit: AuditLog, options: dict[str, Any]
+) -> None:
+    """Serves until it is told to stop, or has lost the data."""
+    if options["tokens"] is not None:
+        options["tokens"].reload()  # it may have waited for days
+    with messaging.serve(audit=audit, **options) as server:
         click.echo(f"listening on {server.url}")
         _wait(server, stop)
         log.info("drains")
 
 
-def _load_and_check(options: dict[str, Any]) -> None:
-    """Before anything is opened: a call that is refused leaves no directory behind."""
+def _load_and_check(options: dict[str, Any], *, binds: bool) -> None:
+    """Before anything is opened: a call that is refused leaves no directory behind.
+
+    The port may be that of an owner who has yet to end, so a standby tries no bind.
+    """
     if options["tokens"] is not None:
         options["tokens"] = Tokens.load(options["tokens"])
     Access(
@@ -125,14 +214,16 @@ def _load_and_check(options: dict[str, Any]) -> None:
         port=options["port"],
         tokens=options["tokens"],
         is_insecure=options["insecure"],
+        allow_plain_tokens=options["allow_plain_tokens"],
         certificate=options["certificate"],
         key=options["key"],
-    ).try_out()
+    ).try_out(binds=binds)
 
 
 def _wait(server: HttpServer, stop: Stop) -> None:
     while not stop.wait(LOOK_S):
         if stop.must_reload():
             server.reload()
+        server.require_data()
         if not server.is_running:
             raise Failure("the server has ended; its log says why")

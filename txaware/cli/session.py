@@ -1,7 +1,7 @@
 """What the options before a verb say: which data, and how it is opened."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -9,9 +9,9 @@ from typing import Any
 import attrs
 import click
 
-from txaware.config import NAMES, Settings, from_text
+from txaware.config import NAMES, Settings, did_you_mean, from_text
 from txaware.errors import BadRequest, TxAwareError
-from txaware.messaging import Messaging, connect
+from txaware.messaging import Messaging, connect, own
 
 DEFAULT_URL = "leveldb:./data"
 _ADDRESS = re.compile("[a-z][a-z0-9+]*:.*")
@@ -47,6 +47,15 @@ class Session:
             settings=attrs.evolve(self.settings, **settings),
         ) as messaging:
             yield messaging
+
+    def own(self, pause: Callable[[float], None]) -> Messaging:
+        """The messaging, as the owner of the data; see `txaware.messaging.own`."""
+        return own(
+            self.url,
+            coordinator=self.coordinator,
+            settings=self.settings,
+            pause=pause,
+        )
 
     def require_data(self) -> None:
         """Raises where there is nothing yet."""
@@ -91,9 +100,10 @@ def load_settings(path: str | None, pairs: dict[str, str]) -> Settings:
     """From a file, the environment, and the `--set` pairs above all."""
     unknown = pairs.keys() - NAMES
     if unknown:
+        asked = did_you_mean(min(unknown), "", NAMES) if len(unknown) == 1 else ""
         raise BadRequest(
-            f"no such setting: {', '.join(sorted(unknown))}; there are "
-            f"{', '.join(sorted(NAMES))}"
+            f"no such setting: {', '.join(sorted(unknown))}"
+            + (asked or f"; there are {', '.join(sorted(NAMES))}")
         )
     flags: dict[str, Any] = {
         name: from_text(name, text) for name, text in pairs.items()

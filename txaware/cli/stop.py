@@ -10,6 +10,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 TICK_S = 0.25
 
 
+class Stopped(Exception):
+    """A signal asked to stop what cannot be looked at meanwhile."""
+
+
 class Stop:
     """Whether a signal asked to stop, or to read files again.
 
@@ -30,6 +34,17 @@ class Stop:
                 break
             time.sleep(min(left_s, TICK_S))
         return self.asked
+
+    def pause(self, pause_s: float) -> None:
+        """Waits so long; raises `Stopped` once it is asked to stop."""
+        until_s = time.monotonic() + pause_s
+        while True:
+            if self.asked:
+                raise Stopped
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                return
+            time.sleep(min(left_s, TICK_S))
 
     def must_reload(self) -> bool:
         """Whether SIGHUP came since this was asked for the last time."""

@@ -65,6 +65,12 @@ def token() -> None:
 )
 @click.option("--transactions", is_flag=True, help="It may begin and end transactions.")
 @click.option(
+    "--long",
+    is_flag=True,
+    help="Its transactions may be long ones, or have any time-out; without it the "
+    "server's max_transaction_timeout_s is the longest. Spark's saves need it.",
+)
+@click.option(
     "--monitor",
     is_flag=True,
     help="It may see metrics and the overview: totals, and of --topic what names it.",
@@ -91,10 +97,12 @@ def new(
         raise click.UsageError("--verb needs --topic")
     if options["topics"] and not (options["verbs"] or options["monitor"]):
         raise click.UsageError("--topic needs --verb, or --monitor")
+    if options["long"] and not options["transactions"]:
+        raise click.UsageError("--long needs --transactions")
     rule = {
         key: value if isinstance(value, bool) else list(value)
         for key, value in options.items()
-        if value
+        if value or (key == "long" and options["transactions"])
     }
     made = new_token()
     enrolment = Enrolment(principal=principal, token=made, rule=rule)
@@ -146,7 +154,10 @@ def _text(rule: Rule) -> str:
     if rule.transactional_ids:
         ids = ", ".join(pattern.text for pattern in rule.transactional_ids)
         parts.append(f"use transactional ids {ids}")
-    parts += ["use transactions"] * rule.transactions + ["monitor"] * rule.monitor
+    if rule.transactions:
+        told = {True: ", long ones too", False: "", None: " of up to a day"}[rule.long]
+        parts.append(f"use transactions{told}")
+    parts += ["monitor"] * rule.monitor
     parts += ["operate the server"] * rule.makes_operator
     return "; ".join(parts) or NOTHING
 
@@ -163,6 +174,7 @@ def _as_json(one: Enrolled) -> dict[str, object]:
                 "groups": [str(pattern) for pattern in rule.groups],
                 "transactional_ids": [one.text for one in rule.transactional_ids],
                 "transactions": rule.transactions,
+                "long": rule.long,
                 "monitor": rule.monitor,
             }
             for rule in one.principal.rules

@@ -1,5 +1,6 @@
 """`txaware transactions`: who is open, who keeps readers waiting, and how to end it."""
 
+import attrs
 import click
 
 from coordinator.standing import ENDED, INVALID, NEVER, OPEN
@@ -25,6 +26,9 @@ from txaware.cli.show import (
     time_text,
 )
 from txaware.cli.values import duration, pointer
+from txaware.errors import NotAuthorized
+from txaware.messaging import Messaging
+from txaware.service.keepers import UNREGISTERED
 from txaware.topics import DEFAULT_NAMESPACE
 
 STATES = ("open", "invalid", "all")
@@ -75,11 +79,14 @@ def list_(session: Session, *, state: str, as_json: bool) -> None:
     with session.open() as messaging:
         found = open_ones(messaging) if state != "invalid" else []
         invalid = invalid_ones(messaging)
+        held_back = _held_back(messaging) if invalid and not as_json else None
     if state != "open":
         found += invalid
     _echo(found, as_json=as_json)
     if invalid and state == "open" and not as_json:
         note(f"{len(invalid):,} invalid; --state invalid lists them")
+    if held_back is not None:
+        note(f"of the invalid ones {held_back}")
 
 
 @transactions.command()
@@ -128,7 +135,7 @@ def describe(
 def find_hanging(
     session: Session, *, older_than: float, namespaces: tuple[str, ...], as_json: bool
 ) -> None:
-    """Find transactions that are open for long, and the topics that wait for them.
+    """Find transactions that are open for long: whose they are, and who waits for them.
 
     `txaware transactions abort` ends one, and lets its readers go on.
 
@@ -152,13 +159,14 @@ def find_hanging(
             echo_json(one.as_json() | {"topics": topics[one.transaction_id]})
         return
     echo_columns(
-        ("TRANSACTION", "BEGAN", "AGE", "TIMES OUT", "TOPICS THAT WAIT"),
+        ("TRANSACTION", "BEGAN", "AGE", "TIMES OUT", "BEGAN BY", "TOPICS THAT WAIT"),
         [
             (
                 one.transaction_id,
                 time_text(one.began_ms),
                 duration_text(one.age_s),
                 time_text(one.expires_ms),
+                one.began_by,
                 ", ".join(topics[one.transaction_id]) or NOTHING,
             )
             for one in old
@@ -207,7 +215,8 @@ def abort(session: Session, *, transaction: int, namespaces: tuple[str, ...]) ->
 @click.option(
     "--exclusive",
     is_flag=True,
-    help="Nobody else uses this coordinator: forget, also in a Tephra.",
+    help="Nobody else uses this coordinator, nor keeps rows elsewhere, but keepers "
+    "that registered: forget, also in a Tephra.",
 )
 @json_option
 @pass_session
@@ -219,9 +228,18 @@ def prune(session: Session, *, exclusive: bool, as_json: bool) -> None:
     that others share is not changed, unless it is --exclusive; it shows the least
     transaction id that this data still needs.
 
+    What a participant wrote to a table of its own is not marked here: once its
+    transaction is forgotten, its rows count as committed. So such a participant
+    registers (messaging.register_keeper) and answers smallest_pointer(), the least
+    pointer that its rows may still hold; nothing from there on is forgotten. One that
+    was registered and does not answer is named, with exit code 1, and nothing is done:
+    register it again where the data is open, or `forget-keeper` it when its rows are
+    gone. For one that took part and never registered, all that it may hold is kept.
+
     \b
     Example:
       txaware transactions prune
+      txaware transactions keepers
     """
     with session.open() as messaging:
         pruned = messaging.prune(exclusive=exclusive)
@@ -229,12 +247,77 @@ def prune(session: Session, *, exclusive: bool, as_json: bool) -> None:
     if as_json:
         echo_json(
             {"pruned": pruned.pruned, "invalid": left}
-            | {"least_needed": pruned.least_needed}
+            | {"least_needed": pruned.least_needed, "held_back": pruned.held_back}
         )
         return
     click.echo(f"forgot {counted(pruned.pruned, 'invalid transaction')}, kept {left:,}")
     if pruned.least_needed is not None:
         click.echo(f"the data needs nothing below transaction {pruned.least_needed}")
+    if pruned.held_back is not None:
+        note(f"of the old ones {pruned.held_back}")
+
+
+@transactions.command()
+@json_option
+@pass_session
+def keepers(session: Session, *, as_json: bool) -> None:
+    """List the participants that keep rows of their own.
+
+    Nothing from its SMALLEST pointer on is forgotten. One registered `here`, in the
+    program that owns the data, is asked itself, and does not answer before that program
+    has registered it again. One registered `elsewhere`, over the network, reports by
+    itself. An `unregistered` one only took part, so that all it may hold is kept.
+
+    \b
+    Example:
+      txaware transactions keepers
+    """
+    with session.open() as messaging:
+        found = messaging.keepers()
+    if as_json:
+        for one in found:
+            echo_json(attrs.asdict(one))
+        return
+    echo_columns(
+        ("KEEPER", "SINCE", "REGISTERED", "ANSWERS", "SMALLEST"),
+        [
+            (
+                one.name,
+                time_text(one.since_ms),
+                "no" if one.kind == UNREGISTERED else one.kind,
+                "yes" if one.answers else "no",
+                one.smallest_pointer,
+            )
+            for one in found
+        ],
+        empty="no participant keeps rows of its own",
+    )
+
+
+@transactions.command("forget-keeper")
+@click.argument("name")
+@pass_session
+def forget_keeper(session: Session, *, name: str) -> None:
+    """Forget a participant whose own rows are gone, or hold nothing any more.
+
+    `prune` no longer asks for it. If its rows are still there, those that were never
+    committed count as committed once their transaction is forgotten.
+
+    \b
+    Example:
+      txaware transactions forget-keeper notes
+    """
+    with session.open() as messaging:
+        messaging.forget_keeper(name)
+    click.echo(f"forgot keeper {name}; prune asks for it no more")
+
+
+def _held_back(messaging: Messaging) -> str | None:
+    """Why old ones are not forgotten, as far as this caller may see that."""
+    try:
+        return messaging.metrics().retention.held_back
+    except NotAuthorized:
+        return None
 
 
 def _echo(found: list[Known], *, as_json: bool) -> None:

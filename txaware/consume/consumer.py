@@ -118,12 +118,13 @@ class Consumer:
             inclusive=position is None,
             isolation=self._isolation,
             timeout_s=timeout_s,
-        ) or self._may_go_on(position)
+        ) or self.may_go_on(position)
 
-    def _may_go_on(self, position: MessageId | None) -> bool:
-        """Whether a transaction of the group would see what others have to stop at.
+    def may_go_on(self, position: MessageId | None) -> bool:
+        """Tells whether a transaction of the group sees what others have to stop at.
 
-        A row whose pointer nobody here gave out is decided by a transaction's snapshot.
+        `wait` asks it after its time-out. A row whose pointer nobody here gave out is
+        decided by a transaction's snapshot.
         """
         if isinstance(self._cursor, OwnCursor) or self._is_at_end(position):
             return False

@@ -3,11 +3,12 @@
 import json
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 
 import attrs
 
+from coordinator.tracked_write import TrackedWrite
 from coordinator.transaction import Transaction
-from txaware.consume.writes import OneWrite
 from txaware.errors import BadRequest, NotAuthorized, TopicExists, TopicNotFound
 from txaware.interfaces import MessagingService
 from txaware.messages import MessageId, PublishResponse
@@ -83,7 +84,7 @@ class DeadLetters:
         self._payloads: list[bytes] = []
         self._origins_topic = origins
         self._origins: dict[int, Origin] = {}
-        self._writes = (OneWrite(), OneWrite())
+        self._writes = (TrackedWrite(), TrackedWrite())
         self._tx: Transaction | None = None
         self._responses: list[tuple[str, PublishResponse]] = []
 
@@ -139,7 +140,8 @@ class DeadLetters:
 
     def _take_back(self) -> None:
         while self._responses:
-            self._service.rollback(*self._responses[-1])
+            with suppress(TopicNotFound):  # and its messages with it
+                self._service.rollback(*self._responses[-1])
             self._responses.pop()
 
 

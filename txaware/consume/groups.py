@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import attrs
 
+from coordinator.tracked_write import TrackedWrite
 from coordinator.transaction import Transaction, TransactionType
-from txaware.consume.writes import OneWrite
 from txaware.errors import MisusedTransaction
 from txaware.interfaces import MessagingService
 from txaware.messages import MessageId
@@ -61,7 +61,7 @@ class GroupPosition:
         self.position = group.start
         self._group = group
         self._tx: Transaction | None = None
-        self._write = OneWrite()
+        self._write = TrackedWrite()
 
     def move(self, position: MessageId) -> None:
         """Goes on from there, if the transaction commits."""

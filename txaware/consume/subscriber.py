@@ -11,6 +11,7 @@ import tenacity
 from coordinator.context import current_transaction
 from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator, TransactionAware
+from coordinator.joinable import Event
 from coordinator.participants import checked_participant
 from coordinator.retry import retry_on_conflict
 from txaware.clock import ClockMs, system_clock_ms
@@ -49,7 +50,7 @@ class Subscriber:
         self._delivery = delivery
         self._coordinator = coordinator
         self._sleep = sleep
-        self._closed = threading.Event()
+        self._closed: threading.Event = Event()
         self._stops: set[threading.Event] = set()
         self._turn = threading.RLock()
         guard(self)
@@ -61,7 +62,7 @@ class Subscriber:
         each time, and tries again. It raises only what is no `Exception`.
         """
         self._require_none_open()
-        stop = threading.Event() if stop is None else stop
+        stop = Event() if stop is None else stop
         self._stops.add(stop)
         again = tenacity.Retrying(
             wait=tenacity.wait_exponential(

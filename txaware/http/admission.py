@@ -10,6 +10,10 @@ class Full(Unavailable):
     """There are too many requests in flight; come again in a moment."""
 
 
+class TooManyOpen(Full):
+    """A principal has as many transactions open as it may have."""
+
+
 class Admission:
     """Counts requests and the bytes of their bodies; of one event loop only.
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
-from txaware.auth import ANYBODY, AuditLog, Principal, Refusal, Tokens
+from txaware.auth import ANYBODY, NOBODY, AuditLog, Principal, Refusal, Tokens
 from txaware.config import Settings
 from txaware.errors import BadRequest, NotAuthorized, RequestTooLarge, TxAwareError
 from txaware.http.admission import Admission, Memory
@@ -20,8 +20,9 @@ from txaware.http.bodies import (
     compressed,
     takes_gzip,
 )
-from txaware.http.exchange import Headers, Peer, Reply, Request, Stream
-from txaware.http.failures import error_reply, name_of, reply_to
+from txaware.http.exchange import Headers, Peer, Reply, Request, Stream, check_query
+from txaware.http.failures import error_reply, name_of, reply_to, status_of
+from txaware.http.hidden_paths import HiddenPaths
 from txaware.http.origins import Origins
 from txaware.http.repeats import INSTANCE, KEY, Repeats
 from txaware.http.routing import Answer, Match, Route, Routes
@@ -35,7 +36,10 @@ _GZIPPED = ((b"content-encoding", b"gzip"), (b"vary", b"accept-encoding"))
 # The most that is kept for a client whose protocol has no chunks.
 GATHERED_BYTES = 64 << 20
 _SINGLE = frozenset(
-    (b"authorization", b"host", b"origin", b"content-type", b"content-encoding")
+    (
+        *(b"authorization", b"host", b"origin", b"sec-fetch-site"),
+        *(b"content-type", b"content-encoding"),
+    )
 ) | {KEY, INSTANCE}
 
 
@@ -61,6 +65,7 @@ class App:
         repeats: Repeats,
         observer: Observer,
         origins: Origins,
+        hidden_paths: HiddenPaths | None = None,
         tokens: Tokens | None = None,
         audit: AuditLog | None = None,
     ) -> None:
@@ -70,6 +75,7 @@ class App:
         self._repeats = repeats
         self._observer = observer
         self._origins = origins
+        self._hidden_paths = hidden_paths or HiddenPaths()
         self._tokens = tokens
         self._audit = audit
 
@@ -119,9 +125,11 @@ class App:
         route = match.route
         if len(headers) != len(scope["headers"]):
             _check_single(scope["headers"])
-        self._origins.check(headers)
+        self._origins.check(headers, is_page=route.is_page)
         ask = partial(self._allowed, match, headers)
         principal = ask()
+        if scope["query_string"] and route.query is not None:
+            check_query(scope["query_string"], route.query)
         request = Request(
             scope["method"],
             scope["path"],
@@ -133,6 +141,11 @@ class App:
             scope["state"]["peer"],
             ask,
         )
+        if route.keyed and headers.get(INSTANCE) == b"":
+            raise BadRequest(
+                "the header Txaware-Instance is empty; it names the instance that an "
+                "earlier answer came from, or is left out"
+            )
         key = headers.get(KEY) if route.keyed else None
         try:
             if key is None:
@@ -165,9 +178,18 @@ class App:
     def _allowed(self, match: Match, headers: Mapping[bytes, bytes]) -> Principal:
         """Whoever asks, where the rules allow it to."""
         route = match.route
-        principal = ANYBODY if route.is_open else self._principal(headers)
+        principal = (
+            self._visitor(headers) if route.is_open else self._principal(headers)
+        )
         route.allow(principal, match.params)
         return principal
+
+    def _visitor(self, headers: Mapping[bytes, bytes]) -> Principal:
+        """Whoever asks what needs no token, and may have one all the same."""
+        try:
+            return self._principal(headers)
+        except NotAuthorized:
+            return NOBODY
 
     def _principal(self, headers: Mapping[bytes, bytes]) -> Principal:
         if self._tokens is None:
@@ -184,9 +206,12 @@ class App:
         headers: Mapping[bytes, bytes],
         peer: Peer,
     ) -> Reply:
-        reply = reply_to(error)
+        message, status = str(error), status_of(error)
+        if status >= 500 and not self._visitor(headers).is_operator:
+            message = self._hidden_paths.hidden_in(message)
+        reply = reply_to(error, message)
         self._observer.count_error(name_of(error))
-        if reply.status == 500:
+        if status == 500:
             log.error("%s %s failed: %s", scope["method"], scope["path"], error)
         if isinstance(error, NotAuthorized) and self._audit is not None:
             self._audit.refused(
@@ -203,10 +228,8 @@ class App:
 
     def _name(self, headers: Mapping[bytes, bytes]) -> str | None:
         """Whose token it is; None where it is nobody's."""
-        try:
-            return self._principal(headers).name
-        except NotAuthorized:
-            return None
+        visitor = self._visitor(headers)
+        return None if visitor is NOBODY else visitor.name
 
 
 def _check_single(headers: Headers) -> None:

@@ -61,6 +61,14 @@ class Connection(Feeding):
         """Where the other end is."""
         return self.client[0] if self.client else None
 
+    @property
+    def host_and_port(self) -> str | None:
+        """The same with its port, as it is written in a URL."""
+        if not self.client:
+            return None
+        host, port = self.client[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
     def tell_when_gone(self, event: asyncio.Event | None) -> None:
         """Sets the event when the other end goes; None takes that back."""
         self._when_gone = event

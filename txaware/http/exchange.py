@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
@@ -33,6 +33,10 @@ class Peer(Protocol):
     def address(self) -> str | None:
         """Its address, where it has one."""
 
+    @property
+    def host_and_port(self) -> str | None:
+        """Its address with the port, by which it is told from others of its host."""
+
     def tell_when_gone(self, event: asyncio.Event | None) -> None:
         """Sets the event when the other end goes; None takes that back."""
 
@@ -61,21 +65,20 @@ class Request:
         return None if value is None else value.decode("latin-1")
 
     @property
+    def accepts(self) -> tuple[str, ...]:
+        """The media types that the header Accept names, without their weights."""
+        value = self.headers.get(b"accept", b"").decode("latin-1").lower()
+        named = (part.partition(";")[0].strip() for part in value.split(","))
+        return tuple(filter(None, named))
+
+    @property
     def topic(self) -> str:
         """`namespace:topic`, from the path."""
         return f"{self.params['namespace']}:{self.params['topic']}"
 
-    def query(self, *names: str) -> dict[str, str]:
-        """The query's fields; one that is not among `names` is a `BadRequest`."""
-        fields = dict(
-            parse_qsl(self.query_string.decode("latin-1"), keep_blank_values=True)
-        )
-        unknown = fields.keys() - set(names)
-        if unknown:
-            raise BadRequest(
-                f"no such field in the query: {', '.join(sorted(unknown))}"
-            )
-        return fields
+    def query(self) -> dict[str, str]:
+        """The query's fields."""
+        return query_fields(self.query_string)
 
 
 @attrs.frozen
@@ -97,7 +100,20 @@ class Stream:
     headers: Headers = ()
 
 
+def query_fields(query_string: bytes) -> dict[str, str]:
+    """The fields of a query, decoded."""
+    return dict(parse_qsl(query_string.decode("latin-1"), keep_blank_values=True))
+
+
+def check_query(query_string: bytes, known: Collection[str]) -> None:
+    """Refuses a query with a field that is not known: it may be one misspelt."""
+    unknown = query_fields(query_string).keys() - set(known)
+    if unknown:
+        raise BadRequest(f"no such field in the query: {', '.join(sorted(unknown))}")
+
+
 DONE = Reply()
+DONE_IN_JSON = Reply(200, b"{}", JSON)
 
 
 def json_reply(value: Any, *, status: int = 200) -> Reply:

@@ -4,6 +4,7 @@ import json
 
 from txaware.errors import (
     BadRequest,
+    KeeperMissing,
     NotAuthenticated,
     NotAuthorized,
     PlanForgotten,
@@ -16,7 +17,7 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.errors import __all__ as public_names
-from txaware.http.admission import RETRY_AFTER_S, Full
+from txaware.http.admission import RETRY_AFTER_S, Full, TooManyOpen
 from txaware.http.exchange import JSON, Headers, Reply
 from txaware.http.repeats import UNKNOWN, OutcomeUnknown
 
@@ -28,9 +29,11 @@ _STATUS: tuple[tuple[type[TxAwareError], int], ...] = (
     (TopicNotFound, 404),
     (TopicExists, 409),
     (PlanForgotten, 409),
+    (KeeperMissing, 409),
     (RequestTooLarge, 413),
     (NotAuthenticated, 401),
     (NotAuthorized, 403),
+    (TooManyOpen, 429),
     (Unavailable, 503),
     (TransactionOutcomeUnknown, 503),
     (TransactionRefused, 409),
@@ -53,10 +56,10 @@ def error_reply(
     return Reply(status, body, JSON, headers)
 
 
-def reply_to(error: TxAwareError) -> Reply:
-    """The answer for whoever asked for what raised this."""
+def reply_to(error: TxAwareError, message: str) -> Reply:
+    """The answer for whoever asked for what raised this, and how it is told them."""
     return error_reply(
-        status_of(error), name_of(error), str(error), headers=_headers(error)
+        status_of(error), name_of(error), message, headers=_headers(error)
     )
 
 

@@ -10,8 +10,10 @@ import attrs
 
 from coordinator.embedded import EmbeddedCoordinator
 from coordinator.interfaces import Coordinator
+from txaware.auth import Principal
 from txaware.clock import ClockMs
 from txaware.config import Settings
+from txaware.http.hidden_paths import HiddenPaths
 from txaware.http.outcomes import Outcomes
 from txaware.http.owners import Owners
 from txaware.http.threads import Threads
@@ -49,8 +51,8 @@ class Hosted:
     """A store that is served: its parts, and the threads that wait for its disk.
 
     `shares_journal` is whether commits are kept in the same table as rows.
-    `tells_reasons` is whether anybody may know why a part is not well. `owners` knows
-    who began which transaction, where that is asked, and is that of all servers.
+    `hidden_paths` are told to operators alone. `owners` knows who began which
+    transaction, where that is asked, and is that of all servers.
     """
 
     service: LocalService
@@ -64,7 +66,11 @@ class Hosted:
     stopping: Stopping
     owners: Owners
     shares_journal: bool = False
-    tells_reasons: bool = True
+    hidden_paths: HiddenPaths = attrs.field(factory=HiddenPaths)
+
+    def told(self, principal: Principal, text: str) -> str:
+        """A sentence on how things stand: where the data is, is for operators."""
+        return text if principal.is_operator else self.hidden_paths.hidden_in(text)
 
     def coordinator_may_wait(self) -> bool:
         """Whether to ask the coordinator may take more than a moment."""

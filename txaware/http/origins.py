@@ -1,13 +1,14 @@
 """Keeps pages of other sites, open in a browser here, from using a local server."""
 
 from collections.abc import Mapping
-from functools import lru_cache
-from ipaddress import ip_address
 
 from txaware.errors import NotAuthorized
+from txaware.loopback import is_local
 
-# The same few come again and again, and one takes 2 us to be read.
-KNOWN_HOSTS = 1000
+# What a browser says of requests of the page itself, and of what somebody typed in.
+# Another port of this machine is the "same-site", and a program of somebody else.
+OWN_SITES = (b"same-origin", b"none")
+FOREIGN = "pages of other sites may not use this server"
 
 
 class ForeignOrigin(NotAuthorized):
@@ -24,27 +25,23 @@ class Origins:
     def __init__(self, *, only_local: bool) -> None:
         self._only_local = only_local
 
-    def check(self, headers: Mapping[bytes, bytes]) -> None:
-        """Raises where the request comes from elsewhere."""
+    def check(self, headers: Mapping[bytes, bytes], *, is_page: bool = False) -> None:
+        """Raises where the request comes from elsewhere.
+
+        A link of another site may open the page itself, and load nothing else: a
+        browser adds no Origin to a GET for a link, an image or a frame.
+        """
         host = headers.get(b"host", b"").decode("latin-1")
         if self._only_local and host and not is_local(_without_port(host)):
             raise ForeignOrigin(f"this server is not called {host[:100]!r}")
+        site = headers.get(b"sec-fetch-site")
+        if site is not None and site not in OWN_SITES and not is_page:
+            raise ForeignOrigin(FOREIGN)
         origin = headers.get(b"origin")
         if origin is not None:
             _, _, source = origin.decode("latin-1").partition("://")
             if source != host:
-                raise ForeignOrigin("pages of other sites may not use this server")
-
-
-@lru_cache(KNOWN_HOSTS)
-def is_local(host: str) -> bool:
-    """Whether a host is this machine, seen from itself."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+                raise ForeignOrigin(FOREIGN)
 
 
 def _without_port(host: str) -> str:

@@ -27,6 +27,11 @@ def operator(principal: Principal, _: Params) -> None:
     principal.require_operator()
 
 
+def holder(principal: Principal, _: Params) -> None:
+    """Whoever may use transactions."""
+    principal.require_transactions()
+
+
 def to_list(_: Principal, params: Params) -> None:
     """Anybody: only what they may see is listed."""
     checked_namespace(params["namespace"])

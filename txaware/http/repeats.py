@@ -6,25 +6,13 @@ from collections.abc import Awaitable, Callable
 
 import attrs
 
-from txaware.errors import (
-    BadRequest,
-    NotAuthorized,
-    NotWritten,
-    TopicExists,
-    TopicNotFound,
-    TransactionRefused,
-    Unavailable,
-)
+from txaware.errors import BadRequest, Unavailable, changed_nothing
 from txaware.http.exchange import Reply
 
 KEY, INSTANCE = b"idempotency-key", b"txaware-instance"
 UNKNOWN = (b"txaware-outcome", b"unknown")
 LONGEST_KEY = 64
 KEEP_S = 60.0
-DEFINITE_NO = (
-    *(BadRequest, NotAuthorized, TopicNotFound, TopicExists),
-    *(TransactionRefused, NotWritten),
-)
 MOST = 100_000
 
 Scope = tuple[str, str, str, bytes]
@@ -84,11 +72,11 @@ class Repeats:
         self._under_way[scope] = future
         try:
             reply = await perform()
-        except DEFINITE_NO as error:  # it may go better the next time
-            del self._under_way[scope]
-            _fail(future, error)
-            raise
         except BaseException as error:
+            if isinstance(error, Exception) and changed_nothing(error):
+                del self._under_way[scope]  # it may go better the next time
+                _fail(future, error)
+                raise
             _fail(future, OutcomeUnknown(f"the first request failed: {error}"))
             self._remember(scope)
             raise

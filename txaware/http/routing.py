@@ -27,7 +27,9 @@ class Route:
 
     `is_open` is whether no token is needed. `waits` is whether it may wait for
     messages, and is counted apart from the others. A `keyed` one remembers its answers
-    for whoever repeats a request.
+    for whoever repeats a request. `query` are the fields that it knows; None takes any,
+    as programs that watch a server add some to come by every cache. `is_page` is
+    whether links of other sites may open it.
     """
 
     method: str
@@ -37,6 +39,8 @@ class Route:
     is_open: bool = False
     waits: bool = False
     keyed: bool = False
+    query: tuple[str, ...] | None = ()
+    is_page: bool = False
 
     @property
     def pattern(self) -> re.Pattern[str]:

@@ -19,8 +19,9 @@ from txaware.service.overview import Overview
 class Served:
     """What is served: the parts of a store, and its directory if it has one.
 
-    `announce` is told where a store without one is served, or None for nowhere. `known`
-    are the servers that run: where each is found from here, and from other hosts.
+    `announce` is told where a store without one is served, or None for nowhere, and
+    `require_owned` raises once it is another process's. `known` are the servers that
+    run: where each is found from here, and from other hosts.
     """
 
     service: LocalService
@@ -33,4 +34,5 @@ class Served:
     shares_journal: bool = False
     directory: Path | None = None
     announce: Callable[[str | None], None] | None = None
+    require_owned: Callable[[], None] | None = None
     known: list[tuple[ServerFile, str]] = attrs.field(factory=list)

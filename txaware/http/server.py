@@ -17,21 +17,23 @@ import attrs
 import uvicorn
 import uvloop
 
-from coordinator.joinable import JoinableThread
+from coordinator.joinable import JoinableThread, SafeFuture
 from txaware.auth import EVERYTHING, AuditLog, Principal, Tokens, new_token
 from txaware.errors import BadRequest, Unavailable
 from txaware.http.admission import Admission
 from txaware.http.app import App
 from txaware.http.connection import Connection
+from txaware.http.hidden_paths import HiddenPaths
 from txaware.http.hosted import Hosted, Stopping
 from txaware.http.metrics.exposition import Exposition
-from txaware.http.origins import Origins, is_local
+from txaware.http.origins import Origins
 from txaware.http.outcomes import Outcomes
 from txaware.http.repeats import Repeats
 from txaware.http.routes import all_routes
 from txaware.http.served import Served
 from txaware.http.server_file import ServerFile, own_certificate
 from txaware.http.threads import Threads
+from txaware.loopback import is_local
 
 log = logging.getLogger(__name__)
 
@@ -50,19 +52,34 @@ class Access:
     tokens: Tokens | None = None
     audit: AuditLog | None = None
     is_insecure: bool = False
+    allow_plain_tokens: bool = False
     certificate: str | Path | None = None
     key: str | Path | None = None
 
     def check(self) -> None:
-        """Everybody who reaches another address than loopback could do anything."""
-        if self.tokens is None and not self.is_insecure and not is_local(self.host):
+        """Refuses an address that others reach, unless somebody said that it is meant.
+
+        Without tokens they could do anything, and without TLS whoever is on the way
+        could read the tokens.
+        """
+        if is_local(self.host):
+            return
+        is_plain = self.certificate is None and not self.allow_plain_tokens
+        if self.tokens is not None and is_plain:
+            raise BadRequest(
+                f"{self.host} can be reached from elsewhere, and tokens would go there "
+                f"in plain text: name a certificate (--certificate), or say that a "
+                f"proxy in front speaks TLS or that nobody listens on that network "
+                f"(--allow-plain-tokens)"
+            )
+        if self.tokens is None and not self.is_insecure:
             raise BadRequest(
                 f"{self.host} can be reached from elsewhere, and there are no tokens: "
                 f"name a file of them (--auth), or say that everybody may do anything "
                 f"(--insecure)"
             )
 
-    def try_out(self) -> None:
+    def try_out(self, *, binds: bool = True) -> None:
         """Raises what would keep a server from its start, before any data is opened."""
         self.check()
         if self.certificate is not None:
@@ -71,13 +88,16 @@ class Access:
                 context.load_cert_chain(self.certificate, self.key)
             except OSError as error:
                 raise _wrong_certificate(error) from error
-        _bound(self.host, self.port).close()
+        if binds:
+            _bound(self.host, self.port).close()
 
 
 class HttpServer:
     """Listens from its making to `close`, in threads of its own."""
 
     def __init__(self, served: Served, access: Access) -> None:
+        if served.settings.allow_plain_tokens:
+            access = attrs.evolve(access, allow_plain_tokens=True)
         access.check()
         self.instance = secrets.token_hex(8)
         self._served = served
@@ -97,7 +117,7 @@ class HttpServer:
         self._loop = uvloop.new_event_loop()
         self._thread = JoinableThread(target=self._run, name="txaware-http")
         self._server_file: ServerFile | None = None
-        self._began: Future[None] = Future()
+        self._began: Future[None] = SafeFuture()
         self._thread.start()
         try:
             self._began.result()
@@ -120,6 +140,11 @@ class HttpServer:
     def is_running(self) -> bool:
         """Whether it listens, or still drains; what else ended it is in the log."""
         return self._thread.is_alive()
+
+    def require_data(self) -> None:
+        """Raises where another process has taken over what is served here."""
+        if self._served.require_owned is not None:
+            self._served.require_owned()
 
     def reload(self) -> None:
         """Reads the tokens again, and goes on in new log files (SIGHUP)."""
@@ -236,6 +261,7 @@ class HttpServer:
 
     def _app(self, threads: Threads) -> App:
         served, access = self._served, self._access
+        hidden_paths = HiddenPaths.of(served.directory)
         hosted = Hosted(
             served.service,
             served.administration,
@@ -248,7 +274,7 @@ class HttpServer:
             self._stopping,
             served.owners,
             shares_journal=served.shares_journal,
-            tells_reasons=access.tokens is None,
+            hidden_paths=hidden_paths,
         )
         admission = Admission(served.settings)
         exposition = Exposition(
@@ -256,6 +282,7 @@ class HttpServer:
             served.administration,
             served.overview,
             admission,
+            refusals=served.owners.refusals,
             clock_ms=served.clock_ms,
         )
         return App(
@@ -267,6 +294,7 @@ class HttpServer:
             origins=Origins(
                 only_local=access.tokens is None and not access.is_insecure
             ),
+            hidden_paths=hidden_paths,
             tokens=access.tokens,
             audit=self._audit,
         )

@@ -7,6 +7,7 @@ from typing import Literal, Self, get_args
 
 import tenacity
 
+from coordinator.joinable import SafeFuture
 from txaware.errors import BadRequest, QueueFull, Unavailable
 from txaware.interfaces import MessagingService, Payload
 from txaware.publish.background import Background
@@ -85,7 +86,7 @@ class AsyncPublisher:
         An `Outgoing` ages from its publish on, not while it waits.
         """
         size_bytes = checked_size_bytes(payload, self._message_limit_bytes)
-        future: Future[None] = Future()
+        future: Future[None] = SafeFuture()
         waits = self._when_full == "wait"
         if not self._background.put(payload, size_bytes, future=future, waits=waits):
             full = QueueFull(f"{len(self._background)} messages wait for {self.topic}")

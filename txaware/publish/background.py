@@ -56,10 +56,14 @@ class Background:
             name=f"publisher of {topic}",
             daemon=True,
         )
-        self._thread.start()
-        atexit.register(at_exit)
-        forgotten = weakref.finalize(self, _close, self._backlog, self._process_id)
-        forgotten.atexit = False
+        try:
+            self._thread.start()
+            atexit.register(at_exit)
+            forgotten = weakref.finalize(self, _close, self._backlog, self._process_id)
+            forgotten.atexit = False
+        except BaseException:
+            self._backlog.close()
+            raise
 
     def __len__(self) -> int:
         return len(self._backlog)

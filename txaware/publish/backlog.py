@@ -1,6 +1,7 @@
 """Messages that wait for a background thread: bounded, in order, cut into batches."""
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -8,6 +9,7 @@ from typing import NamedTuple
 
 import attrs
 
+from coordinator.joinable import Condition
 from txaware.errors import PublisherClosed
 from txaware.interfaces import Payload
 from txaware.publish.payloads import checked_setting
@@ -44,15 +46,15 @@ class Backlog:
     """Callers put messages in; one thread takes them out, and says when they are over.
 
     A message counts against the limits until it is over, so that memory is bounded.
+    An interrupt (Ctrl-C) may end any call of the main thread: a message is then in, or
+    not, and the next call of anybody goes on.
     """
 
     def __init__(self, limits: Limits, clock_s: Callable[[], float]) -> None:
         self.refused_messages = 0
         self.lost_messages = 0
         # Reentrant: the garbage collector may close a forgotten publisher anywhere.
-        lock = threading.RLock()
-        self._work = threading.Condition(lock)
-        self._progress = threading.Condition(lock)
+        self._changed = Condition()
         self._limits = limits
         self._clock_s = clock_s
         self._waiting: deque[Waiting] = deque()
@@ -61,7 +63,8 @@ class Backlog:
         self._taken_out = 0
         self._over = 0
         self._flushed_to = 0
-        self._blocked_callers = 0
+        # By thread, and not counted: an interrupt may keep one from leaving.
+        self._blocked: set[int] = set()
         self._closed = False
 
     def __len__(self) -> int:
@@ -76,32 +79,35 @@ class Backlog:
         waits: bool,
     ) -> bool:
         """Takes a message; False where there is no room for it, unless it `waits`."""
-        with self._progress:
+        with self._changed:
+            if self._blocked:
+                self._blocked.discard(threading.get_ident())
             while not self._has_room(size_bytes):
                 if not waits:
                     self.refused_messages += 1
                     return False
                 self._wait_for_room()
             waiting = Waiting(message, size_bytes, self._clock_s(), future)
-            self._waiting.append(waiting)
+            if not self._waiting or self._is_full(waiting):
+                self._changed.notify_all()
+            # In one step: an interrupt comes before the sums, or when it is in.
             self._waiting_bytes += size_bytes
             self._held_bytes += size_bytes
-            if len(self._waiting) == 1 or self._is_full():
-                self._work.notify()
+            self._waiting.append(waiting)
             return True
 
     def take(self) -> list[Waiting]:
         """The next batch once it is due; an empty one after the end."""
-        with self._work:
+        with self._changed:
             while not self._waiting and not self._closed:
-                self._work.wait()
+                self._changed.wait()
             while (due_in_s := self.due_in_s()) > 0:
-                self._work.wait(due_in_s)
+                self._changed.wait(due_in_s)
             return self._pop_batch()
 
     def due_in_s(self) -> float:
         """For how long more messages may be added to the batch that comes next."""
-        if not self._waiting or self._closed or self._blocked_callers:
+        if not self._waiting or self._closed or self._blocked:
             return 0
         if self._is_full() or self._taken_out < self._flushed_to:
             return 0
@@ -110,26 +116,31 @@ class Backlog:
 
     def over(self, batch: list[Waiting], *, lost_messages: int = 0) -> None:
         """A batch was published, or `lost_messages` of it were given up."""
-        with self._progress:
+        with self._changed:
+            self._changed.notify_all()
             self.lost_messages += lost_messages
             self._held_bytes -= sum(waiting.size_bytes for waiting in batch)
             self._over += len(batch)
-            self._progress.notify_all()
 
     def flush(self, timeout_s: float | None = None) -> bool:
         """Waits until all that was put in before is over; False after the time-out."""
-        with self._progress:
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
+        with self._changed:
             target = self._put_in()
+            self._changed.notify_all()
             self._flushed_to = max(self._flushed_to, target)
-            self._work.notify()
-            return self._progress.wait_for(lambda: self._over >= target, timeout_s)
+            while self._over < target:
+                left_s = None if until_s is None else until_s - time.monotonic()
+                if left_s is not None and left_s <= 0:
+                    return False
+                self._changed.wait(left_s)
+            return True
 
     def close(self) -> None:
         """Nothing more is let in; what waits is still taken out."""
-        with self._progress:
+        with self._changed:
+            self._changed.notify_all()
             self._closed = True
-            self._work.notify()
-            self._progress.notify_all()
 
     def _put_in(self) -> int:
         return self._taken_out + len(self._waiting)
@@ -144,17 +155,20 @@ class Backlog:
         )
 
     def _wait_for_room(self) -> None:
-        self._blocked_callers += 1
+        self._changed.notify_all()
+        self._blocked.add(threading.get_ident())
         try:
-            self._work.notify()
-            self._progress.wait()
+            self._changed.wait()
         finally:
-            self._blocked_callers -= 1
+            self._blocked.discard(threading.get_ident())
 
-    def _is_full(self) -> bool:
+    def _is_full(self, more: Waiting | None = None) -> bool:
+        messages, size_bytes = len(self._waiting), self._waiting_bytes
+        if more is not None:
+            messages, size_bytes = messages + 1, size_bytes + more.size_bytes
         return (
-            len(self._waiting) >= self._limits.batch_limit_messages
-            or self._waiting_bytes >= self._limits.batch_limit_bytes
+            messages >= self._limits.batch_limit_messages
+            or size_bytes >= self._limits.batch_limit_bytes
         )
 
     def _pop_batch(self) -> list[Waiting]:

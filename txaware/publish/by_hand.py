@@ -1,21 +1,17 @@
-"""What a program publishes by the verbs themselves, in a block that may still fail."""
+"""Tracks what a program publishes by the verbs themselves, in a block that may fail."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
 
 from coordinator.context import current_transaction
 from coordinator.interfaces import Coordinator
+from coordinator.tracked_write import TrackedWrite
 from coordinator.transaction import Transaction
-from txaware.errors import (
-    BadRequest,
-    NotAuthorized,
-    TopicNotFound,
-    TransactionRefused,
-)
+from txaware.errors import TopicNotFound
 from txaware.interfaces import MessagingService
 from txaware.messages import MessageId, PublishResponse, Receipt
 from txaware.requests import Payload, Pointer
-
-_DEFINITE_NO = (BadRequest, NotAuthorized, TopicNotFound, TransactionRefused)
 
 
 class WrittenByHand:
@@ -30,9 +26,7 @@ class WrittenByHand:
     def __init__(self, service: MessagingService, *, shares_journal: bool) -> None:
         self.shares_journal = shares_journal
         self._service = service
-        self._responses: list[tuple[str, PublishResponse]] = []
-        self._positions: list[tuple[str, str, Pointer]] = []
-        self._in_doubt = False
+        self._writes: list[tuple[TrackedWrite, Callable[[], object]]] = []
 
     def publish(
         self,
@@ -43,18 +37,22 @@ class WrittenByHand:
         receipts: Iterable[Receipt] | None = None,
     ) -> PublishResponse | None:
         """Publishes, and remembers the answer."""
-        try:
-            response = self._service.publish(
-                topic, messages, transaction=transaction, receipts=receipts
+        answers: list[PublishResponse | None] = []
+
+        def write() -> None:
+            answers.append(
+                self._service.publish(
+                    topic, messages, transaction=transaction, receipts=receipts
+                )
             )
-        except _DEFINITE_NO:
-            raise
-        except BaseException:
-            self._in_doubt = True
-            raise
-        if response is not None:
-            self._responses.append((topic, response))
-        return response
+
+        def take_back() -> None:
+            for response in filter(None, answers):
+                with suppress(TopicNotFound):  # and its messages with it
+                    self._service.rollback(topic, response)
+
+        self._track(write, take_back)
+        return answers[0]
 
     def save_position(
         self,
@@ -65,12 +63,18 @@ class WrittenByHand:
         transaction: Pointer,
     ) -> None:
         """Saves a position, and remembers which."""
-        self._positions.append((group, topic, transaction))
-        try:
-            self._service.save_position(group, topic, position, transaction=transaction)
-        except _DEFINITE_NO:
-            self._positions.pop()
-            raise
+        save = partial(self._service.save_position, group, topic)
+        self._track(
+            partial(save, position, transaction=transaction),
+            partial(save, None, transaction=transaction),
+        )
+
+    def _track(
+        self, write: Callable[[], object], take_back: Callable[[], object]
+    ) -> None:
+        tracked = TrackedWrite()
+        self._writes.append((tracked, take_back))
+        tracked.do(write)
 
     def start_tx(self, tx: Transaction) -> None:
         """Each call names its transaction."""
@@ -88,19 +92,12 @@ class WrittenByHand:
 
     def post_tx_commit(self) -> None:
         """Nothing is left to take back."""
-        self._responses.clear()
-        self._positions.clear()
+        self._writes.clear()
 
     def rollback_tx(self) -> bool:
         """Takes back everything; False where something may be left."""
-        for topic, response in self._responses:
-            try:
-                self._service.rollback(topic, response)
-            except TopicNotFound:
-                continue  # and its messages with it
-        for group, topic, transaction in self._positions:
-            self._service.save_position(group, topic, None, transaction=transaction)
-        return not self._in_doubt
+        undone = [tracked.undo(take_back) for tracked, take_back in self._writes]
+        return all(undone)
 
 
 def written_by_hand(

@@ -4,18 +4,11 @@ import os
 from collections.abc import Callable
 
 from coordinator.transaction import Transaction
-from txaware.errors import (
-    BadRequest,
-    NotAuthorized,
-    ParticipantFailed,
-    TopicNotFound,
-    TransactionRefused,
-)
+from txaware.errors import ParticipantFailed, TopicNotFound, changed_nothing
 from txaware.interfaces import MessagingService, Payload
 from txaware.messages import PublishResponse, Receipt
 from txaware.publish.buffer import TopicBuffer
 
-DEFINITE_NO = (BadRequest, NotAuthorized, TopicNotFound, TransactionRefused)
 ATTEMPT_BYTES = 16
 # Of one store, about: LevelDB makes a file of what comes at once, and maps all of it.
 STORE_BYTES = 1 << 20
@@ -135,7 +128,7 @@ class Outbox:
         self.in_doubt = True
         try:
             call()
-        except DEFINITE_NO:
-            self.in_doubt = False
+        except BaseException as error:
+            self.in_doubt = not changed_nothing(error)
             raise
         self.in_doubt = False

@@ -1,8 +1,9 @@
 """What an operator asks of a store: look inside, clean up, count."""
 
 import logging
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import suppress
+from functools import cache, partial
 
 import attrs
 
@@ -20,14 +21,24 @@ from txaware.service.check_scan import Progress
 from txaware.service.checking import check
 from txaware.service.clean_up_plan import OpenPlan
 from txaware.service.depths import Depths
-from txaware.service.inspection import GoOn, Inspection, Peeked, TopicReport
+from txaware.service.inspection import (
+    MOST_COUNTED,
+    GoOn,
+    Inspection,
+    Peeked,
+    TopicReport,
+)
+from txaware.service.judge import Judge
+from txaware.service.keepers import Keeper, KeepsRows
 from txaware.service.local import LocalService
 from txaware.service.open_plans import OpenPlans
 from txaware.service.retention import CleanUp, OnProgress, Pruned, Retention
 from txaware.service.site import Site
 from txaware.service.splits import Splits
 from txaware.service.splitting import checked_wanted
+from txaware.service.turns import Failures
 from txaware.service.undecided import check_range, first_undecided
+from txaware.service.unread import MOST_ROWS, first_unread
 from txaware.tables.durable import DurableTable
 from txaware.tables.hbase.table import HBaseTable
 from txaware.tables.position_table import PositionTable
@@ -44,7 +55,9 @@ class Administration:
         self._retention = retention
         self._plans = OpenPlans(retention, site.clock_ms)
         self._gate = site.gate
+        self._keepers = site.keepers
         self._table = site.table
+        self._clock_ms = site.clock_ms
         self._inspection = Inspection(site.table, site.strangers)
         self._positions = PositionTable(site.table)
 
@@ -99,6 +112,10 @@ class Administration:
         """`"OK"`, or a sentence about what is wrong with the rows."""
         return self._table.status()
 
+    def coordinator_status(self) -> str:
+        """`"OK"`, or a sentence about what is wrong with the coordinator."""
+        return self._coordinator.status()
+
     def check(self, progress: Progress | None = None) -> Report:
         """Verifies every invariant beside everybody who uses the data."""
         invalid, table = self._invalid(), self._table
@@ -144,23 +161,90 @@ class Administration:
         """Has the coordinator forget invalid transactions that nothing here needs."""
         return self._retention.prune(exclusive=exclusive, on_progress=on_progress)
 
+    def register_keeper(self, participant: KeepsRows) -> Keeper:
+        """Has `prune` ask a participant that keeps rows of its own."""
+        return self._keepers.register(participant)
+
+    def report_keeper(
+        self,
+        name: str,
+        smallest_pointer: int | None,
+        *,
+        principal: str | None = None,
+        is_operator: bool = True,
+    ) -> Keeper:
+        """Takes what a keeper in another process says of itself."""
+        return self._keepers.report(
+            name, smallest_pointer, principal=principal, is_operator=is_operator
+        )
+
+    def forget_keeper(self, name: str) -> None:
+        """Removes a keeper whose rows are gone."""
+        self._keepers.forget(name)
+
+    def keepers(self) -> list[Keeper]:
+        """All who keep rows of their own, by name."""
+        return self._keepers.all()
+
     def lag_ms(self, group: str, topic: str) -> int:
         """How far a group is behind the newest message; 0 when it has read it."""
         position = self._service.position(group, topic)
         return _behind_ms(self._service.bounds(topic), position)
 
-    def _lags(self) -> Iterator[GroupLag]:
+    def oldest_unread_ms(self, group: str, topic: str) -> int:
+        """The age of the oldest message that a group may read; 0 where it has none."""
+        position = self._service.position(group, topic)
+        return self._oldest_unread_ms(topic, position, self._coordinator.snapshot())
+
+    def _oldest_unread_ms(
+        self, topic: str, position: MessageId | None, snapshot: Transaction
+    ) -> int:
+        bounds = self._service.bounds(topic)
+        if bounds.first is None:
+            return 0
+        start = bounds.first.row_key
+        if position is not None:
+            start = max(start, position.row_key + b"\0")
+        prefix, now_ms = self._service.place(topic).topic.prefix, self._clock_ms()
+        judge = Judge(snapshot, None if self._gate is None else self._gate.gave_out)
+        for _ in range(MOST_COUNTED // MOST_ROWS):
+            unread = first_unread(
+                self._table,
+                prefix,
+                judge,
+                start=start,
+                stop=bounds.next.row_key,
+                now_ms=now_ms,
+            )
+            if unread.since_ms is not None:
+                return max(0, now_ms - unread.since_ms)
+            if unread.key == start:
+                break
+            start = unread.key
+        return 0
+
+    def _lags(self, failures: Failures) -> Iterator[GroupLag]:
+        snapshot = cache(self._coordinator.snapshot)
         for group, name in self._positions.groups():
             topic = str(name)
+            look = partial(self._lag, group, topic, snapshot)
             with suppress(TopicNotFound):
-                place = self._service.place(topic)
-                position = self._service.position(group, topic)
-                yield GroupLag(
-                    group,
-                    topic,
-                    _behind_ms(self._service.bounds(topic), position),
-                    self._inspection.rows_after(place, position),
-                )
+                found = failures.attempt("group_lags", look, None)
+                if found is not None:
+                    yield found
+
+    def _lag(
+        self, group: str, topic: str, snapshot: Callable[[], Transaction]
+    ) -> GroupLag:
+        place = self._service.place(topic)
+        position = self._service.position(group, topic)
+        return GroupLag(
+            group,
+            topic,
+            _behind_ms(self._service.bounds(topic), position),
+            self._inspection.rows_after(place, position),
+            self._oldest_unread_ms(topic, position, snapshot()),
+        )
 
     def depths(self) -> Depths:
         """Counts rows for whoever asks again and again."""
@@ -183,7 +267,11 @@ class Administration:
         )
 
     def metrics(self) -> Metrics:
-        """What was counted in this process, and how things stand."""
+        """What was counted in this process, and how things stand.
+
+        What cannot be looked at is left out, and the log says why.
+        """
+        failures = Failures(reads_wait=self._table.reads_wait)
         open_now = oldest_ms = None
         if isinstance(self._coordinator, EmbeddedCoordinator):
             found = self._coordinator.open_transactions()
@@ -192,10 +280,12 @@ class Administration:
                 oldest_ms = found[0].transaction_id // POINTERS_PER_MS
         return Metrics(
             **attrs.asdict(self.counts(), recurse=False),
-            groups=list(self._lags()),
+            groups=failures.attempt("groups", lambda: list(self._lags(failures)), []),
             open_transactions=open_now,
             oldest_open_ms=oldest_ms,
-            invalid_transactions=self._coordinator.invalid_size(),
+            invalid_transactions=failures.attempt(
+                "transactions", self._coordinator.invalid_size, None
+            ),
         )
 
 

@@ -12,6 +12,7 @@ import attrs
 
 from coordinator.directory_lock import DirectoryLock
 from coordinator.history import History
+from coordinator.private_directory import make_private
 from coordinator.records import Invalidated, Lost, Record, Reserved
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.clock import ClockMs, system_clock_ms
@@ -158,7 +159,7 @@ def _place_in(directory: Path) -> Iterator[Path]:
     """
     made = [path for path in (directory, *directory.parents) if not path.exists()]
     with _failing(directory):
-        directory.mkdir(parents=True, exist_ok=True)
+        make_private(directory)
         place = Path(tempfile.mkdtemp(prefix=".restore-", dir=directory))
     try:
         yield place

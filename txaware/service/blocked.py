@@ -1,6 +1,7 @@
 """Finds the topics whose committed readers wait for the end of a transaction."""
 
 from collections.abc import Mapping, Set
+from functools import partial
 
 import attrs
 
@@ -12,7 +13,7 @@ from txaware.service.judge import STOP, Judge
 from txaware.service.local import LocalService
 from txaware.service.places import Place
 from txaware.service.site import Site
-from txaware.service.turns import Budget, Turns
+from txaware.service.turns import Budget, Failures, Turns
 from txaware.tables.columns import pointer_of
 from txaware.topics import Topic
 
@@ -82,11 +83,22 @@ class Blocked:
         self._standings: dict[str, _Standing] = {}
 
     def look(
-        self, topics: Mapping[str, Topic], touched: Set[str], snapshot: Transaction
+        self,
+        topics: Mapping[str, Topic],
+        touched: Set[str],
+        snapshot: Transaction,
+        failures: Failures,
     ) -> None:
-        """A round over `topics`; `touched` are those that were used in this process."""
+        """A round over `topics`; `touched` are those that were used in this process.
+
+        Where a topic cannot be read, what was known of it stays.
+        """
         topics = self._all_worth_it(topics, snapshot)
-        places = {name: self._place(name) for name in touched if name in topics}
+        places = {
+            name: failures.attempt("blocked", partial(self._place, name), None)
+            for name in touched
+            if name in topics
+        }
         self._forget_all_but(topics)
         due = [
             name
@@ -102,10 +114,19 @@ class Blocked:
             ttl_bound = row_key(max(0, self._clock_ms() - topics[name].ttl_ms))
             bound = ttl_bound if standing.is_sought else least
             standing.judged = max(standing.judged, bound)
-            budget.spend(self._look(standing, places.get(name), judge, snapshot))
+            look = partial(self._look, standing, places.get(name), judge, snapshot)
+            budget.spend(failures.attempt("blocked", look, 0))
         standings = self._standings.items()
-        self.blockers = {name: s.blocker for name, s in standings if s.blocker}
+        self.blockers = {
+            name: standing.blocker
+            for name, standing in standings
+            if standing.blocker and self._blocks(standing.blocker, snapshot)
+        }
         self.unjudged = sum([standing.has_more for _, standing in standings])
+
+    def _blocks(self, blocker: Blocker, snapshot: Transaction) -> bool:
+        pointer = blocker.pointer
+        return pointer in snapshot.in_progress or self._strangers.has(pointer)
 
     def _all_worth_it(
         self, topics: Mapping[str, Topic], snapshot: Transaction
@@ -175,8 +196,7 @@ class Blocked:
         snapshot: Transaction,
     ) -> int:
         """Goes on to the first row that is not decided; answers how many it read."""
-        if place is not None:
-            standing.seen = place.writer.signal.count
+        seen = standing.seen if place is None else place.writer.signal.count
         rows = self._table.scan(
             MESSAGE + standing.prefix,
             start=standing.judged,
@@ -184,17 +204,17 @@ class Blocked:
             limit=ROWS_EACH,
             max_bytes=BYTES_EACH,
         )
+        standing.seen = seen  # only now: what failed has to be looked at again
         standing.blocker, standing.has_more, standing.is_finished = None, False, False
         for key, value in rows:
             pointer = pointer_of(value)
             if judge.verdict(pointer) == STOP:
                 standing.judged = key
                 # What is not in progress is younger than the snapshot: next time.
-                if pointer is not None and (
-                    pointer in snapshot.in_progress or self._strangers.has(pointer)
-                ):
-                    standing.blocker = Blocker(pointer, key)
-                    standing.is_finished = True
+                if pointer is not None:
+                    blocker = Blocker(pointer, key)
+                    if self._blocks(blocker, snapshot):
+                        standing.blocker, standing.is_finished = blocker, True
                 return len(rows)
         if rows:
             standing.judged = rows[-1][0] + b"\0"

@@ -143,13 +143,21 @@ def _link(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
+def _is_unborn(place: Path) -> bool:
+    """Whether LevelDB was killed while it made the database: nothing was written."""
+    return not any(
+        path.name == "CURRENT" or path.suffix in (*IMMUTABLE, ".log")
+        for path in place.iterdir()
+    )
+
+
 def _opened(place: Path, directory: Path, settings: Settings) -> Any:
     import plyvel
 
     try:
         return plyvel.DB(
             str(place),
-            create_if_missing=False,
+            create_if_missing=_is_unborn(place),
             paranoid_checks=True,
             block_size=settings.block_bytes,
             write_buffer_size=settings.write_buffer_bytes,

@@ -1,12 +1,12 @@
 """Says of a row's key whether it can be: known topic, a generation there has been."""
 
-from collections.abc import Callable, Container
+from collections.abc import Callable
 
 import attrs
 
 from txaware.errors import BadRequest, StoreCorrupted
 from txaware.rowkeys import POINTER_BYTES, ROW_KEY_BYTES, TOPIC
-from txaware.service.check_journal import saved_ms
+from txaware.service.check_journal import Uncommitted, saved_ms
 from txaware.service.check_report import Findings
 from txaware.service.check_scan import Rows
 from txaware.tables.columns import (
@@ -39,17 +39,23 @@ class Group:
 
 
 class Judging:
-    """What rows are judged by: topics, the time, the coordinator's invalid pointers.
+    """What rows are judged by: topics, the time, who has not committed.
 
+    What a transaction wrote that has not committed need not be whole: nobody reads it.
     What looks wrong is read once more, as an open table may have changed meanwhile.
     """
 
     def __init__(
-        self, rows: Rows, findings: Findings, *, invalid: Container[int], timed: bool
+        self,
+        rows: Rows,
+        findings: Findings,
+        *,
+        uncommitted: Uncommitted,
+        timed: bool,
     ) -> None:
         self.rows = rows
         self.findings = findings
-        self.invalid = invalid
+        self.uncommitted = uncommitted
         self.suspects: list[tuple[bytes, int]] = []
         self._timed = timed
         self._topics: dict[bytes, Topic | None] = {}

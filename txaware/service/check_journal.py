@@ -1,18 +1,66 @@
 """Checks the coordinator's journal, and the few rows about the store itself."""
 
+from collections.abc import Container
+
+import attrs
+
 from coordinator.errors import JournalCorrupted
 from coordinator.history import History
 from coordinator.records import decode_records
+from coordinator.transaction import NO_POINTER
 from txaware.errors import StoreCorrupted
-from txaware.rowkeys import COORDINATOR, COPY, COPY_PLACE, JOURNAL, STATE
+from txaware.rowkeys import (
+    COORDINATOR,
+    COORDINATOR_ADDRESS,
+    COPY,
+    COPY_PLACE,
+    JOURNAL,
+    KEEPER,
+    STATE,
+    UNWATCHED,
+)
 from txaware.service.check_report import Findings
 from txaware.service.check_scan import Rows, Scan
+from txaware.service.coordinator_kind import EMBEDDED, OTHER, coordinator_of
 from txaware.service.copy_state import is_unfinished
+from txaware.service.keepers import read_keeper
 from txaware.tables.batches import TIME
-from txaware.tables.durable import FORMAT, OUR_FORMAT
+from txaware.tables.durable import FORMAT, OUR_FORMAT, SECOND_FORMAT
 
-COORDINATORS = (b"embedded", b"other")
+COORDINATORS = (EMBEDDED, OTHER)
 NUMBER_BYTES = 8
+
+
+@attrs.frozen(eq=False)
+class Uncommitted:
+    """Pointers whose transactions did not commit, or may not have.
+
+    Those above `known_to` were given out since the journal was read. The invalid ones
+    are forgotten some day, those that were lost in a crash never.
+    """
+
+    invalid: Container[int] = ()
+    lost: Container[int] = ()
+    open: Container[int] = ()
+    known_to: int = NO_POINTER
+
+    @classmethod
+    def of(cls, history: History, *, in_use: bool) -> "Uncommitted":
+        """By the journal; where nobody is at work, what has no record is lost."""
+        return cls(
+            history.invalid,
+            history.lost_pointers(crashed=not in_use),
+            history.open,
+            history.highest if in_use else NO_POINTER,
+        )
+
+    def __contains__(self, pointer: int) -> bool:
+        return (
+            pointer in self.invalid
+            or pointer in self.open
+            or pointer in self.lost
+            or pointer > self.known_to
+        )
 
 
 def check_journal(scan: Scan, rows: Rows, findings: Findings) -> History:
@@ -73,7 +121,15 @@ def _check_history(history: History, findings: Findings) -> None:
 
 def check_state(scan: Scan, rows: Rows, findings: Findings) -> None:
     """The format, the coordinator, the saved time and what was copied."""
-    known = {FORMAT, COORDINATOR, TIME, COPY, COPY_PLACE}
+    known = {
+        FORMAT,
+        COORDINATOR,
+        COORDINATOR_ADDRESS,
+        TIME,
+        COPY,
+        COPY_PLACE,
+        UNWATCHED,
+    }
     for key, _ in scan.table(STATE):
         findings.counts["state rows"] += 1
         if STATE + key not in known:
@@ -81,12 +137,24 @@ def check_state(scan: Scan, rows: Rows, findings: Findings) -> None:
                 "key", STATE + key, "nothing about the store has this name"
             )
     found = rows.get(FORMAT)
-    if found != OUR_FORMAT:
+    if found not in (SECOND_FORMAT, OUR_FORMAT):  # which have the same rows
         findings.problem(
             "format", FORMAT, f"the format is {found!r}, and {OUR_FORMAT!r} is ours"
         )
     saved_ms(rows, findings)
     _check_copy(rows, findings)
+
+
+def check_keepers(scan: Scan, findings: Findings) -> None:
+    """Who keeps rows elsewhere; each needs what it may still hold."""
+    for key, value in scan.table(KEEPER):
+        findings.counts["keepers"] += 1
+        try:
+            row = read_keeper(key, value)
+        except StoreCorrupted as error:
+            findings.problem("keeper", KEEPER + key, str(error))
+        else:
+            findings.needs(f"keeper {row.name}", row.smallest_pointer)
 
 
 def _check_copy(rows: Rows, findings: Findings) -> None:
@@ -102,21 +170,23 @@ def _check_copy(rows: Rows, findings: Findings) -> None:
 def check_coordinator(rows: Rows, findings: Findings) -> bool:
     """Whether the coordinator is the embedded one; asked when all is counted."""
     found, counts = rows.get(COORDINATOR), findings.counts
-    if found is None and not sum(counts.values()) - counts["state rows"]:
-        return False
+    about_itself = counts["state rows"] + counts["journal entries"]
+    if found is None and not sum(counts.values()) - about_itself:
+        return False  # it was killed before the batch that says so, and has no row yet
     if found not in COORDINATORS:
         findings.problem(
             "coordinator",
             COORDINATOR,
             f"whose pointers the rows carry is not said: {found!r}",
         )
-    if found == b"other" and counts["journal entries"]:
+    if found == OTHER and counts["journal entries"]:
         findings.problem(
             "coordinator",
             COORDINATOR,
-            "there is a journal of an embedded coordinator, and another one is named",
+            f"there is a journal of an embedded coordinator, and another one is named "
+            f"({coordinator_of(rows) or 'where is not kept'})",
         )
-    return found == b"embedded"
+    return found == EMBEDDED
 
 
 def saved_ms(rows: Rows, findings: Findings | None = None) -> int | None:

@@ -86,9 +86,11 @@ class MessageCheck:
             if pointer == 0:
                 self._judging.problem("pointer", MESSAGE + key, "pointer 0 is nobody's")
             pointer = -pointer
-        elif pointer in self._judging.invalid:
+        elif pointer in self._judging.uncommitted.invalid:
             self._counts["invalid and not marked"] += 1
             self._judging.findings.needs(str(group.topic.topic), pointer)
+        elif pointer in self._judging.uncommitted.lost:
+            self._counts["lost in a crash and not marked"] += 1
         if pointer > self._highest:
             self._highest, self._highest_key = pointer, MESSAGE + key
 
@@ -96,6 +98,8 @@ class MessageCheck:
         """What it names must all be there, as long as somebody reads it."""
         receipts, pointer = columns.more.get(RECEIPTS), columns.pointer or 0
         if receipts is None or pointer <= 0 or not self._is_read(group, key):
+            return
+        if pointer in self._judging.uncommitted:
             return
         named = read_receipts(receipts)
         stored = self._counts_of(group.prefix, pointer)

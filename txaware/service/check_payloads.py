@@ -96,7 +96,8 @@ def check_marks(scan: Scan, judging: Judging) -> None:
         except ValueError as error:
             judging.problem("value", MARK + key, str(error))
             continue
-        if value[:1] != b"d" and group.is_current:
+        is_over = value[:1] == b"d" or not group.is_current
+        if not is_over and pointer not in judging.uncommitted:
             _check_mark(judging, group, key, pointer, named)
 
 
@@ -161,10 +162,8 @@ def _check_position(
             POSITION + key,
             f"the key names transaction {named}, and the row {pointer}",
         )
-    elif pointer > 0 and pointer in judging.invalid:
+    elif pointer > 0 and pointer in judging.uncommitted.invalid:
         judging.findings.needs(str(name), pointer)
     if position is None or len(position) != ID_BYTES:
         judging.problem("position", POSITION + key, "a position has 20 bytes")
-        return
     judging.suspect(POSITION + key, named)
-    judging.check_time(POSITION, key, int.from_bytes(position[:8], "big"))

@@ -29,12 +29,14 @@ class Report:
     `needed` is, for each topic, the smallest pointer among its rows that is invalid and
     not yet marked in the row: the coordinator must not forget it before. It is None
     where a coordinator elsewhere was not asked which are invalid: then nobody knows.
+    `coordinator` is `embedded`, the address of another one, or None if that is unknown.
     """
 
     counts: Mapping[str, int]
     problems: tuple[Problem, ...]
     problem_count: int
     needed: Mapping[str, int] | None
+    coordinator: str | None = None
 
     @property
     def is_clean(self) -> bool:
@@ -55,6 +57,7 @@ class Report:
             "problems": [attrs.asdict(problem) for problem in self.problems],
             "needed": None if self.needed is None else dict(self.needed),
             "least_needed": self.least_needed,
+            "coordinator": self.coordinator,
         }
 
 
@@ -64,6 +67,7 @@ class Findings:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.knows_needed = True
+        self.coordinator: str | None = None
         self._needed: dict[str, int] = {}
         self._problems: list[Problem] = []
         self._problem_count = 0
@@ -85,4 +89,5 @@ class Findings:
             tuple(self._problems),
             self._problem_count,
             dict(sorted(self._needed.items())) if self.knows_needed else None,
+            self.coordinator,
         )

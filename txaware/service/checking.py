@@ -11,6 +11,7 @@ from txaware.errors import StoreCorrupted
 from txaware.rowkeys import (
     COORDINATOR,
     JOURNAL,
+    KEEPER,
     MARK,
     MESSAGE,
     PAYLOAD,
@@ -21,8 +22,10 @@ from txaware.rowkeys import (
 from txaware.service.check_copy import copied
 from txaware.service.check_groups import Judging
 from txaware.service.check_journal import (
+    Uncommitted,
     check_coordinator,
     check_journal,
+    check_keepers,
     check_state,
     saved_ms,
 )
@@ -34,9 +37,10 @@ from txaware.service.check_payloads import (
 )
 from txaware.service.check_report import Findings, Report
 from txaware.service.check_scan import Progress, Rows, Scan, SizeBytes
+from txaware.service.coordinator_kind import OTHER, coordinator_of
 from txaware.tables.durable import FIRST_FORMAT, FORMAT
 
-KNOWN = (TOPIC, MESSAGE, PAYLOAD, POSITION, MARK, JOURNAL, STATE)
+KNOWN = (TOPIC, MESSAGE, PAYLOAD, POSITION, MARK, JOURNAL, STATE, KEEPER)
 
 
 def check(
@@ -48,13 +52,15 @@ def check(
     invalid: Container[int] | None = None,
     clock_ms: ClockMs = system_clock_ms,
     findings: Findings | None = None,
+    in_use: bool = True,
 ) -> Report:
     """Reads everything once, payloads of references twice, and says what is wrong.
 
     `rows` is an open table, whose users need not stop, or a copy. A table that is not
     `durable` keeps no time and no journal. `size_bytes` is asked how far it has come.
     `invalid` are the pointers that a coordinator elsewhere calls so, from before; where
-    it was not asked, what the data needs is not known.
+    it was not asked, what the data needs is not known. Of data that is not `in_use`,
+    pointers without any record are known to be lost.
     `findings` are those of other checks, to which these are added.
     Memory is bounded, but for eight bytes for every reference.
     """
@@ -68,15 +74,17 @@ def check(
         )
         return findings.report()
     scan = Scan(rows, findings, progress=progress, size_bytes=size_bytes)
-    own: Container[int] = ()
+    uncommitted = Uncommitted(invalid or ())
     if durable:
-        check_state(scan, rows, findings)
-        own = check_journal(scan, rows, findings).invalid
-    if invalid is None and rows.get(COORDINATOR) == b"other":
+        if not _is_new(rows):
+            check_state(scan, rows, findings)
+        history = check_journal(scan, rows, findings)
+        if invalid is None:
+            uncommitted = Uncommitted.of(history, in_use=in_use)
+    findings.coordinator = coordinator_of(rows)
+    if invalid is None and rows.get(COORDINATOR) == OTHER:
         findings.knows_needed = False
-    judging = Judging(
-        rows, findings, invalid=own if invalid is None else invalid, timed=durable
-    )
+    judging = Judging(rows, findings, uncommitted=uncommitted, timed=durable)
     for key, value in scan.table(TOPIC):
         findings.counts["topics"] += 1
         judging.take_topic(key, value)
@@ -85,11 +93,19 @@ def check(
     check_payloads(scan, judging, messages.named)
     check_positions(scan, judging)
     check_marks(scan, judging)
+    check_keepers(scan, findings)
     _check_unknown(scan, rows, findings)
     embedded = durable and check_coordinator(rows, findings)
     if embedded and judging.suspects:
         _check_pointers(judging)
     return findings.report()
+
+
+def _is_new(rows: Rows) -> bool:
+    """Whether who opened it first was killed before the first batch."""
+    if rows.get(FORMAT) is not None:
+        return False
+    return not any(rows.scan(first_byte, limit=1) for first_byte in KNOWN)
 
 
 def _check_unknown(scan: Scan, rows: Rows, findings: Findings) -> None:
@@ -134,7 +150,11 @@ def check_directory(
     try:
         with copied(directory, settings) as rows:
             return check(
-                rows, progress=progress, size_bytes=rows.size_bytes, invalid=invalid
+                rows,
+                progress=progress,
+                size_bytes=rows.size_bytes,
+                invalid=invalid,
+                in_use=False,
             )
     except StoreCorrupted as error:
         findings = Findings()

@@ -8,6 +8,7 @@ from coordinator.transaction import Transaction
 from txaware.errors import BadRequest, StoreCorrupted
 from txaware.interfaces import OrderedTable, Row
 from txaware.rowkeys import (
+    KEEPER,
     MARK,
     MESSAGE,
     PAYLOAD,
@@ -30,7 +31,7 @@ from txaware.tables.columns import (
 from txaware.tables.ranges import pieces
 
 # In the order of keys. The journal stays behind, and what a store says of itself.
-COPIED = tuple(sorted((MARK, MESSAGE, PAYLOAD, POSITION, PRODUCER, TOPIC)))
+COPIED = tuple(sorted((KEEPER, MARK, MESSAGE, PAYLOAD, POSITION, PRODUCER, TOPIC)))
 PIECE_ROWS = 5000
 # So many of the transactions whose rows are left out are named.
 NAMED = 100

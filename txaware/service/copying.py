@@ -7,14 +7,17 @@ from operator import itemgetter
 
 import attrs
 
+from coordinator.embedded import EmbeddedCoordinator
+from coordinator.history import KNOWN_ABOVE
 from coordinator.interfaces import Coordinator
 from coordinator.journal import Journal
-from coordinator.records import Invalidated, Reached, Record, Reserved
+from coordinator.records import Invalidated, Reached, Record, Reserved, Truncated
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.errors import BadRequest, StoreCorrupted
 from txaware.interfaces import OrderedTable, Row, Write
-from txaware.rowkeys import COORDINATOR
+from txaware.rowkeys import UNWATCHED
 from txaware.service.check_scan import Progress
+from txaware.service.coordinator_kind import EMBEDDED, OTHER, claim
 from txaware.service.copy_progress import Phases
 from txaware.service.copy_rows import COPIED, PIECE_ROWS, JudgedRows, RowDigest
 from txaware.service.copy_state import AsOf, Place, read_as_of, read_place
@@ -33,19 +36,21 @@ class Source:
 class Target:
     """The store that becomes the copy.
 
-    `coordinator` is one elsewhere. Without one it will be the embedded one, which is
-    not open yet and will find in `journal` (None in memory) what it has to know.
+    `coordinator` is one elsewhere, at `coordinator_address` if that is known. Without
+    one it will be the embedded one, which is not open yet and will find in `journal`
+    (None in memory) what it has to know.
     """
 
     name: str
     table: OrderedTable
     journal: Journal | None = None
     coordinator: Coordinator | None = None
+    coordinator_address: str | None = None
 
     @property
     def kind(self) -> bytes:
         """Which kind of coordinator its pointers are from."""
-        return b"embedded" if self.coordinator is None else b"other"
+        return EMBEDDED if self.coordinator is None else OTHER
 
 
 @attrs.frozen
@@ -136,16 +141,12 @@ class _Copying:
 
     def _begin(self) -> None:
         """What comes first: the moment, the coordinator, and a time above all rows."""
-        table, kind = self._target.table, self._target.kind
+        target, table = self._target, self._target.table
         table.clock.given(self._as_of.before_ms)
-        if not table.compare_and_set(COORDINATOR, None, kind):
-            found = table.get(COORDINATOR) or b""
-            if found != kind:
-                raise BadRequest(
-                    f"{self._target.name} is for the coordinator {found.decode()!r}, "
-                    f"and the one named is {kind.decode()!r}"
-                )
-        table.submit([self._as_of.write()])()
+        claim(table, target.kind, target.coordinator_address, name=target.name)
+        unwatched = self._source.table.get(UNWATCHED)
+        more: list[Write] = [] if unwatched is None else [(UNWATCHED, unwatched)]
+        table.submit([self._as_of.write(), *more])()
         table.reserve_time()
 
     def _write_rows(self) -> None:
@@ -194,7 +195,12 @@ class _Copying:
         target, journal = self._target, self._target.journal
         if target.coordinator is None and journal is not None:
             snapshot, now_ms = self._as_of.snapshot, target.table.clock.now_ms()
-            journal.append(*_records(snapshot, self._judged.lowest, now_ms))
+            known: Sequence[Record] = ()
+            lowest, decided = self._judged.lowest, self._source.coordinator
+            if isinstance(decided, EmbeddedCoordinator):
+                known = decided.outcomes()
+                lowest = min(lowest, decided.first_pointer)
+            journal.append(*_records(snapshot, lowest, now_ms, known))
 
     def _read_back(self) -> None:
         """Of what expires by itself, what is not due yet is there on both sides."""
@@ -256,16 +262,20 @@ def _fresh_snapshot(coordinator: Coordinator) -> Transaction:
     return coordinator.snapshot()
 
 
-def _records(snapshot: Transaction, lowest: int, now_ms: int) -> Iterable[Record]:
+def _records(
+    snapshot: Transaction, lowest: int, now_ms: int, known: Sequence[Record]
+) -> Iterable[Record]:
     """Everything copied is of this coordinator, and is over.
 
     Whoever still holds a transaction that was open, or asks about one that was invalid
-    or that the source began later, is told a no.
+    or that the source began later, is told a no. `known` is what the source knows of
+    outcomes; without it all are forgotten but those of what was open or invalid.
     """
     excluded = [*snapshot.invalids, *snapshot.in_progress]
     highest = snapshot.transaction_id
     yield Reached(min([lowest, *excluded]), highest)
     # What lies between the two has no record, and so is lost.
     yield Reserved(max(highest, now_ms * POINTERS_PER_MS))
+    yield from known or [Truncated((KNOWN_ABOVE, highest))]
     if excluded:
         yield Invalidated(now_ms, excluded)

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import attrs
 
@@ -9,7 +10,7 @@ from txaware.errors import TopicNotFound
 from txaware.interfaces import OrderedTable, Row
 from txaware.messages import Bounds
 from txaware.rowkeys import MESSAGE
-from txaware.service.turns import Budget, Turns
+from txaware.service.turns import Budget, Failures, Turns
 
 LOOKS, ROWS = 2000, 50_000
 STEP_ROWS, STEP_BYTES = 1000, 1 << 20
@@ -63,7 +64,7 @@ class Depths:
         self._turns = Turns()
         self._counts: dict[str, _Count] = {}
 
-    def look(self, topics: Mapping[str, Bounds]) -> None:
+    def look(self, topics: Mapping[str, Bounds], failures: Failures) -> None:
         """A round over these topics, which begin and end there."""
         for gone in self._counts.keys() - topics.keys():
             del self._counts[gone]
@@ -72,7 +73,8 @@ class Depths:
             if budget.is_spent:
                 break
             try:
-                self._look(name, topics[name], budget)
+                look = partial(self._look, name, topics[name], budget)
+                failures.attempt("topic_rows", look, None)
             except TopicNotFound:
                 self._counts.pop(name, None)
 

@@ -1,9 +1,8 @@
 """Cleans up in the background, every so often."""
 
 import logging
-import threading
 
-from coordinator.joinable import JoinableThread
+from coordinator.joinable import Event, JoinableThread
 from txaware.errors import TxAwareError
 from txaware.service.retention import Retention
 
@@ -19,7 +18,7 @@ class Janitor:
     def __init__(self, retention: Retention, *, interval_s: float) -> None:
         self._retention = retention
         self._interval_s = interval_s
-        self._stop = threading.Event()
+        self._stop = Event()
         self._thread = JoinableThread(
             target=self._run, name="txaware-janitor", daemon=True
         )

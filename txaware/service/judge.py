@@ -10,14 +10,21 @@ DELIVER, SKIP, STOP = 0, 1, 2
 class Judge:
     """Judges rows by one snapshot: deliver, skip, or stop before them.
 
-    A pointer that `known` does not answer True for is nobody's yet: stop.
+    A pointer that `known` does not answer True for is nobody's yet: stop. One that
+    `lost` answers True for never committed, also where the snapshot does not say so
+    because it came over a wire.
     """
 
     def __init__(
-        self, tx: Transaction, known: Callable[[int], bool] | None = None
+        self,
+        tx: Transaction,
+        known: Callable[[int], bool] | None = None,
+        *,
+        lost: Callable[[int], bool] | None = None,
     ) -> None:
         self._tx = tx
         self._known = known
+        self._lost = lost
         self._verdicts: dict[int | None, int] = {None: DELIVER}
 
     def verdict(self, pointer: int | None) -> int:
@@ -32,7 +39,7 @@ class Judge:
         return not any(self.verdict(pointer) for pointer in set(pointers))
 
     def _judge(self, pointer: int) -> int:
-        if pointer < 0:
+        if pointer < 0 or (self._lost is not None and self._lost(pointer)):
             return SKIP
         if self._known is not None and not self._known(pointer):
             return STOP

@@ -26,6 +26,7 @@ from txaware.service.publishing import Publishing, waits_for_commit
 from txaware.service.reading import Ask, Reading, checked_isolation, checked_snapshot
 from txaware.service.scan import Scan
 from txaware.service.site import Site
+from txaware.service.unread import Readers
 from txaware.topics import (
     Topic,
     TopicName,
@@ -46,6 +47,7 @@ class LocalService:
         self._references = site.references
         self._places = Places(site.table, site.settings)
         self._positions = Positions(site.table)
+        self.readers = Readers(site.clock_ms)
         self._publishing = Publishing(site)
         self._reading = Reading(site)
         self._places.create_from_settings()
@@ -233,6 +235,15 @@ class LocalService:
         self, group: str, topic: str, *, transaction: Transaction | None = None
     ) -> MessageId | None:
         """How far a group has come, as the transaction or a fresh snapshot sees it."""
+        position = self.position_seen(group, topic, transaction)
+        if transaction is not None and position is not None:
+            self.readers.saw(group, str(self._places.name(topic)))
+        return position
+
+    def position_seen(
+        self, group: str, topic: str, transaction: Transaction | None = None
+    ) -> MessageId | None:
+        """The same for whoever only looks on: it is no sign of a reader."""
         checked_snapshot(transaction)
         name = self.topic(topic).topic
         checked_group(group)
@@ -275,6 +286,7 @@ class LocalService:
             )
         finally:
             self._publishing.leave(entry)
+        self.readers.saw(group, str(name))
 
     def bounds(self, topic: str) -> Bounds:
         """The first and the last id, committed or not, and where the next goes."""

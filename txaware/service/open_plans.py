@@ -5,7 +5,7 @@ import threading
 
 import attrs
 
-from txaware.clock import ClockMs
+from coordinator.timeout import ClockMs, elapsed_of
 from txaware.errors import BadRequest, PlanForgotten
 from txaware.service.clean_up_plan import (
     OpenPlan,
@@ -41,7 +41,7 @@ class OpenPlans:
 
     def __init__(self, retention: Retention, clock_ms: ClockMs) -> None:
         self._retention = retention
-        self._clock_ms = clock_ms
+        self._elapsed_ms = elapsed_of(clock_ms)
         self._lock = threading.Lock()
         self._open: dict[str, _Open] = {}
 
@@ -53,7 +53,7 @@ class OpenPlans:
             self._forget_old()
             while len(self._open) >= MOST_PLANS:
                 del self._open[min(self._open, key=lambda one: self._open[one].used_ms)]
-            self._open[name] = _Open(plan, self._clock_ms())
+            self._open[name] = _Open(plan, self._elapsed_ms())
         return OpenPlan(name, len(plan.topics), len(plan.pieces))
 
     def clean_piece(self, name: str, number: int) -> int:
@@ -70,7 +70,7 @@ class OpenPlans:
             if number not in results:
                 piece = plan.pieces[number]
                 results[number] = self._retention.clean_piece(plan, piece)
-        opened.used_ms = self._clock_ms()
+        opened.used_ms = self._elapsed_ms()
         return results[number].rows
 
     def finish(self, name: str) -> CleanUp:
@@ -88,11 +88,11 @@ class OpenPlans:
             opened = self._open.get(checked_plan(name))
             if opened is None:
                 raise _forgotten(name)
-            opened.used_ms = self._clock_ms()
+            opened.used_ms = self._elapsed_ms()
             return opened
 
     def _forget_old(self) -> None:
-        oldest_ms = self._clock_ms() - FORGOTTEN_AFTER_MS
+        oldest_ms = self._elapsed_ms() - FORGOTTEN_AFTER_MS
         for name in [n for n, one in self._open.items() if one.used_ms < oldest_ms]:
             del self._open[name]
 

@@ -1,21 +1,24 @@
 """How things stand, for a page that asks every second: bounded, whatever there is."""
 
+import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 
 import attrs
 
 from coordinator.embedded import EmbeddedCoordinator
 from coordinator.errors import Unavailable
 from coordinator.interfaces import Coordinator
+from coordinator.standing import OPEN, standings
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.errors import TopicNotFound
-from txaware.messages import MessageId
+from txaware.messages import Bounds, MessageId
 from txaware.metrics import TopicMetrics
 from txaware.service.blocked import Blocked
-from txaware.service.lags import Lags
+from txaware.service.lags import Lags, Pair
 from txaware.service.local import LocalService
 from txaware.service.overview_report import (
     OpenOverview,
@@ -24,9 +27,11 @@ from txaware.service.overview_report import (
 )
 from txaware.service.retention import Retention
 from txaware.service.site import Site
-from txaware.service.turns import Remembered
+from txaware.service.turns import Failures, Remembered
 from txaware.tables.topic_table import TopicTable
 from txaware.topics import Topic, TopicName
+
+log = logging.getLogger(__name__)
 
 REMEMBERED_S = 1.0
 MOST_LISTED, MOST_BLOCKED = 200, 1000
@@ -34,6 +39,7 @@ MOST_LISTED, MOST_BLOCKED = 200, 1000
 # Whether somebody may see a topic, by its name.
 Sees = Callable[[str], bool]
 _NOTHING = TopicMetrics()
+_UNKNOWN = Bounds(None, None, MessageId(bytes(20)))
 
 
 @attrs.define
@@ -42,12 +48,15 @@ class _Moment:
 
     now_ms: int
     coordinator: str
+    store: str
     topics: Mapping[str, Topic]
     metrics: Mapping[str, TopicMetrics]
     by_activity: list[str]
     transactions: list[OpenOverview]
     invalid: int | None
     behind: Mapping[str, int]
+    pairs: Collection[Pair]
+    failures: Failures
     details: dict[str, TopicOverview | None] = attrs.field(factory=dict)
 
     def owner(self, pointer: int) -> int:
@@ -80,7 +89,8 @@ class Overview:
     """Looks at most once a second, however many ask, and each time at a bounded part.
 
     With very many topics or groups a round does not come to all of them; the next one
-    goes on from there. Any number of threads may ask.
+    goes on from there. What cannot be read is left out by itself, and is named in
+    `left_out`. Any number of threads may ask.
     """
 
     def __init__(
@@ -133,29 +143,46 @@ class Overview:
 
     def _look(self) -> _Moment:
         metrics = self._service.topic_metrics()
-        topics = self._known_topics(metrics)
+        before = () if self._moment is None else self._moment.failures.parts
+        failures = Failures(reads_wait=self._service.reads_wait, before=before)
+        topics = self._known_topics(metrics, failures)
+        pairs = failures.attempt(
+            "groups", lambda: self._lags.pairs, self._lags.groups.keys()
+        )
         status, snapshot = self._ask_coordinator()
         transactions: list[OpenOverview] = []
         if snapshot is not None:
-            self._blocked.look(topics, metrics.keys(), snapshot)
-            self._lags.look(snapshot, self._blocked.blockers)
+            self._blocked.look(topics, metrics.keys(), snapshot, failures)
+            self._lags.look(pairs, snapshot, self._blocked.blockers, failures)
             transactions = self._open(snapshot)
-        before, self._before = self._before, metrics
+        last, self._before = self._before, metrics
 
         def activity(name: str) -> tuple[bool, int, int]:
-            total, earlier = _total(metrics.get(name)), _total(before.get(name))
+            total, earlier = (
+                _total(metrics.get(name)),
+                _total(last.get(name)),
+            )
             return name in self._blocked.blockers, total - earlier, total
 
         return _Moment(
             self._site.clock_ms(),
             status,
+            self._store_status(failures),
             topics,
             metrics,
             sorted(topics, key=activity, reverse=True),
             transactions,
             None if snapshot is None else len(snapshot.invalids),
             self._lags.by_topic(),
+            pairs,
+            failures,
         )
+
+    def _store_status(self, failures: Failures) -> str:
+        """How writes went last, and whether rows can be listed."""
+        status = self._site.table.status()
+        why = failures.parts.get("topics") or failures.parts.get("groups")
+        return f"rows cannot be read: {why}" if status == "OK" and why else status
 
     def _all_topics(self) -> dict[str, Topic]:
         return {
@@ -164,14 +191,24 @@ class Overview:
             if topic.generation > 0
         }
 
-    def _known_topics(self, touched: Iterable[str]) -> dict[str, Topic]:
-        """All there are; those used in this process as they stand at this moment."""
-        topics = dict(self._topics())
+    def _known_topics(
+        self, touched: Iterable[str], failures: Failures
+    ) -> dict[str, Topic]:
+        """All there are; those used in this process as they stand at this moment.
+
+        While they cannot be read, those that were known before.
+        """
+        topics = dict(failures.attempt("topics", self._topics, self._topics.last or {}))
         for name in touched:
+            ask = partial(self._service.topic, name)
             try:
-                topics[name] = self._service.topic(name)
+                topic = failures.attempt("topics", ask, topics.get(name))
             except TopicNotFound:
+                topic = None
+            if topic is None:
                 topics.pop(name, None)
+            else:
+                topics[name] = topic
         return topics
 
     def _ask_coordinator(self) -> tuple[str, Transaction | None]:
@@ -180,6 +217,9 @@ class Overview:
             return coordinator.status(), coordinator.snapshot()
         except Unavailable as error:
             return str(error), None
+        except Exception as error:
+            log.exception("the coordinator cannot be asked")
+            return f"the coordinator cannot be asked: {error}", None
 
     def _open(self, snapshot: Transaction) -> list[OpenOverview]:
         """All that are open, those that block a topic first, and then the oldest."""
@@ -199,7 +239,7 @@ class Overview:
     ) -> OverviewReport:
         topics = [name for name in seen if chosen.has(name, name)]
         blocked = [name for name in topics if name in self._blocked.blockers]
-        pairs = [pair for pair in self._lags.pairs if chosen.has(pair[1], *pair)]
+        pairs = [pair for pair in moment.pairs if chosen.has(pair[1], *pair)]
         groups = [g for pair in pairs if (g := self._lags.groups.get(pair))]
         groups.sort(key=lambda group: (group.unread_since_ms or math.inf, group.topic))
         counts = [moment.metrics[name] for name in seen if name in moment.metrics]
@@ -212,7 +252,8 @@ class Overview:
             now_ms=moment.now_ms,
             started_ms=self._started_ms,
             coordinator=moment.coordinator,
-            store=self._site.table.status(),
+            decided_by=self._site.decided_by,
+            store=moment.store,
             namespaces=sorted({moment.topics[name].namespace for name in seen}),
             topics=[topic for topic in details if topic is not None],
             topic_count=len(topics),
@@ -233,6 +274,7 @@ class Overview:
             cache_bytes=cache.size_bytes,
             cache_hits=cache.hits,
             cache_misses=cache.misses,
+            left_out=sorted(moment.failures.parts),
         )
 
     def _detail(self, moment: _Moment, name: str) -> TopicOverview | None:
@@ -245,7 +287,10 @@ class Overview:
         return moment.details[name]
 
     def _look_at(self, moment: _Moment, name: str) -> TopicOverview:
-        bounds, topic = self._service.bounds(name), moment.topics[name]
+        topic = moment.topics[name]
+        bounds = moment.failures.attempt(
+            "topic_ages", partial(self._service.bounds, name), _UNKNOWN
+        )
         blocker, blocked_by = self._blocked.blockers.get(name), None
         if blocker is not None:
             blocked_by = blocker.by(moment.owner(blocker.pointer))
@@ -286,12 +331,13 @@ def _open_ones(coordinator: Coordinator, snapshot: Transaction) -> list[OpenOver
         ]
     return [
         OpenOverview(
-            entry.transaction_id,
-            entry.transaction_id // POINTERS_PER_MS,
-            pointers=entry.pointers,
-            type=entry.type.name.lower(),
-            stage=entry.stage.value,
-            expires_ms=entry.expires_ms,
+            one.transaction_id,
+            one.began_ms,
+            pointers=one.pointers,
+            type=one.type,
+            stage=one.stage,
+            expires_ms=one.expires_ms,
+            address=one.address,
         )
-        for entry in coordinator.open_transactions()
+        for one in standings(coordinator, OPEN)
     ]

@@ -35,8 +35,9 @@ class GroupOverview:
     """A group in a topic: how far it has come, and what it has yet to read.
 
     `rows` are counted up to a bound, and `has_more` says that there are more.
-    `unread_since_ms` is when the first of them was published. `waits_for` is the
-    transaction whose row would be its next.
+    `unread_since_ms` is when the first message was published that it gets next, None
+    where it gets none now. `waits_for` is the transaction whose row would be its next.
+    `reader_seen_ms` is when somebody last read for it, or since when nobody did.
     """
 
     group: str
@@ -47,6 +48,7 @@ class GroupOverview:
     has_more: bool
     unread_since_ms: int | None
     waits_for: int | None
+    reader_seen_ms: int | None = None
 
 
 @attrs.frozen
@@ -55,6 +57,7 @@ class OpenOverview:
 
     `blocks_since_ms` is when the first row that they wait for was published.
     Only the embedded coordinator tells its type, its stage and when it times out.
+    `principal` and `address` are of whoever began it, where that is known.
     """
 
     id: int
@@ -65,6 +68,8 @@ class OpenOverview:
     expires_ms: int | None = None
     blocks: Sequence[str] = ()
     blocks_since_ms: int | None = None
+    principal: str | None = None
+    address: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -75,12 +80,15 @@ class OverviewReport:
     transactions the oldest: where a list is shorter than its count, it is cut.
     `messages_in` and `messages_out` are those of all topics. `unjudged_topics` may be
     blocked or not: there was no time yet to look. `coordinator` and `store` are `"OK"`
-    or a sentence about what is wrong.
+    or a sentence about what is wrong. `decided_by` is `embedded`, the address of
+    another coordinator, or None where that is unknown. `left_out` names what could not
+    be looked at this time: `topics`, `blocked`, `groups`, `group_lags` or `topic_ages`.
     """
 
     now_ms: int
     started_ms: int
     coordinator: str
+    decided_by: str | None
     store: str
     namespaces: Sequence[str]
     topics: Sequence[TopicOverview]
@@ -99,3 +107,4 @@ class OverviewReport:
     cache_bytes: int
     cache_hits: int
     cache_misses: int
+    left_out: Sequence[str] = ()

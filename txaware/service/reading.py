@@ -142,9 +142,10 @@ class Reading:
 
     def judge(self, transaction: Transaction | None) -> Judge:
         """By that snapshot, or by a fresh one."""
+        gate = self._gate
         if transaction is not None:
-            return Judge(transaction)
-        known = None if self._gate is None else self._gate.gave_out
+            return Judge(transaction, lost=None if gate is None else gate.was_lost)
+        known = None if gate is None else gate.gave_out
         return Judge(self._coordinator.snapshot(), known)
 
     def close(self) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 
-from txaware.errors import BadRequest, TransactionRefused
+from coordinator.joinable import Condition
+from txaware.errors import BadRequest, TransactionRefused, changed_nothing
 from txaware.interfaces import OrderedTable, Write
 from txaware.messages import Receipt
 from txaware.requests import checked_attempt
@@ -18,7 +19,6 @@ from txaware.topics import Topic
 # Transactions that are not this process's own have no end here; so many are remembered.
 REMEMBERED = 1000
 LOOK_AGAIN_S = 0.05
-DEFINITE_NO = (TransactionRefused, BadRequest)
 
 # What a mark says of a transaction in a topic.
 _OPEN, _CLOSED, _DELETED = b"o", b"c", b"d"
@@ -31,8 +31,7 @@ class Stored:
     all of it, after a reference that named no receipts of its own. `writing` are the
     stores on their way, and `users` whoever holds this just now. What is not `known`
     has to be read from the table first; `in_doubt` is a reference that cannot be. (No
-    counts, and the lock itself in `with`: an interrupt in `Condition.__enter__` would
-    keep it for ever.)
+    counts: an interrupt may keep one from leaving.)
     """
 
     def __init__(self, *, own: bool) -> None:
@@ -45,8 +44,7 @@ class Stored:
         self.in_doubt = False
         self.writing: set[object] = set()
         self.users: set[object] = set()
-        self.lock = threading.Lock()
-        self.changed = threading.Condition(self.lock)
+        self.lock = Condition()
 
     def mark(self) -> bytes:
         """What has to outlive the process."""
@@ -61,7 +59,7 @@ class Stored:
     def wait_for_stores(self) -> None:
         """Returns when none is on its way; lets go of the lock meanwhile."""
         while self.writing:
-            self.changed.wait(LOOK_AGAIN_S)
+            self.lock.wait(LOOK_AGAIN_S)
 
 
 class References:
@@ -99,17 +97,16 @@ class References:
                     stored.writing.add(store)
                 try:
                     yield
-                except DEFINITE_NO:
-                    raise
-                except BaseException:
-                    stored.known = False  # it may be on disk all the same
+                except BaseException as error:
+                    if not changed_nothing(error):
+                        stored.known = False  # it may be on disk all the same
                     raise
                 with stored.lock:
                     stored.counts[attempt] = stored.counts.get(attempt, 0) + count
             finally:
                 stored.writing.discard(store)
                 with stored.lock:
-                    stored.changed.notify_all()
+                    stored.lock.notify_all()
 
     def name(
         self,
@@ -140,13 +137,13 @@ class References:
             key = mark_key(topic.prefix, pointer)
             try:
                 publish(encode_receipts(named), [] if own else [(key, stored.mark())])
-            except DEFINITE_NO:
-                stored.named, stored.closed = before
-                raise
-            except BaseException:
-                # The mark tells, where there is one. Without one it stays closed: a
-                # second reference would name nothing, and lose what was stored.
-                stored.known, stored.in_doubt = False, own
+            except BaseException as error:
+                if changed_nothing(error):
+                    stored.named, stored.closed = before
+                else:
+                    # The mark tells, where there is one. Without one it stays closed:
+                    # a second reference would name nothing, and lose what was stored.
+                    stored.known, stored.in_doubt = False, own
                 raise
 
     @contextmanager

@@ -4,7 +4,8 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import attrs
 
@@ -19,12 +20,15 @@ from txaware.service.clean_up_plan import (
 )
 from txaware.service.cleaning import Cleaning
 from txaware.service.deleting import Deleting
+from txaware.service.forgetting import Forgetting, Pruned
 from txaware.service.marking import Marking
 from txaware.service.payload_retention import PayloadRetention
 from txaware.service.planning import Planning
 from txaware.service.position_retention import PositionRetention
 from txaware.service.site import Site
 from txaware.tables.topic_table import TopicTable
+
+__all__ = ["CleanUp", "OnProgress", "Pruned", "Retention"]
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +51,9 @@ class CleanUp:
     Every invalid transaction below `least_needed` may be forgotten by its coordinator;
     None where the coordinator was not asked, as nothing had to be judged, and where a
     topic failed, or a piece of it (the log says why; all others were cleaned up).
+
+    `forgotten` invalid transactions it had the coordinator forget; `held_back` says why
+    others of more than a day ago were kept, or is None.
     """
 
     topics: int = 0
@@ -57,14 +64,8 @@ class CleanUp:
     marked_rows: int = 0
     positions: int = 0
     least_needed: int | None = None
-
-
-@attrs.frozen
-class Pruned:
-    """How many invalid transactions the coordinator has forgotten."""
-
-    pruned: int
-    least_needed: int | None
+    forgotten: int = 0
+    held_back: str | None = None
 
 
 class Retention:
@@ -79,6 +80,7 @@ class Retention:
         self._topics = TopicTable(site.table)
         self._coordinator = site.coordinator
         self._gate = site.gate
+        self._keepers = site.keepers
         self._clock_ms = site.clock_ms
         self._settings = site.settings
         self._turn = threading.Lock()
@@ -87,15 +89,19 @@ class Retention:
         self.counters = RetentionCounters()
         self._marking = Marking(site.table, site.cache, site.gate, site.rewriting)
         self._payloads = PayloadRetention(site)
-        self._positions = PositionRetention(site.table)
+        self._positions = PositionRetention(site.table, site.settings, site.gate)
         self._planning = Planning(site.table, self._marking)
         self._cleaning = Cleaning(site, self._topics, self._marking, self._payloads)
+        self._forgetting = Forgetting(site, self._marking)
 
     def clean_up(self, on_progress: OnProgress | None = None) -> CleanUp:
-        """Goes through all topics once; what `on_progress` raises ends it there."""
+        """Goes through all topics once; what `on_progress` raises ends it there.
+
+        Then it forgets invalid transactions, where nobody can need them.
+        """
         with self._turn:
             began_s = time.monotonic()
-            cleaned = self._clean_up(on_progress)
+            cleaned = self._forget(self._clean_up(on_progress))
             self._count(cleaned, took_s=time.monotonic() - began_s)
             return cleaned
 
@@ -120,7 +126,7 @@ class Retention:
         """
         with self._turn:
             self.counters.begun(len(plan.topics))
-            cleaned = self._finish(plan, results)
+            cleaned = self._forget(self._finish(plan, results))
             self.counters.done(len(plan.topics))
             took_ms = self._clock_ms() - plan.planned_ms
             self._count(cleaned, took_s=max(0, took_ms) / 1000)
@@ -131,23 +137,32 @@ class Retention:
     ) -> Pruned:
         """Has the coordinator forget invalid transactions that are wholly marked.
 
-        One that others may share is asked only when it is known to be `exclusive`.
+        One that others may share is asked only when it is known to be `exclusive`:
+        nobody elsewhere has rows of it, but for keepers that registered. Raises
+        `KeeperMissing` where one of those does not answer; then nothing was done.
         """
+        self._keepers.ask()
         # Nobody writes with what was late before the marking began. Where it failed,
         # or was not even tried, somebody may have written since it was marked last.
         late_ms = self._late_ms()
-        least_needed = self.clean_up(on_progress).least_needed
-        snapshot = self._coordinator.snapshot()
-        alone = self._gate is not None and not self._gate.is_shared
-        if not alone and not exclusive:
-            return Pruned(0, least_needed)
-        before = self._coordinator.invalid_size()
-        marked = self._marking.forgettable(
-            snapshot, 0 if least_needed is None else late_ms
-        )
-        if marked:
-            self._coordinator.truncate_invalid_tx(marked)
-        return Pruned(max(0, before - self._coordinator.invalid_size()), least_needed)
+        with self._turn:
+            began_s = time.monotonic()
+            cleaned = self._clean_up(on_progress)
+            self._count(cleaned, took_s=time.monotonic() - began_s)
+        late_ms = 0 if cleaned.least_needed is None else late_ms
+        done = self._forgetting.prune(late_ms, exclusive=exclusive)
+        self.counters.forgot(done.pruned, done.held_back, done.held_back_count)
+        return attrs.evolve(done, least_needed=cleaned.least_needed)
+
+    def _forget(self, cleaned: CleanUp) -> CleanUp:
+        """What can be forgotten without being asked to; the clean-up, with that."""
+        if self._stopped or cleaned.least_needed is None:
+            return cleaned
+        done, before = self._forgetting.by_itself(), self.counters.snapshot().held_back
+        if done.held_back is not None and before is None:
+            log.warning("invalid transactions: %s", done.held_back)
+        self.counters.forgot(done.pruned, done.held_back, done.held_back_count)
+        return attrs.evolve(cleaned, forgotten=done.pruned, held_back=done.held_back)
 
     def _late_ms(self) -> int:
         """Nobody writes any more with pointers from before."""
@@ -181,7 +196,7 @@ class Retention:
             if self._stopped:
                 counts = _counted(plan, results)
                 counts.update(topics=number - 1 - failed, failed_topics=failed)
-                return CleanUp(**counts)
+                return _clean_up_of(counts)
             try:
                 self._clean_topic(topic, plan, results)
             except Exception:
@@ -213,10 +228,15 @@ class Retention:
             counts["marked_rows"] += self._marking.mark_positions(plan.marked)
             self._marking.done(plan.invalid)
             counts["positions"] += self._positions.clean_up(plan.judge, deleting)
-            least_needed = self._marking.least_needed(plan.judge)
+            counts["positions"] += self._positions.forget_markers(
+                plan.judge, deleting, now_ms=plan.planned_ms
+            )
+            least_needed = min(
+                self._marking.least_needed(plan.judge), self._keepers.known().bound
+            )
         deleting.compact(one for result in results.values() for one in result.touched)
         counts.update(topics=len(plan.topics) - len(failed), failed_topics=len(failed))
-        done = CleanUp(**counts, least_needed=least_needed)
+        done = _clean_up_of(counts, least_needed=least_needed)
         log.info("cleaned up", extra=attrs.asdict(done))
         return done
 
@@ -227,6 +247,10 @@ class Retention:
             ended_ms=self._clock_ms(),
             took_s=took_s,
         )
+
+
+def _clean_up_of(counts: Mapping[str, Any], **more: Any) -> CleanUp:
+    return CleanUp(**counts, **more)
 
 
 def _counted(plan: Plan, results: Results) -> Counter[str]:

@@ -3,6 +3,8 @@
 import threading
 from collections.abc import Callable, Iterable
 
+from coordinator.joinable import Condition
+
 Listener = Callable[[], object]
 
 
@@ -10,9 +12,7 @@ class Signal:
     """Counts what happened; a wait returns when that went beyond what one had seen."""
 
     def __init__(self) -> None:
-        # An interrupt in `Condition.__enter__` would keep the lock for ever.
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        self._changed = Condition()
         self._waiting = 0
         self._listeners: dict[Listener, None] = {}
         self.count = 0
@@ -21,10 +21,10 @@ class Signal:
         """Something happened."""
         self.count += 1  # read without the lock; whoever waits looks again after it
         if self._waiting:
-            with self._lock:
+            with self._changed:
                 self._changed.notify_all()
         if self._listeners:
-            with self._lock:
+            with self._changed:
                 listeners, self._listeners = self._listeners, {}
             for listener in listeners:
                 listener()
@@ -34,7 +34,7 @@ class Signal:
 
         In whatever thread: it must be quick. False where the count is no longer `seen`.
         """
-        with self._lock:
+        with self._changed:
             self._listeners[listener] = None
         if self.count == seen:
             return True
@@ -43,12 +43,12 @@ class Signal:
 
     def forget(self, listener: Listener) -> None:
         """It need not be called any more."""
-        with self._lock:
+        with self._changed:
             self._listeners.pop(listener, None)
 
     def wait(self, seen: int, timeout_s: float) -> None:
         """Returns when the count is no longer `seen`, or after the time-out."""
-        with self._lock:
+        with self._changed:
             self._waiting += 1
             try:
                 if self.count == seen:

@@ -9,6 +9,7 @@ from coordinator.interfaces import Coordinator
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.config import Settings
 from txaware.interfaces import OrderedTable
+from txaware.service.keepers import Keepers
 from txaware.service.references import References
 from txaware.service.scan_cache import ScanCache
 from txaware.service.signals import Endings
@@ -24,6 +25,10 @@ def _references(site: "Site") -> References:
     return References(site.table, PayloadTable(site.table))
 
 
+def _keepers(site: "Site") -> Keepers:
+    return Keepers(site.table, site.coordinator, site.clock_ms)
+
+
 def _strangers(site: "Site") -> Strangers:
     return Strangers(None if site.gate is None else site.gate.gave_out)
 
@@ -35,7 +40,8 @@ class Site:
     `gate` is that of an embedded coordinator of this process which keeps its journal in
     the same table (or, as the table, in memory). Without one, pointers are taken as
     they come, and nobody tells when a transaction ends. Who cleans up holds `rewriting`
-    while it removes rows or marks what it has just read.
+    while it removes rows or marks what it has just read. `decided_by` is `embedded`,
+    the address of another coordinator, or None where that is unknown.
     """
 
     table: OrderedTable
@@ -50,5 +56,7 @@ class Site:
     strangers: Strangers = attrs.field(
         default=attrs.Factory(_strangers, takes_self=True)
     )
+    decided_by: str | None = "embedded"
+    keepers: Keepers = attrs.field(default=attrs.Factory(_keepers, takes_self=True))
     endings: Endings = attrs.field(factory=Endings)
     rewriting: threading.Lock = attrs.field(factory=threading.Lock, eq=False)

@@ -1,15 +1,20 @@
 """Looks at many things a bounded number at a time, each in its turn."""
 
+import logging
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from itertools import chain
 from typing import Any, Generic, TypeVar
+
+from txaware.errors import TopicNotFound, TxAwareError, Unavailable
 
 T = TypeVar("T")
 
 # What is remembered that much longer than it took costs a twentieth of the time.
 REMEMBERED_TIMES = 20
+
+log = logging.getLogger(__name__)
 
 
 class Budget:
@@ -56,6 +61,11 @@ class Remembered(Generic[T]):
         self._until_s = float("-inf")
         self._made: T | None = None
 
+    @property
+    def last(self) -> T | None:
+        """As it was made last, however long ago; None where it never was."""
+        return self._made
+
     def __call__(self) -> T:
         """As it is now, or was a moment ago."""
         began_s = self._clock_s()
@@ -64,3 +74,38 @@ class Remembered(Generic[T]):
             ended_s = self._clock_s()
             self._until_s = ended_s + REMEMBERED_TIMES * (ended_s - began_s)
         return self._made
+
+
+class Failures:
+    """Leaves out what cannot be read in one look at many things, and nothing else.
+
+    Where reads wait for a network (`reads_wait`), the store is not asked again in this
+    look once it is away: each read would wait for the same time-out. The log says what
+    is left out, but for what was in the look `before`.
+    """
+
+    def __init__(self, *, reads_wait: bool, before: Container[str] = ()) -> None:
+        self.parts: dict[str, str] = {}
+        self._told = before
+        self._reads_wait = reads_wait
+        self._is_away = False
+
+    def attempt(self, part: str, read: Callable[[], T], otherwise: T) -> T:
+        """Returns what `read` answers, or `otherwise` where it fails.
+
+        `TopicNotFound` is an answer, and goes on to the caller.
+        """
+        if self._is_away:
+            self.parts.setdefault(part, "not asked again: the store is away")
+            return otherwise
+        try:
+            return read()
+        except TopicNotFound:
+            raise
+        except Exception as error:
+            if part not in self.parts and part not in self._told:
+                trace = None if isinstance(error, TxAwareError) else error
+                log.warning("%s: cannot be looked at: %s", part, error, exc_info=trace)
+            self.parts.setdefault(part, str(error))
+            self._is_away = self._reads_wait and isinstance(error, Unavailable)
+            return otherwise

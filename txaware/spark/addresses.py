@@ -18,7 +18,7 @@ from txaware.messaging import Messaging, connect
 from txaware.parts import Reach
 from txaware.tables.hbase.address import HBaseAddress
 from txaware.tables.hbase.connections import Connections
-from txaware.tables.hbase.ownership import Ownership
+from txaware.tables.hbase.ownership import Ownership, Sign
 
 
 @attrs.frozen
@@ -108,16 +108,24 @@ def _server_of_hbase(url: str) -> str:
     """Where the owner of a store in HBase serves it to the driver's host."""
     connections = Connections(HBaseAddress.parse(url))
     try:
-        served_at = Ownership(connections).served_at()
+        owner = Ownership(connections).sign_of_owner()
     finally:
         connections.close()
+    served_at = None if owner is None else owner.url_for_us
     if served_at is None:
         raise Unavailable(
-            f"{url} is served by nobody whom this host can reach. It has one owner, "
-            f"and Spark's processes are others: serve it meanwhile (with "
-            f"messaging.serve(): ..., or txaware serve --data {url})"
+            f"{url} is served by nobody whom this host can reach{_whose(owner)}. It "
+            f"has one owner, and Spark's processes are others: serve it meanwhile "
+            f"(with messaging.serve(): ..., or txaware serve --data {url})"
         )
     return served_at
+
+
+def _whose(owner: Sign | None) -> str:
+    if owner is None or owner.process.has_ended:
+        return ""
+    where = "" if owner.url_apart is None else f", at {owner.url_apart} for its host"
+    return f"; {owner.process} has it{where}"
 
 
 def _is_not_served(url: str, directory: Path) -> Unavailable:

@@ -1,19 +1,40 @@
 """What the driver does: publishes what tasks have stored, and commits, or ends it."""
 
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 
 import attrs
 
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.consume import Consumer
-from txaware.errors import NotAuthorized, TransactionRefused
+from txaware.errors import (
+    BadRequest,
+    NotAuthorized,
+    TransactionConflict,
+    TransactionNotInProgress,
+    TransactionRefused,
+    TxAwareError,
+    Unavailable,
+)
+from txaware.markers import extent_marker, query_marker, save_marker
 from txaware.messages import MessageId, Receipt
 from txaware.messaging import Messaging
-from txaware.spark.storing import by_topic, time_outs_told
+from txaware.spark.options import RepeatBy
+from txaware.spark.storing import Extent, by_topic, time_outs_told
 
+_ANEW = "A new checkpoint, or a `name` that the query did not have before,"
+_AGAIN = "Run it again: it finds out whether anything is left to do"
 # How long work may take that has to be short, unless it says so.
 TIMEOUT_S = 3600.0
+BEGINS = 3
+
+
+@attrs.frozen
+class Published:
+    """What is remembered of a batch that is done; no extent where nobody measured."""
+
+    number: int
+    extent: tuple[int, int] | None = None
 
 
 @attrs.frozen
@@ -22,22 +43,131 @@ class Once:
 
     The batches of one `name` have rising numbers. The last one is remembered as the
     position of a group of that name in `topic`, which moves with the commit: two who
-    try the same batch at once conflict, and one who comes later finds it done.
+    try the same batch at once conflict, and one who comes later finds it done. Beside
+    it stands how many rows the batch had, and their digest: a checkpoint that was
+    restored from an earlier copy brings the same number with other rows.
     """
 
     topic: str
     name: str
     number: int
+    repeat_by: RepeatBy = "rows"
+    save_id: str | None = None
 
-    def is_done(self, messaging: Messaging) -> bool:
-        """Whether it is published, as the open transaction sees it, or now."""
-        position = self._group(messaging).position
-        return position is not None and position.write_time_ms >= self.number
+    @classmethod
+    def of_save(
+        cls, topic: str, save_id: str, generation: int, repeat_by: RepeatBy = "rows"
+    ) -> "Once":
+        """A save; what was done in a topic that is no more is not done."""
+        name = save_marker(save_id)
+        return cls(topic, name, generation, repeat_by, save_id)
 
-    def mark_done(self, messaging: Messaging, tx: Transaction) -> None:
+    @classmethod
+    def of_batch(
+        cls,
+        topic: str,
+        query_id: str,
+        number: int,
+        *,
+        name: str | None = None,
+        repeat_by: RepeatBy = "rows",
+    ) -> "Once":
+        """A micro-batch of a stream."""
+        return cls(topic, query_marker(query_id, name), number, repeat_by)
+
+    def published(self, messaging: Messaging) -> Published | None:
+        """What is published of it, as the open transaction sees it, or now.
+
+        None where it is to be published. `BadRequest` where the batch is older than
+        the last one: what is in it came after the copy that it was planned by.
+        """
+        position = _group(messaging, self.topic, self.name).position
+        if position is None or position.write_time_ms < self.number:
+            return None
+        if position.write_time_ms > self.number and self.save_id is None:
+            raise BadRequest(
+                f"{self._words} comes after batch {position.write_time_ms} of the same "
+                f"query was published: the checkpoint was restored from an earlier "
+                f"copy, and its batches may hold other rows now. Nothing of it is "
+                f"published. {_ANEW} publishes all that comes from this checkpoint, "
+                f"also what was published before"
+            )
+        return Published(position.write_time_ms, self._extent(messaging, position))
+
+    def compares(self, published: Published) -> bool:
+        """Whether its rows have to be those that were published."""
+        return self.repeat_by == "rows" and published.extent is not None
+
+    def require_same(self, published: Published, extent: Extent | None) -> None:
+        """Refuses other rows than those that were published."""
+        if published.extent is None or extent is None or self.repeat_by != "rows":
+            return
+        rows, digest = published.extent
+        if (rows, digest) == (extent.rows, extent.digest):
+            return
+        count = "as many others" if rows == extent.rows else f"{extent.rows}"
+        raise BadRequest(
+            f"{self._words} was published with {rows} rows, and comes again with "
+            f"{count}. Nothing of it is published. {self._way_out}; repeat_by=number "
+            f"takes it for a repeat, where the same data gives other rows each time "
+            f"(random values, the time of day, sums of floats)"
+        )
+
+    def mark_done(
+        self, messaging: Messaging, tx: Transaction, extent: Extent | None = None
+    ) -> None:
         """Remembers it with the commit of the open transaction."""
         place = _place(tx.transaction_id, self.number)
-        self._group(messaging).seek(place, inclusive=False)
+        _group(messaging, self.topic, self.name).seek(place, inclusive=False)
+        if extent is not None and self.repeat_by == "rows":
+            group = _group(messaging, self.topic, extent_marker(self.name))
+            group.seek(_extent_place(place, extent), inclusive=False)
+
+    @contextmanager
+    def told_who_else(self, messaging: Messaging) -> Iterator[None]:
+        """Says that another one publishes it too, where the commit was refused."""
+        try:
+            yield
+        except (TransactionConflict, TransactionNotInProgress) as error:
+            if self._is_published(messaging):
+                raise type(error)(
+                    f"{self._words} was published by another one at the same time, and "
+                    f"nothing of this one is. {_AGAIN} ({error})"
+                ) from error
+            if isinstance(error, TransactionConflict):
+                raise  # over something else that takes part
+            with time_outs_told():
+                raise TransactionNotInProgress(
+                    f"{self._words} is not published by this one: its time was up, or "
+                    f"another one ended it to publish the same. {_AGAIN} ({error})"
+                ) from error
+
+    def _is_published(self, messaging: Messaging) -> bool:
+        """Whether it is now; False where that cannot be told."""
+        with suppress(TxAwareError):
+            position = _group(messaging, self.topic, self.name).position
+            return position is not None and position.write_time_ms >= self.number
+        return False
+
+    @property
+    def _words(self) -> str:
+        if self.save_id is not None:
+            return f"save_id {self.save_id} in topic {self.topic}"
+        return f"batch {self.number} for topic {self.topic}"
+
+    @property
+    def _way_out(self) -> str:
+        if self.save_id is not None:
+            return "A save_id of its own publishes it"
+        return f"{_ANEW} publishes it"
+
+    def _extent(self, messaging: Messaging, place: MessageId) -> tuple[int, int] | None:
+        """None where whoever published it did not measure, as of the same moment."""
+        name = extent_marker(self.name)
+        found = _group(messaging, self.topic, name).position
+        if found is None or found.publish_time_ms != place.publish_time_ms:
+            return None
+        return found.write_time_ms, found.sequence << 16 | found.payload_sequence
 
     def fence(self, messaging: Messaging, tx: Transaction) -> None:
         """Ends who began to publish a batch of this name and did not come to its end.
@@ -60,21 +190,31 @@ class Once:
             invalids = sorted((*seeing_all.invalids, pointer))
             seeing_all = attrs.evolve(seeing_all, invalids=invalids)
 
-    def _group(self, messaging: Messaging) -> Consumer:
-        return messaging.consumer(self.topic, group=self.name)
-
 
 def begin(messaging: Messaging, timeout_s: float | None) -> Transaction:
     """One for tasks to store in, which outlives this process; long without a time-out.
 
-    A long one holds up no readers, and has nothing that conflicts.
+    A long one holds up no readers, and has nothing that conflicts. Where it is lost
+    with its server, nothing was written in it: so it is begun again, a few times.
     """
+    for _ in range(BEGINS - 1):
+        with suppress(Unavailable, TransactionNotInProgress):
+            return _begun(messaging, timeout_s)
+    return _begun(messaging, timeout_s)
+
+
+def _begun(messaging: Messaging, timeout_s: float | None) -> Transaction:
     coordinator = messaging.coordinator
     if timeout_s is None:
         tx = coordinator.start_long(outlives_process=True)
     else:
         tx = coordinator.start_short(timeout_s, outlives_process=True)
-    coordinator.persist(tx)  # before a row of it is on disk
+    try:
+        messaging.persist_stored(tx)  # before a row of it is on disk
+    except (Unavailable, TransactionNotInProgress):
+        with suppress(TxAwareError):  # or its time-out does, after a day perhaps
+            coordinator.abort(tx)
+        raise
     return tx
 
 
@@ -84,17 +224,21 @@ def commit(
     *,
     receipts: Iterable[Receipt],
     once: Once | None,
+    extent: Extent | None = None,
 ) -> bool:
     """Publishes and commits; False, and nothing is published, where that was done."""
-    with time_outs_told(), messaging.transaction(begun=tx) as context:
+    told = time_outs_told() if once is None else once.told_who_else(messaging)
+    with told, messaging.transaction(begun=tx) as context:
         if once is not None:
             once.fence(messaging, tx)
-            if once.is_done(messaging):
+            published = once.published(messaging)
+            if published is not None:
+                once.require_same(published, extent)
                 context.abort()
                 return False
         publish(messaging, receipts)
         if once is not None:
-            once.mark_done(messaging, tx)
+            once.mark_done(messaging, tx, extent)
     return True
 
 
@@ -115,6 +259,16 @@ def give_up(messaging: Messaging, tx: Transaction, *, is_unpublished: bool) -> N
             messaging.coordinator.abort(tx)
         else:
             messaging.coordinator.invalidate(tx)
+
+
+def _group(messaging: Messaging, topic: str, name: str) -> Consumer:
+    return messaging.consumer(topic, group=name)
+
+
+def _extent_place(place: MessageId, extent: Extent) -> MessageId:
+    """Of the same moment as the place of the batch that it belongs to."""
+    high, low = divmod(extent.digest, 1 << 16)
+    return MessageId.of(place.publish_time_ms, high, extent.rows, low)
 
 
 def _place(pointer: int, number: int) -> MessageId:

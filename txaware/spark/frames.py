@@ -5,22 +5,27 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
+import attrs
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 
 from coordinator import TransactionAware
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest, ParticipantFailed
+from txaware.markers import query_marker
 from txaware.messages import Receipt
 from txaware.messaging import Messaging, MessagingTransaction, connect
 from txaware.spark.addresses import Address
 from txaware.spark.committing import TIMEOUT_S, Once, publish
+from txaware.spark.options import RepeatBy, checked_repeat_by
 from txaware.spark.rows import Columns
-from txaware.spark.storing import Storing
+from txaware.spark.storing import Attempt, Extent, Storing, measure
 from txaware.spark.stream_sink import QUERY_ID
-from txaware.topics import TopicName, checked_group
+from txaware.topics import TopicName
 
 _RECEIPTS = "topic string, attempt binary, count bigint"
+_EXTENT = "rows bigint, total string"  # a total has more bits than a bigint
+_STORED = f"{_RECEIPTS}, {_EXTENT}"
 
 # Where a function for `foreachBatch` publishes: here, at an address, or where this
 # connects to.
@@ -38,6 +43,14 @@ def store_frame(frame: DataFrame, topic: str | None, tx: MessagingTransaction) -
     a transaction that can only be rolled back. Columns are those of the sink. Begin it
     with a `timeout_s` that the job keeps to, or `long=True`.
     """
+    receipts = _store(frame, topic, tx, measures=False).receipts
+    return sum(receipt.count for receipt in receipts)
+
+
+def _store(
+    frame: DataFrame, topic: str | None, tx: MessagingTransaction, *, measures: bool
+) -> Attempt:
+    """What all tasks have stored together."""
     messaging = tx.messaging
     columns = Columns.of(frame.schema, topic)
     address = Address.of(messaging.reach()).for_tasks()
@@ -45,16 +58,16 @@ def store_frame(frame: DataFrame, topic: str | None, tx: MessagingTransaction) -
     if columns.topic is not None:
         messaging.publisher(columns.topic).publish_stored(())  # there is such a topic
     tx.store_held()  # the order is that of the storing
-    tx.coordinator.persist(tx.transaction)  # before a row of it is on disk
-    storing = Storing(address, tx.transaction.transaction_id, columns)
+    messaging.persist_stored(tx.transaction)  # before a row of it is on disk
+    storing = Storing(address, tx.transaction.transaction_id, columns, measures)
     with job:
-        rows = frame.mapInArrow(partial(_stored, storing), _RECEIPTS).collect()
+        rows = frame.mapInArrow(partial(_stored, storing), _STORED).collect()
         receipts = [
             Receipt(storing.pointer, row["topic"], bytes(row["attempt"]), row["count"])
             for row in rows
         ]
         publish(messaging, receipts)
-    return sum(receipt.count for receipt in receipts)
+    return Attempt(receipts, _together(rows) if measures else None)
 
 
 def publish_batches(
@@ -64,21 +77,28 @@ def publish_batches(
     timeout_s: float = TIMEOUT_S,
     checkpoint: str | None = None,
     name: str | None = None,
+    repeat_by: RepeatBy = "rows",
 ) -> Callable[[DataFrame, int], None]:
     """`stream.writeStream.foreachBatch(publish_batches(messaging, "topic"))`.
 
     Every micro-batch is published exactly once, also over restarts. With Spark Connect
     `where` is an address, or a function that connects (with a token, or another
     coordinator), and `checkpoint` the query's checkpointLocation. Who publishes parts
-    of a batch to one topic gives each part its `name`.
+    of a batch to one topic gives each part its `name`. A batch that comes again is a
+    repeat where it has the same rows, and is refused otherwise; with
+    `repeat_by="number"` other rows of the same number are a repeat too.
     """
 
-    def work(frame: DataFrame, tx: MessagingTransaction) -> None:
-        store_frame(frame, topic, tx)
+    def do(frame: DataFrame, tx: MessagingTransaction) -> Extent | None:
+        return _store(frame, topic, tx, measures=repeat_by == "rows").extent
 
-    return once_per_batch(
-        where, topic, work, timeout_s=timeout_s, checkpoint=checkpoint, name=name
-    )
+    def measured(frame: DataFrame) -> Extent:
+        columns = Columns.of(frame.schema, topic)
+        rows = frame.mapInArrow(partial(_measured, columns), _EXTENT).collect()
+        return _together(rows)
+
+    batches = _Batches(where, topic, do, measured, (), timeout_s, checkpoint, name)
+    return batches.function(repeat_by)
 
 
 def once_per_batch(
@@ -89,39 +109,88 @@ def once_per_batch(
     timeout_s: float = TIMEOUT_S,
     checkpoint: str | None = None,
     name: str | None = None,
+    repeat_by: RepeatBy = "rows",
 ) -> Callable[[DataFrame, int], None]:
     """Has `work(frame, tx)` done in one transaction for each micro-batch, exactly once.
 
     For `foreachBatch`. In `topic` it is remembered which batches of the query are done;
     where the commit of one is repeated after a crash, `work` is not called again.
     `checkpoint` is as for `publish_batches`. Two for one topic in a query need a `name`
-    each, or the second would find all done.
+    each, or the second would find all done. A batch that comes again with other rows is
+    refused: to tell, the frame is cached and measured before `work` is called. With
+    `repeat_by="number"` it is neither, and a batch is known by its number alone.
     """
-    suffix = "" if name is None else f"-{checked_group(name)}"
 
-    def run(frame: DataFrame, batch_id: int) -> None:
-        query_id = _query_id(frame, checkpoint)
-        once = Once(topic, f"spark-{query_id}{suffix}", batch_id)
+    def do(frame: DataFrame, tx: MessagingTransaction) -> Extent | None:
+        if repeat_by == "number":
+            work(frame, tx)
+            return None
+        frame.persist()  # it is computed once for both
+        try:
+            extent = _measured_frame(frame)
+            work(frame, tx)
+        finally:
+            frame.unpersist()
+        return extent
+
+    batches = _Batches(
+        *(where, topic, do, _measured_frame, participants),
+        *(timeout_s, checkpoint, name),
+    )
+    return batches.function(repeat_by)
+
+
+@attrs.frozen
+class _Batches:
+    """What is done once for each batch, and how it is measured when it comes again."""
+
+    where: Where
+    topic: str
+    do: Callable[[DataFrame, MessagingTransaction], Extent | None]
+    measured: Callable[[DataFrame], Extent]
+    participants: tuple[TransactionAware, ...]
+    timeout_s: float
+    checkpoint: str | None
+    name: str | None
+
+    def function(self, repeat_by: RepeatBy) -> Callable[[DataFrame, int], None]:
+        """What `foreachBatch` calls."""
+        checked_repeat_by(repeat_by)
+        query_marker("q", self.name)  # is a name, or is refused here
+
+        def run(frame: DataFrame, batch_id: int) -> None:
+            query_id = _query_id(frame, self.checkpoint)
+            once = Once.of_batch(
+                *(self.topic, query_id, batch_id),
+                name=self.name,
+                repeat_by=repeat_by,
+            )
+            self._run(frame, once)
+
+        return run
+
+    def _run(self, frame: DataFrame, once: Once) -> None:
         done_here = _DoneHere(frame, once)
         done_here.refuse_again()
         with (
-            _opened(where) as messaging,
-            messaging.transaction(*participants, timeout_s=timeout_s) as tx,
+            _opened(self.where) as messaging,
+            once.told_who_else(messaging),
+            messaging.transaction(*self.participants, timeout_s=self.timeout_s) as tx,
         ):
             once.fence(messaging, tx.transaction)
-            is_done = once.is_done(messaging)
-            if is_done:
-                tx.abort()
+            published = once.published(messaging)
+            if published is None:
+                extent = self.do(frame, tx)
+                once.mark_done(messaging, tx.transaction, extent)
             else:
-                work(frame, tx)
-                once.mark_done(messaging, tx.transaction)
-        if is_done:
-            # A query with state fails unless each of its batches is computed.
-            frame.write.format("noop").mode("overwrite").save()
-        else:
+                tx.abort()
+        if published is None:
             done_here.remember()
-
-    return run
+        # A query with state fails unless each of its batches is computed.
+        elif once.compares(published):
+            once.require_same(published, self.measured(frame))
+        else:
+            frame.write.format("noop").mode("overwrite").save()
 
 
 def _opened(where: Where) -> AbstractContextManager[Messaging]:
@@ -205,14 +274,46 @@ class SparkJobs:
 def _stored(
     storing: Storing, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    receipts = storing.store(batches)
+    stored = storing.store(batches)
+    receipts = stored.receipts
+    # The extent of all topics stands beside the first one.
+    extents = [stored.extent or Extent()] + [Extent()] * len(receipts)
     yield pa.RecordBatch.from_pydict(
         {
             "topic": pa.array([each.topic for each in receipts], pa.string()),
             "attempt": pa.array([each.attempt for each in receipts], pa.binary()),
             "count": pa.array([each.count for each in receipts], pa.int64()),
+            **_columns(extents[: len(receipts)]),
         }
     )
+
+
+def _measured(
+    columns: Columns, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    yield pa.RecordBatch.from_pydict(_columns([measure(columns, batches)]))
+
+
+def _columns(extents: list[Extent]) -> dict[str, pa.Array]:
+    return {
+        "rows": pa.array([each.rows for each in extents], pa.int64()),
+        "total": pa.array([str(each.total) for each in extents], pa.string()),
+    }
+
+
+def _together(rows: Iterable[Row]) -> Extent:
+    extents = [Extent(row["rows"], int(row["total"])) for row in rows]
+    return sum(extents, Extent())
+
+
+def _measured_frame(frame: DataFrame) -> Extent:
+    """Any columns; Spark hashes no maps."""
+    whole = any("map<" in kind or "variant" in kind for _, kind in frame.dtypes)
+    row = "to_json(struct(*))" if whole else "*"
+    [found] = frame.selectExpr(
+        "count(1) AS rows", f"sum(xxhash64({row}) & {0xFFFFFFFF}L) AS total"
+    ).collect()
+    return Extent(found["rows"], found["total"] or 0)
 
 
 def _query_id(frame: DataFrame, checkpoint: str | None) -> str:

@@ -1,8 +1,10 @@
 """The options of `spark.read`, `readStream`, `write` and `writeStream`, checked."""
 
 import difflib
+import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import attrs
 
@@ -17,12 +19,15 @@ READ, READ_STREAM, WRITE, WRITE_STREAM = "read", "readStream", "write", "writeSt
 USES: Mapping[str, tuple[str, ...]] = {
     READ: (*ADDRESS, *_WHAT, "pushdown"),
     READ_STREAM: (*ADDRESS, *_WHAT, "max_messages", "max_bytes"),
-    WRITE: (*ADDRESS, "topic", "timeout_s", "save_id"),
-    WRITE_STREAM: (*ADDRESS, "topic", "timeout_s"),
+    WRITE: (*ADDRESS, "topic", "timeout_s", "save_id", "repeat_by"),
+    WRITE_STREAM: (*ADDRESS, "topic", "timeout_s", "name", "repeat_by"),
 }
 # Spark has these to itself, and hands them on.
 SPARKS = ("path", "checkpointlocation", "queryname")
 MOST_DIGITS = 18
+# By what a batch that comes again is known: its number and its rows, or its number
+# alone, where the same data gives other rows each time.
+RepeatBy = Literal["rows", "number"]
 
 
 @attrs.frozen
@@ -43,6 +48,7 @@ class Options:
                 _check_name(name, use)
                 if not texts[name] and name not in ADDRESS:
                     raise BadRequest(f"option {name} is empty")
+            _check_path(texts, use)
         return cls(texts)
 
     def text(self, name: str) -> str | None:
@@ -85,6 +91,10 @@ class Options:
             raise BadRequest(f"{name} is {' or '.join(words)}, not {text!r}")
         return text
 
+    def repeat_by(self) -> RepeatBy:
+        """By what a batch or a save that comes again is known."""
+        return checked_repeat_by(self.text("repeat_by") or "rows")
+
     def address(self) -> Address:
         """Where the data is; the token may stand in a file."""
         url = self.text("url")
@@ -100,6 +110,28 @@ class Options:
         if file is None:
             return self.text("token")
         return read_token(Path(file))
+
+
+def _check_path(texts: Mapping[str, str], use: str) -> None:
+    """Refuses `load("orders")`; tables of Spark's catalog have a directory there."""
+    path = texts.get("path")
+    has_topics = any(name in texts for name in ("topic", "topics", "topic_pattern"))
+    if path is None or ("/" in path and (has_topics or use.startswith(WRITE))):
+        return
+    verb = {WRITE: "save", WRITE_STREAM: "start"}.get(use, "load")
+    raise BadRequest(
+        f"{verb}({path!r}) names a path, and topics have none: "
+        f'.option("topic", {json.dumps(path)}).{verb}() names a topic'
+    )
+
+
+def checked_repeat_by(text: str) -> RepeatBy:
+    """One of the two."""
+    if text == "rows":
+        return "rows"
+    if text == "number":
+        return "number"
+    raise BadRequest(f"repeat_by is rows or number, not {text!r}")
 
 
 def _check_name(name: str, use: str) -> None:

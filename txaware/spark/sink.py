@@ -12,8 +12,7 @@ from txaware.messages import Receipt
 from txaware.spark.committing import TIMEOUT_S, Once, begin, commit, give_up
 from txaware.spark.options import Options
 from txaware.spark.rows import Columns
-from txaware.spark.storing import Storing
-from txaware.topics import checked_group
+from txaware.spark.storing import Extent, Storing, measure, sum_up
 
 
 @attrs.frozen
@@ -21,6 +20,7 @@ class Stored(WriterCommitMessage):
     """What one attempt of a task has stored."""
 
     receipts: list[Receipt]
+    extent: Extent | None = None
 
 
 class Sink(DataSourceArrowWriter):
@@ -38,52 +38,50 @@ class Sink(DataSourceArrowWriter):
         topic, save_id = options.text("topic"), options.text("save_id")
         columns = Columns.of(schema, topic)
         self._address = options.address().resolved()
-        group = None if save_id is None else _group(topic, save_id)
-        self._once = None
+        if topic is None and save_id is not None:
+            raise BadRequest(
+                "option save_id needs option topic: there it is remembered which save "
+                "is done"
+            )
+        repeat_by = options.repeat_by()
+        self._once: Once | None = None
         with self._address.open() as messaging:
             if columns.topic is not None:
                 generation = messaging.topic(columns.topic).generation
-                if group is not None:
-                    # What was done in a topic that is no more is not done.
-                    self._once = Once(columns.topic, group, generation)
-            self._is_done = self._once is not None and self._once.is_done(messaging)
+                if save_id is not None:
+                    self._once = Once.of_save(
+                        columns.topic, save_id, generation, repeat_by
+                    )
+            self._is_done = (
+                self._once is not None and self._once.published(messaging) is not None
+            )
             # What can conflict has to be short.
             longest_s = None if self._once is None else TIMEOUT_S
             self._tx = begin(messaging, options.seconds("timeout_s") or longest_s)
         tasks = self._address.for_tasks()
-        self._storing = Storing(tasks, self._tx.transaction_id, columns)
+        measures = self._once is not None and repeat_by == "rows"
+        self._storing = Storing(tasks, self._tx.transaction_id, columns, measures)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Stored:
-        """Stores the rows of one attempt of a task."""
-        return Stored([] if self._is_done else self._storing.store(iterator))
+        """Stores the rows of one attempt of a task; only measures what is there."""
+        if not self._is_done:
+            attempt = self._storing.store(iterator)
+            return Stored(attempt.receipts, attempt.extent)
+        if not self._storing.measures:
+            return Stored([])
+        return Stored([], measure(self._storing.columns, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publishes what the accepted attempts stored, all of it or nothing."""
-        receipts = [
-            receipt
-            for stored in messages
-            if isinstance(stored, Stored)
-            for receipt in stored.receipts
-        ]
+        stored = [each for each in messages if isinstance(each, Stored)]
+        receipts = [receipt for each in stored for receipt in each.receipts]
+        extent = sum_up(each.extent for each in stored)
         with self._address.open() as messaging:
-            commit(messaging, self._tx, receipts=receipts, once=self._once)
+            commit(
+                messaging, self._tx, receipts=receipts, once=self._once, extent=extent
+            )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Ends the transaction, unless it is committed."""
         with self._address.open() as messaging:
             give_up(messaging, self._tx, is_unpublished=None in messages)
-
-
-def _group(topic: str | None, save_id: str) -> str:
-    """Whose position in the topic says whether the save is done."""
-    if topic is None:
-        raise BadRequest(
-            "option save_id needs option topic: there it is remembered which save is "
-            "done"
-        )
-    try:
-        return checked_group(f"spark-save-{save_id}")
-    except BadRequest as error:
-        raise BadRequest(
-            f"{save_id!r} is no save_id; letters, digits, - _ and . make one"
-        ) from error

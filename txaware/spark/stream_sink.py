@@ -12,11 +12,12 @@ from pyspark.sql.types import StructType
 from coordinator import codec
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest, Unavailable
+from txaware.markers import query_marker
 from txaware.messages import Receipt
 from txaware.spark.committing import TIMEOUT_S, Once, begin, commit, give_up
 from txaware.spark.options import Options
 from txaware.spark.rows import Columns
-from txaware.spark.storing import Storing
+from txaware.spark.storing import Extent, Storing, sum_up
 
 QUERY_ID = "sql.streaming.queryId"
 
@@ -31,6 +32,7 @@ class StoredForBatch(WriterCommitMessage):
     transaction: bytes
     query_id: str
     receipts: list[Receipt]
+    extent: Extent | None = None
 
     @classmethod
     def of(cls, messages: Iterable[WriterCommitMessage | None]) -> Self | None:
@@ -39,7 +41,8 @@ class StoredForBatch(WriterCommitMessage):
         if not stored:
             return None
         receipts = [receipt for each in stored for receipt in each.receipts]
-        return attrs.evolve(stored[0], receipts=receipts)
+        extent = sum_up(each.extent for each in stored)
+        return attrs.evolve(stored[0], receipts=receipts, extent=extent)
 
     @property
     def tx(self) -> Transaction:
@@ -62,6 +65,8 @@ class StreamSink(DataSourceStreamArrowWriter):
                 "published. A column topic may name others for the rows"
             )
         self._topic = topic
+        self._name, self._repeat_by = options.text("name"), options.repeat_by()
+        query_marker("q", self._name)  # is a name, or is refused here
         self._columns = Columns.of(schema, topic)
         self._timeout_s = options.seconds("timeout_s") or TIMEOUT_S
         self._address = options.address().resolved()
@@ -79,19 +84,35 @@ class StreamSink(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StoredForBatch:
         """Stores the rows of one attempt of a task."""
         assert self._tx is not None, "a task has what was sent to it"
-        storing = Storing(self._tasks, self._tx.transaction_id, self._columns)
-        receipts = storing.store(iterator)
-        return StoredForBatch(codec.encode(self._tx), _query_id(), receipts)
+        storing = Storing(
+            self._tasks,
+            self._tx.transaction_id,
+            self._columns,
+            measures=self._repeat_by == "rows",
+        )
+        stored = storing.store(iterator)
+        return StoredForBatch(
+            codec.encode(self._tx), _query_id(), stored.receipts, stored.extent
+        )
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Publishes what the accepted attempts stored, once for each batch."""
         stored = StoredForBatch.of(messages)
         if stored is None:
             return
-        once = Once(self._topic, f"spark-{stored.query_id}", batchId)
+        once = Once.of_batch(
+            self._topic,
+            stored.query_id,
+            batchId,
+            name=self._name,
+            repeat_by=self._repeat_by,
+        )
+        receipts, extent = stored.receipts, stored.extent
         with self._address.open() as messaging:
-            if stored.receipts:
-                commit(messaging, stored.tx, receipts=stored.receipts, once=once)
+            if receipts:
+                commit(
+                    messaging, stored.tx, receipts=receipts, once=once, extent=extent
+                )
             else:
                 give_up(messaging, stored.tx, is_unpublished=True)
 

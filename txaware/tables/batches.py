@@ -71,10 +71,15 @@ class Batches:
         data = self._database.get(TIME)
         return None if data is None else int.from_bytes(data, "big")
 
-    def write(self, records: list[Record], rows: list[Write]) -> None:
-        """Returns when rows, records and the rows they commit are on disk."""
-        committed = _committed(records, self._held)
-        taken = self._held.take(committed)
+    def take(self, records: list[Record]) -> Taken:
+        """The rows that these records commit, and those of whoever ended otherwise."""
+        return self._held.take(_committed(records, self._held))
+
+    def write(
+        self, records: list[Record], rows: list[Write], taken: Taken | None = None
+    ) -> None:
+        """Returns when records, rows and the rows that were taken are on disk."""
+        taken = taken or {}
         number, due_ms = self._number + 1, self.clock.due() if self.clock else None
         writes: list[Write] = [*chain.from_iterable(taken.values()), *rows]
         row_count = len(writes)
@@ -87,7 +92,8 @@ class Batches:
         began_s = time.perf_counter()
         self._write(_Batch(number, writes, taken))
         took_s = time.perf_counter() - began_s
-        self.counters.written(row_count, len(committed), took_s)
+        commits = sum([type(record) is Committed for record in records])
+        self.counters.written(row_count, commits, took_s)
         if self.clock is not None and due_ms is not None:
             self.clock.saved(due_ms)
 
@@ -152,24 +158,20 @@ class Batches:
 
     def status(self) -> str:
         """`"OK"`, or a sentence about what is wrong."""
-        return self._problem or "OK"
+        found = self._database.status()
+        return found if found != "OK" else self._problem or "OK"
 
     def close(self) -> None:
-        """Writes what no batch carried, and the exact time; gives the database back."""
+        """Writes the exact time, and gives the database back."""
         if self._closed:
             return
         try:
             if self.clock is not None and not self.broken:
-                self._write_last(self.clock.next_ms)
+                time_ms = self.clock.next_ms.to_bytes(8, "big")
+                self._write(_Batch(self._number + 1, [(TIME, time_ms)], {}))
         finally:
             self._closed = True
             self._database.close()
-
-    def _write_last(self, next_ms: int) -> None:
-        taken = self._held.take(())
-        writes: list[Write] = [*chain.from_iterable(taken.values())]
-        writes.append((TIME, next_ms.to_bytes(8, "big")))
-        self._write(_Batch(self._number + 1, writes, taken))
 
     def _read(self) -> None:
         """Reads the journal, from which the coordinator then recovers."""

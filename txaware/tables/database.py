@@ -9,6 +9,7 @@ from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
+from coordinator.private_directory import make_all_private, tighten_files
 from txaware.config import Settings
 from txaware.errors import Unavailable
 from txaware.interfaces import Row, Write
@@ -36,8 +37,9 @@ def leveldb_at(directory: Path, settings: Settings) -> Open:
     def open_database() -> Any:
         import plyvel
 
+        make_all_private(directory)
         bits = settings.bloom_filter_bits
-        return plyvel.DB(
+        db = plyvel.DB(
             str(directory),
             create_if_missing=True,
             paranoid_checks=not settings.accept_damage,
@@ -49,6 +51,8 @@ def leveldb_at(directory: Path, settings: Settings) -> Open:
             bloom_filter_bits=bits,
             compression=None if settings.compression == "none" else "snappy",
         )
+        tighten_files(directory)
+        return db
 
     return open_database
 
@@ -132,6 +136,10 @@ class Database:
         """About how much of the disk a range takes that is in table files."""
         size: int = self._read(lambda db: db.approximate_size(start, stop))
         return size
+
+    def status(self) -> str:
+        """Nothing is known that no write has met."""
+        return "OK"
 
     def view(self) -> "View":
         """All rows as they are now; see `View`."""

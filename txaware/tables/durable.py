@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from operator import itemgetter
 
 from coordinator.batch import End, Then
@@ -9,15 +10,18 @@ from coordinator.ends import Wait
 from coordinator.group_commit import GroupCommit
 from coordinator.records import Aborted, Invalidated, Record
 from txaware.clock import ClockMs, StoreClock, system_clock_ms
-from txaware.errors import StoreCorrupted
+from txaware.errors import StoreCorrupted, Unavailable
 from txaware.interfaces import Row, Write
 from txaware.metrics import WriteMetrics
-from txaware.rowkeys import STATE, after
+from txaware.rowkeys import STATE, UNWATCHED, after, pointer_key
 from txaware.tables.batches import Batches
 from txaware.tables.held import HeldRows
 from txaware.tables.row_store import RowStore
 
-FORMAT, FIRST_FORMAT, OUR_FORMAT = STATE + b"format", b"txaware 1", b"txaware 2"
+FORMAT, FIRST_FORMAT = STATE + b"format", b"txaware 1"
+# The same rows. Who opens the third writes down who keeps rows elsewhere, and forgets
+# no invalid transaction that they may need; an earlier version does not, so it refuses.
+SECOND_FORMAT, OUR_FORMAT = b"txaware 2", b"txaware 3"
 
 
 class StoreJournal(GroupCommit):
@@ -37,9 +41,18 @@ class StoreJournal(GroupCommit):
             self._held.release(record.pointers)
 
     def close(self) -> None:
-        """Gives the database back; a second close does nothing."""
-        if not self._closed:
-            self._closed = True
+        """Gives the database back; a second close does nothing.
+
+        Rows that were released and that no batch carried go first, with the records
+        that judge them. Nobody who was answered is waiting for them.
+        """
+        if self._closed:
+            return
+        try:
+            if self._held:
+                with suppress(Unavailable):
+                    self.append()
+        finally:
             super().close()
 
 
@@ -75,10 +88,10 @@ class DurableTable:
     def _clock(self, clock_ms: ClockMs) -> StoreClock:
         """The clock of the last life, which begins at the time that it saved."""
         found = self._database.get(FORMAT)
-        if found not in (None, FIRST_FORMAT, OUR_FORMAT):
+        if found not in (None, FIRST_FORMAT, SECOND_FORMAT, OUR_FORMAT):
             raise StoreCorrupted(
                 f"{self.name} has the format {found!r}, and this version reads "
-                f"{FIRST_FORMAT!r} and {OUR_FORMAT!r}"
+                f"{FIRST_FORMAT!r} to {OUR_FORMAT!r}"
             )
         saved_ms = self._batches.saved_ms
         clock = StoreClock(clock_ms, clock_ms() if saved_ms is None else saved_ms)
@@ -86,7 +99,11 @@ class DurableTable:
         if found == FIRST_FORMAT:
             self._bring_up_to_date()
         if found != OUR_FORMAT:
-            self._batches.write([], [(FORMAT, OUR_FORMAT)])
+            writes: list[Write] = [(FORMAT, OUR_FORMAT)]
+            if found is not None:
+                unwatched = self._batches.history.reserved
+                writes.append((UNWATCHED, pointer_key(unwatched)))
+            self._batches.write([], writes)
         return clock
 
     def _bring_up_to_date(self) -> None:

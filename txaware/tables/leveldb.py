@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from coordinator.directory_lock import DirectoryLock
+from coordinator.private_directory import tighten_files
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.config import Settings
 from txaware.errors import BadRequest, StoreCorrupted, Unavailable
@@ -26,8 +27,10 @@ class LevelDbTable(DurableTable):
         clock_ms: ClockMs = system_clock_ms,
         sync_limit_bytes: int = 1 << 20,
         lock: DirectoryLock | None = None,
+        rows: Path | None = None,
     ) -> None:
         self._lock = lock
+        self._rows = rows  # LevelDB's files, to be taken from all others
         self._leveldb = Database(name, open_database)
         super().__init__(
             self._leveldb, clock_ms=clock_ms, sync_limit_bytes=sync_limit_bytes
@@ -52,6 +55,7 @@ class LevelDbTable(DurableTable):
                 clock_ms=clock_ms,
                 sync_limit_bytes=settings.sync_limit_bytes,
                 lock=lock,
+                rows=path / ROWS,
             )
         except BaseException as error:
             lock.release()
@@ -75,6 +79,8 @@ class LevelDbTable(DurableTable):
         """Writes what was released and gives the directory back."""
         try:
             super().close()
+            if self._rows is not None:
+                tighten_files(self._rows)
         finally:
             if self._lock is not None:
                 self._lock.release()

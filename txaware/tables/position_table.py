@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from txaware.interfaces import OrderedTable, Write
+from txaware.markers import is_marker
 from txaware.messages import MessageId
 from txaware.rowkeys import (
     POINTER_BYTES,
@@ -47,12 +48,16 @@ class PositionTable:
             stop, limit = rows[-1][0], MOST_ROWS
 
     def groups(self) -> Iterator[tuple[str, TopicName]]:
-        """Every group and topic that has a position, with one look for each."""
+        """Every group and topic that has a position, with one look for each.
+
+        Markers of Spark's saves and streams are positions of nobody who reads.
+        """
         start = b""
         while rows := self._table.scan(POSITION, start=start, limit=1):
             name = rows[0][0][:-POINTER_BYTES]
             group, namespace, topic, _ = name.decode("ascii").split(":")
-            yield group, TopicName(topic, namespace)
+            if not is_marker(group):
+                yield group, TopicName(topic, namespace)
             start = after(name)
 
 

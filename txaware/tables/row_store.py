@@ -68,6 +68,9 @@ class RowStore(Protocol):
     def reopen(self) -> None:
         """Settles what became of a write that failed; raises where it cannot."""
 
+    def status(self) -> str:
+        """`"OK"`, or a sentence about what is known to be wrong, at once."""
+
     def close(self) -> None:
         """Gives everything back."""
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
+from coordinator.joinable import try_lock
 from txaware.errors import TopicExists, TopicNotFound
 from txaware.interfaces import OrderedTable
 from txaware.rowkeys import TOPIC, topic_key
@@ -87,14 +88,17 @@ class TopicTable:
         # Whoever reads does not: where the disk is far away, many do at once.
         changes, is_changing = self._changes, self._changing.locked()
         topic = self._found(name)
-        if topic is None or is_changing or not self._changing.acquire(blocking=False):
+        if topic is None or is_changing:
             return topic
+        taken: list[bool] = []
         try:
-            if self._changes == changes and name not in self._in_doubt:
+            unchanged = try_lock(self._changing, taken) and self._changes == changes
+            if unchanged and name not in self._in_doubt:
                 self._known[name] = topic
             return topic
         finally:
-            self._changing.release()
+            if True in taken:
+                self._changing.release()
 
     def _found(self, name: TopicName) -> Topic | None:
         value = self._table.get(topic_key(name))

@@ -20,6 +20,7 @@ from txaware.service.clean_up_plan import (
     checked_plan,
 )
 from txaware.service.inspection import Peeked, TopicReport
+from txaware.service.keepers import Keeper
 from txaware.service.retention import CleanUp, Pruned
 from txaware.service.splitting import checked_wanted
 from txaware.service.undecided import check_range
@@ -30,9 +31,11 @@ LONG_S = 3600.0
 PIECE_ROWS = 1000
 _peeked, _report = reading_json(list[Peeked]), reading_json(TopicReport)
 _names, _lag = reading_json(list[str]), reading_field("lagMs", int)
+_unread = reading_field("oldestUnreadMs", int)
 _checked, _cleaned = reading_json(Report), reading_json(CleanUp)
 _planned, _rows = reading_json(OpenPlan), reading_field("rows", int)
 _pruned, _metrics = reading_json(Pruned), reading_json(Metrics)
+_keeper, _keepers = reading_json(Keeper), reading_json(list[Keeper])
 _ids = reading_field("ids", lambda ids: [MessageId.parse(one) for one in ids])
 _id = reading_field("id", MessageId.parse)
 _paths = Paths()
@@ -102,6 +105,11 @@ def lag_ms(group: str, topic: str) -> Call[int]:
     return Call("GET", _paths.position(group, topic) + "/lag", _lag)
 
 
+def oldest_unread_ms(group: str, topic: str) -> Call[int]:
+    """The age of the oldest message that a group may read and has not read."""
+    return Call("GET", _paths.position(group, topic) + "/lag", _unread)
+
+
 def metrics() -> Call[Metrics]:
     """What was counted there."""
     return Call("GET", "/v1/metrics", _metrics, longer_s=LONG_S)
@@ -159,6 +167,23 @@ def prune(*, exclusive: bool) -> Call[Pruned]:
         repeat=Repeat.NEVER,
         longer_s=LONG_S,
     )
+
+
+def report_keeper(name: str, smallest_pointer: int | None) -> Call[Keeper]:
+    """What a keeper says holds until it says something else."""
+    body = json_body(name=name, smallestPointer=smallest_pointer)
+    return Call("POST", "/v1/keepers", _keeper, body)
+
+
+def forget_keeper(name: str) -> Call[None]:
+    """A second one would find none of that name."""
+    body = json_body(name=name)
+    return Call("POST", "/v1/keepers/forget", done, body, repeat=Repeat.KEYED)
+
+
+def keepers() -> Call[list[Keeper]]:
+    """All who keep rows of their own."""
+    return Call("GET", "/v1/keepers", _keepers)
 
 
 def backup() -> Call[None]:

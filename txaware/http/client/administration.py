@@ -12,6 +12,7 @@ from txaware.service.check_report import Report
 from txaware.service.check_scan import Progress
 from txaware.service.clean_up_plan import OpenPlan
 from txaware.service.inspection import Peeked, TopicReport
+from txaware.service.keepers import Keeper
 from txaware.service.retention import CleanUp, OnProgress, Pruned
 
 
@@ -83,9 +84,25 @@ class HttpAdministration:
         """Has the coordinator forget invalid transactions that nothing here needs."""
         return self._perform(admin_calls.prune(exclusive=exclusive))
 
+    def report_keeper(self, name: str, smallest_pointer: int | None) -> Keeper:
+        """Says which pointer on a participant with rows of its own still needs."""
+        return self._perform(admin_calls.report_keeper(name, smallest_pointer))
+
+    def forget_keeper(self, name: str) -> None:
+        """Removes a keeper whose rows are gone."""
+        self._perform(admin_calls.forget_keeper(name))
+
+    def keepers(self) -> list[Keeper]:
+        """All who keep rows of their own, by name."""
+        return self._perform(admin_calls.keepers())
+
     def lag_ms(self, group: str, topic: str) -> int:
         """How far a group is behind the newest message; 0 when it has read it."""
         return self._perform(admin_calls.lag_ms(group, topic))
+
+    def oldest_unread_ms(self, group: str, topic: str) -> int:
+        """The age of the oldest message that a group may read; 0 where it has none."""
+        return self._perform(admin_calls.oldest_unread_ms(group, topic))
 
     def metrics(self) -> Metrics:
         """What was counted in the server, and how things stand."""

@@ -12,6 +12,7 @@ from txaware.auth import token_to_send
 from txaware.config import Settings
 from txaware.consume import Consumer
 from txaware.consume.places import StartAt
+from txaware.http.client import admin_calls
 from txaware.http.client.async_consumer import TopicConsumer
 from txaware.http.client.async_operator import AsyncOperator
 from txaware.http.client.async_publisher import TopicPublisher
@@ -27,6 +28,7 @@ from txaware.interfaces import COMMITTED, UNCOMMITTED, Isolation
 from txaware.messages import MessageId, Page, PublishResponse, Receipt
 from txaware.publish import KnownTopics, Publisher, WrittenByHand, written_by_hand
 from txaware.requests import Payload, Pointer, Start
+from txaware.service.keepers import Keeper, KeepsRows, named_pointer
 from txaware.topics import TopicName
 
 
@@ -46,7 +48,10 @@ class AsyncMessaging(AsyncOperator):
         blocking = Transport(link)
         self._blocking = HttpService(blocking)
         self._known_topics = KnownTopics(self._blocking)
-        self._coordinator = RemoteCoordinator(CoordinatorSend(blocking))
+        self._coordinator = RemoteCoordinator(
+            CoordinatorSend(blocking),
+            takes_writers=lambda: self._blocking.info().takes_writers,
+        )
         self._workers = Workers(link.settings.pool_connections)
         guard(self, self._blocking, self._coordinator)
 
@@ -86,6 +91,7 @@ class AsyncMessaging(AsyncOperator):
                 start=start,
                 inclusive=inclusive,
                 isolation=isolation,
+                shares_journal=self._blocking.info().shares_journal,
             )
 
         block = open_transaction(self._coordinator)
@@ -103,6 +109,18 @@ class AsyncMessaging(AsyncOperator):
             coordinator=self._coordinator,
             workers=self._workers,
         )
+
+    async def register_keeper(self, participant: KeepsRows) -> Keeper:
+        """Has `prune` keep what a participant with rows of its own still needs.
+
+        It is asked here and now, in a thread, and the answer holds until it registers
+        again; see `Messaging.register_keeper`.
+        """
+        async with self._workers.one() as worker:
+            name, bound = await worker.run(
+                lambda: named_pointer(participant, self._coordinator)
+            )
+        return await self._perform(admin_calls.report_keeper(name, bound))
 
     async def publish(
         self,
@@ -195,7 +213,10 @@ class AsyncMessaging(AsyncOperator):
 
     def _by_hand(self, transaction: Pointer) -> WrittenByHand | None:
         return written_by_hand(
-            self._blocking, self._coordinator, transaction, shares_journal=False
+            self._blocking,
+            self._coordinator,
+            transaction,
+            shares_journal=self._blocking.info().shares_journal,
         )
 
     def _publisher(self, topic: str) -> Publisher:
@@ -232,6 +253,7 @@ def connect_async(
 ) -> AsyncMessaging:
     """`async with connect_async("http://HOST:PORT", token=...) as messaging:`.
 
-    Without a `token` it comes from the environment, as for `connect`.
+    Without a `token` it comes from the environment, as for `connect`; several servers
+    may be named as there.
     """
     return AsyncMessaging(Link(url, token=token_to_send(token), settings=settings))

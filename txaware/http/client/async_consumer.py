@@ -89,7 +89,7 @@ class TopicConsumer:
             inclusive=position is None,
             isolation=self._isolation,
             timeout_s=timeout_s,
-        )
+        ) or await self._in_thread(lambda: self._consumer.may_go_on(position))
 
     async def commit(self) -> None:
         """Saves the group's position after polls outside transactions."""

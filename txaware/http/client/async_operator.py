@@ -7,6 +7,7 @@ from txaware.metrics import Metrics
 from txaware.requests import Start
 from txaware.service.check_report import Report
 from txaware.service.inspection import Peeked, TopicReport
+from txaware.service.keepers import Keeper
 from txaware.service.retention import CleanUp, Pruned
 
 
@@ -42,6 +43,10 @@ class AsyncOperator(AsyncService):
         """How far a group is behind the newest message of a topic."""
         return await self._perform(admin_calls.lag_ms(group, topic))
 
+    async def oldest_unread_ms(self, group: str, topic: str) -> int:
+        """The age of the oldest message that a group may read; 0 where it has none."""
+        return await self._perform(admin_calls.oldest_unread_ms(group, topic))
+
     async def check(self) -> Report:
         """Verifies every invariant of the server's data, which stays in use."""
         return await self._perform(admin_calls.check())
@@ -56,6 +61,14 @@ class AsyncOperator(AsyncService):
     async def prune(self, *, exclusive: bool = False) -> Pruned:
         """Has the coordinator forget invalid transactions that nothing here needs."""
         return await self._perform(admin_calls.prune(exclusive=exclusive))
+
+    async def forget_keeper(self, name: str) -> None:
+        """Has `prune` no longer ask for a keeper, as its rows are gone."""
+        await self._perform(admin_calls.forget_keeper(name))
+
+    async def keepers(self) -> list[Keeper]:
+        """The participants that keep rows of their own, registered or not."""
+        return await self._perform(admin_calls.keepers())
 
     async def metrics(self) -> Metrics:
         """What was counted in the server, and how things stand."""

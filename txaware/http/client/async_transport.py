@@ -11,7 +11,7 @@ from txaware.errors import TxAwareError, Unavailable
 from txaware.http.client.async_connections import AsyncConnections
 from txaware.http.client.call import Call, Steps
 from txaware.http.client.connections import connection_options, shown
-from txaware.http.client.link import Link
+from txaware.http.client.link import Link, Place
 from txaware.http.client.tries import FAILURES, Tries, again
 
 T = TypeVar("T")
@@ -32,10 +32,13 @@ class AsyncTransport:
     ) -> None:
         self.link = link
         self._sleep = sleep
-        options = connection_options(link, network_backend)
         limit = link.settings.limit
-        self._quick = AsyncConnections(limit(waits=False), options)
-        self._waiting = AsyncConnections(limit(waits=True), options)
+        self._pools: dict[tuple[Place, bool], AsyncConnections] = {}
+        for place in link.places:
+            options = connection_options(link, network_backend, place=place)
+            for waits in (False, True):
+                pool = AsyncConnections(limit(waits=waits), options)
+                self._pools[place, waits] = pool
         self._closed = False
 
     async def run(self, steps: Steps[T]) -> T:
@@ -67,7 +70,8 @@ class AsyncTransport:
         return await retrying(one_more)
 
     async def _try(self, tries: Tries[T]) -> T:
-        pool, request = self._waiting if tries.waits else self._quick, tries.request()
+        request = tries.request()
+        pool = self._pools[tries.place, tries.waits]
         if self._closed:
             raise Unavailable(f"{self.link.url}: this client is closed")
         try:
@@ -84,9 +88,9 @@ class AsyncTransport:
     async def close(self) -> None:
         """Closes all connections; what is asked later is `Unavailable`."""
         self._closed = True
-        await self._quick.close()
-        await self._waiting.close()
+        for pool in self._pools.values():
+            await pool.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else shown(self._quick, self._waiting)
+        state = "closed" if self._closed else shown(*self._pools.values())
         return f"<AsyncTransport to {self.link.url}, {state}>"

@@ -7,14 +7,16 @@ their long polls at once kept an event loop busy for half a minute.
 
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import httpcore
 
-from txaware.http.client.link import Link
+from txaware.http.client.link import Link, Place
 
 # Servers close idle connections, after a minute or so: before they do, we do, so that
 # nothing is sent just when it can no longer arrive.
@@ -24,11 +26,14 @@ KEEP_IDLE_S = 25.0
 _PROBES = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
 
-def connection_options(link: Link, network_backend: Any = None) -> dict[str, Any]:
+def connection_options(
+    link: Link, network_backend: Any = None, *, place: Place | None = None
+) -> dict[str, Any]:
     """What every connection is made with, sync and async."""
-    secure = link.address.scheme == "https"
+    place = place or link.place
+    secure = place.address.scheme == "https"
     return {
-        "origin": link.origin,
+        "origin": place.origin,
         "ssl_context": link.settings.ssl_context() if secure else None,
         "keepalive_expiry": KEEP_IDLE_S,
         "network_backend": network_backend,
@@ -43,49 +48,73 @@ def connection_options(link: Link, network_backend: Any = None) -> dict[str, Any
     }
 
 
+class _Turn:
+    """One that takes, or waits for it; `granted` once it is its turn."""
+
+    __slots__ = ("granted", "woken")
+
+    def __init__(self, *, granted: bool = False) -> None:
+        self.granted = granted
+        self.woken: SimpleQueue[None] = SimpleQueue()
+
+
 class FairSemaphore:
     """Who came first is served first.
 
     That of `threading` lets a thread that has just released take again at once: with
-    many threads one of them waits until its time-out.
+    many threads one of them waits until its time-out. An interrupt loses none: what is
+    granted is granted in one step, and goes on to the next one.
     """
 
     def __init__(self, count: int) -> None:
         self._count = count
         self._lock = threading.Lock()
-        self._waiting: deque[threading.Lock] = deque()
+        self._waiting: deque[_Turn] = deque()
 
     def acquire(self, timeout: float) -> bool:
         """Takes one; False when none came in time."""
-        with self._lock:
-            if self._count and not self._waiting:
-                self._count -= 1
-                return True
-            turn = threading.Lock()
-            turn.acquire()
-            self._waiting.append(turn)
-        taken = False
+        turn = _Turn()
         try:
-            taken = turn.acquire(timeout=timeout)
-            return taken
-        finally:
-            if not taken:
-                self._give_up(turn)
+            with self._lock:
+                if self._count and not self._waiting:
+                    self._count -= 1
+                    turn.granted = True
+                    return True
+                self._waiting.append(turn)
+            self._wait(turn, time.monotonic() + timeout)
+            with self._lock:
+                if turn in self._waiting:
+                    self._waiting.remove(turn)
+        except BaseException:
+            self._give_back(turn)
+            raise
+        return turn.granted
 
-    def _give_up(self, turn: threading.Lock) -> None:
-        with self._lock:
-            if turn in self._waiting:
-                self._waiting.remove(turn)
-                return
-        self.release()  # it came just now, and goes on to the next one
+    def _wait(self, turn: _Turn, until_s: float) -> None:
+        with suppress(Empty):
+            while not turn.granted:
+                turn.woken.get(timeout=max(0.0, until_s - time.monotonic()))
+                with self._lock:  # until whoever woke this one is done
+                    pass
 
     def release(self) -> None:
         """Gives one to the thread that has waited longest."""
+        self._give_back(_Turn(granted=True))
+
+    def _give_back(self, turn: _Turn) -> None:
         with self._lock:
-            if self._waiting:
-                self._waiting.popleft().release()
+            if turn in self._waiting:
+                self._waiting.remove(turn)
+            elif not turn.granted:
+                return
+            elif self._waiting:
+                following = self._waiting[0]
+                following.woken.put(None)
+                turn.granted, following.granted = False, True
+                self._waiting.popleft()
             else:
                 self._count += 1
+                turn.granted = False
 
 
 class Connections:

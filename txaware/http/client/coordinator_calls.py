@@ -3,7 +3,7 @@
 import json
 import re
 
-from coordinator.remote import ROOT
+from coordinator.remote import BYTES, JSON, ROOT
 from txaware.errors import NotAuthorized
 from txaware.http.client.answers import error_of
 from txaware.http.client.call import Answer, Call, Repeat
@@ -14,12 +14,17 @@ from txaware.http.client.transport import Transport
 _HARMLESS = re.compile(
     ROOT + r"/(snapshot|status|invalid-size|state|\d+/(can-commit|persist|invalidate))"
 )
+# What answers a transaction, which travels as bytes.
+_TRANSACTIONS = (ROOT, ROOT + "/snapshot")
 
 
 def coordinator_call(method: str, path: str, body: bytes) -> Call[tuple[int, bytes]]:
     """One of them; status and body are for the coordinator to read."""
     repeat = Repeat.HARMLESS if _is_harmless(method, path, body) else Repeat.NEVER
-    return Call(method, path, _status_and_body, body, repeat=repeat)
+    accept = BYTES if path in _TRANSACTIONS and method == "POST" else JSON
+    return Call(
+        method, path, _status_and_body, body, repeat=repeat, accept=accept.encode()
+    )
 
 
 class CoordinatorSend:

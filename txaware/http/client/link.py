@@ -1,19 +1,47 @@
-"""What all calls to one server share: where it is, who asks, and what it last said."""
+"""What all calls of a client share: where servers are, and who asks."""
 
+import logging
 import os
 import random
+import re
 import time
 from collections.abc import Callable
+from functools import lru_cache
 
 import httpcore
 
 from txaware.errors import BadRequest
 from txaware.http.client.address import Address
 from txaware.http.client.settings import ClientSettings
+from txaware.loopback import KNOWN_HOSTS, is_local
+
+log = logging.getLogger(__name__)
+
+# A path may have a comma, so the next address begins with its scheme.
+_NEXT = re.compile(r"\s*,\s*(?=https?://)", re.IGNORECASE)
+
+
+class Place:
+    """One server of those that may have the data, and its instance that answered."""
+
+    def __init__(self, url: str) -> None:
+        address = self.address = Address.parse(url)
+        self.url = str(address)
+        self.instance: bytes | None = None
+        self.origin = httpcore.Origin(
+            address.scheme.encode(), address.host.encode(), address.port
+        )
+        self.host = (b"Host", address.authority.encode())
+
+    def __repr__(self) -> str:
+        return f"<Place {self.url}>"
 
 
 class Link:
-    """The token is kept in a header only, and shown nowhere."""
+    """Servers of the same data, of which one owns it at a time: `place`, as it seems.
+
+    The token is for all of them; it is kept in a header only, and shown nowhere.
+    """
 
     def __init__(
         self,
@@ -24,20 +52,29 @@ class Link:
         clock_s: Callable[[], float] = time.monotonic,
         jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        self.address = Address.parse(url)
-        self.url = str(self.address)
+        self.places = _places(url)
+        self.place = self.places[0]
+        self.url = ",".join(place.url for place in self.places)
         self.settings = settings or ClientSettings()
         self.clock_s = clock_s
         self.jitter = jitter
-        # Of the server's present life, as its last answer had it.
-        self.instance: bytes | None = None
-        self.origin = httpcore.Origin(
-            self.address.scheme.encode(), self.address.host.encode(), self.address.port
-        )
-        self._headers = [(b"Host", self.address.authority.encode())]
+        self._headers: list[tuple[bytes, bytes]] = []
         if token is not None:
             self._headers.append((b"Authorization", b"Bearer " + _checked(token)))
+            if not self.settings.allow_plain_tokens:
+                _warn_of_plain_tokens(self.places)
         self._timeouts = self._timeout(0)
+
+    @property
+    def instance(self) -> bytes | None:
+        """Which life of a server answered last at the place that is asked now."""
+        return self.place.instance
+
+    def leave(self, place: Place) -> None:
+        """Asks the next place from now on, unless another thread has left this one."""
+        if self.place is place:
+            at = self.places.index(place) + 1
+            self.place = self.places[at % len(self.places)]
 
     def new_key(self) -> bytes:
         """Names a request that may have to be repeated."""
@@ -51,18 +88,20 @@ class Link:
         body: bytes,
         *,
         longer_s: float,
+        place: Place | None = None,
     ) -> httpcore.Request:
-        """A request as it goes out."""
-        target = (self.address.path + path).encode("ascii")
+        """A request as it goes out, to the place that is asked now or another one."""
+        place = place or self.place
+        target = (place.address.path + path).encode("ascii")
         return httpcore.Request(
             method,
             httpcore.URL(
-                scheme=self.origin.scheme,
-                host=self.origin.host,
-                port=self.origin.port,
+                scheme=place.origin.scheme,
+                host=place.origin.host,
+                port=place.origin.port,
                 target=target,
             ),
-            headers=self._headers + headers,
+            headers=[place.host, *self._headers, *headers],
             content=body,
             extensions=self._timeout(longer_s) if longer_s else self._timeouts,
         )
@@ -79,6 +118,33 @@ class Link:
 
     def __repr__(self) -> str:
         return f"<Link to {self.url}>"
+
+
+def _warn_of_plain_tokens(places: tuple[Place, ...]) -> None:
+    for place in places:
+        if place.address.scheme == "http" and not is_local(place.address.host):
+            _warn_of_plain_token(place.address.authority)
+
+
+@lru_cache(KNOWN_HOSTS)
+def _warn_of_plain_token(where: str) -> None:
+    """Says it once of an address, however many connect to it."""
+    log.warning(
+        "a token goes to %s without TLS, where whoever is on the way reads it: connect "
+        "to https://%s, or, where a proxy beside this program speaks TLS or nobody "
+        "listens on that network, set TXAWARE_ALLOW_PLAIN_TOKENS=true",
+        where,
+        where,
+    )
+
+
+def _places(url: object) -> tuple[Place, ...]:
+    """Those that an address names, with commas between them."""
+    if not isinstance(url, str):
+        raise BadRequest(f"a server is named by its URL, not {url!r}")
+    return tuple(
+        {place.url: place for place in map(Place, _NEXT.split(url.strip()))}.values()
+    )
 
 
 def _checked(token: object) -> bytes:

@@ -24,6 +24,7 @@ class ServerInfo:
     long_poll_s: float = 30.0
     settle_grace_s: float = 86_400.0
     shares_journal: bool = False
+    takes_writers: bool = False
 
     @classmethod
     def parse(cls, body: bytes) -> Self:
@@ -41,6 +42,7 @@ class ServerInfo:
             _limit(limits, "longPollS", cls().long_poll_s),
             _limit(fields, "settleGraceS", cls().settle_grace_s, least=0),
             fields.get("sharesJournal") is True,
+            fields.get("takesParticipants") is True,
         )
 
     @property

@@ -59,6 +59,12 @@ class ClientSettings:
     """The server's own (PEM), where it is known: no other is trusted, whatever the name
     in it."""
 
+    allow_plain_tokens: bool = attrs.field(
+        factory=lambda: os.environ.get("TXAWARE_ALLOW_PLAIN_TOKENS") == "true",
+        validator=attrs.validators.instance_of(bool),
+    )
+    """Sends a token to another machine without TLS, and does not warn of it."""
+
     def limit(self, *, waits: bool) -> int:
         """How many connections there may be for calls that wait, or for others."""
         return self.waiting_connections if waits else self.pool_connections

@@ -12,10 +12,11 @@ import tenacity
 from txaware.errors import TxAwareError, Unavailable
 from txaware.http.client.call import Call, Steps
 from txaware.http.client.connections import Connections, connection_options, shown
-from txaware.http.client.link import Link
+from txaware.http.client.link import Link, Place
 from txaware.http.client.tries import FAILURES, Tries, again
 
 T = TypeVar("T")
+Key = tuple[int, Place, bool]
 
 
 class Transport:
@@ -34,10 +35,13 @@ class Transport:
     ) -> None:
         self.link = link
         self._sleep = sleep
-        self._options = connection_options(link, network_backend)
-        # By process, and whether for calls that wait. Of a parent's nothing may be
-        # used, not even its locks.
-        self._pools: dict[tuple[int, bool], Connections] = {}
+        self._options = {
+            place: connection_options(link, network_backend, place=place)
+            for place in link.places
+        }
+        # By process, by place, and whether for calls that wait. Of a parent's nothing
+        # may be used, not even its locks.
+        self._pools: dict[Key, Connections] = {}
         self._closed = False
 
     def run(self, steps: Steps[T]) -> T:
@@ -105,19 +109,20 @@ class Transport:
     def _one(
         self, tries: Tries[Any]
     ) -> AbstractContextManager[httpcore.HTTPConnection]:
-        key = (os.getpid(), tries.waits)
+        key = (os.getpid(), tries.place, tries.waits)
         pool = self._pools.get(key) or self._open(key)
         return pool.one(self.link.settings.connect_timeout_s)
 
-    def _open(self, key: tuple[int, bool]) -> Connections:
+    def _open(self, key: Key) -> Connections:
         if self._closed:
             raise Unavailable(f"{self.link.url}: this client is closed")
         for inherited in [one for one in list(self._pools) if one[0] != key[0]]:
             pool = self._pools.pop(inherited, None)
             if pool is not None:
                 pool.forsake()
-        limit = self.link.settings.limit(waits=key[1])
-        return self._pools.setdefault(key, Connections(limit, self._options))
+        _, place, waits = key
+        limit = self.link.settings.limit(waits=waits)
+        return self._pools.setdefault(key, Connections(limit, self._options[place]))
 
     def close(self) -> None:
         """Closes all connections; what is asked later is `Unavailable`."""

@@ -28,17 +28,25 @@ _NOT_SENT = (httpcore.ConnectError, httpcore.ConnectTimeout, httpcore.PoolTimeou
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 _INSTANCE, _OUTCOME = b"txaware-instance", b"txaware-outcome"
 _RETRY_AFTER = b"retry-after"
+# What a proxy says of a server that is not there.
+_GATEWAYS = (502, 503, 504)
 
 
 class Tries(Generic[T]):
-    """After a try that failed, `pause_s` is when the next one comes, or None."""
+    """After a try that failed, `pause_s` is when the next one comes, or None.
+
+    `place` is who is asked in this try. A server that is not there, does not answer or
+    cannot serve is left, and the next try or call asks the next place. Whether there is
+    a next try does not depend on that: what may have been done is not asked elsewhere.
+    """
 
     def __init__(self, call: Call[T], link: Link) -> None:
         self.pause_s: float | None = None
+        self.place = link.place
         self._call = call
         self._link = link
         self._began_s = link.clock_s()
-        self._failed = 0
+        self._failed = self._unable = 0
         # Which instance may have a first try whose answer was lost, and whether one is.
         self._asked: bytes | None = None
         self._in_doubt = False
@@ -57,38 +65,49 @@ class Tries(Generic[T]):
 
     def request(self) -> httpcore.Request:
         """What the next try sends."""
-        self.pause_s = None
+        self.pause_s, self.place = None, self._link.place
         call, headers = self._call, self._headers
         if not self._in_doubt:
-            self._asked = self._link.instance
+            self._asked = self.place.instance
         elif call.repeat is Repeat.KEYED and self._asked is not None:
             headers = [*headers, (b"Txaware-Instance", self._asked)]
         return self._link.request(
-            call.method, call.path, headers, call.body, longer_s=call.longer_s
+            call.method,
+            call.path,
+            headers,
+            call.body,
+            longer_s=call.longer_s,
+            place=self.place,
         )
 
     def answered(
         self, status: int, headers: list[tuple[bytes, bytes]], body: bytes
     ) -> T:
         """The value of an answer; raises what it says instead."""
-        answer = Answer(status, body, headers, self._link.url)
+        answer = Answer(status, body, headers, self.place.url)
         instance = answer.header(_INSTANCE)
         if instance is not None:
-            self._link.instance = instance
-        if status == 503:
+            self.place.instance = instance
+        elif status in _GATEWAYS:
+            self._link.leave(self.place)
+        if status in (429, 503):
             self._refused(answer)
         return self._call.read(answer)
 
     def failed(self, error: Exception) -> Unavailable:
         """What a try that got no answer is for the caller."""
         if isinstance(error, _NOT_SENT):
+            if not isinstance(error, httpcore.PoolTimeout):
+                self._link.leave(self.place)
             if not isinstance(error.__cause__, ssl.SSLError):
                 self._again(self._backoff_s())
         else:
             self._in_doubt = True
+            if isinstance(error, httpcore.TimeoutException):
+                self._link.leave(self.place)  # one that is gone refuses the next try
             if self._may_repeat:
                 self._again(self._backoff_s())
-        return Unavailable(f"{self._link.url}: {self._why(error)}")
+        return Unavailable(f"{self.place.url}: {self._why(error)}")
 
     @property
     def _may_repeat(self) -> bool:
@@ -103,9 +122,12 @@ class Tries(Generic[T]):
         A proxy, which answers for the server, cannot know that.
         """
         retry_after = answer.header(_RETRY_AFTER)
-        if retry_after is None or answer.header(_OUTCOME) is not None:
+        if answer.header(_OUTCOME) is not None:
             return
         is_ours = answer.header(_INSTANCE) is not None
+        if retry_after is None:
+            self._try_elsewhere(answer)
+            return
         if not is_ours and self._call.repeat is not Repeat.HARMLESS:
             return
         is_number = retry_after.isdigit() and len(retry_after) < 10
@@ -114,10 +136,23 @@ class Tries(Generic[T]):
         if self.pause_s is not None:
             raise error_of(answer)
 
+    def _try_elsewhere(self, answer: Answer) -> None:
+        """It cannot serve now: a call that does no harm asks each place once."""
+        self._link.leave(self.place)
+        self._unable += 1
+        is_harmless = self._call.repeat is Repeat.HARMLESS
+        if is_harmless and self._unable < len(self._link.places):
+            self._again(0)
+            if self.pause_s is not None:
+                raise error_of(answer)
+
     def _backoff_s(self) -> float:
-        """Nothing at first, for a connection that was closed while it was idle."""
+        """Nothing at first, for a connection that was closed while it was idle.
+
+        Nor while another place has not been asked.
+        """
         self._failed += 1
-        if self._failed == 1:
+        if self._failed <= len(self._link.places):
             return 0
         most_s = min(_FIRST_PAUSE_S * 2**self._failed, _LONGEST_PAUSE_S)
         return self._link.jitter(0, most_s)

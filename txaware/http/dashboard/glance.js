@@ -8,6 +8,8 @@ import * as words from "./words.js";
 // A transaction that is open for a moment is nothing to look at.
 export const BLOCKED_AFTER_MS = 1000;
 const GRAVE_AFTER_MS = 30_000;
+// No transaction of a reader lasts longer, so somebody who reads was seen meanwhile.
+const ALONE_AFTER_MS = 15 * 60_000;
 const MOST_SHOWN = 5;
 
 const announcements = document.getElementById("announce");
@@ -55,7 +57,7 @@ function showTiles(report) {
   tiles.behind(
     isBehind ? slowest.unreadMs : 0,
     report.latelyBehind,
-    isBehind ? `by ${slowest.group} in ${slowest.topic}` : "all groups have read all",
+    isBehind ? `by ${slowest.group} in ${slowest.topic}` : nothingUnread(report.groups),
   );
   const ages = report.transactions.map((one) => one.ageMs);
   tiles.open(
@@ -65,28 +67,41 @@ function showTiles(report) {
   );
 }
 
+function nothingUnread(groups) {
+  const waits = groups.some((group) => group.waitsMs >= BLOCKED_AFTER_MS);
+  return waits ? "what is left waits for a transaction" : "all groups have read all";
+}
+
 function showAttention(report) {
   const wrong = ["coordinator", "store"].filter((part) => report[part] !== "OK");
   const waiting = report.transactions
     .filter((one) => one.blocks.length && one.blocksMs >= BLOCKED_AFTER_MS)
     .sort((a, b) => b.blocksMs - a.blocksMs);
   const shown = waiting.slice(0, MOST_SHOWN);
-  attention.hidden = wrong.length + shown.length === 0;
-  const kept = new Set([...wrong, ...shown.map((one) => one.id)]);
+  const alone = report.groups
+    .filter((one) => Math.min(one.unreadMs ?? 0, one.aloneMs) >= ALONE_AFTER_MS)
+    .sort((a, b) => b.unreadMs - a.unreadMs);
+  const left = alone.slice(0, MOST_SHOWN);
+  attention.hidden = wrong.length + shown.length + left.length === 0;
+  const kept = new Set([...wrong, ...shown.map((one) => one.id), ...left.map(groupKey)]);
   for (const item of [...list.children]) if (!kept.has(item.dataset.key)) item.remove();
   for (const part of wrong) showWrong(part, report[part]);
   for (const transaction of shown) showWaiting(transaction, report);
+  for (const group of left) showAlone(group);
   const more = waiting.length - shown.length;
-  const rest = more ? `${words.several(more, "more transaction")} below keep readers waiting.` : "";
-  setText(list.nextElementSibling, rest);
-  announceChanges(wrong, shown, report);
+  const rest = more ? `${words.several(more, "more transaction")} below keep readers waiting. ` : "";
+  const others = alone.length - left.length;
+  const unread = others ? `${words.several(others, "more group")} below ${others > 1 ? "have" : "has"} no reader.` : "";
+  setText(list.nextElementSibling, rest + unread);
+  announceChanges(wrong, shown, left, report);
 }
 
 /** Once for each change, and not whenever an age is another one. */
-function announceChanges(wrong, shown, report) {
+function announceChanges(wrong, shown, left, report) {
   const now = [
     ...wrong.map((part) => `The ${part} is not well: ${report[part]}.`),
     ...shown.map((one) => `Readers of ${words.some(one.blocks)} wait for transaction ${one.id}.`),
+    ...left.map((one) => `Nobody reads ${one.topic} for group ${one.group}.`),
   ].join(" ");
   if (now !== announced) announce(now || "All is well again.");
   announced = now;
@@ -108,6 +123,20 @@ function item(key, what, why) {
 
 function showWrong(part, sentence) {
   item(part, `The ${part} is not well`, sentence).classList.add("grave");
+}
+
+function groupKey({ group, topic }) {
+  return `${group} ${topic}`;
+}
+
+function showAlone(group) {
+  const rows = `${words.count(group.rows)}${group.hasMore ? "+" : ""}`;
+  const oldest = `the oldest unread for ${words.duration(group.unreadMs)}`;
+  item(
+    groupKey(group),
+    `Nobody has read ${group.topic} for group ${group.group} in ${words.duration(group.aloneMs)}`,
+    `${rows} rows behind, ${oldest}; start its reader, or move it with txaware groups reset`,
+  );
 }
 
 function showWaiting(transaction, report) {
@@ -132,11 +161,15 @@ function showState(report) {
     ["Up for", words.duration(report.upMs)],
     ["Store", report.store],
     ["Coordinator", report.coordinator],
+    ...(report.decidedBy && report.decidedBy !== "embedded" ? [["Decided by", report.decidedBy]] : []),
     ["Invalid transactions", words.count(report.invalidTransactions)],
     ["Cache", `${hits}, ${words.bytes(report.cacheBytes)}`],
   ];
   if (report.unjudgedTopics) {
     facts.push(["Not looked at yet", words.several(report.unjudgedTopics, "topic")]);
+  }
+  if (report.leftOut?.length) {
+    facts.push(["Cannot be looked at", report.leftOut.join(", ").replaceAll("_", " ")]);
   }
   while (state.children.length > facts.length) state.lastChild.remove();
   facts.forEach(([name, value], at) => {

@@ -67,6 +67,9 @@ export class Model {
     for (const topic of answer.topics) this.#takeTopic(topic, answer, more);
     for (const group of answer.groups) {
       group.unreadMs = since(group.unreadSinceMs, nowMs);
+      group.aloneMs = since(group.readerSeenMs ?? answer.startedMs, nowMs);
+      const topic = group.waitsFor && answer.topics.find((t) => t.topic === group.topic);
+      group.waitsMs = topic?.blockedMs ?? null;
     }
     answer.upMs = since(answer.startedMs, nowMs);
     this.#total.add(nowMs, [answer.messagesIn, answer.messagesOut]);

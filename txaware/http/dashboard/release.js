@@ -2,7 +2,7 @@
 
 import { ask } from "./server.js";
 import { make, setText } from "./table.js";
-import { duration, some } from "./words.js";
+import { begunBy, duration, some } from "./words.js";
 
 const dialog = document.getElementById("release");
 const text = document.getElementById("release-text");
@@ -19,7 +19,10 @@ export function whenReleased(tell) {
 /** Asks whether to invalidate a transaction of the overview. */
 export function askToRelease(transaction) {
   asked = transaction;
-  const lines = [`Transaction ${transaction.id} has been open for ${duration(transaction.ageMs)}.`];
+  const lines = [
+    `Transaction ${transaction.id} has been open for ${duration(transaction.ageMs)}.`,
+    `Begun by: ${begunBy(transaction)}.`,
+  ];
   if (transaction.blocks.length) {
     lines.push(`Readers of ${some(transaction.blocks, 10)} are waiting for it to end; they go on at once.`);
   }

@@ -50,6 +50,7 @@ const transactions = table(
   [
     { name: "id", label: "Transaction", sort: (t) => t.id, show: (c, t) => setText(c, t.id) },
     { name: "type", label: "Type", sort: typeOf, show: (c, t) => setText(c, typeOf(t)) },
+    { name: "by", label: "Begun by", sort: words.begunBy, show: (c, t) => setText(c, words.begunBy(t)) },
     duration("age", "Open for", (t) => t.ageMs),
     duration("left", "Times out in", (t) => t.leftMs),
     {
@@ -150,7 +151,7 @@ function showGroupTopic(cell, group) {
 }
 
 function groupState(group) {
-  if (group.waitsFor !== null && group.unreadMs >= BLOCKED_AFTER_MS) return "waits";
+  if (group.waitsMs !== null && group.waitsMs >= BLOCKED_AFTER_MS) return "waits";
   return group.rows ? "behind" : "has read all";
 }
 

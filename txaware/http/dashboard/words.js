@@ -56,6 +56,13 @@ export function bytes(number) {
   return NOTHING;
 }
 
+/** Who began a transaction, and from where. */
+export function begunBy({ principal, address, type }) {
+  if (address === "this process") return "the coordinator's own process";
+  if (principal) return address ? `${principal} at ${address}` : principal;
+  return type ? "not known since the restart" : "not known";
+}
+
 export function several(number, one, many = `${one}s`) {
   return `${count(number)} ${number === 1 ? one : many}`;
 }

@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -12,7 +12,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, Metric
 from prometheus_client.process_collector import ProcessCollector
 
 from txaware.clock import ClockMs, system_clock_ms
-from txaware.errors import TopicNotFound
+from txaware.errors import TopicNotFound, TxAwareError
 from txaware.http.metrics import families, server_families
 from txaware.http.metrics.moment import InFlight, Moment, Sources
 from txaware.http.metrics.request_counts import RequestCounts
@@ -34,7 +34,8 @@ class Exposition:
     """All metrics of one server, in a registry of its own.
 
     Each family is made by itself: one that fails is left out, logged and counted, and
-    fails nothing else. Any number of threads may ask; they share one look a second.
+    fails nothing else. So is a part of one that cannot be looked at. Any number of
+    threads may ask; they share one look a second.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Exposition:
         overview: Overview,
         in_flight: InFlight,
         *,
+        refusals: Callable[[], Mapping[str, int]] = dict,
         families: Iterable[Make] = FAMILIES,
         clock_ms: ClockMs = system_clock_ms,
         clock_s: Callable[[], float] = time.monotonic,
@@ -59,6 +61,7 @@ class Exposition:
             administration.depths(),
             clock_ms,
             clock_ms(),
+            refusals,
         )
         self._families = (*families, _process_collector())
         self._clock_s = clock_s
@@ -96,6 +99,7 @@ class Exposition:
             except Exception:
                 self._failures[make.__name__] += 1
                 log.exception("metrics of %s are left out", make.__name__)
+        self._failures.update(moment.left_out)
         failures = CounterMetricFamily(
             "txaware_metric_failures",
             "How often metrics were left out because they could not be made.",
@@ -130,6 +134,8 @@ def _exists_in(service: LocalService) -> Callable[[str], bool]:
             service.topic(topic)
         except TopicNotFound:
             return False
+        except TxAwareError:  # not known now, and a label once dropped is gone
+            return True
         return True
 
     return exists

@@ -67,9 +67,15 @@ def topic_rows(moment: Moment) -> Iterator[Metric]:
 
 
 def topics(moment: Moment) -> Iterator[Metric]:
-    """How many topics there are, and which of them expire unseen."""
-    report, counts = moment.report(), moment.counts()
-    yield gauge("topics", "Topics that exist.", {(): report.topic_count})
+    """How many topics there are."""
+    report = moment.report()
+    if "topics" not in report.left_out:
+        yield gauge("topics", "Topics that exist.", {(): report.topic_count})
+
+
+def expired_unseen(moment: Moment) -> Iterator[Metric]:
+    """Which topics expire unseen."""
+    counts = moment.counts()
     unseen = sorted(counts.expired_unseen.items(), key=lambda item: -item[1])
     yield counter(
         "expired_unseen",
@@ -110,11 +116,25 @@ def groups(moment: Moment) -> Iterator[Metric]:
     report = moment.report()
     shown = report.groups[:MOST_GROUPS]
     which = f"The {MOST_GROUPS} groups that are furthest behind."
-    yield gauge("groups", "Groups with a position, by topic.", {(): report.group_count})
+    if "groups" not in report.left_out:
+        yield gauge(
+            "groups", "Groups with a position, by topic.", {(): report.group_count}
+        )
     yield gauge(
         "group_lag_seconds",
-        f"Time between a group's position and the newest message. {which}",
+        f"Time between a group's position and the newest message. It stands still "
+        f"where nothing is published. {which}",
         {(group.group, group.topic): group.lag_ms / 1000 for group in shown},
+        *("group", "topic"),
+    )
+    yield gauge(
+        "group_oldest_unread_seconds",
+        f"Age of the oldest message that a group may read and has not read; 0 where it "
+        f"has read all, or waits for a transaction. {which}",
+        {
+            (group.group, group.topic): age_s(moment.now_ms, group.unread_since_ms or 0)
+            for group in shown
+        },
         *("group", "topic"),
     )
     yield gauge(
@@ -126,8 +146,10 @@ def groups(moment: Moment) -> Iterator[Metric]:
 
 
 def transactions(moment: Moment) -> Iterator[Metric]:
-    """What the coordinator has to do."""
+    """What the coordinator has to do; nothing while it cannot be asked."""
     report = moment.report()
+    if report.invalid_transactions is None:
+        return
     yield gauge(
         "open_transactions", "Transactions in progress.", {(): report.transaction_count}
     )
@@ -137,12 +159,11 @@ def transactions(moment: Moment) -> Iterator[Metric]:
         "Age of the oldest transaction in progress; 0 where there is none.",
         {(): age_s(moment.now_ms, began_ms)},
     )
-    if report.invalid_transactions is not None:
-        yield gauge(
-            "invalid_transactions",
-            "Pointers of transactions that ended unfinished and are not yet forgotten.",
-            {(): report.invalid_transactions},
-        )
+    yield gauge(
+        "invalid_transactions",
+        "Pointers of transactions that ended unfinished and are not yet forgotten.",
+        {(): report.invalid_transactions},
+    )
 
 
 def latencies(moment: Moment) -> Iterator[Metric]:
@@ -210,6 +231,17 @@ def retention(moment: Moment) -> Iterator[Metric]:
         {("done",): found.topics_done, ("all",): found.topics},
         "which",
     )
+    yield counter(
+        "retention_forgotten",
+        "Invalid transactions that the coordinator forgot, as nobody can need them.",
+        {(): found.forgotten},
+    )
+    yield gauge(
+        "invalid_transactions_held_back",
+        "Invalid transactions of more than a day ago that cannot be forgotten; txaware "
+        "transactions list says why.",
+        {(): found.held_back_count},
+    )
     if found.last_ended_ms is not None:
         yield gauge(
             "retention_last_end_seconds",
@@ -224,8 +256,8 @@ def retention(moment: Moment) -> Iterator[Metric]:
 
 
 FAMILIES: tuple[Callable[[Moment], Iterable[Metric]], ...] = (
-    *(topic_counts, topic_ages, topic_rows, topics, blocked, groups, transactions),
-    *(latencies, writes, cache, retention),
+    *(topic_counts, topic_ages, topic_rows, topics, expired_unseen),
+    *(blocked, groups, transactions, latencies, writes, cache, retention),
 )
 
 

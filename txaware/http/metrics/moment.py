@@ -1,7 +1,8 @@
 """What all metrics of one scrape are made from; each part is found out once."""
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from contextlib import suppress
+from functools import cache, partial
 from typing import Protocol, TypeVar
 
 import attrs
@@ -16,6 +17,7 @@ from txaware.service.depths import Depths
 from txaware.service.local import LocalService
 from txaware.service.overview import Overview
 from txaware.service.overview_report import OverviewReport
+from txaware.service.turns import Failures
 
 T = TypeVar("T")
 
@@ -41,6 +43,7 @@ class Sources:
     depths: Depths
     clock_ms: Callable[[], int]
     started_ms: int
+    refusals: Callable[[], Mapping[str, int]]
 
 
 class Moment:
@@ -51,15 +54,38 @@ class Moment:
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
+        self._failures = Failures(reads_wait=sources.service.reads_wait)
         self.now_ms = sources.clock_ms()
         self.started_ms = sources.started_ms
         self.in_flight = sources.in_flight
+        self.refusals = sources.refusals
         self.counts: Callable[[], Counts] = _once(sources.administration.counts)
         self.report: Callable[[], OverviewReport] = _once(sources.overview.snapshot)
         self.requests: Callable[[], RequestMetrics] = _once(sources.requests.snapshot)
+        self.statuses: Callable[[], Mapping[str, str]] = _once(self._statuses)
         self.by_label: Callable[[], Mapping[str, Values]] = _once(self._by_label)
         self.bounds: Callable[[], Mapping[str, Bounds]] = _once(self._bounds)
         self.rows: Callable[[], Mapping[str, int]] = _once(self._rows)
+
+    @property
+    def left_out(self) -> set[str]:
+        """The parts of families that could not be looked at, so far."""
+        parts = set(self._failures.parts)
+        with suppress(Exception):  # whoever shows the report itself says so
+            parts |= set(self.report().left_out)
+        return parts
+
+    def _statuses(self) -> Mapping[str, str]:
+        """How the parts are; one that cannot even be asked is not well."""
+        administration = self._sources.administration
+        try:
+            report = self.report()
+            return {"coordinator": report.coordinator, "store": report.store}
+        except Exception:  # whoever shows the report itself says so
+            return {
+                "coordinator": _status(administration.coordinator_status),
+                "store": _status(administration.table_status),
+            }
 
     def _by_label(self) -> Mapping[str, Values]:
         return self._sources.labels.divide(self.counts().topics, self._idle_topics())
@@ -75,17 +101,27 @@ class Moment:
         self.by_label()
         found = {}
         for topic in self._sources.labels.topics:
+            look = partial(self._sources.service.bounds, topic)
             try:
-                found[topic] = self._sources.service.bounds(topic)
+                bounds = self._failures.attempt("topic_ages", look, None)
             except TopicNotFound:  # deleted a moment ago
                 continue
+            if bounds is not None:
+                found[topic] = bounds
         return found
 
     def _rows(self) -> Mapping[str, int]:
         depths, bounds = self._sources.depths, self.bounds()
-        depths.look(bounds)
+        depths.look(bounds, self._failures)
         rows = {topic: depths.rows(topic) for topic in bounds}
         return {topic: count for topic, count in rows.items() if count is not None}
+
+
+def _status(ask: Callable[[], str]) -> str:
+    try:
+        return ask()
+    except Exception as error:
+        return str(error)
 
 
 def _once(find: Callable[[], T]) -> Callable[[], T]:

@@ -12,14 +12,10 @@ from txaware.http.metrics.samples import age_s, counter, gauge, histogram
 
 def parts(moment: Moment) -> Iterator[Metric]:
     """Whether all is well."""
-    report = moment.report()
     yield gauge(
         "up",
         "Whether this part works, 1 or 0; /health says why not.",
-        {
-            ("coordinator",): float(report.coordinator == "OK"),
-            ("store",): float(report.store == "OK"),
-        },
+        {(part,): float(status == "OK") for part, status in moment.statuses().items()},
         "part",
     )
 
@@ -44,6 +40,17 @@ def requests(moment: Moment) -> Iterator[Metric]:
         "Requests that were answered with an error, by its class.",
         {(name,): count for name, count in found.errors.items()},
         "error",
+    )
+
+
+def transactions(moment: Moment) -> Iterator[Metric]:
+    """What was not begun."""
+    yield counter(
+        "refused_transactions",
+        "Transactions that were not begun: their time-out was too long, they were long "
+        "ones without that permission, or too many of a principal were open.",
+        {(reason,): count for reason, count in moment.refusals().items()},
+        "reason",
     )
 
 
@@ -73,7 +80,7 @@ def process(moment: Moment) -> Iterator[Metric]:
     )
 
 
-FAMILIES = (parts, requests, in_flight, process)
+FAMILIES = (parts, requests, transactions, in_flight, process)
 
 
 def _version() -> str:

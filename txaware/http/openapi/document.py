@@ -46,7 +46,7 @@ _KEYED = [
         "in": "header",
         "description": "In a repeat: the instance which the first try went to, from "
         "this header of any answer.",
-        "schema": TEXT,
+        "schema": TEXT | {"minLength": 1},
     },
 ]
 

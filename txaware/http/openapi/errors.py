@@ -20,11 +20,15 @@ _REASONS = {
     409: "The topic exists already, the transaction is refused, or there is no such "
     "plan any more.",
     413: "The body, or a message in it, is above a limit.",
+    429: "As many transactions are open as one principal may have.",
     503: "Part of the server is away, or has too much to do; or what became of an "
     "earlier try is not known.",
 }
 _HEADERS = {
     401: {"WWW-Authenticate": {"schema": {"const": "Bearer"}}},
+    429: {
+        "Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}},
+    },
     503: {
         "Retry-After": {
             "description": "Seconds, where there are too many requests.",

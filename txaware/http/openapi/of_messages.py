@@ -61,10 +61,13 @@ _PAGE = _in_all_formats(
 
 OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", TOPIC + "/publish"): Operation(
-        summary="Publishes messages; in a transaction answers what rollback takes.",
+        summary="Publishes messages; in a transaction answers what rollback takes, and "
+        "else nothing: {} in JSON.",
         tag=TAG,
         body=_PUBLISH,
-        answer=_in_all_formats(json_of(ref("PublishResponse")), body="PublishResponse"),
+        answer=_in_all_formats(
+            json_of(any_of(ref("PublishResponse"), fields({}))), body="PublishResponse"
+        ),
         refuses=_WRITES,
     ),
     ("POST", TOPIC + "/store"): Operation(

@@ -33,6 +33,7 @@ _SERVER = fields(
         "limits": fields(dict.fromkeys(_LIMITS, _NUMBER)),
         "settleGraceS": _NUMBER,
         "sharesJournal": {"type": "boolean"},
+        "takesParticipants": {"type": "boolean"},
     }
 )
 _TEXT: Content = {"text/plain": {"schema": TEXT}}

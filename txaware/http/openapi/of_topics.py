@@ -59,8 +59,8 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         refuses=(409,),
     ),
     ("GET", POSITION + "/lag"): Operation(
-        summary="How far a group is behind the newest message.",
+        summary="How far a group is behind, and how old what it has to read is.",
         tag=GROUPS,
-        answer=json_of(fields({"lagMs": whole(0)})),
+        answer=json_of(fields({"lagMs": whole(0), "oldestUnreadMs": whole(0)})),
     ),
 }

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from coordinator.outcome import Outcome
 from coordinator.remote import BYTES as BYTES_TYPE
 from coordinator.remote import ROOT
 from coordinator.standing import ENDED, INVALID, NEVER, OPEN, STATES
@@ -31,6 +32,19 @@ _NAMED: dict[str, Schema] = {
 _TRANSACTION: Content = {
     BYTES_TYPE: {"schema": BYTES | {"description": "As Tephra's codec writes it."}}
 }
+_TRANSACTION |= json_of(
+    fields(
+        {
+            "transactionId": whole(0),
+            "writePointer": whole(0),
+            "readPointer": whole(0),
+            "type": {"enum": ["short", "long"]},
+            "timeoutS": or_null({"type": "number"})
+            | {"description": "null for a long one, and where it is not known here."},
+            "transaction": BASE64 | {"description": "The bytes, as a poll takes them."},
+        }
+    )
+)
 _NOTHING = json_of({"type": "object", "maxProperties": 0})
 _TIMEOUT_S: Schema = {
     "type": "number",
@@ -51,6 +65,9 @@ _STANDING = fields(
         "expiresMs": or_null(whole()),
         "changes": or_null(whole(0)),
         "beganMs": whole(0),
+        "principal": or_null(TEXT) | {"description": "Who began it, where known."},
+        "address": or_null(TEXT)
+        | {"description": "From where: HOST:PORT, or the coordinator's own process."},
     }
 )
 _STATE = fields(
@@ -97,6 +114,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         body=json_of(_BEGIN, example={"type": "short", "timeoutS": 30}),
         needs_body=False,
         answer=_TRANSACTION,
+        refuses=(429,),
     ),
     ("GET", ROOT): _look(
         "All that are open, or invalid.", array(_STANDING), state={"enum": [*STATES]}
@@ -128,7 +146,15 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", ONE + "/can-commit"): _call(
         "Checks the keys that it changed.", changes=array(BASE64)
     ),
-    ("POST", ONE + "/persist"): _call("Sees to it that it outlives a crash."),
+    ("GET", ONE + "/outcome"): _look(
+        "What became of what was written with a pointer.",
+        fields({"outcome": {"enum": [one.value for one in Outcome]}}),
+    ),
+    ("POST", ONE + "/persist"): _call(
+        "Sees to it that it outlives a crash; called before rows are written elsewhere "
+        "with its pointer.",
+        participants=array(TEXT, description="Who writes them, by name."),
+    ),
     ("POST", ONE + "/commit"): _call(
         "Makes its writes visible.", check=_CHECK, repeat=_REPEAT
     ),

@@ -2,6 +2,7 @@
 
 from txaware.http.openapi import (
     of_clean_up,
+    of_keepers,
     of_messages,
     of_server,
     of_topics,
@@ -16,6 +17,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     **of_transactions.OPERATIONS,
     **of_server.OPERATIONS,
     **of_clean_up.OPERATIONS,
+    **of_keepers.OPERATIONS,
 }
 
 

@@ -22,6 +22,7 @@ from txaware.metrics import Metrics
 from txaware.service.check_report import Report
 from txaware.service.clean_up_plan import OpenPlan
 from txaware.service.inspection import Peeked, TopicReport
+from txaware.service.keepers import Keeper
 from txaware.service.overview_report import OverviewReport
 from txaware.service.retention import CleanUp, Pruned
 
@@ -35,7 +36,7 @@ _PLAIN: dict[Any, Schema] = {
     bytes: {"type": "string", "contentEncoding": "base64"},
 }
 _REPORTS = (
-    *(CleanUp, Metrics, OpenPlan, OverviewReport, Peeked, Pruned, Report),
+    *(CleanUp, Keeper, Metrics, OpenPlan, OverviewReport, Peeked, Pruned, Report),
     TopicReport,
 )
 

@@ -5,6 +5,7 @@ from txaware.http.metrics.exposition import Exposition
 from txaware.http.routes.clean_up import CleanUpRoutes
 from txaware.http.routes.dashboard import DashboardRoutes
 from txaware.http.routes.groups import GroupRoutes
+from txaware.http.routes.keepers import KeeperRoutes
 from txaware.http.routes.messages import MessageRoutes
 from txaware.http.routes.metrics import MetricsRoutes
 from txaware.http.routes.openapi import OpenApiRoutes
@@ -29,6 +30,7 @@ def all_routes(
         *TransactionRoutes(hosted).routes(),
         *OperatorRoutes(hosted).routes(),
         *CleanUpRoutes(hosted).routes(),
+        *KeeperRoutes(hosted).routes(),
         *MetricsRoutes(hosted, exposition).routes(),
         *DashboardRoutes(hosted, overview).routes(),
         *OpenRoutes(hosted).routes(),

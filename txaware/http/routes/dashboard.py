@@ -2,6 +2,8 @@
 
 from functools import partial
 
+import attrs
+
 from txaware.http.dashboard import FILES, HEADERS
 from txaware.http.exchange import JSON, Reply, Request
 from txaware.http.hosted import Hosted
@@ -23,8 +25,18 @@ class DashboardRoutes:
     def routes(self) -> list[Route]:
         """Methods and paths."""
         return [
-            *(Route("GET", path, self._file, is_open=True) for path in FILES),
-            Route("GET", "/v1/overview", self._answer),
+            *(
+                Route(
+                    "GET",
+                    path,
+                    self._file,
+                    is_open=True,
+                    query=None,
+                    is_page=path == "/",
+                )
+                for path in FILES
+            ),
+            Route("GET", "/v1/overview", self._answer, query=("search", "namespace")),
         ]
 
     async def _file(self, request: Request) -> Reply:
@@ -34,7 +46,7 @@ class DashboardRoutes:
     async def _answer(self, request: Request) -> Reply:
         principal = request.principal
         principal.require_monitor()
-        fields = request.query("search", "namespace")
+        fields = request.query()
 
         snapshot = partial(
             self._overview.snapshot,
@@ -43,4 +55,12 @@ class DashboardRoutes:
             sees=sight(principal),
         )
         report = await self._hosted.in_monitor_thread(snapshot)
-        return Reply(200, to_json(report), JSON)
+        told = self._hosted.owners.told
+        found = [told(one.id, one) for one in report.transactions]
+        shown = attrs.evolve(
+            report,
+            transactions=found,
+            coordinator=self._hosted.told(principal, report.coordinator),
+            store=self._hosted.told(principal, report.store),
+        )
+        return Reply(200, to_json(shown), JSON)

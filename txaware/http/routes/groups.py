@@ -72,10 +72,17 @@ class GroupRoutes:
 
     async def _lag(self, request: Request) -> Reply:
         group = request.params["group"]
-        lag_ms = await self._hosted.in_coordinator_thread(
-            self._hosted.administration.lag_ms, group, request.topic
+        lag_ms, oldest_unread_ms = await self._hosted.in_coordinator_thread(
+            self._behind, group, request.topic
         )
-        return json_reply({"lagMs": lag_ms})
+        return json_reply({"lagMs": lag_ms, "oldestUnreadMs": oldest_unread_ms})
+
+    def _behind(self, group: str, topic: str) -> tuple[int, int]:
+        administration = self._hosted.administration
+        return (
+            administration.lag_ms(group, topic),
+            administration.oldest_unread_ms(group, topic),
+        )
 
 
 def _object(body: bytes, *names: str) -> dict[str, object]:

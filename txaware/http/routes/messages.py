@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest, Unavailable
-from txaware.http.exchange import DONE, Reply, Request
+from txaware.http.exchange import DONE, DONE_IN_JSON, JSON, Reply, Request
 from txaware.http.formats import AVRO, Format, PublishRequest, format_of
 from txaware.http.hosted import Hosted
 from txaware.http.permissions import on_topic
@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 # A larger body is read in a thread, so that the others do not wait for it.
 QUICK_BYTES = 128 << 10
+ANY_JSON = frozenset((JSON, "application/*", "*/*"))
 
 
 class MessageRoutes:
@@ -59,7 +60,7 @@ class MessageRoutes:
                 self._publish_asked, request, format_, asked
             )
         await self._publish_plain(place, asked.messages)
-        return DONE
+        return _done(request, format_)
 
     async def _publish_plain(self, place: Place, messages: Iterable[Payload]) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -96,7 +97,7 @@ class MessageRoutes:
             receipts=asked.receipts,
         )
         if response is None:
-            return DONE
+            return _done(request, format_)
         return _reply(format_, format_.publish_response(response))
 
     async def _store(self, request: Request) -> Reply:
@@ -130,6 +131,15 @@ class MessageRoutes:
 def _named(pointer: int) -> Transaction:
     """As much of a transaction as a write needs to have its start on disk first."""
     return Transaction(checked_pointer(pointer), 0)
+
+
+def _done(request: Request, format_: Format) -> Reply:
+    """Says nothing, in JSON where that is asked for.
+
+    The original's clients get an empty answer, and so does whoever accepts nothing.
+    """
+    is_json = format_.media_type == JSON and ANY_JSON.intersection(request.accepts)
+    return DONE_IN_JSON if is_json else DONE
 
 
 def _reply(format_: Format, body: bytes) -> Reply:

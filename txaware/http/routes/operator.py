@@ -30,9 +30,21 @@ class OperatorRoutes:
     def routes(self) -> list[Route]:
         """Methods and paths."""
         return [
-            Route("GET", TOPIC + "/peek", self._peek, on_topic("consume")),
+            Route(
+                "GET",
+                TOPIC + "/peek",
+                self._peek,
+                on_topic("consume"),
+                query=("startFrom", "limit"),
+            ),
             Route("GET", TOPIC + "/inspect", self._inspect, on_topic("consume")),
-            Route("GET", TOPIC + "/splits", self._splits, on_topic("consume")),
+            Route(
+                "GET",
+                TOPIC + "/splits",
+                self._splits,
+                on_topic("consume"),
+                query=("from", "to", "partBytes"),
+            ),
             Route(
                 "POST",
                 TOPIC + "/first-undecided",
@@ -47,7 +59,7 @@ class OperatorRoutes:
         ]
 
     async def _peek(self, request: Request) -> Reply:
-        fields = request.query("startFrom", "limit")
+        fields = request.query()
         peeked = await self._hosted.in_slow_thread(
             self._administration.peek,
             request.topic,
@@ -64,7 +76,7 @@ class OperatorRoutes:
         return Reply(200, to_json(report), JSON)
 
     async def _splits(self, request: Request) -> Reply:
-        fields = request.query("from", "to", "partBytes")
+        fields = request.query()
         ids = await self._hosted.in_planning_thread(
             self._administration.splits,
             request.topic,
@@ -103,7 +115,6 @@ class OperatorRoutes:
         return Reply(200, to_json(cleaned), JSON)
 
     async def _prune(self, request: Request) -> Reply:
-        request.query()
         body = read_json(request.body or b"{}")
         fields = checked_fields(body, what="the body", known=("exclusive",))
         pruned = await self._hosted.in_slow_thread(

@@ -1,19 +1,25 @@
 """Routes of the coordinator, passed on to `coordinator.remote`."""
 
+import base64
 from functools import partial
 
 from coordinator import codec
-from coordinator.errors import TxAwareError
+from coordinator.embedded import EmbeddedCoordinator
+from coordinator.errors import BadRequest, TxAwareError
 from coordinator.pointers import NO_POINTERS
-from coordinator.remote import ROOT, Answer, CoordinatorRoutes
-from coordinator.remote_wire import fields_of, pointers_of
+from coordinator.remote import BYTES, ROOT, Answer, CoordinatorRoutes
+from coordinator.remote_wire import fields_of, is_number, pointers_of
+from coordinator.timeout import LONGEST_TIMEOUT_S
+from coordinator.transaction import TransactionType
 from txaware.auth import Principal
-from txaware.http.exchange import Reply, Request
+from txaware.http.exchange import JSON, Reply, Request, json_reply
 from txaware.http.hosted import Hosted
+from txaware.http.owners import Owners
 from txaware.http.permissions import Allow, Params, monitor, operator
 from txaware.http.routing import Route
 
 ONE = ROOT + "/{transaction}"
+ENDS = ("commit", "abort", "invalidate")
 CALLS = ("can-commit", "persist", "commit", "abort", "checkpoint")
 
 
@@ -27,27 +33,30 @@ class TransactionRoutes:
     def __init__(self, hosted: Hosted) -> None:
         self._hosted = hosted
         self._owners = hosted.owners
-        self._routes = CoordinatorRoutes(hosted.coordinator, clock_ms=hosted.clock_ms)
+        self._routes = CoordinatorRoutes(
+            hosted.coordinator, clock_ms=hosted.clock_ms, told=hosted.owners.told
+        )
 
     def routes(self) -> list[Route]:
         """Methods and paths. What tells of transactions of others is for operators."""
         return [
             Route("POST", ROOT, self._begin, _holder),
-            self._whole("GET", "", operator),
-            self._whole("GET", "/find-hanging", operator),
+            self._whole("GET", "", operator, "state"),
+            self._whole("GET", "/find-hanging", operator, "olderThanS"),
             self._whole("GET", "/state", monitor),
             self._whole("GET", "/invalid-size", monitor),
             self._whole("GET", "/status", _holder),
             Route("POST", ROOT + "/snapshot", self._snapshot, _holder),
             self._whole("POST", "/truncate", operator),
             Route("GET", ONE, self._describe, _holder_or_operator),
+            Route("GET", ONE + "/outcome", self._outcome, _holder_or_operator),
             *(self._single(call, _holder) for call in CALLS),
             self._single("invalidate", _holder_or_operator),
         ]
 
-    def _whole(self, method: str, path: str, allow: Allow) -> Route:
+    def _whole(self, method: str, path: str, allow: Allow, *query: str) -> Route:
         handle = partial(self._pass_on, method=method, path=ROOT + path)
-        return Route(method, ROOT + path, handle, allow)
+        return Route(method, ROOT + path, handle, allow, query=query)
 
     def _single(self, call: str, allow: Allow) -> Route:
         handle = partial(self._call, call=call)
@@ -59,19 +68,51 @@ class TransactionRoutes:
         answer = await self._hosted.in_coordinator_thread(
             self._routes.answer, method, path, request.body
         )
-        return _reply(answer)
+        return self._reply(request, answer)
 
     async def _begin(self, request: Request) -> Reply:
-        request.query()
-        answer = await self._quickly("POST", ROOT, request.body)
-        if answer.status == 200:
-            began = codec.decode(answer.body)
-            self._owners.began((began.transaction_id,), request.principal)
-        return _reply(answer)
+        principal, owners = request.principal, self._owners
+        _check_length(owners, principal, request.body)
+        if not owners.take_place(principal):
+            await self._hosted.in_coordinator_thread(owners.recount, principal)
+            if not owners.take_place(principal):
+                raise owners.too_many(principal)
+        try:
+            answer = await self._quickly("POST", ROOT, request.body)
+            if answer.status == 200:
+                began = codec.decode(answer.body)
+                address = request.peer.host_and_port
+                owners.began(began.transaction_id, principal, address)
+        finally:
+            owners.give_back(principal)
+        return self._transaction(request, answer, self._default_timeout_s())
 
     async def _snapshot(self, request: Request) -> Reply:
-        request.query()
-        return _reply(await self._quickly("POST", ROOT + "/snapshot", request.body))
+        answer = await self._quickly("POST", ROOT + "/snapshot", request.body)
+        return self._transaction(request, answer, None)
+
+    def _transaction(
+        self, request: Request, answer: Answer, default_s: float | None
+    ) -> Reply:
+        """As Tephra's bytes; or in JSON, for whoever accepts that."""
+        if answer.status != 200 or not _takes_json(request):
+            return self._reply(request, answer)
+        return _in_json(request, answer, default_s)
+
+    def _reply(self, request: Request, answer: Answer) -> Reply:
+        """What the coordinator says, with no more of this machine than one may know."""
+        body = answer.body
+        if answer.content_type == JSON and (
+            answer.status == 200 or answer.status > 499
+        ):
+            body = self._hosted.told(request.principal, body.decode()).encode()
+        return Reply(answer.status, body, answer.content_type)
+
+    def _default_timeout_s(self) -> float | None:
+        """The time-out of one that names none, where that is known here."""
+        if isinstance(self._hosted.coordinator, EmbeddedCoordinator):
+            return self._hosted.settings.transaction_timeout_s
+        return None
 
     async def _quickly(self, method: str, path: str, body: bytes) -> Answer:
         """What nearly never has to wait is done here: a thread would take longer."""
@@ -82,19 +123,23 @@ class TransactionRoutes:
         return self._routes.answer(method, path, body)
 
     async def _describe(self, request: Request) -> Reply:
-        request.query()
+        return await self._look(request, "")
+
+    async def _outcome(self, request: Request) -> Reply:
+        return await self._look(request, "/outcome")
+
+    async def _look(self, request: Request, call: str) -> Reply:
         pointer = int(request.params["transaction"])
         self._owners.check((pointer,), request.principal)
-        path = f"{ROOT}/{pointer}"
+        path = f"{ROOT}/{pointer}{call}"
         answer = await self._hosted.in_coordinator_thread(
             self._routes.answer, "GET", path
         )
-        return _reply(answer)
+        return self._reply(request, answer)
 
     async def _call(self, request: Request, *, call: str) -> Reply:
-        request.query()
         answer = await self._hosted.in_coordinator_thread(self._called, request, call)
-        return _reply(answer)
+        return self._reply(request, answer)
 
     def _called(self, request: Request, call: str) -> Answer:
         pointer = int(request.params["transaction"])
@@ -113,7 +158,9 @@ class TransactionRoutes:
         answer = self._routes.answer("POST", path, request.body)
         if call == "checkpoint" and answer.status == 200:
             made = pointers_of(fields_of(answer.body), "pointers")
-            self._owners.began(made, request.principal)
+            self._owners.given(made, request.principal)
+        elif call in ENDS and answer.status == 200:
+            self._owners.ended(pointer)
         return answer
 
     def _hide(self, pointer: int, body: bytes) -> Answer:
@@ -123,12 +170,54 @@ class TransactionRoutes:
         """
         path = f"{ROOT}/{pointer}/invalidate"
         answer = self._routes.answer("POST", path, body)
+        if answer.status == 200:
+            self._owners.ended(pointer)
         # An abort of what nobody began, or what has ended, is no refusal either.
         return Answer(200) if answer.status in (200, 409) else answer
 
 
-def _reply(answer: Answer) -> Reply:
-    return Reply(answer.status, answer.body, answer.content_type)
+def _check_length(owners: Owners, principal: Principal, body: bytes) -> None:
+    """Refuses one that is too long for whoever asks; what is wrong is told later."""
+    try:
+        fields = fields_of(body)
+    except BadRequest:
+        return
+    timeout_s: float = fields.get("timeoutS") or 0
+    is_valid = is_number(timeout_s) and timeout_s <= LONGEST_TIMEOUT_S
+    owners.check_length(
+        principal,
+        is_long=fields.get("type") == "long",
+        timeout_s=timeout_s if is_valid else 0,
+    )
+
+
+def _in_json(request: Request, answer: Answer, default_s: float | None) -> Reply:
+    """A transaction; `default_s` is the time-out of a short one that names none."""
+    tx, asked_s = codec.decode(answer.body), fields_of(request.body).get("timeoutS")
+    is_short = tx.type is TransactionType.SHORT
+    return json_reply(
+        {
+            "transactionId": tx.transaction_id,
+            "writePointer": tx.write_pointer,
+            "readPointer": tx.read_pointer,
+            "type": tx.type.name.lower(),
+            "timeoutS": default_s if asked_s is None and is_short else asked_s,
+            "transaction": base64.b64encode(answer.body).decode("ascii"),
+        }
+    )
+
+
+def _takes_json(request: Request) -> bool:
+    """Whether a transaction is to be answered in JSON.
+
+    Clients of txaware 0.1.0 say that they accept JSON alone, and take bytes. They are
+    told by two headers that they never send, and nearly everybody else does.
+    """
+    headers = request.headers
+    is_old_client = b"user-agent" not in headers and b"accept-encoding" not in headers
+    return (
+        JSON in request.accepts and BYTES not in request.accepts and not is_old_client
+    )
 
 
 def _holder(principal: Principal, _: Params) -> None:

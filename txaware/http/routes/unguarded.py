@@ -1,15 +1,19 @@
 """Routes that anybody may ask: whether it is well, and how to speak to it."""
 
+import logging
 from collections.abc import Awaitable
 from importlib.metadata import version
 
+from txaware.auth import Principal
 from txaware.errors import TxAwareError
 from txaware.http.exchange import DONE, Reply, Request, json_reply
 from txaware.http.formats import schemas
 from txaware.http.hosted import Hosted
 from txaware.http.routing import Route
 
-OK, NOT_WELL = "OK", "not well; the log says why"
+log = logging.getLogger(__name__)
+
+OK, NOT_WELL = "OK", "not well; the log says why, and operators are told here"
 
 
 class OpenRoutes:
@@ -22,8 +26,8 @@ class OpenRoutes:
     def routes(self) -> list[Route]:
         """Methods and paths."""
         return [
-            Route("GET", "/ping", self._ping, is_open=True),
-            Route("POST", "/ping", self._nothing, is_open=True),
+            Route("GET", "/ping", self._ping, is_open=True, query=None),
+            Route("POST", "/ping", self._nothing, is_open=True, query=None),
             Route("GET", "/health", self._health, is_open=True),
             Route("GET", "/v1/schemas", self._answer_schemas, is_open=True),
             Route("GET", "/v1/server", self._server),
@@ -36,14 +40,17 @@ class OpenRoutes:
         """Takes any body and does nothing: what one request costs at the least."""
         return DONE
 
-    async def _health(self, _: Request) -> Reply:
+    async def _health(self, request: Request) -> Reply:
         """A plain publish works while the coordinator is away; both are told apart."""
+        principal = request.principal
         parts = {
             "table": await self._part(
-                self._hosted.in_thread(self._hosted.administration.table_status)
+                principal,
+                self._hosted.in_thread(self._hosted.administration.table_status),
             ),
             "coordinator": await self._part(
-                self._hosted.in_coordinator_thread(self._hosted.coordinator.status)
+                principal,
+                self._hosted.in_coordinator_thread(self._hosted.coordinator.status),
             ),
         }
         is_well = all(status == OK for status in parts.values())
@@ -56,12 +63,15 @@ class OpenRoutes:
             status=200 if is_well and not self._hosted.stopping.is_set else 503,
         )
 
-    async def _part(self, status: Awaitable[str]) -> str:
+    async def _part(self, principal: Principal, status: Awaitable[str]) -> str:
         try:
             found = await status
         except TxAwareError as error:
             found = str(error)
-        return found if found == OK or self._hosted.tells_reasons else NOT_WELL
+        except Exception as error:  # an answer is owed, whatever a part comes up with
+            log.exception("a part cannot be asked whether it is well")
+            found = f"cannot be asked: {error}"
+        return found if found == OK or principal.is_operator else NOT_WELL
 
     async def _answer_schemas(self, _: Request) -> Reply:
         return json_reply(self._schemas)
@@ -81,6 +91,7 @@ class OpenRoutes:
                     "transactionTimeoutS": settings.transaction_timeout_s,
                 },
                 "sharesJournal": self._hosted.shares_journal,
+                "takesParticipants": True,
                 "settleGraceS": self._hosted.coordinator.settle_grace_s,
             }
         )

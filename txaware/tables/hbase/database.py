@@ -5,12 +5,13 @@ import time
 from collections.abc import Callable, Sequence
 from zlib import crc32
 
+from coordinator.joinable import try_lock
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.errors import StoreCorrupted, Unavailable
 from txaware.interfaces import Row, Write
 from txaware.tables.hbase.connections import Connections
 from txaware.tables.hbase.head import Head
-from txaware.tables.hbase.ownership import Ownership
+from txaware.tables.hbase.ownership import Ownership, StoreInUse
 from txaware.tables.hbase.redo import RedoLog, decode_writes, encode_writes
 from txaware.tables.hbase.scanning import Ask, Scanning, whole_range
 from txaware.tables.hbase.schema import check_fits
@@ -69,6 +70,18 @@ class HBaseDatabase:
     def announce(self, url: str | None) -> None:
         """Says where this process serves the store; None for nowhere any more."""
         self._ownership.announce(url)
+
+    def require_owned(self) -> None:
+        """Raises `StoreInUse` where another process is known to have the store."""
+        self._ownership.require()
+
+    def status(self) -> str:
+        """`"OK"`, or that the store is another's, as the last beat found it."""
+        try:
+            self._ownership.require()
+        except StoreInUse as error:
+            return str(error)
+        return "OK"
 
     @property
     def last_batch(self) -> int:
@@ -224,14 +237,15 @@ class HBaseDatabase:
 
     def _settle_for_readers(self) -> None:
         now_s = self._clock_s()
-        if now_s - self._looked_s >= LOOK_AGAIN_S and self._settling.acquire(
-            blocking=False
-        ):
+        if now_s - self._looked_s >= LOOK_AGAIN_S:
+            taken: list[bool] = []
             try:
-                self.reopen()
+                if try_lock(self._settling, taken):
+                    self.reopen()
             finally:
-                self._looked_s = self._clock_s()
-                self._settling.release()
+                if True in taken:
+                    self._looked_s = self._clock_s()
+                    self._settling.release()
         if self._broken:
             raise Unavailable(f"{self.name}: a batch that failed is not settled yet")
 

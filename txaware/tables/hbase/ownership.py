@@ -1,6 +1,7 @@
 """Who owns a store in HBase: one process at a time; whoever was it is kept out."""
 
 import json
+import logging
 import secrets
 import threading
 import time
@@ -11,7 +12,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from coordinator.joinable import JoinableThread
+from coordinator.joinable import Event, JoinableThread
 from txaware.errors import TxAwareError, Unavailable
 from txaware.tables.hbase.cells import WHOLE
 from txaware.tables.hbase.connections import Connections, Lost
@@ -23,15 +24,32 @@ from txaware.tables.hbase.schema import META, OWNER_ROWS
 BEAT_S = 3.0
 # An owner that gives no sign for so long is gone, also where its process lives.
 SILENCE_S = 4 * BEAT_S
+# How often it is looked for, and after what time without one that is told.
+LOOK_S, SILENT_S = 1.0, 2 * BEAT_S
+Pause = Callable[[float], None]
+
+log = logging.getLogger(__name__)
 PROCESS_FIELDS = [field.name for field in attrs.fields(Process)]
 
 
 class StoreInUse(Unavailable):
-    """Another process owns the tables; `served_at` is where it serves them to us."""
+    """Another process owns the tables; `served_at` is where it serves them to us.
 
-    def __init__(self, message: str, served_at: str | None = None) -> None:
+    `served_apart` is where it serves them to its own host alone, which is not ours.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        served_at: str | None = None,
+        *,
+        owner: str | None = None,
+        served_apart: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.served_at = served_at
+        self.owner = owner
+        self.served_apart = served_apart
 
 
 @attrs.frozen
@@ -50,21 +68,31 @@ class Sign:
     @property
     def url_for_us(self) -> str | None:
         """Where that owner serves its store, if it lives and we get there."""
+        return self._url if self._is_in_reach else None
+
+    @property
+    def url_apart(self) -> str | None:
+        """Where it serves its store to its own host alone, which is not ours."""
+        return None if self._is_in_reach else self._url
+
+    @property
+    def _url(self) -> str | None:
         url: str | None = json.loads(self.row).get("served_at")
-        process = self.process
-        if url is None or process.has_ended:
-            return None
-        if process.is_here:
-            return url
-        host = urlsplit(url).hostname or ""
-        return None if host.startswith("127.") or host in ("localhost", "::1") else url
+        return None if url is None or self.process.has_ended else url
+
+    @property
+    def _is_in_reach(self) -> bool:
+        host = urlsplit(self._url or "").hostname or ""
+        is_loopback = host.startswith("127.") or host in ("localhost", "::1")
+        return self.process.is_here or not is_loopback
 
 
 class Ownership:
     """Takes the head for this process, keeps saying that it lives, and gives it back.
 
     Taking is one compare and set: whoever had the head before changes it never again,
-    so none of its batches becomes part of the store any more.
+    so none of its batches becomes part of the store any more. Who `watches` does not
+    take the last sign of an owner for its life, and waits for the next one.
     """
 
     def __init__(
@@ -72,28 +100,30 @@ class Ownership:
         connections: Connections,
         *,
         process: Process | None = None,
+        watches: bool = False,
         beat_s: float = BEAT_S,
-        sleep_s: Callable[[float], None] = time.sleep,
+        sleep_s: Pause = time.sleep,
     ) -> None:
         self.owner = secrets.token_bytes(OWNER_BYTES)
         self._connections = connections
         self._this = process or Process.this()
+        self._watches = watches
         self._beat_s = beat_s
         self._sleep_s = sleep_s
         self._cell = HeadCell(connections)
         self._beats = 0
         self._served_at: str | None = None
         self._lost_to: str | None = None
-        self._ended = threading.Event()
+        self._ended = Event()
         self._thread: threading.Thread | None = None
 
     def take(self) -> Head:
         """The head, owned by this process; raises `StoreInUse` while another lives."""
-        found = self._cell.read()  # first, since this tells where tables are missing
-        self._connections.repeat(self._put_beat)
+        found = self._cell.read()
         while True:
             if found is not None and found.owner != NOBODY:
                 self._require_gone(found.owner)
+            self._connections.repeat(self._put_beat)  # so that others see an owner live
             wanted = (found or Head()).follow(owner=self.owner)
             before, found = found, self._cell.move(found, wanted)
             if found == wanted:
@@ -139,11 +169,10 @@ class Ownership:
         with suppress(TxAwareError, Lost):
             self._connections.once(self._put_beat)
 
-    def served_at(self) -> str | None:
-        """Where the owner, whoever that is, serves the store to processes here."""
+    def sign_of_owner(self) -> Sign | None:
+        """What the owner, whoever that is, last said of itself."""
         found = self._cell.read()
-        sign = None if found is None else self._sign(found.owner)
-        return None if sign is None else sign.url_for_us
+        return None if found is None else self._sign(found.owner)
 
     def give_back(self, head: Head) -> None:
         """Lets the next one have it at once."""
@@ -180,20 +209,35 @@ class Ownership:
         sign = self._sign(owner)
         if sign is None or sign.process.has_ended:
             return
-        process = sign.process
-        if not self._has_just_beaten(sign):
-            before, waited_s = sign, 0.0
-            while sign == before:
-                if waited_s >= SILENCE_S or process.has_ended:
-                    return
-                self._sleep_s(BEAT_S)
-                waited_s += BEAT_S
-                sign = self._sign(owner)
+        if self._watches or not self._has_just_beaten(sign):
+            sign = self._next_sign(owner, sign)
+            if sign is None:
+                return
         raise StoreInUse(
-            f"{self._connections.address} is in use by {process}; a store has one "
+            f"{self._connections.address} is in use by {sign.process}; a store has one "
             f"owner at a time",
-            None if sign is None else sign.url_for_us,
+            sign.url_for_us,
+            owner=str(sign.process),
+            served_apart=sign.url_apart,
         )
+
+    def _next_sign(self, owner: bytes, last: Sign) -> Sign | None:
+        """Waits for it; None where the owner ends, or is silent for too long."""
+        address, waited_s = self._connections.address, 0.0
+        while waited_s < SILENCE_S:
+            self._sleep_s(LOOK_S)
+            waited_s += LOOK_S
+            sign = self._sign(owner)
+            if sign != last or last.process.has_ended:
+                return None if last.process.has_ended else sign
+            if waited_s == SILENT_S:
+                log.warning(
+                    "%s has %s and gives no sign of life: it hangs, or HBase is away "
+                    "for it; after %g s it is taken over",
+                    *(last.process, address, SILENCE_S),
+                )
+        log.warning("%s is taken over from %s, which hangs", address, last.process)
+        return None
 
     def _has_just_beaten(self, sign: Sign) -> bool:
         """Whether a neighbour surely lives, by HBase's times of its sign and of ours.
@@ -202,6 +246,7 @@ class Ownership:
         """
         if not sign.process.is_here or sign.process == self._this:
             return False
+        self._connections.repeat(self._put_beat)
         ours = self._sign(self.owner)
         return ours is not None and 0 <= ours.time_ms - sign.time_ms < SILENCE_S * 1000
 

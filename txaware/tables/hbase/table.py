@@ -1,5 +1,6 @@
 """The table in HBase, opened: everything above its database is as in LevelDB."""
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from txaware.tables.durable import DurableTable
 from txaware.tables.hbase.address import HBaseAddress
 from txaware.tables.hbase.connections import Connections
 from txaware.tables.hbase.database import HBaseDatabase
-from txaware.tables.hbase.ownership import Ownership
+from txaware.tables.hbase.ownership import Ownership, Pause
 from txaware.tables.hbase.schema import check_fits
 from txaware.tables.hbase.writing import Writing
 
@@ -35,6 +36,10 @@ class HBaseTable(DurableTable):
         """Says where this process serves the store; None for nowhere any more."""
         self._hbase.announce(url)
 
+    def require_owned(self) -> None:
+        """Raises `StoreInUse` where another process is known to have the store."""
+        self._hbase.require_owned()
+
     def submit(self, writes: Sequence[Write], then: Then | None = None) -> Wait:
         """Takes writes for the next batch, none of which is above HBase's limits."""
         check_fits(writes)
@@ -52,9 +57,17 @@ class HBaseTable(DurableTable):
 
     @classmethod
     def open(
-        cls, address: HBaseAddress, settings: Settings, *, clock_ms: ClockMs
+        cls,
+        address: HBaseAddress,
+        settings: Settings,
+        *,
+        clock_ms: ClockMs,
+        pause: Pause | None = None,
     ) -> "HBaseTable":
-        """Takes the store at an address, whose tables have been made."""
+        """Takes the store at an address, whose tables have been made.
+
+        With `pause` an owner is watched, in any case: it is called between two looks.
+        """
         connections = Connections(
             address,
             timeout_s=settings.hbase_timeout_s,
@@ -63,7 +76,11 @@ class HBaseTable(DurableTable):
         try:
             database = HBaseDatabase(
                 connections,
-                Ownership(connections),
+                Ownership(
+                    connections,
+                    watches=pause is not None,
+                    sleep_s=pause or time.sleep,
+                ),
                 Writing(connections, now_ms=clock_ms),
             )
         except BaseException:

@@ -1,20 +1,12 @@
-"""What a participant knows of the one write it made: a no, a yes, or nothing."""
+"""Tracks a write of a participant: not written, written, or written or not."""
 
 import enum
 import logging
 from collections.abc import Callable
 
-from txaware.errors import (
-    BadRequest,
-    NotAuthorized,
-    TopicNotFound,
-    TransactionRefused,
-)
+from coordinator.errors import changed_nothing
 
 logger = logging.getLogger(__name__)
-
-# A call that raises one of these changed nothing.
-_NO = (BadRequest, NotAuthorized, TopicNotFound, TransactionRefused)
 
 
 class Fate(enum.Enum):
@@ -25,7 +17,7 @@ class Fate(enum.Enum):
     UNKNOWN = "written or not"
 
 
-class OneWrite:
+class TrackedWrite:
     """A write that is done once, and undone when its transaction is rolled back."""
 
     def __init__(self) -> None:
@@ -36,8 +28,9 @@ class OneWrite:
         self.fate = Fate.UNKNOWN
         try:
             write()
-        except _NO:
-            self.fate = Fate.UNWRITTEN
+        except BaseException as error:
+            if changed_nothing(error):
+                self.fate = Fate.UNWRITTEN
             raise
         self.fate = Fate.WRITTEN
 

@@ -1,0 +1,85 @@
+"""A directory that only its user may enter, with files that only its user may read."""
+
+import logging
+import os
+import re
+import stat
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+_OTHERS = 0o077
+# What a data directory has in it. One that has anything else (`leveldb:.` in a project)
+# is not for data alone: it stays as it is, and only what is ours in it is tightened.
+_OURS = re.compile(r"LOCK|rows|journal(\.new)?|SERVER(\.\d+)?|\.restore-.*|lost\+found")
+
+
+def make_private(directory: Path) -> None:
+    """Makes a data directory with mode 0700, or tightens it and its files.
+
+    What belongs to somebody else stays as it is.
+    """
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = directory.stat()
+    with os.scandir(directory) as found:
+        entries = list(found)
+    ours = [entry for entry in entries if _OURS.fullmatch(entry.name)]
+    if stat.S_IMODE(status.st_mode) & _OTHERS and len(ours) == len(entries):
+        _tighten_directory(directory, status, tells=bool(entries))
+    for entry in ours:
+        # A SERVER that others could write leads nobody, and must not look as if it did.
+        if entry.is_file(follow_symlinks=False) and not entry.name.startswith("SERVER"):
+            _tighten(entry.path, entry.stat(follow_symlinks=False))
+
+
+def make_all_private(directory: Path) -> None:
+    """The same for a directory whose files are all ours, as LevelDB's are.
+
+    LevelDB makes files as the umask says, which is that of the whole process. So it is
+    the directory that keeps others out at any time; files follow at each opening.
+    """
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = directory.stat()
+    if stat.S_IMODE(status.st_mode) & _OTHERS:
+        could_be_entered = bool(directory.parent.stat().st_mode & _OTHERS)
+        _tighten_directory(directory, status, tells=could_be_entered)
+    tighten_files(directory)
+
+
+def tighten_files(directory: Path) -> None:
+    """Takes the files of a directory from all others; one may be gone meanwhile."""
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.is_file(follow_symlinks=False):
+                try:
+                    _tighten(entry.path, entry.stat(follow_symlinks=False))
+                except FileNotFoundError:
+                    continue
+
+
+def _tighten_directory(directory: Path, status: os.stat_result, *, tells: bool) -> None:
+    mode = stat.S_IMODE(status.st_mode)
+    if not _tighten(str(directory), status) or not tells:
+        return
+    log.warning(
+        "%s had the mode %04o, so that other users of this machine may have read what "
+        "is in it; it is for its own user only now (0700)",
+        directory,
+        mode,
+    )
+
+
+def _tighten(path: str, status: os.stat_result) -> bool:
+    """Whether it was open to others and is not any more."""
+    mode = stat.S_IMODE(status.st_mode)
+    if not mode & _OTHERS:
+        return False
+    if status.st_uid != os.geteuid():
+        log.warning("%s is open to others, and not ours to change", path)
+        return False
+    try:
+        os.chmod(path, mode & ~_OTHERS & 0o777)
+    except PermissionError as error:
+        log.warning("%s stays open to others: %s", path, error.strerror)
+        return False
+    return True

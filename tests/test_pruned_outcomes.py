@@ -1,0 +1,118 @@
+"""What a coordinator still knows of ended transactions: restarts, copies, bounds."""
+
+import pytest
+
+from coordinator.embedded import EmbeddedCoordinator
+from coordinator.history import History
+from coordinator.journal import MemoryJournal
+from coordinator.outcome import Aborts, Outcome
+from coordinator.records import Aborted, Reached, Record, Reserved, Truncated
+from coordinator.remote import ROOT, CoordinatorRoutes
+from coordinator.transaction import Transaction
+from tests.coordinators import remote
+from tests.doubles import Clock
+from tests.messagings import Site, commit
+
+
+def outcomes(site: Site, *txs: Transaction) -> list[str]:
+    return [site.embedded.coordinator.outcome(tx).value for tx in txs]
+
+
+def test_outcomes_are_known_after_a_crash(lasting: Site) -> None:
+    """Also of an abort that no batch had carried, and in a journal written anew."""
+    coordinator = lasting.messaging.coordinator
+    first, committed, invalid, later = (coordinator.start_short() for _ in range(4))
+    coordinator.abort(first)  # before any batch
+    commit(lasting.messaging, committed)
+    coordinator.invalidate(invalid)
+    later = coordinator.checkpoint(later)
+    coordinator.persist(later)
+    coordinator.abort(later)
+    coordinator.persist(coordinator.start_short())
+    expected = ["rolled back", "committed", "rolled back", "rolled back"]
+    for _ in range(2):
+        coordinator = lasting.crash().coordinator
+        assert outcomes(lasting, first, committed, invalid, later) == expected
+        pointer = later.checkpoint_write_pointers[0]
+        assert coordinator.outcome(pointer) is Outcome.ROLLED_BACK
+        tx = coordinator.start_short()
+        lasting.crash()
+        assert outcomes(lasting, tx) == ["rolled back"]  # without any record
+
+
+def test_a_history_written_anew_knows_the_same() -> None:
+    history = History()
+    listed: list[Record] = [
+        Reached(10, 10),
+        Reserved(99),
+        Aborted(11),  # before anybody said that outcomes are known
+        Truncated((0, 12)),
+        Aborted(20),
+        Truncated((15,)),
+    ]
+    for record in listed:
+        history.apply(record)
+    again = History()
+    for record in history.records():
+        again.apply(record)
+    assert again.knows_outcomes
+    assert again.aborts == history.aborts == Aborts([20], forgotten=15)
+
+
+class Earlier(MemoryJournal):
+    """The journal of a version that kept no outcomes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for record in (Reached(10, 10), Reserved(50), Truncated((20,)), Aborted(40)):
+            self.history.apply(record)
+
+
+def test_what_an_earlier_version_ended_is_forgotten() -> None:
+    coordinator = EmbeddedCoordinator(Earlier(), clock_ms=Clock())
+    for pointer in (15, 20, 30, 40):
+        assert coordinator.outcome(pointer) is Outcome.FORGOTTEN
+    tx = coordinator.start_short()
+    coordinator.commit(tx)
+    assert coordinator.outcome(tx) is Outcome.COMMITTED
+
+
+def test_of_very_many_aborts_the_oldest_are_forgotten() -> None:
+    aborts = Aborts(most=16)
+    for pointer in range(1, 18):
+        aborts.add([pointer])
+    assert aborts.forgotten == 3
+    assert list(aborts) == list(range(4, 18))
+    aborts.add([2, 5, 18])
+    assert list(aborts) == list(range(4, 19))
+
+
+def test_who_writes_elsewhere_is_told_before_it_does() -> None:
+    inner = EmbeddedCoordinator()
+    told: list[tuple[int, tuple[str, ...]]] = []
+    inner.gate.on_write_elsewhere(lambda tx, names: told.append((tx, tuple(names))))
+    routes = CoordinatorRoutes(inner)
+    tx = inner.start_short()
+    for participants, expected in [
+        ("", "(unnamed)"),
+        ('"participants": ["a", "b"]', "a b"),
+        ('"participants": null', "(unnamed)"),
+        ('"participants": []', ""),
+    ]:
+        body = f"{{{participants}}}".encode()
+        path = f"{ROOT}/{tx.transaction_id}/persist"
+        assert routes.answer("POST", path, body).status == 200
+        names = tuple(expected.split())
+        assert told == ([(tx.transaction_id, names)] if names else [])
+        told.clear()
+    assert remote(inner).checkpoint(tx).checkpoint_write_pointers
+    assert not told, "nobody but the coordinator needs a checkpoint on disk"
+
+
+@pytest.mark.parametrize("wrong", ['"a"', "[1]", '[""]', '["' + "x" * 1001 + '"]'])
+def test_names_that_are_none_are_refused(wrong: str) -> None:
+    inner = EmbeddedCoordinator()
+    tx = inner.start_short()
+    path = f"{ROOT}/{tx.transaction_id}/persist"
+    body = f'{{"participants": {wrong}}}'.encode()
+    assert CoordinatorRoutes(inner).answer("POST", path, body).status == 400

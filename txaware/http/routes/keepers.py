@@ -1,0 +1,76 @@
+"""Routes of participants that keep rows of their own: who they are, what they need."""
+
+import attrs
+
+from txaware.http.exchange import DONE, JSON, Reply, Request
+from txaware.http.formats.json_values import checked_fields
+from txaware.http.hosted import Hosted
+from txaware.http.permissions import holder, operator
+from txaware.http.routing import Route
+from txaware.http.values import from_json, read_json, to_json
+
+KEEPERS = "/v1/keepers"
+FORGET = KEEPERS + "/forget"
+
+
+@attrs.frozen
+class _Reported:
+    """The body with which a keeper registers, and registers again."""
+
+    name: str
+    smallest_pointer: int | None = None
+
+
+@attrs.frozen
+class _Named:
+    """The body that names a keeper."""
+
+    name: str
+
+
+class KeeperRoutes:
+    """The server cannot ask a keeper elsewhere: what it said last is its answer."""
+
+    def __init__(self, hosted: Hosted) -> None:
+        self._in_coordinator_thread = hosted.in_coordinator_thread
+        self._administration = hosted.administration
+
+    def routes(self) -> list[Route]:
+        """Methods and paths. Whoever takes part registers; operators forget."""
+        return [
+            Route("GET", KEEPERS, self._list, operator),
+            Route("POST", KEEPERS, self._report, holder),
+            Route("POST", FORGET, self._forget, operator, keyed=True),
+        ]
+
+    async def _list(self, request: Request) -> Reply:
+        request.query()
+        found = await self._in_coordinator_thread(self._administration.keepers)
+        return Reply(200, to_json(found), JSON)
+
+    async def _report(self, request: Request) -> Reply:
+        request.query()
+        _check_fields(request.body, "name", "smallestPointer")
+        asked, principal = from_json(_Reported, request.body), request.principal
+        keeper = await self._in_coordinator_thread(
+            self._administration.report_keeper,
+            asked.name,
+            asked.smallest_pointer,
+            principal=principal.name,
+            is_operator=principal.is_operator,
+        )
+        return Reply(200, to_json(keeper), JSON)
+
+    async def _forget(self, request: Request) -> Reply:
+        request.query()
+        _check_fields(request.body, "name")
+        asked = from_json(_Named, request.body)
+        await self._in_coordinator_thread(
+            self._administration.forget_keeper, asked.name
+        )
+        return DONE
+
+
+def _check_fields(body: bytes, *known: str) -> None:
+    """A misspelt field would be taken for one that is left out."""
+    checked_fields(read_json(body), what="the body", known=known)

@@ -1,0 +1,85 @@
+"""Which coordinator gave out the pointers of a store: its kind, and its address."""
+
+import logging
+from pathlib import Path
+from typing import Protocol
+
+from txaware.errors import BadRequest
+from txaware.interfaces import OrderedTable
+from txaware.rowkeys import COORDINATOR, COORDINATOR_ADDRESS
+
+log = logging.getLogger(__name__)
+
+EMBEDDED, OTHER = b"embedded", b"other"
+ANY_ADDRESS = "tephra:DIR, tephra://HOST:PORT, tephra+zk://HOSTS or http://HOST:PORT"
+
+
+class Gets(Protocol):
+    """What is needed of rows that are only looked at."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key."""
+
+
+def claim(
+    table: OrderedTable, kind: bytes, address: object, *, name: str = "this data"
+) -> None:
+    """Makes that coordinator the one of a table, or raises where it is another's.
+
+    The pointers of two coordinators in one table would be taken for each other's.
+    """
+    if not table.compare_and_set(COORDINATOR, None, kind):
+        found = table.get(COORDINATOR) or b""
+        if found != kind:
+            raise BadRequest(f"{name} {_whose(table, found)}")
+    if kind == OTHER and isinstance(address, str):
+        _remember(table, address, name)
+
+
+def coordinator_of(rows: Gets) -> str | None:
+    """`embedded`, or the address of another one; None where that was not kept."""
+    kind, address = rows.get(COORDINATOR), rows.get(COORDINATOR_ADDRESS)
+    if kind == EMBEDDED:
+        return "embedded"
+    return None if address is None else address.decode("utf-8", "replace")
+
+
+def _whose(rows: Gets, kind: bytes) -> str:
+    """Goes on with a sentence about the data, and says what to type."""
+    another = "another one would confuse its transactions with those"
+    address = coordinator_of(rows)
+    if kind == EMBEDDED:
+        return (
+            f"was written with the coordinator 'embedded', beside the data: name none "
+            f"(leave --coordinator out); {another}"
+        )
+    if kind == OTHER and address is not None:
+        return (
+            f"was written with the coordinator {address!r}: name it (--coordinator "
+            f"{address}), or where it is now; {another}"
+        )
+    if kind == OTHER:
+        return (
+            f"was written with a coordinator elsewhere, whose address was not kept: "
+            f"name it (--coordinator {ANY_ADDRESS}); {another}"
+        )
+    return f"was written with the coordinator {kind!r}, which nobody knows here"
+
+
+def _remember(table: OrderedTable, address: str, name: str) -> None:
+    """Keeps where the coordinator was found last; it may move, with its state."""
+    scheme, _, rest = address.partition(":")
+    if scheme == "tephra" and not rest.startswith("//"):
+        address = f"tephra:{Path(rest).absolute()}"
+    new, old = address.encode(), table.get(COORDINATOR_ADDRESS)
+    if new == old:
+        return
+    if old is not None:
+        log.warning(
+            "the coordinator of %s was at %s and is at %s now: it has to be the same "
+            "one, with all that it knew",
+            name,
+            old.decode("utf-8", "replace"),
+            address,
+        )
+    table.submit([(COORDINATOR_ADDRESS, new)])()

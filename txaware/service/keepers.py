@@ -1,0 +1,359 @@
+"""Participants that keep rows of their own, and what `prune` has to keep for them."""
+
+import json
+import logging
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import attrs
+
+from coordinator.interfaces import Coordinator
+from coordinator.remote_wire import LONGEST_NAME
+from coordinator.transaction import NO_POINTER, Transaction
+from txaware.clock import ClockMs
+from txaware.errors import BadRequest, KeeperMissing, NotAuthorized, StoreCorrupted
+from txaware.interfaces import OrderedTable
+from txaware.rowkeys import KEEPER, UNWATCHED
+
+log = logging.getLogger(__name__)
+
+# In this process, over the network, or not at all: it only took part.
+HERE, ELSEWHERE, UNREGISTERED = "here", "elsewhere", "unregistered"
+KINDS = (HERE, ELSEWHERE, UNREGISTERED)
+# Of those that only took part, so many have a row; then all others have one together.
+MOST_UNREGISTERED = 100
+OTHERS = "(others)"
+HOW_TO_GO_ON = (
+    "register it (messaging.register_keeper), or forget it when its rows are gone "
+    "(txaware transactions forget-keeper, messaging.forget_keeper)"
+)
+
+
+class KeepsRows(Protocol):
+    """A participant with rows of its own, as `register_keeper` takes it."""
+
+    @property
+    def transaction_aware_name(self) -> str:
+        """Stands for its rows: whoever registers by it answers for all of them."""
+
+    def smallest_pointer(self) -> int | None:
+        """The least pointer that its rows may still hold, or None.
+
+        Asked by `prune` and by clean-ups, in their threads. A row whose outcome it has
+        looked up, and acted upon, need not count: what was rolled back is removed, and
+        what has committed stays so.
+        """
+
+
+@attrs.frozen
+class Keeper:
+    """A row of the keepers; its rows hold no pointer below `smallest_pointer`.
+
+    `kind` is `here` where the process that owns the store asks it, `elsewhere` where it
+    reports by itself, `unregistered` where it only took part and nobody asks it.
+    `answers` says whether `prune` can go on. `principal` is who reported it.
+    """
+
+    name: str
+    since_ms: int
+    smallest_pointer: int
+    kind: str
+    answers: bool
+    principal: str | None = None
+
+
+@attrs.frozen
+class Kept:
+    """What keepers need: no pointer from `bound` on may be forgotten.
+
+    `bounds` is by name of keeper, and `unregistered` are those whom nobody asks.
+    """
+
+    bounds: Mapping[str, int]
+    unregistered: tuple[str, ...]
+
+    @property
+    def bound(self) -> int:
+        """The least that any of them may hold; `NO_POINTER` without keepers."""
+        return min(self.bounds.values(), default=NO_POINTER)
+
+    def of_registered(self) -> "Kept":
+        """Without those who only took part."""
+        asked = {n: b for n, b in self.bounds.items() if n not in self.unregistered}
+        return Kept(asked, ())
+
+    def names_below(self, pointer: int) -> list[str]:
+        """Those who may hold rows of that pointer."""
+        return [name for name, bound in self.bounds.items() if bound <= pointer]
+
+
+class Keepers:
+    """A durable row for each; those of this process are asked themselves.
+
+    Whoever took part with rows elsewhere, and is not registered, has a row too: all
+    pointers that its rows may have are kept until it is registered or forgotten.
+    """
+
+    def __init__(
+        self, table: OrderedTable, coordinator: Coordinator, clock_ms: ClockMs
+    ) -> None:
+        self._table = table
+        self._coordinator = coordinator
+        self._clock_ms = clock_ms
+        self._lock = threading.RLock()
+        self._live: dict[str, KeepsRows] = {}
+        self._rows = {row.name: row for row in self._read()}
+        value = table.get(UNWATCHED)
+        # Up to here, who wrote elsewhere was not written down.
+        self.unwatched = 0 if value is None else int.from_bytes(value, "big")
+
+    def register(self, participant: KeepsRows) -> Keeper:
+        """Has `prune` ask it from now on, in this process."""
+        name, bound = named_pointer(participant, self._coordinator)
+        with self._lock:
+            self._live[name] = participant
+            return self._save(name, bound, HERE)
+
+    def report(
+        self,
+        name: str,
+        smallest_pointer: int | None,
+        *,
+        principal: str | None = None,
+        is_operator: bool = True,
+    ) -> Keeper:
+        """Takes what a keeper in another process says, which nobody asks again.
+
+        Pointers from there on are kept, or from the oldest open transaction on: it may
+        write with that one next. It reports anew to raise it.
+        """
+        checked_name(name)
+        if smallest_pointer is not None:
+            checked_pointer_of(name, smallest_pointer)
+        bound = lower_bound(self._coordinator.snapshot(), smallest_pointer)
+        with self._lock:
+            row = self._rows.get(name)
+            if name in self._live:
+                raise BadRequest(
+                    f"a keeper {name!r} is registered in the process that owns this "
+                    f"data; another one needs a name of its own"
+                )
+            known = row is not None and row.kind == ELSEWHERE and row.principal
+            if known and known != principal and not is_operator:
+                raise NotAuthorized(
+                    f"{principal} may not speak for keeper {name!r}: somebody else "
+                    f"registered it"
+                )
+            return self._save(name, bound, ELSEWHERE, principal)
+
+    def forget(self, name: str) -> None:
+        """Removes a keeper whose rows are gone."""
+        checked_name(name)
+        with self._lock:
+            if name not in self._rows:
+                known = ", ".join(sorted(self._rows)) or "none"
+                raise BadRequest(f"there is no keeper {name!r}; those known: {known}")
+            self._table.submit([(_key(name), None)])()
+            del self._rows[name]
+            self._live.pop(name, None)
+
+    def all(self) -> list[Keeper]:
+        """All keepers, by name."""
+        with self._lock:
+            rows = sorted(self._rows.values(), key=lambda row: row.name)
+            return [attrs.evolve(row, answers=self._answers(row)) for row in rows]
+
+    def took_part(self, transaction_id: int, names: Sequence[str]) -> None:
+        """Writes down who is about to write elsewhere, if that is not known yet.
+
+        It may write with any transaction that is open now.
+        """
+        for name in names:
+            if name not in self._rows:
+                self._note_unregistered(name, transaction_id)
+
+    def ask(self) -> Kept:
+        """Asks all; raises `KeeperMissing` where one does not answer.
+
+        A row that is written later can only be of a transaction that was open before.
+        """
+        with self._lock:
+            rows, live = dict(self._rows), dict(self._live)
+        missing = [n for n, row in rows.items() if row.kind == HERE and n not in live]
+        if missing:
+            raise _missing(missing)
+        snapshot = self._coordinator.snapshot() if live else None
+        bounds = {name: row.smallest_pointer for name, row in rows.items()}
+        for name, participant in live.items():
+            if snapshot is not None:
+                bounds[name] = self._asked(name, participant, snapshot)
+        return Kept(bounds, _unregistered(rows))
+
+    def known(self) -> Kept:
+        """What the rows say, without asking anybody."""
+        with self._lock:
+            rows = dict(self._rows)
+        bounds = {name: row.smallest_pointer for name, row in rows.items()}
+        return Kept(bounds, _unregistered(rows))
+
+    def _asked(self, name: str, participant: KeepsRows, snapshot: Transaction) -> int:
+        try:
+            smallest = checked_smallest(name, participant)
+        except Exception as error:
+            raise KeeperMissing(
+                f"keeper {name!r} could not say what it still needs: {error!r}; "
+                f"nothing was forgotten"
+            ) from error
+        bound = lower_bound(snapshot, smallest)
+        with self._lock:
+            if name in self._rows and self._rows[name].smallest_pointer != bound:
+                self._save(name, bound, HERE)
+        # What it named itself is exact; the row has to last for what it writes later.
+        return NO_POINTER if smallest is None else smallest
+
+    def _note_unregistered(self, name: str, transaction_id: int) -> None:
+        snapshot = self._coordinator.snapshot()
+        # After an earlier version, which wrote down nobody, it may have any pointer.
+        bound = 1 if self.unwatched else lower_bound(snapshot, transaction_id)
+        with self._lock:
+            if name in self._rows:
+                return
+            if len(_unregistered(self._rows)) >= MOST_UNREGISTERED:
+                name = OTHERS
+                if name in self._rows:
+                    return
+            self._save(name, bound, UNREGISTERED)
+        log.info(
+            "participant %s keeps rows elsewhere and is not registered: invalid "
+            "transactions from %s on are not forgotten; %s",
+            *(name, bound, HOW_TO_GO_ON),
+        )
+
+    def _answers(self, row: Keeper) -> bool:
+        return row.kind != HERE or row.name in self._live
+
+    def _save(
+        self, name: str, bound: int, kind: str, principal: str | None = None
+    ) -> Keeper:
+        """On disk when it returns; called under the lock."""
+        known = self._rows.get(name)
+        is_new = known is None or known.kind == UNREGISTERED != kind
+        since_ms = self._clock_ms() if known is None or is_new else known.since_ms
+        row = Keeper(name, since_ms, bound, kind, True, principal)
+        self._table.submit([(_key(name), _value(row))])()
+        self._rows[name] = row
+        return row
+
+    def _read(self) -> Iterable[Keeper]:
+        start = b""
+        while rows := self._table.scan(KEEPER, start=start):
+            for key, value in rows:
+                yield read_keeper(key, value)
+            start = rows[-1][0] + b"\0"
+
+
+def lower_bound(snapshot: Transaction, smallest: int | None) -> int:
+    """The least pointer that rows may have, now or later.
+
+    Of a keeper that answered `smallest` when the snapshot had been taken: what it
+    writes later is of a transaction that was open then, or begins later.
+    """
+    open_from = min(snapshot.first_in_progress, snapshot.transaction_id)
+    return open_from if smallest is None else min(smallest, open_from)
+
+
+def named_pointer(participant: KeepsRows, coordinator: Coordinator) -> tuple[str, int]:
+    """The name of a keeper, and below which pointer its rows hold none for good."""
+    name = checked_name(getattr(participant, "transaction_aware_name", None))
+    if not callable(getattr(participant, "smallest_pointer", None)):
+        raise BadRequest(
+            f"{name} cannot be a keeper: it has no smallest_pointer(), which answers "
+            f"the least pointer that its rows may still hold, or None"
+        )
+    # Before it is asked: what it writes meanwhile is of nobody older.
+    snapshot = coordinator.snapshot()
+    return name, lower_bound(snapshot, checked_smallest(name, participant))
+
+
+def checked_name(name: object) -> str:
+    """The name of a participant; `BadRequest` otherwise."""
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
+        raise BadRequest(
+            f"a keeper has a transaction_aware_name of 1 to {LONGEST_NAME} characters, "
+            f"not {name!r:.100}"
+        )
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise BadRequest(f"the name of a keeper is no text: {error}") from error
+    return name
+
+
+def checked_pointer_of(name: str, pointer: object) -> int:
+    """What a keeper answered, where it is a pointer."""
+    if (
+        isinstance(pointer, bool)
+        or not isinstance(pointer, int)
+        or not 0 <= pointer < 2**63
+    ):
+        raise BadRequest(
+            f"keeper {name!r} answered {pointer!r:.100}; smallest_pointer() is a "
+            f"pointer, or None where its rows hold none"
+        )
+    return pointer
+
+
+def checked_smallest(name: str, participant: KeepsRows) -> int | None:
+    """Asks a participant; what it raises is the caller's."""
+    smallest: object = participant.smallest_pointer()
+    return None if smallest is None else checked_pointer_of(name, smallest)
+
+
+def read_keeper(key: bytes, value: bytes) -> Keeper:
+    """A row of the keepers, its key without the table's byte."""
+    try:
+        fields: dict[str, Any] = json.loads(value)
+        principal = fields.get("principal")
+        row = Keeper(
+            checked_name(key.decode()),
+            int(fields["since_ms"]),
+            int(fields["smallest_pointer"]),
+            str(fields["kind"]),
+            False,
+            None if principal is None else str(principal),
+        )
+        if row.kind not in KINDS:
+            raise ValueError(f"{row.kind!r} is no kind of keeper")
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise StoreCorrupted(
+            f"the row of keeper {key!r:.100} cannot be read: {error}; txaware check "
+            f"tells more"
+        ) from error
+    return row
+
+
+def _key(name: str) -> bytes:
+    return KEEPER + name.encode()
+
+
+def _value(row: Keeper) -> bytes:
+    fields = {
+        "since_ms": row.since_ms,
+        "smallest_pointer": row.smallest_pointer,
+        "kind": row.kind,
+        "principal": row.principal,
+    }
+    return json.dumps(fields).encode()
+
+
+def _unregistered(rows: Mapping[str, Keeper]) -> tuple[str, ...]:
+    return tuple(sorted(n for n, row in rows.items() if row.kind == UNREGISTERED))
+
+
+def _missing(names: Sequence[str]) -> KeeperMissing:
+    listed = ", ".join(repr(name) for name in names)
+    return KeeperMissing(
+        f"keeper {listed} does not answer: nobody registered it in the process that "
+        f"owns this data since that was started. Nothing was forgotten; {HOW_TO_GO_ON}"
+    )
