@@ -49,5 +49,5 @@ class CommittedChanges:
         while in_order and in_order[0][0] < pointer:
             commit_pointer, keys = in_order.popleft()
             for key in keys:
-                if pointer_of[key] == commit_pointer:
+                if pointer_of.get(key) == commit_pointer:
                     del pointer_of[key]

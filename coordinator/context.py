@@ -5,8 +5,10 @@ import os
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Collection, Hashable
 from contextvars import ContextVar
+from types import MethodType
 from typing import Self, TypeVar, cast
 
 from coordinator.errors import (
@@ -18,6 +20,7 @@ from coordinator.errors import (
 )
 from coordinator.fork_guard import refuse
 from coordinator.interfaces import Coordinator, TransactionAware
+from coordinator.joinable import BlockExit
 from coordinator.participants import (
     Participants,
     checked_participant,
@@ -75,6 +78,9 @@ class TransactionContext:
         self._tx: Transaction | None = None
         self._place: object = None
         self._failure: BaseException | None = None
+        # Within its `with` block, while that one's `__exit__` lives: see `BlockExit`.
+        self._within = False
+        self._block: weakref.ref[MethodType] | None = None
 
     @property
     def transaction(self) -> Transaction:
@@ -168,12 +174,17 @@ class TransactionContext:
             asked_s = self._clock_s()
             self._check(changes)
             self._flush(self._in_order())
+            interrupt = self._commit(asked_s)
         except BaseException as error:
-            self._undo(error)
+            if self.status is Status.ENDING:  # the commit was not asked for
+                self._undo(error)
             raise
-        interrupt = self._commit(asked_s)
         self.status = Status.COMMITTED
-        self._announce(interrupt)
+        try:
+            self._announce(interrupt)
+        except BaseException:
+            self._participants.announce(self.transaction)  # whoever is left
+            raise
 
     def abort(self) -> None:
         """Undoes everything; a block that ends after it commits nothing."""
@@ -185,18 +196,30 @@ class TransactionContext:
             raise failure
 
     def __enter__(self) -> Self:
+        """Begins, in one step for an interrupt: the block is entered, or all undone."""
         outer = _at(_here(), self.coordinator)
         if outer is not None and outer.status in (Status.ACTIVE, Status.ENDING):
             raise MisusedTransaction(
                 f"{outer} is already open here; join it with its join(), or begin the "
                 f"other one in a thread or task of its own"
             )
-        self.start()
+        if self._block is not None and self._block() is None:
+            self._block = None  # entered by hand, and not by a `with` statement
         self._place = _here()
-        _open.set((*_open.get(), self))
+        try:
+            self.start()
+            _open.set((*_open.get(), self))
+        except BaseException as error:
+            if self.may_undo:
+                self._undo(error)
+            raise
+        self._within = True
         return self
 
+    @BlockExit
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        """Commits, or undoes everything where the block raised."""
+        self._block = None  # from here on this call sees to its end
         try:
             if error is not None:
                 if self.status is Status.ACTIVE:
@@ -207,15 +230,30 @@ class TransactionContext:
                 raise MisusedTransaction(
                     f"{self} was rolled back, and the block went on"
                 ) from self._failure
+        except BaseException as interrupt:
+            if self.may_undo:  # it came where one step goes over to the next
+                self._undo(interrupt)
+            raise
         finally:
             self._place = None  # also for tasks that were made in the block
-            _open.set(tuple(one for one in _open.get() if one is not self))
+            self._within = False
+            _open.set(tuple([one for one in _open.get() if one._within]))
 
     def __str__(self) -> str:
         return f"transaction {self._tx.transaction_id if self._tx else '(not begun)'}"
 
     def __repr__(self) -> str:
         return f"<TransactionContext {self}, {self.status.value}>"
+
+    def _is_abandoned(self) -> bool:
+        """Whether an interrupt ended its block where `__exit__` was to begin."""
+        return self._within and self._block is not None and self._block() is None
+
+    def _abandon(self) -> None:
+        """Undoes what its block left, once somebody notices."""
+        self._within = False
+        if self.may_undo:
+            self._undo(ParticipantFailed(f"an interrupt ended the block of {self}"))
 
     def _begin(self) -> Transaction:
         if self._begun is not None:
@@ -262,6 +300,7 @@ class TransactionContext:
             self._undo(refusal)
             raise
         except BaseException as error:
+            self.status = Status.UNKNOWN
             if not self._settle(asked_s, error):
                 self._undo(error, invalidate=True)
                 raise
@@ -276,15 +315,14 @@ class TransactionContext:
                 open_for_s=lambda: self._clock_s() - asked_s,
             )
         except TransactionOutcomeUnknown as unknown:
-            self.status = Status.UNKNOWN
             unknown.add_note(f"the commit had failed with {cause!r}")
-            raise
-        except BaseException:
-            self.status = Status.UNKNOWN
             raise
 
     def _undo(self, cause: BaseException, *, invalidate: bool = False) -> None:
-        """Rolls all back; aborts what is wholly undone, and invalidates the rest."""
+        """Rolls all back; aborts what is wholly undone, and invalidates the rest.
+
+        Called again after an interrupt, it goes on where that one came.
+        """
         self.status, self._failure = Status.ENDING, cause
         failures = self._participants.roll_back(self.transaction)
         invalid = isinstance(cause, TransactionNotInProgress)
@@ -296,6 +334,11 @@ class TransactionContext:
                 self.coordinator.invalidate(self.transaction)
         except BaseException as error:
             failures.append(error)
+            if not isinstance(error, Exception):  # it may not have been asked for
+                try:
+                    self.coordinator.invalidate(self.transaction)
+                except Exception as another:
+                    failures.append(another)
         self.status = Status.ABORTED if undone else Status.INVALIDATED
         _note(cause, failures)
         _raise_interrupt(failures, cause)
@@ -352,8 +395,11 @@ def _at(place: object, coordinator: Coordinator) -> TransactionContext | None:
             context.coordinator is coordinator
             and context.status is not Status.COMMITTED
             and context._place == place
+            and context._within
         ):
-            return context
+            if not context._is_abandoned():
+                return context
+            context._abandon()
     return None
 
 

@@ -43,7 +43,8 @@ class AppendFile:
     def close(self) -> None:
         """Gives the file back; whatever is asked of it later fails."""
         fd, self._fd = self._fd, -1
-        os.close(fd)
+        if fd >= 0:
+            os.close(fd)
 
 
 class Disk:

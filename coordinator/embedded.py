@@ -1,7 +1,8 @@
 """A coordinator inside this process: a ledger and a journal, joined by a lock."""
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -82,7 +83,7 @@ class EmbeddedCoordinator:
         self._timeout_s = timeout_s
         self._long_timeout_s = long_timeout_s
         self._lock = Condition()  # guards the ledger; never held over the disk
-        self._closed = False
+        self._closed = self._has_ended = False
         self._reserve = Reserve()
         self._ledger = recover(
             self._journal,
@@ -167,9 +168,7 @@ class EmbeddedCoordinator:
                 return
             self.gate.drain(entry)
             if entry.type is TransactionType.SHORT:
-                self._ledger.abort(entry)
-                for pointer in entry.pointers:
-                    self._journal.note(entry.transaction_id, Aborted(pointer))
+                self._ledger.whole(partial(self._undone, entry))
                 return
         self.invalidate(tx)
 
@@ -194,10 +193,7 @@ class EmbeddedCoordinator:
 
         def checkpoint(pointer: int, _: int) -> Transaction:
             entry = self._ledger.require(tx.transaction_id)
-            self._ledger.checkpoint(entry, pointer)
-            self._journal.note(
-                entry.transaction_id, Checkpointed(entry.transaction_id, pointer)
-            )
+            self._ledger.whole(partial(self._checkpointed, entry, pointer))
             return attrs.evolve(
                 tx, write_pointer=pointer, checkpoint_write_pointers=entry.checkpoints
             )
@@ -288,16 +284,20 @@ class EmbeddedCoordinator:
         )
 
     def close(self) -> None:
-        """Notes the last pointer and gives the directory back."""
+        """Notes the last pointer and gives the directory back.
+
+        Where an interrupt ended it early, a second one finishes it.
+        """
         with self._lock:
-            if self._closed:
+            if self._has_ended:
                 return
-            self._closed = True
-            wait = self._journal.submit(Closed(self._ledger.last))
+            is_first, self._closed = not self._closed, True
         try:
-            wait()
+            with nullcontext() if is_first else suppress(Unavailable):
+                self._journal.append(Closed(self._ledger.last))
         finally:
             self._journal.close()
+        self._has_ended = True
 
     def __enter__(self) -> Self:
         return self
@@ -305,7 +305,20 @@ class EmbeddedCoordinator:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
+    def _checkpointed(self, entry: OpenTransaction, pointer: int) -> None:
+        self._ledger.checkpoint(entry, pointer)
+        checkpointed = Checkpointed(entry.transaction_id, pointer)
+        self._journal.note(entry.transaction_id, checkpointed)
+
+    def _undone(self, entry: OpenTransaction) -> None:
+        self._ledger.abort(entry)
+        for pointer in entry.pointers:
+            self._journal.note(entry.transaction_id, Aborted(pointer))
+
     def _now_ms(self) -> int:
+        """The time for ids, for what is done next under the lock."""
+        if self._ledger.torn is not None:
+            self._ledger.mend()
         if self._closed:
             raise Unavailable("the coordinator is closed")
         return self._ledger.now_ms(self._clock_ms())
@@ -325,6 +338,8 @@ class EmbeddedCoordinator:
     def _start(
         self, kind: TransactionType, timeout_s: float, *, outlives_process: bool
     ) -> Transaction:
+        begun: list[OpenTransaction] = []
+
         def start(pointer: int, now_ms: int) -> Transaction:
             timeout_ms = int(timeout_s * 1000)
             expires_ms, due_ms = (
@@ -334,15 +349,25 @@ class EmbeddedCoordinator:
             entry = OpenTransaction(
                 pointer, kind, expires_ms, outlives_process, due_ms=due_ms
             )
+            begun.append(entry)
+            self._ledger.torn = partial(self._undone, entry)
             tx = self._ledger.start(entry)
             long = kind is TransactionType.LONG
             started = Started(pointer, expires_ms, long, outlives_process)
             self._journal.note(pointer, started)
             if entry.transaction_id in self._ledger.open.outliving:
                 self._ends.note_unseen(pointer)
+            self._ledger.torn = None
             return tx
 
-        return self._with_pointer(start)
+        try:
+            return self._with_pointer(start)
+        except BaseException:  # an interrupt: nobody was told of it
+            with self._lock:
+                self._ledger.mend()
+                for entry in begun:
+                    self._ledger.whole(partial(self._undone, entry))
+            raise
 
     def _with_pointer(
         self, use: Callable[[int, int], Transaction], *, of: int | None = None
@@ -369,7 +394,7 @@ class EmbeddedCoordinator:
         )
         if self._closed:
             raise Unavailable("the coordinator is closed")
-        if self._ledger.has_timed_out(entry):
+        if self._ledger.elapsed_ms() > entry.due_ms:
             raise TransactionNotInProgress(
                 f"transaction {transaction_id} is not in progress: it timed out"
             )

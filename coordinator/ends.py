@@ -64,17 +64,23 @@ class Ends:
         after a restart it would be open again, and readers have passed its rows. Where
         the disk fails it stays in progress, and is tried again later.
         """
-        due = self._ledger.open.expired(self._ledger.elapsed_ms())
+        elapsed_ms = self._ledger.elapsed_ms()
+        due = self._ledger.open.expired(elapsed_ms)
         local = [entry for entry in due if not entry.outlives_process]
-        self._ledger.time_out(local, now_ms)
-        for entry in local:
-            ended = Invalidated(now_ms, entry.pointers)
-            self._journal.note(entry.transaction_id, ended)
-        return [
+        self._ledger.whole(partial(self._time_out_local, local, now_ms))
+        waits = [
             self.invalidate(entry, now_ms, timed_out=True)
             for entry in due
             if entry.outlives_process
         ]
+        self._ledger.open.look_away(elapsed_ms)
+        return waits
+
+    def _time_out_local(self, entries: list[OpenTransaction], now_ms: int) -> None:
+        self._ledger.time_out(entries, now_ms)
+        for entry in entries:
+            ended = Invalidated(now_ms, entry.pointers)
+            self._journal.note(entry.transaction_id, ended)
 
     def note_unseen(self, pointer: int) -> None:
         """Notes for one that outlives us the commits it did not see, just under way.
@@ -90,15 +96,14 @@ class Ends:
 
         None where it has ended.
         """
+        if self._ledger.torn is not None:
+            self._ledger.mend()
         entries = self._ledger.open.by_id
         while (entry := entries.get(transaction_id)) and entry.stage is Stage.ENDING:
             # Its end is in this batch or an earlier one; perhaps nobody waits for it.
-            self._lock.release()
-            try:
-                with suppress(Unavailable):
-                    self._journal.append()
-            finally:
-                self._lock.acquire()
+            with suppress(Unavailable):
+                self._lock.outside(self._journal.append)
+            self._ledger.mend()
         if entry is not None and entry.stage is Stage.UNDECIDED:
             raise Unavailable(f"{transaction_id}: {entry.stage.value}; ask again")
         return entry
@@ -111,14 +116,17 @@ class Ends:
         for transaction_id in list(self.undecided):
             committed = self._journal.holds_commit(transaction_id)
             with self._lock:
+                self._ledger.mend()
                 entry = self._ledger.open.by_id.get(transaction_id)
-                if entry is None or transaction_id not in self.undecided:
-                    continue
-                self.undecided.discard(transaction_id)
-                if committed:
-                    self._apply_commit(entry, seen=True)
-                else:
-                    self._ledger.give_back(entry)
+                if entry is not None and transaction_id in self.undecided:
+                    self._ledger.whole(partial(self._decided, entry, committed))
+
+    def _decided(self, entry: OpenTransaction, committed: bool) -> None:
+        if committed:
+            self._apply_commit(entry, seen=True)
+        else:
+            self._ledger.give_back(entry)
+        self.undecided.discard(entry.transaction_id)
 
     def _submit(
         self,
@@ -129,13 +137,19 @@ class Ends:
     ) -> Wait:
         """Marks an end as under way and hands it to the journal: both or neither."""
         end = End(then)
+        self._ledger.torn = partial(self._take_back, entry, end)
         try:
             self._ledger.begin_end(entry, reserve=reserve)
-            return self._journal.submit(*records, end=end)
+            wait = self._journal.submit(*records, end=end)
         except BaseException:
-            if not end.submitted:
-                self._ledger.give_back(entry)
+            self._ledger.mend()
             raise
+        self._ledger.torn = None
+        return wait
+
+    def _take_back(self, entry: OpenTransaction, end: End) -> None:
+        if not end.submitted:
+            self._ledger.give_back(entry)
 
     def _commit_written(
         self,
@@ -145,14 +159,22 @@ class Ends:
         error: Unavailable | None,
     ) -> None:
         with self._lock:
+            if not self._is_ending(entry):
+                return
             if error is None:
-                self._apply_commit(entry, seen=seen)
                 self._reserve.extend(reserved)
+                self._ledger.whole(partial(self._apply_commit, entry, seen=seen))
             elif isinstance(error, NotWritten):
                 self._ledger.give_back(entry)
             else:
-                entry.stage = Stage.UNDECIDED
                 self.undecided.add(entry.transaction_id)
+                entry.stage = Stage.UNDECIDED
+
+    def _is_ending(self, entry: OpenTransaction) -> bool:
+        """Whether it was not told of its end yet: an interrupt has it told again."""
+        self._ledger.mend()
+        found = self._ledger.open.by_id.get(entry.transaction_id)
+        return found is entry and entry.stage is Stage.ENDING
 
     def _apply_commit(self, entry: OpenTransaction, *, seen: bool) -> None:
         commit_pointer = self._ledger.commit(entry)
@@ -169,9 +191,11 @@ class Ends:
         error: Unavailable | None,
     ) -> None:
         with self._lock:
+            if not self._is_ending(entry):
+                return
             if error is not None:
                 self._ledger.give_back(entry)
             elif timed_out:
-                self._ledger.time_out([entry], now_ms)
+                self._ledger.whole(partial(self._ledger.time_out, [entry], now_ms))
             else:
-                self._ledger.invalidate(entry, now_ms)
+                self._ledger.whole(partial(self._ledger.invalidate, entry, now_ms))

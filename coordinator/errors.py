@@ -95,3 +95,11 @@ class JournalCorrupted(TxAwareError):
 
 class MissingExtra(TxAwareError, ImportError):
     """An optional part of this project is not installed."""
+
+
+def install_with(extra: str) -> str:
+    """Says how an optional part is installed: from a checkout, and by no bare name.
+
+    Anybody could publish something of that name where pip looks by itself.
+    """
+    return f"pip install '.[{extra}]' in a checkout of txaware"

@@ -63,6 +63,7 @@ class Gate:
         if not self.is_open(pointer):
             return False
         with self._lock:
+            self._ledger.mend()
             entries = self._ledger.open.by_id.values()
             return any(
                 pointer in entry.pointers and not entry.outlives_process
@@ -88,6 +89,7 @@ class Gate:
     def is_invalid(self, pointer: int) -> bool:
         """Whether nobody will ever see what was written with it."""
         with self._lock:
+            self._ledger.mend()
             return pointer in self._ledger.invalid.pointers
 
     def was_lost(self, pointer: int) -> bool:
@@ -97,6 +99,7 @@ class Gate:
     def enter(self, transaction_id: int) -> OpenTransaction:
         """Begins a write; refused unless the transaction is open and goes on."""
         with self._lock:
+            self._ledger.mend()
             entry = self._ledger.require(transaction_id)
             if entry.stage is not Stage.OPEN or entry.end_asked:
                 raise TransactionNotInProgress(

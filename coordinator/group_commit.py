@@ -52,7 +52,7 @@ class Destination(Protocol):
         """`"OK"`, or a sentence about what is wrong."""
 
     def close(self) -> None:
-        """Gives everything back."""
+        """Gives everything back; a second one does nothing, or what is left of it."""
 
 
 class GroupCommit:
@@ -155,11 +155,15 @@ class GroupCommit:
         return self._destination.status()
 
     def close(self) -> None:
-        """Gives back the destination; in a forked child that is not ours to do."""
+        """Gives back the destination; in a forked child that is not ours to do.
+
+        A second one does nothing, or finishes what an interrupt left.
+        """
         if os.getpid() != self._owner:
             return
         self._closed = True
-        self._to_lead.put(None)
+        if self._leader.is_alive():
+            self._to_lead.put(None)
         self._leader.join()
         with self._writing:
             self._destination.close()

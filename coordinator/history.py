@@ -117,7 +117,8 @@ class History:
 
     def _checkpointed(self, record: Checkpointed) -> None:
         earlier = self.checkpoints.get(record.transaction_id, ())
-        self.checkpoints[record.transaction_id] = (*earlier, record.pointer)
+        if record.pointer not in earlier:  # an interrupted one may come again
+            self.checkpoints[record.transaction_id] = (*earlier, record.pointer)
         self._mention(record.pointer)
 
     def _committed(self, record: Committed) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import attrs
 
-from coordinator.errors import MissingExtra, Unavailable
+from coordinator.errors import MissingExtra, Unavailable, install_with
 
 FOLDER_VARIABLE = "TXAWARE_JARS"
 FETCH_TIMEOUT_S = 30
@@ -53,7 +53,7 @@ def fetch_from_repository(jar: Jar, folder: Path) -> Path:
         from jgo.maven import MavenContext
     except ImportError as error:
         raise MissingExtra(
-            "jars are fetched with the package jgo: pip install 'txaware[tephra]'"
+            f"jars are fetched with the package jgo: {install_with('tephra')}"
         ) from error
     group, name, version, *classifier = jar.coordinates.split(":")
     repository = MavenContext(repo_cache=folder, timeout=FETCH_TIMEOUT_S)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from coordinator.errors import MissingExtra, Unavailable
+from coordinator.errors import MissingExtra, Unavailable, install_with
 
 START_TIMEOUT_S = 30
 LONGEST_GREETING_BYTES = 2000
@@ -40,7 +40,7 @@ def py4j_jar() -> Path:
         from py4j.java_gateway import find_jar_path
     except ImportError as error:
         raise MissingExtra(
-            "a JVM is spoken to with the package py4j: pip install 'txaware[tephra]'"
+            f"a JVM is spoken to with the package py4j: {install_with('tephra')}"
         ) from error
     return Path(find_jar_path()).resolve()
 

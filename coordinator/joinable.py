@@ -8,13 +8,18 @@ it has the lock and the block has not begun: nobody ever gives it back.
 
 import os
 import threading
+import weakref
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from itertools import repeat
 from queue import Empty, SimpleQueue
+from types import MethodType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+Exits = Callable[[type[BaseException] | None, BaseException | None, object], None]
 
 
 class Condition(type(threading.RLock())):  # type: ignore[misc]
@@ -31,24 +36,30 @@ class Condition(type(threading.RLock())):  # type: ignore[misc]
     def wait(self, timeout: float | None = None) -> bool:
         """Lets go of the lock until somebody notifies; False after the time-out."""
         turn: SimpleQueue[None] = SimpleQueue()
+        timeout = None if timeout is None else max(0.0, timeout)
+        try:
+            self._waiters.append(turn)
+            self.outside(partial(turn.get, timeout=timeout))
+            return True
+        except Empty:
+            return False
+        finally:
+            if turn in self._waiters:
+                self._waiters.remove(turn)
+
+    def outside(self, act: Callable[[], object]) -> None:
+        """Acts without the lock, and has it again afterwards, whatever interrupts."""
         saved: list[Any] = []
         try:
             try:
-                self._waiters.append(turn)
                 # One step: an interrupt would otherwise lose how often it was taken.
                 saved.extend(map(_RELEASE_SAVE, (self,)))
-                turn.get(timeout=None if timeout is None else max(0.0, timeout))
-                return True
-            except Empty:
-                return False
+                act()
             finally:
                 self._take_back(saved)
         except BaseException:
             self._take_back(saved)  # where an interrupt came too early just now
             raise
-        finally:
-            if turn in self._waiters:
-                self._waiters.remove(turn)
 
     def notify_all(self) -> None:
         """Wakes all that wait, in one call written in C: not only some of them."""
@@ -102,12 +113,33 @@ class SafeFuture(Future[T]):
         self._condition = Condition()
 
 
+class BlockExit:
+    """The method `__exit__`; a `with` statement holds on to it until its block is over.
+
+    An interrupt may come where the method begins, which then never runs. That the block
+    is over is known all the same: nobody holds the method any more. Its owner has
+    `_block`, a weak reference to the method, until it is `_within` the block.
+    """
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        self._function = function
+        self.__doc__ = function.__doc__
+
+    def __get__(self, owner: Any, kind: object = None) -> Exits:
+        if owner is None:
+            return self._function
+        method = MethodType(self._function, owner)
+        if not owner._within:
+            owner._block = weakref.ref(method)
+        return method
+
+
 class JoinableThread(threading.Thread):
     """A `join` that Ctrl-C has interrupted can be repeated, and waits.
 
-    Python takes a thread for ended once its `join` was interrupted (bpo-45274): the
-    next one does not wait, nor does the end of the program, which then crashes in the
-    libraries of the thread.
+    Python takes a thread for ended once its `join`, or `is_alive`, was interrupted
+    (bpo-45274): the next one does not wait, nor does the end of the program, which then
+    crashes in the libraries of the thread.
     """
 
     _started: threading.Event
@@ -129,6 +161,11 @@ class JoinableThread(threading.Thread):
             super().run()
         finally:
             self._over.set()
+
+    def is_alive(self) -> bool:
+        """Tells whether it runs; in a forked child it does not."""
+        begun = self._process == os.getpid() and self._started.is_set()
+        return begun and not self._over.is_set()
 
     def join(self, timeout: float | None = None) -> None:
         """Waits for the end; in a forked child there is nothing to wait for."""

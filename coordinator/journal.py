@@ -1,5 +1,7 @@
 """Where the embedded coordinator keeps its records: a port, and one that forgets."""
 
+import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -24,6 +26,7 @@ class Journal(Protocol):
 
         When it is known how that ended, `end` is told by one thread or another, before
         anybody returns from waiting, and also when the one who waits was interrupted.
+        It does no harm to tell it again.
         """
 
     def append(self, *records: Record) -> None:
@@ -62,16 +65,22 @@ class MemoryJournal:
 
     def __init__(self) -> None:
         self.history = History()
+        self._ends: deque[End] = deque()
+        self._telling = threading.Lock()
 
     def submit(self, *records: Record, end: End | None = None) -> Callable[[], None]:
-        """There is no disk to wait for."""
+        """There is no disk; no interrupt comes between the two statements."""
         if end is not None:
-            end.then(None)
             end.submitted = True
-        return _nothing
+            self._ends.append(end)
+        return self.append
 
     def append(self, *records: Record) -> None:
-        """There is no disk to wait for."""
+        """Tells the ends; one that is interrupted on the way is told again."""
+        with self._telling:
+            while self._ends:
+                self._ends[0].then(None)
+                self._ends.popleft()
 
     def note(self, transaction_id: int, record: Record) -> None:
         """There is no batch to wait for."""
@@ -89,7 +98,3 @@ class MemoryJournal:
 
     def close(self) -> None:
         """There is nothing to give back."""
-
-
-def _nothing() -> None:
-    """Waits for nothing."""

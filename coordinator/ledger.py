@@ -54,8 +54,28 @@ class Ledger:
         self.committed = CommittedChanges()
         self.aborts = Aborts()
         self.ended: Callable[[Iterable[int]], object] = _tell_nobody
+        # What an interrupt tore, or leaves undone: see `mend`.
+        self.torn: Callable[[], object] | None = None
         self._limits = limits
         self._latest_ms = 0
+
+    def whole(self, step: Callable[[], object]) -> None:
+        """Takes a step that does no harm when it is taken again after a part of it."""
+        self.torn = step
+        step()
+        self.torn = None
+
+    def mend(self) -> None:
+        """Takes the step again that an interrupt tore; called first under the lock."""
+        step = self.torn
+        if step is None:
+            return
+        try:
+            step()
+        except Exception:
+            self.torn = None  # it is no interrupt that tears it
+            raise
+        self.torn = None
 
     def now_ms(self, clock_ms: int) -> int:
         """The time, which never goes back."""
@@ -104,7 +124,7 @@ class Ledger:
         if transaction_id in self.invalid.lost:
             return "was lost in a crash"
         if transaction_id in self.invalid.pointers:
-            return "timed out or was invalidated"
+            return "timed out or was invalidated (aborted from outside)"
         return "has ended" if self._gave_out(transaction_id) else "was never begun here"
 
     def _gave_out(self, pointer: int) -> bool:
@@ -214,6 +234,7 @@ class Ledger:
 
     def abort(self, entry: OpenTransaction) -> None:
         """Ends it; what it wrote is taken to be undone."""
+        self.last = max(self.last, entry.transaction_id)
         self.open.remove(entry)
         self.aborts.add(entry.pointers)
         self.read_pointer = max(self.read_pointer, entry.transaction_id)

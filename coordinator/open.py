@@ -3,6 +3,7 @@
 import enum
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
+from operator import attrgetter
 
 import attrs
 
@@ -76,11 +77,13 @@ class OpenTransactions:
 
     def add_checkpoint(self, entry: OpenTransaction, pointer: int) -> None:
         """Adds a pointer, the greatest so far, that ends with the transaction."""
-        entry.checkpoints = entry.checkpoints.appended(pointer)
-        self._append(pointer)
+        if pointer not in entry.checkpoints:
+            entry.checkpoints = entry.checkpoints.appended(pointer)
+        if pointer not in self.in_progress:
+            self._append(pointer)
 
     def remove(self, entry: OpenTransaction) -> None:
-        """Removes one, and its checkpoints."""
+        """Removes one, and its checkpoints; a second time, what is left of it."""
         self._forget(entry)
         self.in_progress = self.in_progress.removed(entry.transaction_id)
         if entry.checkpoints:
@@ -108,18 +111,27 @@ class OpenTransactions:
             self._expiries, self._too_many = kept, 2 * len(kept) + _STALE
 
     def expired(self, now_ms: int) -> list[OpenTransaction]:
-        """Those that are open longer than they may be; each is answered once.
+        """Those that are open longer than they may be; until `look_away`, all of them.
 
         One that is ending just now is looked at again when that has failed, and may
         then be expected twice.
         """
         due: dict[int, OpenTransaction] = {}
+        heap, places = self._expiries, [0]
+        while places:  # below one that is not due nothing is
+            place = places.pop()
+            if place < len(heap) and heap[place][0] < now_ms:
+                entry = self.by_id.get(heap[place][1])
+                if entry is not None and entry.stage is Stage.OPEN:
+                    due[entry.transaction_id] = entry
+                places += (2 * place + 1, 2 * place + 2)
+        return sorted(due.values(), key=attrgetter("transaction_id"))
+
+    def look_away(self, now_ms: int) -> None:
+        """Forgets the expiries up to now: those who expired are seen to."""
         while self._expiries and self._expiries[0][0] < now_ms:
-            entry = self.by_id.get(heappop(self._expiries)[1])
-            if entry is not None and entry.stage is Stage.OPEN:
-                due[entry.transaction_id] = entry
+            heappop(self._expiries)
         self.next_expiry_ms = self._expiries[0][0] if self._expiries else NO_POINTER
-        return list(due.values())
 
     def _note(self, entry: OpenTransaction) -> None:
         transaction_id = entry.transaction_id
@@ -136,7 +148,7 @@ class OpenTransactions:
             self.first_short = pointer
 
     def _forget(self, entry: OpenTransaction) -> None:
-        del self.by_id[entry.transaction_id]
+        self.by_id.pop(entry.transaction_id, None)
         self._long.discard(entry.transaction_id)
         self.outliving.discard(entry.transaction_id)
 

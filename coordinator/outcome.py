@@ -79,6 +79,6 @@ class Aborts:
 def checked_written(tx: object) -> int:
     """A pointer that something may have been written with."""
     pointer = checked_pointer(tx)
-    if not 0 < pointer < 2**63:
-        raise BadRequest(f"{pointer} is no pointer: those are from 1 to 2^63-1")
+    if not 0 <= pointer < 2**63:
+        raise BadRequest(f"{pointer} is no pointer: those are from 0 to 2^63-1")
     return pointer

@@ -1,7 +1,7 @@
 """All who take part in a transaction, and each call of the protocol to all of them."""
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from weakref import WeakSet
 
@@ -78,6 +78,10 @@ class Participants:
 
     def __init__(self) -> None:
         self._joined: list[TransactionAware] = []
+        # Where a call to all of them goes on after an interrupt between two of them.
+        self._to_roll_back: Iterator[TransactionAware] | None = None
+        self._to_tell: Iterator[TransactionAware] | None = None
+        self._failures: list[BaseException] = []
 
     def __contains__(self, participant: TransactionAware) -> bool:
         return any(participant is one for one in self._joined)
@@ -120,27 +124,37 @@ class Participants:
         return sorted(self._joined, key=flushes_last)
 
     def roll_back(self, tx: Transaction) -> list[BaseException]:
-        """Rolls all back and answers what went wrong: nothing, if all is undone."""
-        failures: list[BaseException] = []
-        for participant in self._joined:
+        """Rolls all back and answers what went wrong: nothing, if all is undone.
+
+        Called again after an interrupt, it goes on with those that are left.
+        """
+        failures = self._failures
+        if self._to_roll_back is None:
+            self._to_roll_back = iter(self._joined)
+        for participant in self._to_roll_back:
             try:
                 answer: object = participant.rollback_tx()
                 if answer is not True:
                     failures.append(_not_true(participant, "rollback_tx", answer))
             except BaseException as error:
-                _name(error, participant, "rollback_tx", tx)
                 failures.append(error)
+                _name(error, participant, "rollback_tx", tx)
         return failures
 
     def announce(self, tx: Transaction) -> list[BaseException]:
-        """Tells all that `tx` is committed and answers what they raised."""
-        failures: list[BaseException] = []
-        for participant in self._joined:
+        """Tells all that `tx` is committed and answers what they raised.
+
+        Called again after an interrupt, it goes on with those that are left.
+        """
+        failures = self._failures
+        if self._to_tell is None:
+            self._to_tell = iter(self._joined)
+        for participant in self._to_tell:
             try:
                 participant.post_tx_commit()
             except BaseException as error:
-                _name(error, participant, "post_tx_commit", tx)
                 failures.append(error)
+                _name(error, participant, "post_tx_commit", tx)
         return failures
 
 

@@ -144,7 +144,8 @@ class FakeLevelDb:
         self._values: SortedDict[bytes, bytes] = SortedDict(directory.base)
         self._broken = False
 
-    def get(self, key: bytes) -> bytes | None:
+    def get(self, key: bytes, *, verify_checksums: bool) -> bytes | None:
+        assert verify_checksums
         with self._directory.lock:
             self._require_open()
             value: bytes | None = self._values.get(key)
@@ -163,6 +164,10 @@ class FakeLevelDb:
                 start, stop, inclusive=(True, False), reverse=reverse
             )
             return iter([(key, self._values[key]) for key in keys])
+
+    def raw_iterator(self, *, verify_checksums: bool) -> "_Nowhere":
+        assert verify_checksums
+        return _Nowhere()
 
     def write_batch(self, *, sync: bool = False) -> "_WriteBatch":
         return _WriteBatch(self, sync=sync)
@@ -211,13 +216,35 @@ class _Prefixed:
         self._db, self._prefix = db, prefix
 
     def iterator(
-        self, *, start: bytes | None, stop: bytes | None, reverse: bool
+        self,
+        *,
+        start: bytes | None,
+        stop: bytes | None,
+        reverse: bool,
+        verify_checksums: bool,
     ) -> Iterator[tuple[bytes, bytes]]:
+        assert verify_checksums
         first = self._prefix + (start or b"")
         last = after(self._prefix) if stop is None else self._prefix + stop
         cut = len(self._prefix)
         for key, value in self._db.rows(first, last, reverse=reverse):
             yield key[cut:], value
+
+
+class _Nowhere:
+    """A raw iterator, which is asked for nothing but damage, and there is none."""
+
+    def seek(self, _: bytes) -> None:
+        pass
+
+    def seek_to_last(self) -> None:
+        pass
+
+    def valid(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass
 
 
 class _WriteBatch:

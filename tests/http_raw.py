@@ -49,13 +49,21 @@ class Response:
 class Raw:
     """One connection; a context manager. A reset is an error, an orderly end is not."""
 
-    def __init__(self, url: str, *, receive_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        receive_bytes: int | None = None,
+        source: tuple[str, int] | None = None,
+    ) -> None:
         host, port = urlsplit(url).hostname, urlsplit(url).port
         assert host is not None
         self.socket = socket.socket()
         if receive_bytes is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         self.socket.settimeout(TIMEOUT_S)
+        if source is not None:
+            self.socket.bind(source)
         try:
             self.socket.connect((host, port))
         except OSError:

@@ -7,7 +7,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 import txaware
-from txaware.spark import publish_batches, store_frame
+from txaware.messaging import MessagingTransaction
+from txaware.spark import once_per_batch, publish_batches, store_frame
 
 
 def numbers(spark: SparkSession, count: int) -> DataFrame:
@@ -15,8 +16,8 @@ def numbers(spark: SparkSession, count: int) -> DataFrame:
 
 
 def stream(spark: SparkSession, url: str, folder: Path) -> None:
-    """From topic t to u by the sink, and to v by foreachBatch."""
-    for topic in ("u", "v"):
+    """From topic t to u by the sink, to v and x by foreachBatch; repeats each batch."""
+    for topic in ("u", "v", "x") * 2:
         source = spark.readStream.format("txaware").option("url", url)
         rows = source.option("topic", "t").load().select("payload").writeStream
         query = rows.option("checkpointLocation", str(folder / topic))
@@ -24,8 +25,19 @@ def stream(spark: SparkSession, url: str, folder: Path) -> None:
             query = query.format("txaware").option("url", url).option("topic", "u")
         else:
             kept = str(folder / topic)
-            query = query.foreachBatch(publish_batches(url, "v", checkpoint=kept))
+            function = publish_batches(url, topic, checkpoint=kept)
+            if topic == "x":
+                function = once_per_batch(url, topic, copied, checkpoint=kept)
+            query = query.foreachBatch(function)
         assert query.trigger(availableNow=True).start().awaitTermination(300)
+        # As if Spark had been killed before it noted that the batch is done.
+        for file in (folder / topic / "commits").iterdir():
+            file.unlink()
+
+
+def copied(frame: DataFrame, tx: MessagingTransaction) -> None:
+    """Publishes a batch."""
+    store_frame(frame, "x", tx)
 
 
 def main(url: str, folder: Path) -> None:

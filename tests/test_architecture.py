@@ -69,7 +69,8 @@ LINES = [
     ["txaware.interfaces"],
     *_package(
         "txaware.tables",
-        "columns encoded held memory row_store",
+        "columns encoded held manifest memory outline row_store",
+        "damage",
         "database ranges",
         "batches blocks payload_table position_table topic_table",
         "durable message_table",
@@ -80,7 +81,7 @@ LINES = [
         "address cells head process salting scanner",
         "connections",
         "schema",
-        "head_cell redo rows",
+        "head_cell key_walk redo rows",
         "ownership scanning stored_keys tallies",
         "view writing",
         "database",
@@ -98,10 +99,13 @@ LINES = [
         "backup_format check_copy check_report clean_up_plan coordinator_kind "
         "copy_state judge keepers references overview_report scan_cache signals "
         "splitting strangers turns",
-        "check_scan copy_rows deleting depths marking positions selection site "
-        "topic_writer unread weighing",
+        "check_scan copy_rows deleting depths positions selection topic_writer "
+        "weighing",
+        "position_retention",
+        "site",
+        "marking unread",
         "check_journal copy_progress payload_retention places planning polling "
-        "position_retention referring",
+        "referring",
         "backup check_groups cleaning copying forgetting inspection publishing scan "
         "splits undecided",
         "retention",
@@ -154,8 +158,8 @@ LINES = [
     ),
     *_package(
         "txaware.http",
-        "admission exchange feeding flow gathering hidden_paths origins outcomes",
-        "threads",
+        "admission connection_limits exchange feeding flow gathering hidden_paths",
+        "origins outcomes threads",
         "owners permissions server_file",
         "bodies hosted repeats served",
         "connection failures long_polls",

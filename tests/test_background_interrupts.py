@@ -10,7 +10,7 @@ import pytest
 
 from coordinator.joinable import Condition, Event, JoinableThread, SafeFuture, try_lock
 from coordinator.shared_call import SharedCall
-from tests.test_interrupts import Interrupted, interrupts
+from tests.test_interrupts import interrupts
 from tests.test_joinable import interrupted
 from tests.test_store_interrupts import PATIENCE_S, elsewhere, interrupted_at
 from txaware.http.client.connections import FairSemaphore
@@ -271,7 +271,3 @@ def test_a_future_of_ours_is_one_that_others_can_wait_for() -> None:
     future: SafeFuture[int] = SafeFuture()
     threading.Timer(0.001, future.set_result, (3,)).start()
     assert future.result(PATIENCE_S) == 3
-
-
-def test_interrupts_are_no_exceptions_that_are_swallowed() -> None:
-    assert not issubclass(Interrupted, Exception)

@@ -420,7 +420,7 @@ def test_a_store_that_is_damaged_makes_no_backup(
         data = bytearray(path.read_bytes())
         data[len(data) // 3] ^= 1
         path.write_bytes(data)
-    with pytest.raises(Unavailable, match=r"cannot be read|orrupt"):
+    with pytest.raises(StoreCorrupted, match="is damaged and cannot be read"):
         saved(durable.messaging)
 
 

@@ -123,7 +123,7 @@ def test_load_that_is_refused_is_no_figure(tmp_path: Path) -> None:
 def test_there_is_a_figure_for_each_floor() -> None:
     assert LETTERS == "abcdefghi"
     assert http.LETTERS == "abcdef"
-    assert hbase.LETTERS == "abcde"
+    assert hbase.LETTERS == "abcdef"
 
 
 def test_the_ratio_is_a_median_over_rounds() -> None:

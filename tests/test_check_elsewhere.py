@@ -7,9 +7,10 @@ import pytest
 
 import txaware
 from tests.check_setting import SETTINGS, invalid_rows
-from tests.cli_runs import run, run_json
+from tests.cli_runs import error_of, run, run_json
 from tests.doubles import Clock
 from tests.fake_hbase import FakeHBase
+from tests.hbase_faults import Fault, Request, not_sent, refused
 from tests.hbase_owners import Owner, made
 from txaware.http.server import HttpServer
 from txaware.messaging import Messaging
@@ -17,13 +18,21 @@ from txaware.tables.hbase.connections import Connections
 from txaware.tables.hbase.table import HBaseTable
 
 
+@pytest.fixture
+def owner() -> Owner:
+    """A process with a way to HBase."""
+    clock = Clock()
+    return Owner(made(FakeHBase(clock)), clock)
+
+
 @pytest.fixture(params=["leveldb", "hbase"])
 def url(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: Owner,
 ) -> str:
     """Where a store is."""
-    clock = Clock()
-    owner = Owner(made(FakeHBase(clock)), clock)
 
     def opened(*_: object, **__: object) -> HBaseTable:
         return owner.table()
@@ -81,3 +90,34 @@ def test_a_store_that_has_its_own_says_it_by_itself(url: str) -> None:
     (told,) = run_json("check", "--data", url)
     assert told["needed"] == needed
     assert "--coordinator" not in run("check", "--data", url).stdout
+
+
+@pytest.mark.parametrize("url", ["hbase"], indirect=True)
+@pytest.mark.parametrize(
+    ("fault", "times"), [(not_sent, 1), (refused, 1), (not_sent, 1 << 30)]
+)
+def test_an_outage_is_no_damage_whenever_it_comes_and_goes(
+    url: str, owner: Owner, fault: Fault, times: int
+) -> None:
+    """Nothing is known of the data then: try again, which is 3, and not 1."""
+    with txaware.connect(url, settings=SETTINGS) as messaging:
+        filled(messaging)
+        messaging.publish("orders", [b"one"] * 10)
+    calls = [0]
+
+    def from_call(first: int) -> None:
+        calls[0] = 0
+
+        def faults(number: int, request: Request) -> Fault | None:
+            calls[0] += 1
+            return fault if 0 < calls[0] - first <= times else None
+
+        owner.way.fault = faults
+
+    from_call(1 << 40)
+    assert "clean" in run("check", "--data", url).stdout
+    needed = calls[0]
+    assert needed > 20
+    for first in range(0, needed, needed // 20):
+        from_call(first)
+        assert "hbase://" in error_of("check", "--data", url, code=3)

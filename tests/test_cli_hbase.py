@@ -1,6 +1,8 @@
 """`txaware hbase`: a local HBase until a signal, and compactions with their effect."""
 
 import signal
+import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -13,10 +15,20 @@ from txaware.local_hbase.readiness import listens
 pytestmark = pytest.mark.hbase
 
 
+def free_ports(count: int) -> list[int]:
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
 def test_run_says_where_it_is_and_ends_by_a_signal(
     hbase_java: str, tmp_path: Path
 ) -> None:
-    process = start("hbase", "run", str(tmp_path / "new"))
+    thrift, at = free_ports(2)
+    ports = ("--thrift-port", str(thrift), "--zookeeper-port", str(at))
+    process = start("hbase", "run", str(tmp_path / "new"), *ports)
     try:
         assert process.stdout is not None
         address = process.stdout.readline().decode().split()
@@ -25,6 +37,7 @@ def test_run_says_where_it_is_and_ends_by_a_signal(
             address[1].removeprefix("hbase://127.0.0.1:").removesuffix("/txaware")
         )
         assert (address[0], zookeeper[0]) == ("address", "zookeeper")
+        assert (port, zookeeper[1]) == (thrift, f"127.0.0.1:{at}")
         assert listens(port)
         assert listens(int(zookeeper[1].removeprefix("127.0.0.1:")))
         process.send_signal(signal.SIGTERM)

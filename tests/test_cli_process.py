@@ -48,15 +48,16 @@ def test_a_directory_in_use_is_one_sentence_with_the_pid(here: Path) -> None:
     with follow:
         try:
             _wait_for_owner(here, follow.pid)
-            refused = txaware_run(here, "topic", "list")
+            refused = txaware_run(here, "publish", "t", "m")
         finally:
             follow.send_signal(signal.SIGINT)
         out, err = follow.communicate(timeout=PATIENCE_S)
     assert refused.returncode == 3
     assert refused.stderr.decode() == (
         f"Error: {here / 'data'} is in use by process {follow.pid}; a directory has "
-        f"one owner at a time. While that one serves it (messaging.serve(), or txaware "
-        f"serve --data), others are led there\n"
+        f"one owner at a time. To use it from several programs, start `txaware serve` "
+        f"on it first (or messaging.serve() in the one that has it): all others are "
+        f"then led there\n"
     )
     assert (follow.returncode, out, err) == (0, b"", b"")
 

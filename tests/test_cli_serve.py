@@ -10,7 +10,7 @@ import stat
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -399,6 +399,27 @@ def test_a_program_that_serves_is_asked_the_same(tokens_file: Path) -> None:
     allowing = Settings(allow_plain_tokens=True)
     with txaware.connect("memory:", settings=allowing) as messaging:
         messaging.serve(**there).close()
+
+
+def test_who_watches_is_answered_when_files_run_out() -> None:
+    verb = ("serve", "--data", "data", "--port", "0")
+    with subprocess.Popen(
+        ["bash", "-c", 'ulimit -n 300 && exec "$@"', "-", *PROGRAM, *verb],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline().decode()
+            server = Serving(process, line.removeprefix("listening on ").strip())
+            with ExitStack() as idle:
+                for _ in range(400):
+                    idle.enter_context(socket.create_connection(server.address))
+                with closing(server.connection()) as connection:
+                    connection.request("GET", "/ping")
+                    assert connection.getresponse().status == 200
+        finally:
+            process.kill()
 
 
 def test_an_insecure_server_may_be_reached_from_elsewhere() -> None:

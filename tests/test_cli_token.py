@@ -1,5 +1,6 @@
 """`txaware token`: the token on standard output, its digest in the file."""
 
+import os
 import re
 import subprocess
 import sys
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli_runs import error_of, run, run_json
+from tests.cli_runs import PROGRAM, error_of, run, run_json
 from txaware.auth import Tokens, digest_text
 from txaware.topics import TopicName
 
@@ -38,6 +39,26 @@ def test_a_token_is_printed_once_and_only_its_digest_is_kept(here: Path) -> None
     assert digest_text(token) in kept
     assert (here / "tokens.toml").stat().st_mode & 0o777 == 0o600
     assert name_of(token) == "ann"
+
+
+@pytest.mark.parametrize(("umask", "is_told"), [(0o022, True), (0o077, False)])
+def test_a_file_that_others_may_read_is_no_place_for_a_token(
+    here: Path, umask: int, *, is_told: bool
+) -> None:
+    before = os.umask(umask)
+    try:
+        with (here / "billing.token").open("wb") as out:
+            ended = subprocess.run(
+                [*PROGRAM, "token", "new", "billing", *FILE],
+                stdout=out,
+                stderr=subprocess.PIPE,
+                timeout=60,
+                check=True,
+            )
+    finally:
+        os.umask(before)
+    assert (b"umask 077" in ended.stderr) is is_told
+    assert name_of((here / "billing.token").read_text().strip()) == "billing"
 
 
 def test_a_further_token_stands_beside_the_first() -> None:

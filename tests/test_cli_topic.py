@@ -277,7 +277,7 @@ def test_keepers_are_listed_and_forgotten(
         run("transactions", "forget-keeper", "notes", obj=messaging).stdout
     )
     assert "there is no keeper 'notes'; those known: none" in error_of(
-        "transactions", "forget-keeper", "notes", code=2, obj=messaging
+        "transactions", "forget-keeper", "notes", obj=messaging
     )
     assert "forgot 1 invalid" in run("transactions", "prune", obj=messaging).stdout
 

@@ -138,7 +138,11 @@ def test_what_is_shown_of_transactions_is_what_the_server_knows(
     assert "state          open: readers stop" in text
     assert "changed keys   0" in text
     aborted = run("transactions", "abort", str(open_one), "--url", url)
+    assert aborted.stdout.startswith("aborted: transaction ")
     assert "is invalid now" in aborted.stdout
+    for verb in ([], ["list"], ["describe"], ["find-hanging"], ["abort"]):
+        told = run("transactions", *verb, "--help").stdout
+        assert not re.search("(?i)releas|invalidat", told)
     [there] = run_json("transactions", "list", "--state", "all", "--url", url)
     assert (there["transaction"], there["state"]) == (open_one, "invalid")
 

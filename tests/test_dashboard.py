@@ -187,6 +187,62 @@ def test_a_group_that_nobody_reads_for_needs_attention(
     row_reads(page, "billing", "15 min", "behind", table="groups")
 
 
+DRAWN = """
+return ["#tile-in", "#tile-open", "#topics td.lately"].map(
+  (at) => document.querySelector(`${at} .line`).getAttribute("d").split("L").length);
+"""
+
+
+def test_a_reload_shows_what_was_before(
+    page: Browser, messaging: Messaging, clock: Clock
+) -> None:
+    messaging.coordinator.start_short(timeout_s=3600)
+    for number in range(1, 5):
+        messaging.publish("orders", [b"m"])
+        row_reads(page, "orders", f"{number} in all")
+        clock.ahead_ms += 10_000
+    page.wait(lambda: min(page.run(DRAWN)) >= 15, "40 s of history")
+    page.driver.refresh()
+    page.reads("#connection", "Live")
+    row_reads(page, "orders", "4 in all")
+    assert min(page.run(DRAWN)) >= 10  # in a look or two
+
+
+LONGEST = "a_very_long_name-" * 17 + "of_300_char"
+LAYOUT = """
+const box = (at) => document.querySelector(at).getBoundingClientRect();
+return [box("#topics td.lately .chart").width, box("#topics th.topic .name").height,
+  parseFloat(getComputedStyle(document.querySelector("#topics .name")).lineHeight)];
+"""
+
+
+@pytest.mark.parametrize("width", [1600, 1280, 1100, 900, 360])
+def test_a_name_of_300_characters_is_cut_and_moves_no_chart(
+    page: Browser, messaging: Messaging, width: int
+) -> None:
+    page.show(width=width, height=900)
+    row_reads(page, "orders", "0 in all")
+    chart_px = page.run(LAYOUT)[0]
+    assert len(LONGEST) == 300
+    messaging.delete_topic("orders")
+    messaging.create_topic(LONGEST)
+    messaging.publish(LONGEST, [b"1", b"2"])
+    with messaging.transaction():
+        messaging.consumer(LONGEST, group=LONGEST).poll(limit=1)
+    row_reads(page, "a_very_long", "2 in all")
+    row_reads(page, "a_very_long", "1", table="groups")
+    wide_px, name_px, line_px = page.run(LAYOUT)
+    assert wide_px == pytest.approx(chart_px, abs=1)
+    assert name_px < 2.5 * max(line_px, 20)
+    for selector in ("#topics .name", "#groups .names", "#groups .name"):
+        title = f"return document.querySelector('{selector}').title"
+        assert page.run(title) == LONGEST
+    if width == 1280:
+        page.reads("#tile-behind .beside", "by a_very_long_name-a_very_long_", "…")
+    beyond, wide = page.run(OVERFLOW, width)
+    assert (wide, max(0, beyond)) == ([], 0)
+
+
 def test_what_cannot_be_looked_at_is_named(
     page: Browser, messaging: Messaging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,6 +284,7 @@ def test_whose_transaction_blocks_is_shown(
 ) -> None:
     own = held(messaging, clock)
     row_reads(page, str(own), "the coordinator's own process", table="transactions")
+    page.reads("#attention", f"by transaction {own} (the coordinator's own process)")
     with txaware.connect(server.url) as client:
         theirs = client.coordinator.start_short(timeout_s=3600).transaction_id
         row_reads(page, str(theirs), "anybody at 127.0.0.1:", table="transactions")
@@ -341,9 +398,12 @@ def test_a_token_is_asked_for_and_kept_in_the_tab(
     pointer = held(messaging, clock)
     browser.open(url)
     browser.reads("#token", "A token is needed", "The server says:")
+    browser.reads("#token", "This page shows topics", "txaware token new NAME")
+    assert not browser.all("#change-token")
     assert focused(browser) == "token-value"
     browser.press("wrong", Keys.ENTER)
     browser.reads("#token-text", "This token does not do.")
+    assert not browser.all("#token-greeting")
     browser.press(token, Keys.ENTER)
     browser.reads("#connection", "Live")
     row_reads(browser, "orders", "blocked for")
@@ -359,6 +419,36 @@ def test_a_token_is_asked_for_and_kept_in_the_tab(
     assert pointer in messaging.coordinator.snapshot().in_progress
     assert browser.complaints(but="Failed to load resource") == []
     browser.close_page()
+
+
+def test_a_token_can_be_changed(
+    browser: Browser, messaging: Messaging, guarded: tuple[str, str], tmp_path: Path
+) -> None:
+    _, token = guarded
+    messaging.create_topic("secret")
+    other, path = new_token(), tmp_path / "tokens.toml"
+    path.write_text(
+        path.read_text() + f'[principals.eve]\ntokens = ["{digest_text(other)}"]\n'
+        f"[[principals.eve.rules]]\nmonitor = true\n"
+        f'[[principals.eve.rules]]\ntopics = ["*"]\nverbs = ["consume"]\n'
+    )
+    with messaging.serve(tokens=path) as server:
+        browser.open(server.url)
+        browser.reads("#token", "A token is needed")
+        browser.press(token, Keys.ENTER)
+        row_reads(browser, "orders")
+        assert row_of(browser, "secret") == ""
+        browser.click("#change-token")
+        browser.reads("#token", "Use another token")
+        browser.click("#token-cancel")
+        browser.wait(lambda: not browser.all("#token"), "the dialog closed")
+        browser.click("#change-token")
+        browser.press(other, Keys.ENTER)
+        row_reads(browser, "secret")
+        kept = browser.run("return Object.values(sessionStorage)")
+        assert kept == [other]
+        assert browser.complaints(but="Failed to load resource") == []
+        browser.close_page()
 
 
 def test_a_lost_connection_is_shown_and_comes_back(
@@ -402,16 +492,16 @@ def test_everything_can_be_reached_with_a_keyboard(
         assert outline is True or outline != "none", (
             f"the focus on {walk[-1]} is unseen"
         )
-        if walk[-1].startswith("Invalidate"):
+        if page.run("return !!document.activeElement.closest('#transactions td')"):
             break
-    assert walk[:4] == ["Skip to the topics", "search", "namespace", "Release…"]
+    assert walk[:4] == ["Skip to the topics", "search", "namespace", "Abort…"]
     for name in ("Topic", "orders", "Group", "Oldest unread", "Transaction"):
         assert name in walk
-    assert walk[-1] == "Invalidate…"
+    assert walk[-1] == "Abort…"
     page.press(Keys.ENTER)
-    page.reads("#release", "Invalidate this transaction?")
+    page.reads("#release", "Abort this transaction?")
     page.press(Keys.ESCAPE)
-    page.wait(lambda: focused(page) == "Invalidate…", "the focus where it was")
+    page.wait(lambda: focused(page) == "Abort…", "the focus where it was")
     page.run("document.activeElement.blur()")
     page.press("/", "nothing like it")
     page.reads("#topics", "Nothing fits the search.")
@@ -594,7 +684,7 @@ def test_all_that_can_be_used_has_a_name(
         assert seen[role], role
         assert all(seen[role]), f"a {role} has no name: {seen[role]}"
     assert seen["table"] == ["Topics", "Consumer groups", "Open transactions"]
-    assert "Release the readers of orders" in seen["button"]
+    assert "Abort what blocks orders" in seen["button"]
     assert {"banner", "main", "search", "status"} <= seen.keys()
 
 
@@ -646,6 +736,13 @@ def test_the_files_name_nothing_outside_and_write_no_markup(path: str) -> None:
     assert not re.search(r"\beval\(|new Function|localStorage|document\.cookie", text)
     if path == "/":
         assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)", text)
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_to_abort_has_one_word(path: str) -> None:
+    """That of `txaware transactions abort`."""
+    text = FILES[path][1].decode()
+    assert not re.search(r"\b(Releas|Invalidat)(e|es|ed)\b", text)
 
 
 def test_the_page_names_files_that_are_there() -> None:

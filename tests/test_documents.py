@@ -1,5 +1,7 @@
 """Every python block in the documents runs, and prints the text block after it."""
 
+import ast
+import builtins
 import contextlib
 import io
 import re
@@ -10,7 +12,8 @@ import pytest
 from tests.generated_pages import PAGES as GENERATED
 
 ROOT = Path(__file__).parent.parent
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FLAGS = re.MULTILINE | re.DOTALL
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", FLAGS)
 
 
 PAGES = ["README.md", "CONTRIBUTING.md"]
@@ -42,6 +45,39 @@ def test_the_blocks_of_a_document_run_in_order(
             assert printed == text
             printed = ""
     assert not printed, f"nothing in {name} shows that it prints {printed!r}"
+
+
+def test_a_block_of_the_readme_stands_alone_or_says_what_it_goes_on_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever copies one knows what else it takes. Those of Spark are not run here."""
+    text = (ROOT / "README.md").read_text()
+    alone = 0
+    for number, found in enumerate(re.finditer(r"^```python\n(.*?)^```$", text, FLAGS)):
+        said = text[: found.start()].rstrip().rpartition("\n\n")[2]
+        if "goes on from" in " ".join(said.split()):
+            continue
+        block, alone = found[1], alone + 1
+        if "spark" in block:
+            assert not _missing_names(block), block
+            continue
+        place = tmp_path / str(number)
+        place.mkdir()
+        monkeypatch.chdir(place)
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(compile(block, "README.md", "exec"), {"__name__": "__main__"})
+    assert alone >= 5
+
+
+def _missing_names(block: str) -> set[str]:
+    """What a block reads and never sets."""
+    nodes = list(ast.walk(ast.parse(block)))
+    imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+    imported = [alias for node in imports for alias in node.names]
+    known = {alias.asname or alias.name for alias in imported} | set(dir(builtins))
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    known |= {name.id for name in names if isinstance(name.ctx, ast.Store)}
+    return {name.id for name in names} - known
 
 
 def test_the_second_command_of_the_readme_is_what_ci_runs() -> None:
@@ -97,3 +133,17 @@ def test_the_changelog_begins_with_what_is_newest() -> None:
     parts = [tuple(map(int, version.split("."))) for version in versions]
     assert parts == sorted(parts, reverse=True)
     assert len(parts) >= 2
+
+
+def test_nobody_is_told_to_install_what_has_our_name_elsewhere() -> None:
+    """A checkout is what there is; anybody could publish a package of that name."""
+    found = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "pyproject.toml"]
+    for folder in ("coordinator", "txaware", "examples", "docs"):
+        found += [path for path in (ROOT / folder).rglob("*") if path.is_file()]
+    for path in found:
+        if path.suffix in (".pyc", ".png") or "decisions" in path.parts:
+            continue
+        text = path.read_text().partition("## What changed")[0]
+        named = re.findall(r"pip3? install (?:-\S+ )*['\"]?txaware\b(?!/)", text)
+        assert named == [], path
+        assert "txaware[" not in text or path.suffix != ".py", path

@@ -30,10 +30,11 @@ from tests.hbase_owners import (
 from tests.http_raw import PATIENCE_S, PING, Raw, request, until
 from tests.messagings import table_of
 from txaware.cli.root import command
+from txaware.cli.session import Session
 from txaware.cli.stop import Stop
 from txaware.config import Settings
 from txaware.errors import TxAwareError, Unavailable
-from txaware.messaging import Messaging, own
+from txaware.messaging import Messaging
 from txaware.spark.addresses import Address
 from txaware.tables.hbase.head import Head
 from txaware.tables.hbase.ownership import LOOK_S, SILENCE_S, Ownership, StoreInUse
@@ -97,6 +98,11 @@ def neighbour() -> Process:
 
 def connected(**options: Any) -> Messaging:
     return txaware.connect(URL, settings=QUIET, **options)
+
+
+def owned() -> Messaging:
+    """As `txaware serve` opens it."""
+    return Session(url=URL, settings=QUIET).own(lambda _: None)
 
 
 def ownership_of(store: Messaging | HBaseTable) -> Ownership:
@@ -226,7 +232,7 @@ def test_serve_takes_over_from_an_owner_that_just_gave_a_sign_and_hangs(
     hung.announce("http://127.0.0.1:1")
     with (
         caplog.at_level(logging.WARNING),
-        own(URL, settings=QUIET, pause=lambda _: None) as messaging,
+        owned() as messaging,
     ):
         assert messaging.topics() == []
     assert len(waited) * LOOK_S == SILENCE_S
@@ -251,7 +257,7 @@ def test_an_owner_that_gives_its_store_back_meanwhile_is_followed(
 ) -> None:
     leaving = Owner(hbase, clock, process=neighbour()).table()
     meanwhile.append(lambda: close(leaving))
-    with own(URL, settings=QUIET, pause=lambda _: None) as messaging:
+    with owned() as messaging:
         assert messaging.topics() == []
 
 

@@ -9,7 +9,12 @@ from tests.http_served import ServedStore, served
 from tests.rows_elsewhere import RowsElsewhere
 from tests.test_http_async import committed, in_loop
 from txaware.consume import Consumer
-from txaware.errors import BadRequest, MisusedTransaction, TopicNotFound
+from txaware.errors import (
+    BadRequest,
+    KeeperNotFound,
+    MisusedTransaction,
+    TopicNotFound,
+)
 from txaware.http.client.aio import AsyncMessaging, connect_async
 from txaware.http.client.async_consumer import TopicConsumer
 from txaware.http.client.async_publisher import TopicPublisher
@@ -29,7 +34,7 @@ NOT_AWAITED = {
     "backup": "writes a file, which blocks",
     "coordinator": "its calls block, and `transaction` makes them in threads",
     "direct_publisher": "`publish` of the messaging publishes at once",
-    "persist_stored": "is for who hands a transaction to others, as Spark does",
+    "persist_stored": "is for who hands transactions to others, as Spark's driver",
     "reach": "is for processes beside an owner of data; here there is an address",
     "serve": "is for the owner of data",
     "subscribe": "`async for` over a consumer",
@@ -115,7 +120,7 @@ async def test_participants_with_rows_of_their_own_are_known_to_the_server(
             consumer = await messaging.consumer("t", group="g")
             await consumer.poll()
         assert await messaging.keepers() == []  # positions are the server's own
-        with pytest.raises(BadRequest, match="no keeper 'rows'"):
+        with pytest.raises(KeeperNotFound, match="no keeper 'rows'"):
             await messaging.forget_keeper("rows")
 
 

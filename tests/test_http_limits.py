@@ -142,8 +142,11 @@ def test_connections_above_the_limit_are_503() -> None:
         assert here.payloads() == []
 
 
+SCHEMAS = request("GET", "/v1/schemas")
+
+
 def is_served(here: Served) -> bool:
-    return here.ask(PING).status == 200
+    return here.ask(SCHEMAS).status == 200
 
 
 def held_publish(here: Served) -> Raw:

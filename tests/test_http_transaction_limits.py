@@ -121,7 +121,7 @@ def test_a_long_transaction_needs_the_permission_long(site: Limited) -> None:
     answer = site.begin("brief", type="long")
     assert answer.status == 403
     assert answer.json["message"] == (
-        "brief may not begin a long transaction: no rule gives it long"
+        "brief may not begin a long transaction: no rule gives it long = true"
     )
     assert site.begin("lasting", type="long").status == 200
     assert site.refused() == {"timeout": 0, "long": 1, "open": 0}
@@ -221,6 +221,20 @@ def test_one_that_is_refused_takes_no_place(tmp_path: Path) -> None:
         for wrong in ({"type": "x"}, {"timeoutS": -1}, {"no": 1}):
             assert site.begin("brief", **wrong).status == 400
         assert site.begin("brief").status == 200
+
+
+def test_a_further_pointer_of_one_that_was_begun_before_is_ended(
+    tmp_path: Path,
+) -> None:
+    with (
+        EmbeddedCoordinator() as elsewhere,
+        limited(tmp_path, coordinator=remote(elsewhere)) as site,
+    ):
+        pointer = elsewhere.start_short().transaction_id
+        path = f"{TRANSACTIONS}/{pointer}/checkpoint"
+        (further,) = site.callers["brief"].ask("POST", path, {}).json["pointers"]
+        for ended in (further, pointer):
+            site.end("brief", ended, "invalidate")
 
 
 def test_a_client_is_told_and_comes_again_when_there_is_room(tmp_path: Path) -> None:

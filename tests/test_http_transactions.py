@@ -252,7 +252,6 @@ def test_health_tells_of_one_part_whatever_the_other_comes_up_with(
         ("POST", "/v1/keepers", {"name": "n", "smallestPointer": -1}),
         ("POST", "/v1/keepers", {"name": ""}),
         ("POST", "/v1/keepers?name=n", {"name": "n"}),
-        ("POST", "/v1/keepers/forget", {"name": "n"}),
         ("POST", "/v1/keepers/forget", {"names": ["n"]}),
         ("GET", "/v1/keepers?a=1", None),
     ],

@@ -83,7 +83,7 @@ def test_without_the_extra_the_error_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "jgo.maven", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'txaware\[tephra\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install '\.\[tephra\]' in a checkout"):
         cached_jars([JAR], folder=tmp_path)
 
 

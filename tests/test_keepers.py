@@ -8,7 +8,12 @@ import txaware
 from coordinator.outcome import Outcome
 from tests.messagings import Site, administration_of, payloads
 from tests.rows_elsewhere import DAY_S, NoKeeper, RowsElsewhere, killed, write
-from txaware.errors import BadRequest, KeeperMissing
+from txaware.errors import (
+    BadRequest,
+    KeeperMissing,
+    KeeperNotFound,
+    NotAuthorized,
+)
 from txaware.messaging import Messaging
 from txaware.rowkeys import KEEPER, UNWATCHED
 from txaware.service.backup import restore
@@ -158,7 +163,7 @@ def test_a_keeper_without_a_name_is_refused(messaging: Messaging, name: Any) -> 
 def test_what_cannot_be_asked_is_no_keeper(messaging: Messaging) -> None:
     with pytest.raises(BadRequest, match=r"rows cannot be a keeper: .*smallest_point"):
         messaging.register_keeper(NoKeeper())  # type: ignore[arg-type]
-    with pytest.raises(BadRequest, match=r"no keeper 'x'; those known: none"):
+    with pytest.raises(KeeperNotFound, match=r"no keeper 'x'; those known: none"):
         messaging.forget_keeper("x")
 
 
@@ -301,3 +306,29 @@ def test_rows_in_another_store_keep_what_they_need(durable: Site) -> None:
         assert "another store" in str(messaging.prune().held_back)
         assert not b.poll("t", isolation="committed")
     assert messaging.prune(exclusive=True).pruned == 1
+
+
+@pytest.mark.in_process
+def test_rows_in_a_store_that_was_lent_the_coordinator_do(durable: Site) -> None:
+    """Also when that one is not open any more."""
+    messaging = durable.messaging
+    lent = messaging.coordinator
+    with txaware.connect("memory:", coordinator=lent, clock_ms=durable.clock) as other:
+        other.create_topic("t")
+        tx = lent.start_short()
+        other.publish("t", [b"never"], transaction=tx.transaction_id)
+        lent.invalidate(tx)
+    messaging = durable.crash()
+    durable.clock.advance_s(2 * DAY_S)
+    assert messaging.clean_up().forgotten == 0
+    assert [one.name for one in messaging.keepers()] == ["(another store)"]
+
+
+@pytest.mark.in_process
+def test_nobody_else_speaks_for_a_keeper_elsewhere(messaging: Messaging) -> None:
+    report = administration_of(messaging).report_keeper
+    report("rows", 5, principal="ann", is_operator=False)
+    with pytest.raises(NotAuthorized, match="bob may not speak for keeper 'rows'"):
+        report("rows", 9, principal="bob", is_operator=False)
+    assert report("rows", 7, principal="ann", is_operator=False).smallest_pointer == 7
+    assert report("rows", 8, principal="root", is_operator=True).smallest_pointer == 8

@@ -151,9 +151,9 @@ def data(tmp_path: Path) -> Path:
     name, pointer = TopicName("orders"), lost.transaction_id
     row = MESSAGE + data_prefix(name, 1) + after.row_key
     further = MessageId(bytes(19) + b"\2")
-    writes = [(row, value_head(pointer) + b"uncommitted")]
-    writes.append(position_write(GROUP, name, pointer, further))
-    write(tmp_path / "data", [*writes])
+    message = (row, value_head(pointer) + b"uncommitted")
+    position = position_write(GROUP, name, pointer, further)
+    write(tmp_path / "data", [message, position])
     return tmp_path / "data"
 
 

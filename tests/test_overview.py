@@ -565,6 +565,49 @@ def test_groups_take_turns(
     assert {group.rows for group in report.groups} == {0}
 
 
+def test_how_things_stood_is_remembered_for_two_minutes(
+    site: Site, watching: Watching
+) -> None:
+    messaging, began_ms = site.messaging, site.clock()
+    messaging.create_topic("secret:s")
+    for topic in ("t", "secret:s"):
+        messaging.publish(topic, [b"m"])
+    messaging.poll("t")
+    tx = messaging.coordinator.start_short()
+    assert watching.look().history == ()
+    site.clock.advance_s(1)
+    watching.look()  # too soon for another sample
+    site.clock.advance_s(1)
+    messaging.publish("t", [b"m"])
+    first, second = watching.look(history=True).history
+    assert (first.ms, second.ms) == (began_ms, began_ms + 2000)
+    assert (first.messages_in, second.messages_in, second.messages_out) == (2, 3, 1)
+    assert (second.open, second.unread_ms) == (1, 0)
+    assert dict(second.topics) == {"t": (2, 1), "secret:s": (1, 0)}
+    seen = watching.look(history=True, sees=lambda topic: topic == "t").history[-1]
+    assert (seen.messages_in, seen.unread_ms, seen.open) == (None, None, 1)
+    assert dict(seen.topics) == {"t": (2, 1)}
+    messaging.coordinator.abort(tx)
+    for _ in range(100):
+        site.clock.advance_s(2)
+        watching.look()
+    samples = watching.look(history=True).history
+    assert samples[-1].ms - samples[0].ms == overview.KEPT_MS
+    assert len(samples) == 61
+
+
+def test_of_very_many_topics_the_busiest_are_remembered(
+    site: Site, watching: Watching, small: Callable[[], None]
+) -> None:
+    small()
+    for number in range(6):
+        site.messaging.create_topic(f"n{number}")
+        site.messaging.publish(f"n{number}", [b"m"] * (number + 1))
+    (sample,) = watching.look(history=True).history
+    assert sample.topics.keys() == {"n5", "n4", "n3"}
+    assert sample.messages_in == 21
+
+
 def test_all_who_ask_within_a_second_share_one_look(
     site: Site, watching: Watching
 ) -> None:

@@ -41,7 +41,7 @@ def wait_for_askers(shared: SharedCall[int], count: int) -> None:
     """Returns when so many wait for the next round; they cannot be seen otherwise."""
     for _ in range(2000):
         joinable = shared._joinable
-        waiting = joinable.done._cond._waiters if joinable else ()  # type: ignore[attr-defined]
+        waiting = joinable.done._cond._waiters if joinable else ()
         if joinable is not None and len(waiting) >= count:
             return
         threading.Event().wait(0.005)

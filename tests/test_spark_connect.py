@@ -14,10 +14,15 @@ from typing import Any
 
 import pyspark
 import pytest
+from pyspark.sql.types import StructType
 
 import txaware
 from pyspark_txaware import DefaultSource
 from txaware.messaging import Messaging
+from txaware.spark.data_source import TxAwareDataSource, say_that_spark_starts
+from txaware.spark.sink import Sink
+from txaware.spark.stream_sink import StreamSink
+from txaware.spark.stream_source import StreamSource
 
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parent.parent
@@ -27,7 +32,7 @@ TEN = list(range(10))
 @pytest.fixture
 def served(spark_java: str) -> Iterator[tuple[Messaging, str]]:
     with txaware.connect("memory:") as messaging, messaging.serve() as server:
-        for topic in "tuvw":
+        for topic in "tuvwx":
             messaging.create_topic(topic)
         yield messaging, server.url
 
@@ -57,6 +62,38 @@ def test_spark_finds_the_source_by_the_name_of_its_module() -> None:
     assert DefaultSource.name() == "txaware"
 
 
+def test_the_look_up_of_sources_imports_nothing_of_txaware() -> None:
+    """Spark does it once, in a process that does nothing else."""
+    look = "import pyspark_txaware, sys; print('txaware' in sys.modules)"
+    command = [sys.executable, "-W", "error::ImportWarning", "-c", look]
+    assert subprocess.check_output(command, cwd=ROOT, text=True) == "False\n"
+
+
+def test_the_source_that_is_found_does_as_the_one_that_is_registered() -> None:
+    with txaware.connect("memory:") as messaging, messaging.serve() as server:
+        messaging.create_topic("t")
+        options = {"url": server.url, "topic": "t"}
+        schema = StructType().add("payload", "binary")
+        found, registered = DefaultSource(options), TxAwareDataSource(options)
+        assert found.schema() == registered.schema()
+        assert type(found.reader(schema)) is type(registered.reader(schema))
+        assert isinstance(found.writer(schema, overwrite=False), Sink)
+        assert isinstance(found.streamReader(schema), StreamSource)
+        assert isinstance(found.streamWriter(schema, overwrite=False), StreamSink)
+
+
+def test_a_first_save_says_once_why_it_takes_so_long(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    say_that_spark_starts.cache_clear()
+    with txaware.connect("memory:") as messaging, messaging.serve() as server:
+        messaging.create_topic("t")
+        source = DefaultSource({"url": server.url, "topic": "t"})
+        for _ in range(2):
+            source.writer(StructType().add("payload", "binary"), overwrite=False)
+    assert capfd.readouterr().err.count("Spark starts Python processes") == 1
+
+
 @pytest.mark.soak
 def test_a_client_of_spark_connect_reads_and_writes_in_every_way(
     served: tuple[Messaging, str], tmp_path: Path
@@ -66,7 +103,7 @@ def test_a_client_of_spark_connect_reads_and_writes_in_every_way(
     printed = run(job, tmp_path)
     assert "read 10\n" in printed
     assert "stored 10\n" in printed
-    assert [published(messaging, topic) for topic in "tuv"] == [TEN] * 3
+    assert [published(messaging, topic) for topic in "tuvx"] == [TEN] * 4
     assert published(messaging, "w") == [*TEN, 10]
 
 

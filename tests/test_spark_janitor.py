@@ -236,7 +236,8 @@ def test_without_pyspark_one_sentence_says_how_to_get_it(
     )
     assert ended.returncode == 1
     assert ended.stderr.splitlines() == [
-        "Error: --spark needs PySpark and PyArrow: pip install 'txaware[spark]'"
+        "Error: --spark needs PySpark and PyArrow: pip install '.[spark]' in a "
+        "checkout of txaware"
     ]
 
 

@@ -1,7 +1,9 @@
 """A checkpoint of an earlier day, or a save_id that is used again: no silent loss."""
 
+import io
 import pickle
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -11,8 +13,16 @@ from pyspark.sql.types import StructType
 
 import txaware
 from tests.spark_frames import Frame, Session
-from txaware.errors import BadRequest, TransactionConflict, TransactionNotInProgress
+from txaware.auth import digest_text, new_token
+from txaware.config import Settings
+from txaware.errors import (
+    BadRequest,
+    NotAuthorized,
+    TransactionConflict,
+    TransactionNotInProgress,
+)
 from txaware.messaging import Messaging, MessagingTransaction
+from txaware.service.backup import restore
 from txaware.spark import once_per_batch, publish_batches
 from txaware.spark.committing import Once
 from txaware.spark.options import Options
@@ -136,6 +146,29 @@ def test_work_that_fails_leaves_nothing_cached(messaging: Messaging) -> None:
     assert frame.calls == ["persist", "selectExpr", "unpersist"]
 
 
+@pytest.mark.parametrize("how", ["copied", "backed up"])
+def test_a_copy_and_a_backup_know_what_is_done(tmp_path: Path, how: str) -> None:
+    source, target = f"leveldb:{tmp_path / 'source'}", f"leveldb:{tmp_path / 'target'}"
+    with txaware.connect(source) as messaging, messaging.serve():
+        messaging.create_topic("t")
+        Batches(messaging, publishing).run(3, b"a")
+        save(messaging, b"b")
+        data = b"".join(messaging.administration.backup())
+    if how == "copied":
+        txaware.copy(source, target)
+    else:
+        restore(io.BytesIO(data), tmp_path / "target", Settings())
+    with txaware.connect(target) as messaging, messaging.serve():
+        batches = Batches(messaging, publishing)
+        batches.run(3, b"a")
+        save(messaging, b"b")
+        with pytest.raises(BadRequest, match="as many others"):
+            batches.run(3, b"other")
+        with pytest.raises(BadRequest, match="as many others"):
+            save(messaging, b"other")
+        assert batches.published == [b"a", b"b"]
+
+
 # Saves with a save_id
 
 
@@ -196,7 +229,7 @@ def test_of_two_saves_of_one_id_the_one_that_is_late_is_told_of_the_other(
     late, first = planned(messaging), planned(messaging)
     rows = stored(late, b"a")
     first.commit([*stored(first, b"a")])
-    told = "save_id monday in topic t was published by another one at the same time"
+    told = "monday in topic t was published, once: by another one at the same time"
     with pytest.raises(TransactionConflict, match=told):
         late.commit([*rows])
     late.abort([*rows])
@@ -251,3 +284,41 @@ def test_a_conflict_over_something_else_is_not_called_a_repeat(
     with pytest.raises(TransactionConflict) as refused:
         once_per_batch(messaging, "t", work, Table())(frame, 0)
     assert "another one at the same time" not in str(refused.value)
+
+
+# What a token needs for it
+
+NEEDED = {
+    "verbs": 'verbs = ["publish", "consume"]',
+    "groups": 'groups = ["spark-*"]',
+    "transactions": "transactions = true",
+}
+
+
+def saved_with(rules: str, file: Path) -> list[bytes]:
+    """What two runs of one save publish with a token of these rules."""
+    token = new_token()
+    file.touch(mode=0o600)
+    file.write_text(
+        f'[principals.spark]\ntokens = ["{digest_text(token)}"]\n'
+        f'[[principals.spark.rules]]\ntopics = ["t"]\n{rules}\n'
+    )
+    with txaware.connect("memory:") as owner, owner.serve(tokens=file) as server:
+        owner.create_topic("t")
+        for _ in range(2):
+            sink = planned(owner, url=server.url, token=token)
+            sink.commit([*stored(sink, b"a")])
+        return payloads(owner)
+
+
+def test_a_save_is_published_with_the_token_that_it_needs(tmp_path: Path) -> None:
+    assert saved_with("\n".join(NEEDED.values()), tmp_path / "tokens") == [b"a"]
+
+
+@pytest.mark.parametrize("without", NEEDED)
+def test_a_save_is_refused_where_its_token_lacks_something(
+    tmp_path: Path, without: str
+) -> None:
+    given = NEEDED | {without: 'verbs = ["publish"]' if without == "verbs" else ""}
+    with pytest.raises(NotAuthorized, match="spark may not"):
+        saved_with("\n".join(given.values()), tmp_path / "tokens")

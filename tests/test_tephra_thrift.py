@@ -282,5 +282,5 @@ def test_a_forked_child_is_told_to_open_its_own(served: TephraCoordinator) -> No
 
 def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kazoo.client", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'txaware\[tephra\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install '\.\[tephra\]' in a checkout"):
         ThriftCoordinator.discover("127.0.0.1:1").start_short()

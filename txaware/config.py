@@ -108,8 +108,9 @@ class Settings:
     bloom_filter_bits: int = _setting(0, least=0)
     """LevelDB: bits for each key of a bloom filter; 0 for none."""
     accept_damage: bool = attrs.field(default=False, validator=_one_of(True, False))
-    """LevelDB: opens a directory whose log is damaged, without what cannot be read. A
-    power cut may do that to a batch that nobody was answered for; a bad disk to any."""
+    """LevelDB: opens a directory that is damaged, without what cannot be read: all is
+    read first, and damaged files go to `rows/lost/`. A power cut may damage a batch
+    that nobody was answered for; a bad disk any."""
     compression: str = attrs.field(
         default="snappy", validator=_one_of("snappy", "none")
     )
@@ -124,7 +125,10 @@ class Settings:
     header_limit_bytes: int = _setting(64 << 10)
     """Server: no request's headers are larger, all together."""
     server_connections: int = _setting(5000)
-    """Server: connections at once; those above it are answered 503 and closed."""
+    """Server: connections at once; those above it are answered 503 and closed, unless
+    they ask for `/ping` or `/health`."""
+    address_connections: int = _setting(0, least=0)
+    """Server: the same for those of one address; 0 for nine tenths of all."""
     in_flight_requests: int = _setting(1000)
     """Server: requests at once, without those that wait for messages; 503 above it."""
     waiting_requests: int = _setting(5000)

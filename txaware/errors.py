@@ -11,6 +11,7 @@ TxAwareError
 │   └── NotAuthenticated    no token, or one that is not known: send a valid one
 ├── PublisherClosed     also MisusedTransaction: nothing was taken, fix the program
 ├── KeeperMissing       a participant has to be asked first: register it, or forget it
+├── KeeperNotFound      there is none of that name to forget
 ├── PlanForgotten       a clean-up in pieces is over, or too old: plan it anew
 ├── QueueFull           the asynchronous publisher has too much waiting: slow down
 └── StoreCorrupted      what is on disk is not what was written: run check, restore
@@ -76,6 +77,10 @@ class KeeperMissing(TxAwareError):
     """A participant with rows of its own does not answer; nothing was forgotten."""
 
 
+class KeeperNotFound(TxAwareError):
+    """There is no keeper of that name; the message says which there are."""
+
+
 class PlanForgotten(TxAwareError):
     """The plan of a clean-up is finished, or too old; make a new one."""
 
@@ -90,6 +95,7 @@ __all__ = [
     "BadRequest",
     "JournalCorrupted",
     "KeeperMissing",
+    "KeeperNotFound",
     "MalformedTransaction",
     "MissingExtra",
     "MisusedTransaction",

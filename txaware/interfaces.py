@@ -1,7 +1,7 @@
 """The ports: the service that every program talks to, and the table under it."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Literal, Protocol, cast
 
 from coordinator.batch import Then
 from coordinator.ends import Wait
@@ -26,6 +26,14 @@ Row = tuple[bytes, bytes]
 Isolation = Literal["uncommitted", "committed"]
 UNCOMMITTED: Isolation = "uncommitted"
 COMMITTED: Isolation = "committed"
+
+
+class _Unsaid(str):
+    """What a call has by itself, and nobody said."""
+
+
+# A block's transaction decides where the caller said nothing, and only there.
+UNSAID = cast(Isolation, _Unsaid(UNCOMMITTED))
 
 
 class MessagingService(Protocol):
@@ -138,6 +146,16 @@ class MessagingService(Protocol):
         """Waits until something is there to poll; False after the time-out."""
 
 
+class Emptiness(Protocol):
+    """Knows of ranges in which there is no row."""
+
+    def may_have(self, prefix: bytes, start: bytes, stop: bytes | None) -> bool:
+        """False where surely no row lies from `start` and before `stop`.
+
+        `prefix` names a topic, with or without a generation.
+        """
+
+
 class OrderedTable(Protocol):
     """One ordered map from keys to values, which outlives the process or does not.
 
@@ -212,6 +230,12 @@ class OrderedTable(Protocol):
         as long as their space is not given back, and the latest few MiB may be missing.
         """
 
+    def outline(self, tag: bytes) -> Emptiness | None:
+        """Which ranges of rows with that first byte are empty, of all topics at once.
+
+        Of rows from before the call. None where to look into each costs hardly more.
+        """
+
     def status(self) -> str:
         """`"OK"`, or a sentence about what is wrong."""
 
@@ -222,6 +246,7 @@ class OrderedTable(Protocol):
 __all__ = [
     "COMMITTED",
     "UNCOMMITTED",
+    "UNSAID",
     "Isolation",
     "Message",
     "MessagingService",

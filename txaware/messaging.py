@@ -1,6 +1,5 @@
 """What a program holds: `connect` and what it answers."""
 
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -56,7 +55,8 @@ KNOWN_PUBLISHERS = 10_000
 class Messaging(KeeperVerbs, Verbs, OperatorVerbs):
     """What a program holds: topics, transactions, and all that takes part in them.
 
-    A context manager, for any number of threads; a forked child makes one of its own.
+    A context manager. Any number of threads may share it; a forked child makes one of
+    its own.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -282,20 +282,21 @@ class Messaging(KeeperVerbs, Verbs, OperatorVerbs):
         port: int = 0,
         tokens: str | Path | Tokens | None = None,
         insecure: bool = False,
-        allow_plain_tokens: bool = False,
         audit: AuditLog | None = None,
         certificate: str | Path | None = None,
         key: str | Path | None = None,
+        allow_plain_tokens: bool = False,
     ) -> "HttpServer":
         """Serves this data to other processes until the end of the `with` block.
 
         `with messaging.serve() as server:` listens at `server.url`, by default on a
         free port of loopback. `tokens` is a file of tokens; without one an address
         that others reach is refused, unless it is `insecure`. `audit` logs the calls
-        that were refused; `certificate` and `key` are files (PEM) to speak TLS with.
-        Tokens in plain text from elsewhere are refused, unless `allow_plain_tokens`.
+        that were refused; `certificate` and `key` are files (PEM) to speak TLS with;
+        without them tokens are refused from elsewhere, unless `allow_plain_tokens`.
         """
-        from txaware.http.server import Access, HttpServer  # much, and seldom needed
+        # A server is much to import, and most programs have none.
+        from txaware.http.server import Access, HttpServer
 
         if self._parts.served is None:
             raise served_already(self.reach())
@@ -304,10 +305,10 @@ class Messaging(KeeperVerbs, Verbs, OperatorVerbs):
             port=port,
             tokens=Tokens.load(tokens) if isinstance(tokens, str | Path) else tokens,
             is_insecure=insecure,
-            allow_plain_tokens=allow_plain_tokens,
             audit=audit,
             certificate=certificate,
             key=key,
+            allow_plain_tokens=allow_plain_tokens,
         )
         server = HttpServer(self._parts.served, access)
         self._to_close.add(server)
@@ -368,9 +369,9 @@ def connect(
 
     What is in memory ends with the process. A directory, or a prefix in HBase (behind
     its Thrift server), has one owner; where that one serves it, others are led there
-    (of a directory, those of its user). `http://` and `https://` are a server's; of
-    several with commas between them (`http://one:11015,http://two:11015`) the one that
-    has the data is asked.
+    (of a directory, those of its user). `http://` and `https://` are a server's.
+    Of several servers with commas between them (`http://one:11015,http://two:11015`)
+    the one that has the data is asked.
 
     `coordinator` is `embedded` (durable beside the data), the address of a Tephra
     (`tephra:DIR` in a JVM of its own, `tephra://HOST:PORT`, `tephra+zk://HOSTS`) or of
@@ -381,20 +382,3 @@ def connect(
     """
     settings = Settings.load() if settings is None else settings
     return Messaging(open_parts(url, coordinator, settings, clock_ms, token))
-
-
-def own(
-    url: str,
-    *,
-    coordinator: str | Coordinator | None = None,
-    settings: Settings | None = None,
-    pause: Callable[[float], None] = time.sleep,
-    clock_ms: ClockMs = system_clock_ms,
-) -> Messaging:
-    """Connects as the owner of the data; `Unavailable` while another process is that.
-
-    An owner in HBase that gives no sign of life is watched, and taken over from after
-    12 s; `pause` is called between two looks, and ends it by what it raises.
-    """
-    settings = Settings.load() if settings is None else settings
-    return Messaging(open_parts(url, coordinator, settings, clock_ms, pause=pause))

@@ -10,7 +10,12 @@ from coordinator.directory_lock import DirectoryInUse, DirectoryLock
 from coordinator.gate import Gate
 from txaware.clock import ClockMs
 from txaware.config import Settings
-from txaware.elsewhere import is_http, named_coordinator, open_remote
+from txaware.elsewhere import (
+    ANOTHER_STORE,
+    is_http,
+    named_coordinator,
+    open_remote,
+)
 from txaware.errors import BadRequest, Unavailable
 from txaware.http.owners import Owners
 from txaware.http.served import Served
@@ -33,8 +38,8 @@ from txaware.tables.leveldb import LevelDbTable
 from txaware.tables.memory import MemoryTable
 
 SERVED = (
-    "While that one serves it (messaging.serve(), or txaware serve --data), others are "
-    "led there"
+    "To use it from several programs, start `txaware serve` on it first (or "
+    "messaging.serve() in the one that has it): all others are then led there"
 )
 
 
@@ -227,6 +232,9 @@ def _coordinator(
     chosen = named_coordinator(coordinator, settings, token=token)
     if isinstance(chosen, EmbeddedCoordinator):
         chosen.gate.is_shared = True
+        # For good: rows of the other store are there again when this is opened anew.
+        pointer = chosen.snapshot().transaction_id
+        chosen.gate.write_elsewhere(pointer, [ANOTHER_STORE])
     return chosen, None
 
 

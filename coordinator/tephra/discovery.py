@@ -4,7 +4,7 @@ import json
 import logging
 import random
 
-from coordinator.errors import MissingExtra, Unavailable
+from coordinator.errors import MissingExtra, Unavailable, install_with
 
 SERVICE = "transaction"
 FIND_TIMEOUT_S = 2.0
@@ -38,8 +38,7 @@ class ZooKeeperDiscovery:
             from kazoo.handlers.threading import KazooTimeoutError
         except ImportError as error:
             raise MissingExtra(
-                "ZooKeeper is asked with the package kazoo: "
-                "pip install 'txaware[tephra]'"
+                f"ZooKeeper is asked with the package kazoo: {install_with('tephra')}"
             ) from error
         client = KazooClient(hosts=self._hosts, logger=_log, read_only=True)
         try:

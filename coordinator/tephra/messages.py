@@ -17,6 +17,7 @@ from coordinator.errors import (
     MissingExtra,
     TxAwareError,
     Unavailable,
+    install_with,
 )
 from coordinator.pointers import Pointers
 from coordinator.tephra.errors import kind_of
@@ -43,7 +44,7 @@ def tephra_service() -> Any:
     except ImportError as error:
         raise MissingExtra(
             "Tephra's service is called with the package thriftpy2: "
-            "pip install 'txaware[tephra]'"
+            + install_with("tephra")
         ) from error
     idl = Path(__file__).with_name("service.thrift")
     return thriftpy2.load(str(idl), module_name="coordinator_tephra_thrift")

@@ -61,7 +61,9 @@ class Tokens:
         `NotAuthenticated` says the same of every token that is not known.
         """
         if authorization is None:
-            raise NotAuthenticated("no token was sent; Authorization: Bearer TOKEN is")
+            raise NotAuthenticated(
+                "no token was sent; it goes into the header Authorization: Bearer TOKEN"
+            )
         scheme, _, token = authorization.partition(" ")
         token = token.strip(" ")
         if scheme.lower() != "bearer" or not token:

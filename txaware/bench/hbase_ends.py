@@ -1,4 +1,4 @@
-"""Figure c of HBase: a poll at the end of a topic, however much is before or beside."""
+"""Figures c and f of HBase: polls at the end, and a clean-up, of very many topics."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -11,11 +11,13 @@ from txaware.bench.trial import PAYLOAD, Trial, payloads
 from txaware.messages import MessageId
 from txaware.messaging import Messaging
 from txaware.rowkeys import row_key
+from txaware.service.retention import CleanUp
 from txaware.topics import Topic, TopicName
 
 OLD, FEW_OLD, TOPICS, LOOKS, PAGE = 1_000_000, 10, 10_000, 200_000, 1000
 OLDEST_MS = 3_000_000
 PUBLISHERS = 16
+MOST_CLEAN_UP_S = 60.0
 
 
 def at_the_end(trial: Trial) -> list[Figure]:
@@ -44,6 +46,35 @@ def at_the_end(trial: Trial) -> list[Figure]:
             trial, readers, ("all", f"{topics:,} topics"), ("one", "with one")
         )
     return figures
+
+
+def idle_clean_up(trial: Trial) -> list[Figure]:
+    """Figure f."""
+    topics = trial.count(TOPICS)
+    with store(trial) as here:
+        trial.tell(f"loading {topics:,} topics")
+        load_topics(here, topics)
+        took_s = [_clean_up_s(here, topics) for _ in range(2)]
+    return [
+        Figure(
+            f"f) clean-up of {topics:,} idle topics, {which}",
+            "s",
+            [one_s],
+            [MOST_CLEAN_UP_S],
+            "what it may take",
+            at_most=1.0,
+        )
+        for which, one_s in zip(("the first", "the next"), took_s, strict=True)
+    ]
+
+
+def _clean_up_s(here: Store, topics: int) -> float:
+    began_s = time.perf_counter()
+    cleaned = here.messaging.clean_up()
+    took_s = time.perf_counter() - began_s
+    if cleaned != CleanUp(topics=topics):
+        raise RuntimeError(f"there was something to clean up: {cleaned}")
+    return took_s
 
 
 class _Reader:

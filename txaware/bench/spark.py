@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator
 from functools import partial
 from types import ModuleType
 
+from coordinator.errors import install_with
 from txaware.bench.measure import Figure
 from txaware.bench.trial import Measured, Trial, measured
 from txaware.errors import MissingExtra
@@ -15,7 +16,7 @@ def _jobs() -> ModuleType:
         from txaware.bench import spark_jobs
     except ImportError as error:
         raise MissingExtra(
-            "bench spark needs PySpark and PyArrow: pip install 'txaware[spark]'"
+            f"bench spark needs PySpark and PyArrow: {install_with('spark')}"
         ) from error
     return spark_jobs
 

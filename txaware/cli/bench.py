@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import attrs
 import click
 
+from coordinator.errors import install_with
 from txaware.bench import embedded as embedded_figures
 from txaware.bench import hbase as hbase_figures
 from txaware.bench import http as http_figures
@@ -44,17 +45,17 @@ Java, on a machine of two processors.
 """
 
 
-SPARK_METHOD = """Measures PySpark with two tasks at once, and a server beside it.
+SPARK_METHOD = f"""Measures PySpark with two tasks at once, and a server beside it.
 
-All of them share this machine. Needs Java 17, and pip install 'txaware[spark]'. Every
+All of them share this machine. Needs Java 17, and {install_with("spark")}. Every
 figure is shown as by `txaware bench embedded`.
 """
 
 
-HBASE_METHOD = """Measures a store in HBase against what happybase does by itself.
+HBASE_METHOD = f"""Measures a store in HBase against what happybase does by itself.
 
 Nothing is read from the cache of this process. By default it starts an HBase of its
-own, which needs Java 17, and pip install 'txaware[hbase]'; all of it shares this
+own, which needs Java 17, and {install_with("hbase")}; all of it shares this
 machine. Every figure is shown as by `txaware bench embedded`.
 """
 

@@ -45,7 +45,7 @@ def check(session: Session, *, data: str | None, as_json: bool) -> None:
     takes no space for what does not change. What is served is checked by its server,
     while it is in use; nobody else may have the directory open. HBase is read beside
     whoever owns the store. It ends with 1 where something is wrong, and says at which
-    key.
+    key; with 3 where it could not be checked, as HBase is away.
 
     It also tells which transaction ids the data still needs: for each topic, the least
     of rows of invalid transactions that are not marked yet. `txaware janitor` marks

@@ -12,6 +12,7 @@ from txaware.auth.own_token import TOKEN, TOKEN_FILE
 from txaware.errors import (
     BadRequest,
     NotAuthenticated,
+    StoreCorrupted,
     TopicNotFound,
     TransactionOutcomeUnknown,
     TxAwareError,
@@ -94,6 +95,8 @@ def failure_of(error: Exception) -> Failure:
 
 
 def _kind(error: TxAwareError) -> type[Failure]:
+    if isinstance(error, StoreCorrupted):
+        return Failure  # also where it kept something from being written
     if isinstance(error, Unavailable):
         return NotNow
     if isinstance(error, TransactionOutcomeUnknown):

@@ -41,22 +41,42 @@ hbase.add_command(create_tables)
     show_default=True,
     help="The most that each of its two processes keeps in Java's heap.",
 )
-def run(directory: Path, *, heap_mb: int) -> None:
+@click.option(
+    "--thrift-port",
+    type=click.IntRange(1, 65_535),
+    help="Where programs find it. By default a free one, and the same at the next run.",
+)
+@click.option(
+    "--zookeeper-port",
+    type=click.IntRange(1, 65_535),
+    help="Where --zookeeper finds it. By default a free one, as above.",
+)
+def run(
+    directory: Path,
+    *,
+    heap_mb: int,
+    thrift_port: int | None,
+    zookeeper_port: int | None,
+) -> None:
     """Run a real HBase on DIRECTORY, until Ctrl-C or SIGTERM.
 
     For trying things out: one machine, 127.0.0.1 only, nobody is asked who they are,
     and a loss of power may cost the last writes. It needs Java 17; the first run
-    fetches the jars, 61 MB. Once it can be used it says where, and it is there at the
-    next run too, unless another program has taken the port by then.
+    fetches the jars, 61 MB. Once it can be used it says where. Without ports it is
+    there at the next run too, unless another program has taken one by then.
 
     \b
     Example:
       txaware hbase run ./hbase
+      txaware hbase run ./hbase --thrift-port 9090 --zookeeper-port 2181
     """
-    with (
-        stopped_by_signal() as stop,
-        LocalHBase(directory, heap_mb=heap_mb) as server,
-    ):
+    chosen = LocalHBase(
+        directory,
+        heap_mb=heap_mb,
+        thrift_port=thrift_port,
+        zookeeper_port=zookeeper_port,
+    )
+    with stopped_by_signal() as stop, chosen as server:
         echo_fields(
             [
                 ("address", f"hbase://{HOST}:{server.thrift_port}/{PREFIX}"),

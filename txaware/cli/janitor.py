@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 import click
 
+from coordinator.errors import install_with
 from txaware.cli.bar import later_bar
 from txaware.cli.session import Session, pass_session
 from txaware.cli.show import counted, echo_fields, echo_json, note
@@ -107,7 +108,7 @@ def _by_spark(
         from txaware.spark.janitor import PIECES, clean_up_with_spark
     except ImportError as error:
         raise MissingExtra(
-            "--spark needs PySpark and PyArrow: pip install 'txaware[spark]'"
+            f"--spark needs PySpark and PyArrow: {install_with('spark')}"
         ) from error
     session.require_data()
     Address(session.url).resolved()  # nobody waits for Spark to hear what is wrong

@@ -81,7 +81,9 @@ def poll(
 
     By default their time and payload, in which what cannot be printed is escaped. It
     stops before the first message of an open transaction, and says so. In JSON a
-    payload is a string where it is UTF-8, else {"base64": "..."}.
+    payload is a string where it is UTF-8, else {"base64": "..."}. While it follows the
+    data of a directory, nobody else can use that: start `txaware serve` first, which
+    leads both there.
 
     \b
     Example:

@@ -1,5 +1,8 @@
 """The group `txaware`: the options that come before a verb, and all verbs."""
 
+import signal
+import sys
+
 import click
 
 from txaware.cli.backup import backup, restore
@@ -7,7 +10,7 @@ from txaware.cli.bench import bench
 from txaware.cli.check import check
 from txaware.cli.copy import copy
 from txaware.cli.demo import demo
-from txaware.cli.failures import EXIT_CODES, Commands
+from txaware.cli.failures import EXIT_CODES, INTERRUPTED, Commands
 from txaware.cli.groups import groups
 from txaware.cli.hbase import hbase
 from txaware.cli.janitor import janitor
@@ -122,4 +125,9 @@ for verb in (janitor, check, backup, restore):
 
 def main() -> None:
     """Runs the command line; always ends with `SystemExit`."""
-    command.main(prog_name="txaware")
+    try:
+        command.main(prog_name="txaware")
+    except KeyboardInterrupt:  # one more, on the way out
+        sys.exit(INTERRUPTED)
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # it ends, with no word about it

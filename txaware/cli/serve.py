@@ -1,8 +1,9 @@
 """`txaware serve`: the data and its coordinator for other processes, over HTTP."""
 
 import logging
+import resource
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -142,12 +143,16 @@ def serve(
     except Unavailable:  # mostly since the same data is served there already
         require_unserved(session.url)
         raise
+    _open_more_files()
     audit_log = options.pop("audit_log")
     with stopped_by_signal(reloads=True) as stop, suppress(Stopped):
         while not stop.asked:
             try:
-                with _owned(session, stop, standby=standby) as messaging:
-                    _serve(messaging, stop, AuditLog(audit_log), options)
+                with (
+                    closing(AuditLog(audit_log)) as audit,
+                    _owned(session, stop, standby=standby) as messaging,
+                ):
+                    _serve(messaging, stop, audit, options)
             except StoreInUse as error:
                 if not standby:
                     raise
@@ -200,6 +205,12 @@ def _serve(
         click.echo(f"listening on {server.url}")
         _wait(server, stop)
         log.info("drains")
+
+
+def _open_more_files() -> None:
+    """As many as this user may have open, since each connection is one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _load_and_check(options: dict[str, Any], *, binds: bool) -> None:

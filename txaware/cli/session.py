@@ -9,9 +9,11 @@ from typing import Any
 import attrs
 import click
 
+from txaware.clock import system_clock_ms
 from txaware.config import NAMES, Settings, did_you_mean, from_text
 from txaware.errors import BadRequest, TxAwareError
-from txaware.messaging import Messaging, connect, own
+from txaware.messaging import Messaging, connect
+from txaware.opening import open_parts
 
 DEFAULT_URL = "leveldb:./data"
 _ADDRESS = re.compile("[a-z][a-z0-9+]*:.*")
@@ -49,13 +51,15 @@ class Session:
             yield messaging
 
     def own(self, pause: Callable[[float], None]) -> Messaging:
-        """The messaging, as the owner of the data; see `txaware.messaging.own`."""
-        return own(
-            self.url,
-            coordinator=self.coordinator,
-            settings=self.settings,
-            pause=pause,
+        """The messaging as the owner of the data, which nobody else may be meanwhile.
+
+        An owner in HBase that gives no sign of life is watched, and taken over from
+        after 12 s; `pause` is called between two looks, and ends it by what it raises.
+        """
+        parts = open_parts(
+            self.url, self.coordinator, self.settings, system_clock_ms, pause=pause
         )
+        return Messaging(parts)
 
     def require_data(self) -> None:
         """Raises where there is nothing yet."""

@@ -5,6 +5,8 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
+from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 TICK_S = 0.25
@@ -54,7 +56,10 @@ class Stop:
 
 @contextmanager
 def stopped_by_signal(*, reloads: bool = False) -> Iterator[Stop]:
-    """The first signal asks to stop; the second one interrupts as usual.
+    """The first signal asks to stop; the second one interrupts.
+
+    The handlers stay until the end: a signal that has come, and whose handler is taken
+    away before Python has called it, would be an `OSError`.
 
     With `reloads`, SIGHUP asks to read files again; else it ends the process.
     """
@@ -62,23 +67,26 @@ def stopped_by_signal(*, reloads: bool = False) -> Iterator[Stop]:
     if threading.current_thread() is not threading.main_thread():
         yield stop  # signals reach the main thread only
         return
-    before = {number: signal.getsignal(number) for number in SIGNALS}
+    before: dict[int, Any] = {each: signal.getsignal(each) for each in SIGNALS}
 
-    def ask(_: int, __: object) -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        stop.asked = True
+    def ask(number: int, frame: FrameType | None) -> None:
+        if not stop.asked:
+            stop.asked = True
+        elif callable(handler := before[number]):
+            handler(number, frame)
+        elif handler != signal.SIG_IGN:
+            raise KeyboardInterrupt
 
     def reload(_: int, __: object) -> None:
         stop.reload_asked = True
 
     hangup = signal.signal(signal.SIGHUP, reload) if reloads else None
-    for number in SIGNALS:
-        signal.signal(number, ask)
+    for each in SIGNALS:
+        signal.signal(each, ask)
     try:
         yield stop
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for each, handler in before.items():
+            signal.signal(each, handler)
         if reloads:
             signal.signal(signal.SIGHUP, hangup)

@@ -1,6 +1,10 @@
 """`txaware token`: makes tokens for a server's clients, and looks at a tokens file."""
 
+import os
+import stat
+import sys
 from pathlib import Path
+from typing import TextIO
 
 import click
 
@@ -112,7 +116,21 @@ def new(
     else:
         enrol(file, enrolment)
         note(f"{file} knows its digest; a running server does after SIGHUP")
+    if _others_may_read(sys.stdout):
+        note(
+            "other users may read the file that the token goes to; chmod 600 it, and "
+            "next time: (umask 077; txaware token new ... > FILE)"
+        )
     click.echo(made)
+
+
+def _others_may_read(out: TextIO) -> bool:
+    """Whether it is a file, and one that is not for its user only."""
+    try:
+        mode = os.fstat(out.fileno()).st_mode
+    except OSError:  # no file at all, as in a test
+        return False
+    return stat.S_ISREG(mode) and bool(mode & 0o077)
 
 
 @token.command()

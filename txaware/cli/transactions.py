@@ -52,9 +52,9 @@ namespaces_option = click.option(
 )
 
 
-@click.group(short_help="List, describe and end transactions; find hanging ones.")
+@click.group(short_help="List, describe and abort transactions; find hanging ones.")
 def transactions() -> None:
-    """List and describe transactions, find hanging ones, and end them.
+    """List and describe transactions, find hanging ones, and abort them.
 
     \b
     Example:
@@ -137,7 +137,7 @@ def find_hanging(
 ) -> None:
     """Find transactions that are open for long: whose they are, and who waits for them.
 
-    `txaware transactions abort` ends one, and lets its readers go on.
+    `txaware transactions abort` aborts one, and its readers go on.
 
     \b
     Example:
@@ -180,11 +180,11 @@ def find_hanging(
 @namespaces_option
 @pass_session
 def abort(session: Session, *, transaction: int, namespaces: tuple[str, ...]) -> None:
-    """End an open transaction: its commit is refused, and its readers go on.
+    """Abort an open transaction: its commit is refused, and its readers go on.
 
-    It is invalidated, so that nobody ever sees what it wrote; only a program that has
-    undone everything may abort in the stricter sense. An id that this coordinator never
-    gave out cannot be ended: messages that were written with it are rolled back.
+    Nobody ever sees what it wrote, and it is listed as invalid until that is cleaned
+    up. An id that this coordinator never gave out cannot be aborted: messages that were
+    written with it are rolled back.
 
     \b
     Example:
@@ -206,8 +206,8 @@ def abort(session: Session, *, transaction: int, namespaces: tuple[str, ...]) ->
                 f"transaction {transaction} is not open ({WHAT_IT_MEANS[found.state]})"
             )
     click.echo(
-        f"transaction {found.transaction_id} is invalid now: nobody will see what it "
-        f"wrote"
+        f"aborted: transaction {found.transaction_id} is invalid now, nobody will see "
+        f"what it wrote"
     )
 
 

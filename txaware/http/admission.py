@@ -27,15 +27,18 @@ class Admission:
         self.waiting = 0
         self.body_bytes = 0
 
-    def entered(self, *, waits: bool) -> "Entered":
-        """Counts a request while it is answered; `Full` where there are too many."""
+    def entered(self, *, waits: bool, vital: bool = False) -> "Entered":
+        """Counts a request while it is answered; `Full` where there are too many.
+
+        A `vital` one is let in all the same.
+        """
         limit = (
             self._settings.waiting_requests
             if waits
             else self._settings.in_flight_requests
         )
         now = self.waiting if waits else self.in_flight
-        if now >= limit:
+        if now >= limit and not vital:
             what = "requests that wait" if waits else "requests in flight"
             raise Full(f"there are {now} {what}, as many as there may be")
         return Entered(self, waits)

@@ -93,7 +93,8 @@ class App:
             label = match.route.path
             memory = Memory(self._admission)
             try:
-                with self._admission.entered(waits=match.route.waits):
+                route = match.route
+                with self._admission.entered(waits=route.waits, vital=route.is_vital):
                     answer = await self._answer(match, scope, headers, receive, memory)
                     if isinstance(answer, Stream) and scope["http_version"] == "1.0":
                         answer = await _gathered(answer)  # which knows no chunks

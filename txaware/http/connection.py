@@ -7,7 +7,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from txaware.http.feeding import BODY, HEAD, NOTHING, Feeding
+from txaware.http.connection_limits import ConnectionLimits, is_vital
+from txaware.http.feeding import BODY, HEAD, NOTHING, Feeding, WrongHead
 from txaware.http.flow import Flow, Sink
 from txaware.http.hosted import Stopping
 
@@ -15,6 +16,8 @@ from txaware.http.hosted import Stopping
 # before is reset, and the answer is lost with it.
 LINGER_S = 5.0
 TLS_END_S = 1.0
+# How long a connection beyond the limits may take to say what it wants.
+RESERVED_S = 2.0
 CUT_S = 0.05  # uvicorn leaves a tenth of a second
 
 Timer = asyncio.TimerHandle | None
@@ -24,10 +27,11 @@ class Connection(Feeding):
     """Limits heads and bodies in time, and the connections in number.
 
     A half-closed connection still gets its answers: who has shut down its sending side
-    may wait for them. Like `settings`, `stopping` is set by the server.
+    may wait for them. Like `settings`, `stopping` and `limits` are set by the server.
     """
 
     stopping: Stopping
+    limits: ConnectionLimits
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
@@ -36,6 +40,7 @@ class Connection(Feeding):
         self._when_gone: asyncio.Event | None = None
         self._has_ended = False  # the client sends nothing more
         self._refusal: bytes | None = None
+        self._too_many: str | None = None  # why it is beyond the limits
         self._running: Any = None
         self.app_state = {"peer": self}
         # Whoever has a handler at the root would get each request, query and all.
@@ -93,16 +98,22 @@ class Connection(Feeding):
         super().connection_made(transport)
         self.flow = Flow(transport, self.pipeline)
         self._sink = Sink(transport, self._end)
-        limit = self.settings.server_connections
-        if self.stopping.is_set or len(self.connections) > 2 * limit:
+        if self.stopping.is_set or len(self.connections) > self.limits.most_at_all:
             self.cut()
-        elif len(self.connections) > limit:
-            self.refuse(503, "Unavailable", "there are too many connections")
-        else:
-            self._expect(self.settings.header_timeout_s, self._head_is_late)
+            return
+        self._too_many = self.limits.enter(self)
+        timeout_s = self.settings.header_timeout_s
+        if self._too_many is not None:
+            timeout_s = min(timeout_s, RESERVED_S)
+        self._expect(timeout_s, self._head_is_late)
+
+    def make_room(self) -> None:
+        """It is beyond the limits, silent, and others came: it ends."""
+        self._refuse_too_many()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tells whoever waits for messages for this client."""
+        self.limits.leave(self)
         self._sink.is_over = True
         self._stop_expecting()
         self._reads_on()
@@ -140,7 +151,14 @@ class Connection(Feeding):
 
     def on_headers_complete(self) -> None:
         """One request begins, or waits for the one before it."""
+        if self._too_many is not None:
+            self.limits.asks(self)
+            method, path = self.parser.get_method(), self.url.partition(b"?")[0]
+            if not is_vital(method.decode("ascii"), path.decode("latin-1")):
+                raise WrongHead(503, "Unavailable", self._too_many)
         super().on_headers_complete()
+        if self._too_many is not None:
+            self.cycle.keep_alive = False
         if self.timeout_keep_alive_task is not None:
             self._unset_keepalive_if_required()
         if self._request_timer is not None:
@@ -263,7 +281,14 @@ class Connection(Feeding):
             self._write_timer.cancel()
             self._write_timer = None
 
+    def _refuse_too_many(self) -> None:
+        self.refuse(503, "Unavailable", self._too_many or "there is no room")
+        self._close()  # or so many that linger would be too many again
+
     def _head_is_late(self) -> None:
+        if self._too_many is not None:
+            self._refuse_too_many()
+            return
         self.refuse(408, "BadRequest", "the request's headers did not come in time")
 
     def _body_is_late(self) -> None:

@@ -5,10 +5,12 @@ import json
 from txaware.errors import (
     BadRequest,
     KeeperMissing,
+    KeeperNotFound,
     NotAuthenticated,
     NotAuthorized,
     PlanForgotten,
     RequestTooLarge,
+    StoreCorrupted,
     TopicExists,
     TopicNotFound,
     TransactionOutcomeUnknown,
@@ -27,6 +29,7 @@ PUBLIC = frozenset(public_names)
 # The first that fits counts: what is a refusal and Unavailable is 503.
 _STATUS: tuple[tuple[type[TxAwareError], int], ...] = (
     (TopicNotFound, 404),
+    (KeeperNotFound, 404),
     (TopicExists, 409),
     (PlanForgotten, 409),
     (KeeperMissing, 409),
@@ -34,6 +37,7 @@ _STATUS: tuple[tuple[type[TxAwareError], int], ...] = (
     (NotAuthenticated, 401),
     (NotAuthorized, 403),
     (TooManyOpen, 429),
+    (StoreCorrupted, 500),
     (Unavailable, 503),
     (TransactionOutcomeUnknown, 503),
     (TransactionRefused, 409),

@@ -71,12 +71,12 @@ class Owners:
     def check_length(
         self, principal: Principal, *, is_long: bool, timeout_s: float
     ) -> None:
-        """Raises where it may not begin one that long; who serves decides the rest."""
+        """Raises where its rules and the settings do not allow one that long."""
         if is_long and not principal.may_use_long_transactions:
             self._count("long")
             raise NotAuthorized(
                 f"{principal.name} may not begin a long transaction: no rule gives it "
-                f"long"
+                f"long = true"
             )
         most_s = max(self._longest_s, principal.longest_timeout_s)
         if timeout_s > most_s:
@@ -119,10 +119,6 @@ class Owners:
             f"them, or wait until they time out"
         )
 
-    def _count(self, reason: str) -> None:
-        with self._lock:
-            self._refused[reason] += 1
-
     def began(
         self, pointer: int, principal: Principal, address: str | None = None
     ) -> None:
@@ -136,7 +132,7 @@ class Owners:
         with self._lock:
             owner = self._owners.get(pointer)
             if owner is not None:
-                self._open[owner.name].discard(pointer)
+                self._open.get(owner.name, set()).discard(pointer)
 
     def told(self, pointer: int, found: T) -> T:
         """A report on a transaction, with who began it and from where, if known."""
@@ -185,6 +181,10 @@ class Owners:
         if principal is ANYBODY:
             return True
         return all(self._name_of(pointer) == principal.name for pointer in pointers)
+
+    def _count(self, reason: str) -> None:
+        with self._lock:
+            self._refused[reason] += 1
 
     def _name_of(self, pointer: int) -> str | None:
         owner = self._owners.get(pointer)

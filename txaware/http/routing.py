@@ -6,6 +6,7 @@ from urllib.parse import unquote
 
 import attrs
 
+from txaware.http.connection_limits import is_vital
 from txaware.http.exchange import Reply, Request, Stream
 from txaware.http.failures import error_reply
 from txaware.http.permissions import Allow, anybody
@@ -41,6 +42,11 @@ class Route:
     keyed: bool = False
     query: tuple[str, ...] | None = ()
     is_page: bool = False
+
+    @property
+    def is_vital(self) -> bool:
+        """Whether it is answered however many requests there are."""
+        return is_vital(self.method, self.path)
 
     @property
     def pattern(self) -> re.Pattern[str]:

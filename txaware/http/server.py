@@ -23,6 +23,7 @@ from txaware.errors import BadRequest, Unavailable
 from txaware.http.admission import Admission
 from txaware.http.app import App
 from txaware.http.connection import Connection
+from txaware.http.connection_limits import ConnectionLimits
 from txaware.http.hidden_paths import HiddenPaths
 from txaware.http.hosted import Hosted, Stopping
 from txaware.http.metrics.exposition import Exposition
@@ -106,7 +107,7 @@ class HttpServer:
         self._stopping = Stopping()
         self._owner = os.getpid()
         self._closing = threading.Lock()
-        self._is_closed = False
+        self._is_closed = self._has_ended = False
         self._config = self._configured()
         self._certificate = (
             None if access.certificate is None else own_certificate(access.certificate)
@@ -158,7 +159,7 @@ class HttpServer:
             self._socket.close()  # a forked child's copy; the rest is its parent's
             return
         with self._closing:
-            if self._is_closed:
+            if self._has_ended:
                 return
             self._is_closed = True
             self._make_unknown()
@@ -169,6 +170,7 @@ class HttpServer:
                 self._drain()
             finally:
                 self._audit.close()
+            self._has_ended = True  # or a second close finishes what is left
 
     def _drain(self) -> None:
         """Whoever interrupts it does not wait for what is in flight."""
@@ -301,7 +303,11 @@ class HttpServer:
 
     def _configured(self) -> uvicorn.Config:
         settings, access = self._served.settings, self._access
-        shared = {"settings": settings, "stopping": self._stopping}
+        shared = {
+            "settings": settings,
+            "stopping": self._stopping,
+            "limits": ConnectionLimits(settings),
+        }
         protocol: Any = type("Connection", (Connection,), shared)
         config = uvicorn.Config(
             _not_yet,

@@ -3,6 +3,7 @@
 import socket
 from typing import Any
 
+from coordinator.errors import install_with
 from txaware.errors import MissingExtra, Unavailable
 from txaware.local_hbase.ports import HOST
 
@@ -61,7 +62,6 @@ def _happybase() -> Any:
         import happybase
     except ImportError as error:
         raise MissingExtra(
-            "HBase is spoken to with the package happybase: "
-            "pip install 'txaware[hbase]'"
+            f"HBase is spoken to with the package happybase: {install_with('hbase')}"
         ) from error
     return happybase

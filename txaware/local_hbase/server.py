@@ -31,9 +31,9 @@ class LocalHBase:
 
     Two processes: `master`, which is also the region server and ZooKeeper, and
     `thrift`, through which Python speaks to it. Both end with this process. Their
-    ports are chosen once and kept in the directory, their logs are in its `log`. What
-    was acknowledged survives `kill`, but not power loss: there is no HDFS below. Nobody
-    is asked who they are.
+    ports are named, or chosen once, and kept in the directory; their logs are in its
+    `log`. What was acknowledged survives `kill`, but not power loss: there is no HDFS
+    below. Nobody is asked who they are.
 
     A `master` that is paused for half a minute ends itself when it goes on, as HBase
     does without ZooKeeper; 15 s do no harm.
@@ -48,12 +48,16 @@ class LocalHBase:
         settings: Settings | None = None,
         heap_mb: int = 512,
         start_timeout_s: float = START_TIMEOUT_S,
+        thrift_port: int | None = None,
+        zookeeper_port: int | None = None,
     ) -> None:
         self.directory = Path(directory).absolute()
         self.settings = dict(settings or {})
         self._start_timeout_s = start_timeout_s
         self._lock: DirectoryLock | None = None
         self._ports: Ports | None = None
+        named = {"thrift": thrift_port, "zookeeper": zookeeper_port}
+        self._named_ports = {n: port for n, port in named.items() if port is not None}
         command = self._command(heap_mb)
         self.master = self._process("master", [*command, _MASTER, "start"])
         self.thrift = self._process("thrift", [*command, _THRIFT, "start"])
@@ -131,7 +135,7 @@ class LocalHBase:
         for name in ("data", "tmp", "zookeeper", "log"):
             (self.directory / name).mkdir(exist_ok=True)
         if self._ports is None:
-            self._ports = kept_ports(self.directory)
+            self._ports = kept_ports(self.directory, self._named_ports)
         self._run(self.master)
         zookeeper = self._ports.zookeeper
         self._wait(lambda: listens(zookeeper))

@@ -136,8 +136,14 @@ class Administration:
 
     def backup(self) -> Iterator[bytes]:
         """All that is on disk at this moment, as the bytes of a backup."""
-        snapshot = None if self._gate is not None else self._coordinator.snapshot()
-        return backup_chunks(self._table, snapshot)
+        if self._gate is not None:
+            return backup_chunks(self._table)
+        # Open until the rows are held still: positions that it sees stay for so long.
+        seen_by = self._coordinator.start_short()
+        try:
+            return backup_chunks(self._table, seen_by)
+        finally:
+            self._coordinator.abort(seen_by)
 
     def clean_up(self, on_progress: OnProgress | None = None) -> CleanUp:
         """Removes what has expired, and marks what invalid transactions wrote."""

@@ -17,12 +17,13 @@ from coordinator.records import Invalidated, Lost, Record, Reserved
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.config import Settings
-from txaware.errors import BadRequest, Unavailable
+from txaware.errors import BadRequest, StoreCorrupted, Unavailable
 from txaware.interfaces import OrderedTable, Row
 from txaware.rowkeys import MESSAGE, POSITION
 from txaware.service.backup_format import Passing, Reading, Writing
 from txaware.service.check_scan import Progress
 from txaware.tables.columns import negated, pointer_of
+from txaware.tables.damage import said
 from txaware.tables.database import View, leveldb_at
 from txaware.tables.hbase.table import HBaseTable
 from txaware.tables.leveldb import ROWS, LevelDbTable
@@ -72,6 +73,8 @@ def _chunks(view: View, seen_by: Transaction | None, now_ms: int) -> Iterator[by
                 rows = [_judged(row, seen_by) for row in rows]
             yield writing.rows(rows, part=part)
         yield writing.end()
+    except StoreCorrupted as error:  # whoever reads the stream is told, far away too
+        yield writing.failed(f"there is no backup, since the data is damaged: {error}")
     finally:
         view.close()
 
@@ -221,7 +224,7 @@ def _failing(directory: Path) -> Iterator[None]:
             isinstance(error, OSError) or type(error).__module__.startswith("plyvel")
         ):
             raise
-        why = getattr(error, "strerror", None) or error
+        why = getattr(error, "strerror", None) or said(error)
         raise Unavailable(f"{directory} cannot be written: {why}") from error
 
 

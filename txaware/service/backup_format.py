@@ -1,6 +1,7 @@
 """The bytes of a backup: checked pieces, and a digest over all of them at the end.
 
 A file is the magic line, a piece that says what this is, pieces of rows, and the end.
+Where the data cannot be read, a piece says so in place of the end.
 Every piece has a checksum of its own, so that damage is found where it is.
 """
 
@@ -16,7 +17,7 @@ from txaware.errors import BadRequest, StoreCorrupted
 from txaware.interfaces import Row
 
 MAGIC = b"txaware backup 1\n"
-ABOUT, ROWS, END = b"a", b"r", b"e"
+ABOUT, ROWS, END, FAILED = b"a", b"r", b"e", b"f"
 
 # What the piece is, its size, a checksum of it, and one of these three.
 _HEAD = struct.Struct(">cII")
@@ -57,6 +58,10 @@ class Writing:
     def end(self) -> bytes:
         """The last bytes."""
         return _piece(END, _END.pack(self._rows, self._digest.digest()))
+
+    def failed(self, sentence: str) -> bytes:
+        """The last bytes of what is no backup: why there are no more."""
+        return _piece(FAILED, sentence.encode())
 
     def _counted(self, data: bytes) -> bytes:
         self._digest.update(data)
@@ -103,6 +108,8 @@ class Reading:
             if kind == END:
                 self._check_end(body, digest)
                 return
+            if kind == FAILED:
+                raise StoreCorrupted(body.decode("utf-8", "replace"))
             if kind != ROWS or len(body) < _PIECE.size:
                 raise self._damaged(f"a piece of kind {kind!r} is in the wrong place")
             thousandths, count = _PIECE.unpack_from(body)

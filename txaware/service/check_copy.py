@@ -1,5 +1,6 @@
 """A data directory as it is now, to be read beside it while nothing in it changes."""
 
+import errno
 import fcntl
 import os
 import shutil
@@ -14,10 +15,12 @@ from coordinator.directory_lock import DirectoryInUse
 from txaware.config import Settings
 from txaware.errors import StoreCorrupted, Unavailable
 from txaware.interfaces import Row
+from txaware.tables.damage import check_end, is_damage, said, untorn
 from txaware.tables.leveldb import ROWS
 
 # LevelDB never changes these once they are written; all other files it does.
 IMMUTABLE = (".ldb", ".sst")
+_BAD_DISK = os.strerror(errno.EIO)
 
 
 class CopiedRows:
@@ -51,7 +54,9 @@ class CopiedRows:
                 taken.append((key, value))
                 size += len(value)
                 if len(taken) >= limit or size >= max_bytes:
-                    break
+                    return taken
+            end = prefix + (taken[-1][0] if taken else start)
+            check_end(self._db, end, is_row=bool(taken), fill_cache=False)
         return taken
 
     def size_bytes(self, start: bytes, stop: bytes) -> int:
@@ -65,8 +70,10 @@ def _mapped_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        if is_damage(error) or _BAD_DISK in said(error):
+            raise StoreCorrupted(said(error)) from error
         if type(error).__module__.startswith("plyvel"):
-            raise Unavailable(str(error)) from error
+            raise Unavailable(said(error)) from error
         raise
 
 
@@ -154,7 +161,7 @@ def _is_unborn(place: Path) -> bool:
 def _opened(place: Path, directory: Path, settings: Settings) -> Any:
     import plyvel
 
-    try:
+    def attempt() -> Any:
         return plyvel.DB(
             str(place),
             create_if_missing=_is_unborn(place),
@@ -164,6 +171,9 @@ def _opened(place: Path, directory: Path, settings: Settings) -> Any:
             bloom_filter_bits=settings.bloom_filter_bits,
             compression=None if settings.compression == "none" else "snappy",
         )
+
+    try:
+        return untorn(place, attempt)  # as whoever opens the directory does
     except Exception as error:
-        text = str(error).replace(str(place), str(directory / ROWS))
+        text = said(error).replace(str(place), str(directory / ROWS))
         raise StoreCorrupted(f"LevelDB cannot open {directory}: {text}") from error

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from txaware.errors import Unavailable
+from txaware.errors import StoreCorrupted
 from txaware.interfaces import Row
 from txaware.service.check_report import Findings
 
@@ -81,7 +81,7 @@ class Scan:
                 limit=READ_ROWS,
                 max_bytes=READ_BYTES,
             )
-        except Unavailable as error:
+        except StoreCorrupted as error:
             self._findings.problem(
                 "store", first_byte + start, f"nothing can be read from here: {error}"
             )

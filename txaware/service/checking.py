@@ -56,6 +56,7 @@ def check(
 ) -> Report:
     """Reads everything once, payloads of references twice, and says what is wrong.
 
+    What is damaged is a finding; `Unavailable` means that it could not be checked.
     `rows` is an open table, whose users need not stop, or a copy. A table that is not
     `durable` keeps no time and no journal. `size_bytes` is asked how far it has come.
     `invalid` are the pointers that a coordinator elsewhere calls so, from before; where
@@ -65,6 +66,32 @@ def check(
     Memory is bounded, but for eight bytes for every reference.
     """
     findings = findings or Findings()
+    scan = Scan(rows, findings, progress=progress, size_bytes=size_bytes)
+    try:
+        _check(
+            scan,
+            rows,
+            findings,
+            durable=durable,
+            invalid=invalid,
+            now_ms=clock_ms(),
+            in_use=in_use,
+        )
+    except StoreCorrupted as error:
+        findings.problem("store", b"", str(error))
+    return findings.report()
+
+
+def _check(
+    scan: Scan,
+    rows: Rows,
+    findings: Findings,
+    *,
+    durable: bool,
+    invalid: Container[int] | None,
+    now_ms: int,
+    in_use: bool,
+) -> None:
     if durable and rows.get(FORMAT) == FIRST_FORMAT:
         findings.problem(
             "format",
@@ -72,8 +99,7 @@ def check(
             f"the format is {FIRST_FORMAT!r}: whoever opens the data brings it up to "
             f"date, and then it can be checked",
         )
-        return findings.report()
-    scan = Scan(rows, findings, progress=progress, size_bytes=size_bytes)
+        return
     uncommitted = Uncommitted(invalid or ())
     if durable:
         if not _is_new(rows):
@@ -88,7 +114,7 @@ def check(
     for key, value in scan.table(TOPIC):
         findings.counts["topics"] += 1
         judging.take_topic(key, value)
-    messages = MessageCheck(judging, now_ms=clock_ms())
+    messages = MessageCheck(judging, now_ms=now_ms)
     messages.run(scan)
     check_payloads(scan, judging, messages.named)
     check_positions(scan, judging)
@@ -98,7 +124,6 @@ def check(
     embedded = durable and check_coordinator(rows, findings)
     if embedded and judging.suspects:
         _check_pointers(judging)
-    return findings.report()
 
 
 def _is_new(rows: Rows) -> bool:

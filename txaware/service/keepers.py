@@ -12,7 +12,13 @@ from coordinator.interfaces import Coordinator
 from coordinator.remote_wire import LONGEST_NAME
 from coordinator.transaction import NO_POINTER, Transaction
 from txaware.clock import ClockMs
-from txaware.errors import BadRequest, KeeperMissing, NotAuthorized, StoreCorrupted
+from txaware.errors import (
+    BadRequest,
+    KeeperMissing,
+    KeeperNotFound,
+    NotAuthorized,
+    StoreCorrupted,
+)
 from txaware.interfaces import OrderedTable
 from txaware.rowkeys import KEEPER, UNWATCHED
 
@@ -24,6 +30,8 @@ KINDS = (HERE, ELSEWHERE, UNREGISTERED)
 # Of those that only took part, so many have a row; then all others have one together.
 MOST_UNREGISTERED = 100
 OTHERS = "(others)"
+# Of those known, so many are told where one is not.
+NAMED = 20
 HOW_TO_GO_ON = (
     "register it (messaging.register_keeper), or forget it when its rows are gone "
     "(txaware transactions forget-keeper, messaging.forget_keeper)"
@@ -152,8 +160,10 @@ class Keepers:
         checked_name(name)
         with self._lock:
             if name not in self._rows:
-                known = ", ".join(sorted(self._rows)) or "none"
-                raise BadRequest(f"there is no keeper {name!r}; those known: {known}")
+                known = ", ".join(sorted(self._rows)[:NAMED]) or "none"
+                raise KeeperNotFound(
+                    f"there is no keeper {name!r:.100}; those known: {known:.1000}"
+                )
             self._table.submit([(_key(name), None)])()
             del self._rows[name]
             self._live.pop(name, None)
@@ -170,7 +180,7 @@ class Keepers:
         It may write with any transaction that is open now.
         """
         for name in names:
-            if name not in self._rows:
+            if name not in self._rows and OTHERS not in self._rows:
                 self._note_unregistered(name, transaction_id)
 
     def ask(self) -> Kept:
@@ -190,12 +200,17 @@ class Keepers:
                 bounds[name] = self._asked(name, participant, snapshot)
         return Kept(bounds, _unregistered(rows))
 
-    def known(self) -> Kept:
-        """What the rows say, without asking anybody."""
-        with self._lock:
-            rows = dict(self._rows)
-        bounds = {name: row.smallest_pointer for name, row in rows.items()}
-        return Kept(bounds, _unregistered(rows))
+    def least_needed(self) -> int:
+        """The least pointer that any of them may hold, as far as they answer.
+
+        Of those that do not their rows say it, which holds for good.
+        """
+        try:
+            return self.ask().bound
+        except KeeperMissing:
+            with self._lock:
+                rows = list(self._rows.values())
+            return min([row.smallest_pointer for row in rows], default=NO_POINTER)
 
     def _asked(self, name: str, participant: KeepsRows, snapshot: Transaction) -> int:
         try:
@@ -221,8 +236,6 @@ class Keepers:
                 return
             if len(_unregistered(self._rows)) >= MOST_UNREGISTERED:
                 name = OTHERS
-                if name in self._rows:
-                    return
             self._save(name, bound, UNREGISTERED)
         log.info(
             "participant %s keeps rows elsewhere and is not registered: invalid "

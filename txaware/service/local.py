@@ -20,6 +20,7 @@ from txaware.requests import (
     checked_pointer,
     checked_start,
 )
+from txaware.rowkeys import position_prefix
 from txaware.service.places import Place, Places
 from txaware.service.positions import Positions
 from txaware.service.publishing import Publishing, waits_for_commit
@@ -48,6 +49,7 @@ class LocalService:
         self._places = Places(site.table, site.settings)
         self._positions = Positions(site.table)
         self.readers = Readers(site.clock_ms)
+        self._position_retention = site.positions
         self._publishing = Publishing(site)
         self._reading = Reading(site)
         self._places.create_from_settings()
@@ -249,14 +251,15 @@ class LocalService:
         checked_group(group)
         if transaction is None and not self._positions.has_any(group, name):
             return None  # without a snapshot, which costs the coordinator something
-        judge = self._reading.judge(transaction)
-        position = self._positions.position(group, name, judge)
-        if position is None and transaction is None:
-            # Between the snapshot and the look a clean-up may have removed the one it
-            # saw, for a newer one.
-            judge = self._reading.judge(None)
+        while True:
+            removals = self._position_retention.removals
+            judge = self._reading.judge(transaction)
             position = self._positions.position(group, name, judge)
-        return position
+            # Between the snapshot and the look the one that it saw may have been
+            # removed, for a newer one; of who is open, what it sees is not.
+            is_sure = transaction is not None or position is not None
+            if is_sure or removals == self._position_retention.removals:
+                return position
 
     def save_position(
         self,
@@ -287,6 +290,7 @@ class LocalService:
         finally:
             self._publishing.leave(entry)
         self.readers.saw(group, str(name))
+        self._position_retention.saved(position_prefix(group, name))
 
     def bounds(self, topic: str) -> Bounds:
         """The first and the last id, committed or not, and where the next goes."""

@@ -4,6 +4,7 @@ import logging
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
@@ -23,6 +24,7 @@ from txaware.service.local import LocalService
 from txaware.service.overview_report import (
     OpenOverview,
     OverviewReport,
+    Sample,
     TopicOverview,
 )
 from txaware.service.retention import Retention
@@ -35,6 +37,8 @@ log = logging.getLogger(__name__)
 
 REMEMBERED_S = 1.0
 MOST_LISTED, MOST_BLOCKED = 200, 1000
+# What a page draws: so long, with a sample each two seconds at most.
+KEPT_MS, EVERY_MS = 120_000, 1900
 
 # Whether somebody may see a topic, by its name.
 Sees = Callable[[str], bool]
@@ -114,6 +118,7 @@ class Overview:
         self._until_s = float("-inf")
         self._moment: _Moment | None = None
         self._before: Mapping[str, TopicMetrics] = {}
+        self._samples: deque[Sample] = deque()
 
     def snapshot(
         self,
@@ -121,23 +126,29 @@ class Overview:
         search: str = "",
         namespace: str | None = None,
         sees: Sees | None = None,
+        history: bool = False,
     ) -> OverviewReport:
         """Everything, or only topics that `sees` answers True for.
 
         `search` chooses among topics and groups, by a part of the name of either, in
-        capitals or not, and `namespace` too; sums are of all that may be seen.
+        capitals or not, and `namespace` too; sums are of all that may be seen. With
+        `history` it has how things stood lately, too.
         """
         may_see = _everything if sees is None else sees
         with self._lock:
             moment = self._current()
             seen = [name for name in moment.by_activity if may_see(name)]
             chosen = _Chosen(frozenset(seen), search.lower(), namespace)
-            return self._report(moment, seen, chosen)
+            report = self._report(moment, seen, chosen)
+            if not history:
+                return report
+            return attrs.evolve(report, history=_seen(self._samples, sees))
 
     def _current(self) -> _Moment:
         moment = self._moment
         if moment is None or self._clock_s() >= self._until_s:
             moment = self._moment = self._look()
+            self._sample(moment)
             self._until_s = self._clock_s() + REMEMBERED_S
         return moment
 
@@ -177,6 +188,29 @@ class Overview:
             pairs,
             failures,
         )
+
+    def _sample(self, moment: _Moment) -> None:
+        """Keeps how things stand, when somebody looks: nothing wakes up for it."""
+        samples, now_ms = self._samples, moment.now_ms
+        if samples and now_ms < samples[-1].ms:  # the clock was set back
+            samples.clear()
+        if samples and now_ms < samples[-1].ms + EVERY_MS:
+            return
+        while samples and samples[0].ms < now_ms - KEPT_MS:
+            samples.popleft()
+        counts = [found for n in moment.by_activity if (found := moment.metrics.get(n))]
+        groups = self._lags.groups.values()
+        unread_ms = [g.unread_since_ms for g in groups if g.unread_since_ms is not None]
+        busy = [name for name in moment.by_activity if name in moment.metrics]
+        sample = Sample(
+            ms=now_ms,
+            messages_in=sum([count.messages_in for count in counts]),
+            messages_out=sum([count.messages_out for count in counts]),
+            unread_ms=max(0, now_ms - min(unread_ms)) if unread_ms else 0,
+            open=None if moment.invalid is None else len(moment.transactions),
+            topics={name: _in_and_out(moment, name) for name in busy[:MOST_LISTED]},
+        )
+        samples.append(sample)
 
     def _store_status(self, failures: Failures) -> str:
         """How writes went last, and whether rows can be listed."""
@@ -309,6 +343,27 @@ class Overview:
             blocked_by=blocked_by,
             expired_unseen=self._retention.expired_unseen.get(name, 0),
         )
+
+
+def _in_and_out(moment: _Moment, name: str) -> tuple[int, int]:
+    counts = moment.metrics[name]
+    return counts.messages_in, counts.messages_out
+
+
+def _seen(samples: Iterable[Sample], sees: Sees | None) -> list[Sample]:
+    """What of the history somebody may see; sums are of all topics."""
+    if sees is None:
+        return list(samples)
+    return [
+        attrs.evolve(
+            sample,
+            messages_in=None,
+            messages_out=None,
+            unread_ms=None,
+            topics={name: one for name, one in sample.topics.items() if sees(name)},
+        )
+        for sample in samples
+    ]
 
 
 def _time_ms(message_id: MessageId | None) -> int | None:

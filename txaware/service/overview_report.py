@@ -1,6 +1,6 @@
 """What an operator sees at a glance: the values that an overview is made of."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import attrs
 
@@ -73,6 +73,22 @@ class OpenOverview:
 
 
 @attrs.frozen(kw_only=True)
+class Sample:
+    """How things stood at `ms`: counts since the start, in all and of the busy topics.
+
+    `topics` has messages in and out. What is None was not known, or is not for whoever
+    may not see all topics.
+    """
+
+    ms: int
+    messages_in: int | None
+    messages_out: int | None
+    unread_ms: int | None
+    open: int | None
+    topics: Mapping[str, Sequence[int]]
+
+
+@attrs.frozen(kw_only=True)
 class OverviewReport:
     """How things stand at `now_ms`: the most that is worth a look, and counts of all.
 
@@ -83,6 +99,7 @@ class OverviewReport:
     or a sentence about what is wrong. `decided_by` is `embedded`, the address of
     another coordinator, or None where that is unknown. `left_out` names what could not
     be looked at this time: `topics`, `blocked`, `groups`, `group_lags` or `topic_ages`.
+    `history` is how things stood in the last two minutes, for who asks for it.
     """
 
     now_ms: int
@@ -108,3 +125,4 @@ class OverviewReport:
     cache_hits: int
     cache_misses: int
     left_out: Sequence[str] = ()
+    history: Sequence[Sample] = ()

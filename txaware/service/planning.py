@@ -1,13 +1,14 @@
 """Plans a clean-up: which rows have to be looked at, cut into pieces."""
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import attrs
 
 from coordinator.codec import encode
 from coordinator.transaction import Transaction
-from txaware.interfaces import OrderedTable
+from txaware.errors import TxAwareError
+from txaware.interfaces import Emptiness, OrderedTable
 from txaware.rowkeys import (
     MARK,
     MESSAGE,
@@ -31,15 +32,26 @@ log = logging.getLogger(__name__)
 
 # From here on what is to be done of a topic is one piece each.
 MANY_PIECES = 100_000
+# So few topics are looked into one by one.
+FEW_TOPICS = 16
+# A row may have been stamped so long before it was there.
+UNDER_WAY_MS = 600_000
+_FIRST_GENERATION = 1
 _GENERATION_BYTES = 4
 
 
 @attrs.frozen
 class Planning:
-    """Looks at the first and the last row of each topic, and at none between them."""
+    """Looks at the first and the last row of each topic, and at none between them.
+
+    Where a look waits for a network, one for all topics says first which may have rows
+    to look for. `firsts` has keys before which a topic has no message: there will never
+    be one, as times only rise, so that nothing expires until then.
+    """
 
     table: OrderedTable
     marking: Marking
+    firsts: dict[bytes, bytes] = attrs.field(factory=dict)
 
     def plan(
         self,
@@ -55,13 +67,19 @@ class Planning:
         has no row in a topic that is made later.
         """
         invalid = set() if snapshot is None else self.marking.due(snapshot)
+        topics = list(topics)
+        outlines = self._outlines() if len(topics) > FEW_TOPICS else {}
+        self._forget_all_but(topics)
+        under_way = row_key(max(0, now_ms - UNDER_WAY_MS))
         names: list[str] = []
         unplanned: list[str] = []
         planned: list[Piece] = []
         for topic in topics:
             names.append(str(topic.topic))
             parts = pieces if len(planned) < MANY_PIECES else 1
-            cutting = _Cutting(self.table, topic, parts)
+            cutting = _Cutting(
+                self.table, topic, parts, outlines, self.firsts, under_way
+            )
             try:
                 planned += cutting.pieces(
                     self.marking.first_key(invalid) if invalid else None,
@@ -80,6 +98,20 @@ class Planning:
             pieces=tuple(planned),
         )
 
+    def _outlines(self) -> dict[bytes, Emptiness]:
+        """By table, of all topics; after the snapshot, as what is looked for by it."""
+        try:
+            found = {tag: self.table.outline(tag) for tag in (MESSAGE, PAYLOAD, MARK)}
+        except TxAwareError as error:
+            log.warning("each topic is looked into, since for all of them: %s", error)
+            return {}
+        return {tag: outline for tag, outline in found.items() if outline is not None}
+
+    def _forget_all_but(self, topics: Iterable[Topic]) -> None:
+        there = {topic.prefix for topic in topics if topic.generation > 0}
+        for prefix in self.firsts.keys() - there:
+            del self.firsts[prefix]
+
 
 @attrs.frozen
 class _Cutting:
@@ -88,6 +120,9 @@ class _Cutting:
     table: OrderedTable
     topic: Topic
     parts: int
+    outlines: Mapping[bytes, Emptiness]
+    firsts: dict[bytes, bytes]
+    under_way: bytes
 
     def pieces(
         self, marked_from: bytes | None, *, expired_stop: bytes, is_judged: bool
@@ -103,15 +138,34 @@ class _Cutting:
         if is_judged:
             stored = [PAYLOAD + prefix, MARK + prefix]
             found += self._cut(PAYLOADS, stored, POINTER_BYTES)
-        found += self._cut(EXPIRED, messages, ROW_KEY_BYTES, stop=expired_stop)
+        if self._has_expired(expired_stop):
+            found += self._cut(EXPIRED, messages, ROW_KEY_BYTES, stop=expired_stop)
         return found
 
+    def _has_expired(self, stop: bytes) -> bool:
+        """Whether a message is before `stop`; keeps until when none can be."""
+        prefix = self.topic.prefix
+        if stop <= self.firsts.get(prefix, b""):
+            return False
+        if not self._may_have(MESSAGE + prefix, b"", stop):
+            return False
+        first = self.table.scan(MESSAGE + prefix, limit=1)
+        key = first[0][0] if first else self.under_way
+        self.firsts[prefix] = min(key, self.under_way)
+        return bool(first) and key < stop
+
+    def _may_have(self, prefix: bytes, start: bytes, stop: bytes | None) -> bool:
+        outline = self.outlines.get(prefix[:1])
+        return outline is None or outline.may_have(prefix, start, stop)
+
     def _old_generations(self) -> Iterator[Piece]:
+        if self.topic.generation == _FIRST_GENERATION:
+            return
         key = self.topic.topic.key
         tables = [table + key for table in (MESSAGE, PAYLOAD, MARK)]
         stop = first_kept(self.topic)
         width = _GENERATION_BYTES + ROW_KEY_BYTES
-        return self._cut(OLD_GENERATIONS, tables, width, stop=stop)
+        yield from self._cut(OLD_GENERATIONS, tables, width, stop=stop)
 
     def _cut(
         self,
@@ -126,10 +180,13 @@ class _Cutting:
 
         None where no table has any.
         """
+        ways = (False, True) if self.parts > 1 else (False,)
         for prefix in prefixes:
+            if not self._may_have(prefix, start, stop):
+                continue
             ends = [
                 key[:width].ljust(width, b"\0")
-                for reverse in (False, True)
+                for reverse in ways
                 for key, _ in self.table.scan(
                     prefix, start=start, stop=stop, limit=1, reverse=reverse
                 )

@@ -24,7 +24,6 @@ from txaware.service.forgetting import Forgetting, Pruned
 from txaware.service.marking import Marking
 from txaware.service.payload_retention import PayloadRetention
 from txaware.service.planning import Planning
-from txaware.service.position_retention import PositionRetention
 from txaware.service.site import Site
 from txaware.tables.topic_table import TopicTable
 
@@ -89,7 +88,7 @@ class Retention:
         self.counters = RetentionCounters()
         self._marking = Marking(site.table, site.cache, site.gate, site.rewriting)
         self._payloads = PayloadRetention(site)
-        self._positions = PositionRetention(site.table, site.settings, site.gate)
+        self._positions = site.positions
         self._planning = Planning(site.table, self._marking)
         self._cleaning = Cleaning(site, self._topics, self._marking, self._payloads)
         self._forgetting = Forgetting(site, self._marking)
@@ -139,7 +138,7 @@ class Retention:
 
         One that others may share is asked only when it is known to be `exclusive`:
         nobody elsewhere has rows of it, but for keepers that registered. Raises
-        `KeeperMissing` where one of those does not answer; then nothing was done.
+        `KeeperMissing` where one of those does not answer; nothing was forgotten then.
         """
         self._keepers.ask()
         # Nobody writes with what was late before the marking began. Where it failed,
@@ -232,7 +231,7 @@ class Retention:
                 plan.judge, deleting, now_ms=plan.planned_ms
             )
             least_needed = min(
-                self._marking.least_needed(plan.judge), self._keepers.known().bound
+                self._marking.least_needed(plan.judge), self._keepers.least_needed()
             )
         deleting.compact(one for result in results.values() for one in result.touched)
         counts.update(topics=len(plan.topics) - len(failed), failed_topics=len(failed))

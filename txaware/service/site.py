@@ -10,6 +10,7 @@ from txaware.clock import ClockMs, system_clock_ms
 from txaware.config import Settings
 from txaware.interfaces import OrderedTable
 from txaware.service.keepers import Keepers
+from txaware.service.position_retention import PositionRetention
 from txaware.service.references import References
 from txaware.service.scan_cache import ScanCache
 from txaware.service.signals import Endings
@@ -27,6 +28,17 @@ def _references(site: "Site") -> References:
 
 def _keepers(site: "Site") -> Keepers:
     return Keepers(site.table, site.coordinator, site.clock_ms)
+
+
+def _positions(site: "Site") -> PositionRetention:
+    return PositionRetention(
+        site.table,
+        site.coordinator,
+        site.strangers,
+        site.rewriting,
+        site.settings,
+        site.gate,
+    )
 
 
 def _strangers(site: "Site") -> Strangers:
@@ -60,3 +72,6 @@ class Site:
     keepers: Keepers = attrs.field(default=attrs.Factory(_keepers, takes_self=True))
     endings: Endings = attrs.field(factory=Endings)
     rewriting: threading.Lock = attrs.field(factory=threading.Lock, eq=False)
+    positions: PositionRetention = attrs.field(
+        default=attrs.Factory(_positions, takes_self=True)
+    )

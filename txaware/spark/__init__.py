@@ -1,11 +1,13 @@
 """Topics in PySpark: executors store, the driver publishes and commits."""
 
+from coordinator.errors import install_with
+
 try:
     import pyarrow
     import pyspark
 except ImportError as error:
     raise ImportError(
-        "txaware.spark needs PySpark and PyArrow: pip install 'txaware[spark]'"
+        f"txaware.spark needs PySpark and PyArrow: {install_with('spark')}"
     ) from error
 
 from txaware.spark.data_source import TxAwareDataSource

@@ -31,7 +31,7 @@ BEGINS = 3
 
 @attrs.frozen
 class Published:
-    """What is remembered of a batch that is done; no extent where nobody measured."""
+    """A batch that is done, as it is remembered; without an extent, nobody measured."""
 
     number: int
     extent: tuple[int, int] | None = None
@@ -76,7 +76,7 @@ class Once:
         return cls(topic, query_marker(query_id, name), number, repeat_by)
 
     def published(self, messaging: Messaging) -> Published | None:
-        """What is published of it, as the open transaction sees it, or now.
+        """Tells what is published of it, as the open transaction sees it, or now.
 
         None where it is to be published. `BadRequest` where the batch is older than
         the last one: what is in it came after the copy that it was planned by.
@@ -95,7 +95,7 @@ class Once:
         return Published(position.write_time_ms, self._extent(messaging, position))
 
     def compares(self, published: Published) -> bool:
-        """Whether its rows have to be those that were published."""
+        """Tells whether its rows have to be those that were published."""
         return self.repeat_by == "rows" and published.extent is not None
 
     def require_same(self, published: Published, extent: Extent | None) -> None:
@@ -131,8 +131,8 @@ class Once:
         except (TransactionConflict, TransactionNotInProgress) as error:
             if self._is_published(messaging):
                 raise type(error)(
-                    f"{self._words} was published by another one at the same time, and "
-                    f"nothing of this one is. {_AGAIN} ({error})"
+                    f"{self._words} was published, once: by another one at the same "
+                    f"time, or by an earlier try of this one ({error})"
                 ) from error
             if isinstance(error, TransactionConflict):
                 raise  # over something else that takes part
@@ -143,7 +143,7 @@ class Once:
                 ) from error
 
     def _is_published(self, messaging: Messaging) -> bool:
-        """Whether it is now; False where that cannot be told."""
+        """Tells whether it is now; False where nobody answers."""
         with suppress(TxAwareError):
             position = _group(messaging, self.topic, self.name).position
             return position is not None and position.write_time_ms >= self.number
@@ -162,7 +162,7 @@ class Once:
         return f"{_ANEW} publishes it"
 
     def _extent(self, messaging: Messaging, place: MessageId) -> tuple[int, int] | None:
-        """None where whoever published it did not measure, as of the same moment."""
+        """Reads what was measured at that moment; None where nobody did."""
         name = extent_marker(self.name)
         found = _group(messaging, self.topic, name).position
         if found is None or found.publish_time_ms != place.publish_time_ms:

@@ -1,5 +1,8 @@
 """The data source `txaware` of PySpark: topics to read from and to write to."""
 
+import sys
+from functools import cache
+
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
@@ -9,6 +12,21 @@ from txaware.spark.sink import Sink
 from txaware.spark.source import NarrowedSource, Source
 from txaware.spark.stream_sink import StreamSink
 from txaware.spark.stream_source import StreamSource
+
+
+@cache
+def say_that_spark_starts() -> None:
+    """Says once a process why the first save takes so long.
+
+    Spark shows the driver's user what this process writes there, and no log of it.
+    """
+    print(
+        "txaware: the first save or read of a Spark session takes seconds, on a busy "
+        "machine many: Spark starts Python processes for each of its steps. The next "
+        "ones find them there.",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 class TxAwareDataSource(DataSource):
@@ -35,6 +53,7 @@ class TxAwareDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> Sink:
         """Saves in one transaction."""
+        say_that_spark_starts()
         options = Options.of(self.options, WRITE)
         return Sink(options, schema, overwrite=overwrite)
 

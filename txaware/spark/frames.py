@@ -50,7 +50,7 @@ def store_frame(frame: DataFrame, topic: str | None, tx: MessagingTransaction) -
 def _store(
     frame: DataFrame, topic: str | None, tx: MessagingTransaction, *, measures: bool
 ) -> Attempt:
-    """What all tasks have stored together."""
+    """Stores the rows; returns what all tasks stored together."""
     messaging = tx.messaging
     columns = Columns.of(frame.schema, topic)
     address = Address.of(messaging.reach()).for_tasks()
@@ -142,7 +142,7 @@ def once_per_batch(
 
 @attrs.frozen
 class _Batches:
-    """What is done once for each batch, and how it is measured when it comes again."""
+    """Work to be done once for each batch, and what measures one that comes again."""
 
     where: Where
     topic: str
@@ -154,7 +154,7 @@ class _Batches:
     name: str | None
 
     def function(self, repeat_by: RepeatBy) -> Callable[[DataFrame, int], None]:
-        """What `foreachBatch` calls."""
+        """Returns what `foreachBatch` calls."""
         checked_repeat_by(repeat_by)
         query_marker("q", self.name)  # is a name, or is refused here
 
@@ -307,7 +307,7 @@ def _together(rows: Iterable[Row]) -> Extent:
 
 
 def _measured_frame(frame: DataFrame) -> Extent:
-    """Any columns; Spark hashes no maps."""
+    """Measures any columns; Spark hashes no maps as they are."""
     whole = any("map<" in kind or "variant" in kind for _, kind in frame.dtypes)
     row = "to_json(struct(*))" if whole else "*"
     [found] = frame.selectExpr(

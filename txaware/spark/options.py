@@ -92,7 +92,7 @@ class Options:
         return text
 
     def repeat_by(self) -> RepeatBy:
-        """By what a batch or a save that comes again is known."""
+        """Says by what a batch or a save that comes again is known."""
         return checked_repeat_by(self.text("repeat_by") or "rows")
 
     def address(self) -> Address:
@@ -126,7 +126,7 @@ def _check_path(texts: Mapping[str, str], use: str) -> None:
 
 
 def checked_repeat_by(text: str) -> RepeatBy:
-    """One of the two."""
+    """Refuses what is none of the two words."""
     if text == "rows":
         return "rows"
     if text == "number":

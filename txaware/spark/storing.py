@@ -17,7 +17,7 @@ from txaware.spark.addresses import Address
 from txaware.spark.rows import Columns
 
 ATTEMPT_BYTES = 16
-_BITS = 64
+_MASK = 2**64 - 1
 _MIXING = 0x9E3779B97F4A7C15  # has every bit of a sum change the high ones
 
 
@@ -35,7 +35,7 @@ class Extent:
 
     @classmethod
     def of(cls, topic: str, messages: Sequence[Payload]) -> Self:
-        """Of messages for one topic, without their expiry, which a clock may decide."""
+        """Measures messages for a topic, without expiries, which a clock may decide."""
         payloads = [
             each.payload if isinstance(each, Outgoing) else each for each in messages
         ]
@@ -43,18 +43,18 @@ class Extent:
         return cls(len(payloads), sum([each * each for each in sums]))
 
     def __add__(self, other: "Extent") -> "Extent":
-        """Of both."""
+        """Adds another part."""
         return Extent(self.rows + other.rows, self.total + other.total)
 
     @property
     def digest(self) -> int:
         """32 bits of the sum."""
-        return (self.total * _MIXING) % 2**_BITS >> 32
+        return (self.total * _MIXING & _MASK) >> 32
 
 
 @attrs.frozen
 class Attempt:
-    """What one attempt of a task has stored."""
+    """Receipts for what one attempt of a task has stored, and the extent of that."""
 
     receipts: list[Receipt]
     extent: Extent | None

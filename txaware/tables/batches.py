@@ -20,6 +20,11 @@ from txaware.errors import StoreCorrupted
 from txaware.interfaces import Write
 from txaware.metrics import WriteCounters
 from txaware.rowkeys import JOURNAL, STATE
+from txaware.tables.damage import (
+    Damaged,
+    DamagedNotWritten,
+    said,
+)
 from txaware.tables.held import HeldRows, Taken
 from txaware.tables.row_store import RowBatch, RowStore
 
@@ -103,17 +108,18 @@ class Batches:
         try:
             filled.write()
         except Exception as error:
-            self._problem = f"{self.name} could not be written: {error}"
+            damage = self._database.damage(error)
+            self._problem = f"{self.name} could not be written: {damage or said(error)}"
             self.counters.failed()
             self._in_doubt = batch
             try:
                 self.repair()
             except OSError as later:
-                raise Unavailable(
-                    f"{self._problem}; nor be opened again: {later}"
-                ) from error
+                kind = Damaged if damage else Unavailable
+                raise kind(f"{self._problem}; nor be opened again: {later}") from error
             if self._number != batch.number:
-                raise NotWritten(self._problem) from error
+                no = DamagedNotWritten if damage else NotWritten
+                raise no(self._problem) from error
             self._folded = True
         else:
             self._kept(batch)
@@ -136,7 +142,7 @@ class Batches:
             self._read()
             is_kept = self._database.has_batch(batch.number, batch.writes)
         except Exception as error:
-            raise OSError(str(error)) from error
+            raise OSError(said(error)) from error
         if is_kept:
             self._kept(batch)
         self._in_doubt = None
@@ -163,10 +169,8 @@ class Batches:
 
     def close(self) -> None:
         """Writes the exact time, and gives the database back."""
-        if self._closed:
-            return
         try:
-            if self.clock is not None and not self.broken:
+            if self.clock is not None and not (self.broken or self._closed):
                 time_ms = self.clock.next_ms.to_bytes(8, "big")
                 self._write(_Batch(self._number + 1, [(TIME, time_ms)], {}))
         finally:

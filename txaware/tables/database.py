@@ -7,13 +7,24 @@ from contextlib import suppress
 from functools import partial
 from itertools import islice, takewhile
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from coordinator.private_directory import make_all_private, tighten_files
 from txaware.config import Settings
 from txaware.errors import Unavailable
 from txaware.interfaces import Row, Write
-from txaware.rowkeys import JOURNAL
+from txaware.rowkeys import JOURNAL, after
+from txaware.tables.damage import (
+    check_end,
+    corrupted,
+    damage_text,
+    damaged_file,
+    is_damage,
+    repair,
+    said,
+    untorn,
+    verify,
+)
 from txaware.tables.row_store import up_to
 
 FIRST_ROWS, MOST_ROWS = 2, 512
@@ -32,26 +43,53 @@ T = TypeVar("T")
 
 
 def leveldb_at(directory: Path, settings: Settings) -> Open:
-    """How to open the database of a directory."""
+    """How to open the database of a directory.
 
-    def open_database() -> Any:
+    Where damage is accepted, the first opening reads everything, and has LevelDB set
+    aside what it cannot read.
+    """
+    accepts = [settings.accept_damage]
+    options: dict[str, Any] = {
+        "block_size": settings.block_bytes,
+        "lru_cache_size": settings.block_cache_bytes,
+        "write_buffer_size": settings.write_buffer_bytes,
+        "max_file_size": TABLE_FILE_BYTES,
+        "max_open_files": settings.mapped_bytes // TABLE_FILE_BYTES + OTHER_FILES,
+        "bloom_filter_bits": settings.bloom_filter_bits,
+        "compression": None if settings.compression == "none" else "snappy",
+    }
+
+    def opened() -> Any:
         import plyvel
 
+        def attempt() -> Any:
+            return plyvel.DB(
+                str(directory),
+                create_if_missing=True,
+                paranoid_checks=not settings.accept_damage,
+                **options,
+            )
+
         make_all_private(directory)
-        bits = settings.bloom_filter_bits
-        db = plyvel.DB(
-            str(directory),
-            create_if_missing=True,
-            paranoid_checks=not settings.accept_damage,
-            block_size=settings.block_bytes,
-            lru_cache_size=settings.block_cache_bytes,
-            write_buffer_size=settings.write_buffer_bytes,
-            max_file_size=TABLE_FILE_BYTES,
-            max_open_files=settings.mapped_bytes // TABLE_FILE_BYTES + OTHER_FILES,
-            bloom_filter_bits=bits,
-            compression=None if settings.compression == "none" else "snappy",
-        )
+        db = untorn(directory, attempt)
         tighten_files(directory)
+        return db
+
+    def open_database() -> Any:
+        if not (accepts and accepts.pop()):
+            return opened()
+        try:
+            db = opened()
+            try:
+                verify(db)
+            except BaseException:
+                db.close()
+                raise
+        except Exception as error:
+            if not is_damage(error):
+                raise
+            repair(directory, **options)
+            return opened()
         return db
 
     return open_database
@@ -64,11 +102,15 @@ class Database:
     keeps new ones out.
     """
 
-    def __init__(self, name: str, open_database: Open) -> None:
+    def __init__(
+        self, name: str, open_database: Open, directory: Path | None = None
+    ) -> None:
         self.name = name
         self._open = open_database
+        self._directory = directory
         self._readers: set[object] = set()
         self._db: Any = None
+        self._left: Any = None
         self._turn = threading.Lock()
         self.reopen()
 
@@ -76,10 +118,10 @@ class Database:
         """The value of a key."""
 
         def read(db: Any) -> bytes | None:
-            value: bytes | None = db.get(key)
+            value: bytes | None = db.get(key, verify_checksums=True)
             return value
 
-        return self._read(read)
+        return self._read(read, KeyRange(key, key))
 
     def scan(
         self,
@@ -93,20 +135,31 @@ class Database:
     ) -> list[Row]:
         """Rows of one consistent view; see `OrderedTable.scan`."""
 
+        last = after(prefix) if stop is None else prefix + stop
+
         def read(db: Any) -> list[Row]:
             # Backwards, plyvel leaves `start` out if it is the last key of the range.
             begin = None if reverse else start or None
             rows = db.prefixed_db(prefix).iterator(
-                start=begin, stop=stop, reverse=reverse
+                start=begin, stop=stop, reverse=reverse, verify_checksums=True
             )
             if reverse and start:
                 rows = takewhile(lambda row: row[0] >= start, rows)
             if limit < MANY_ROWS:
-                return _bounded(rows, limit, max_bytes)
-            with self._turn:
-                return _bounded(rows, limit, max_bytes)
+                taken, is_all = _bounded(rows, limit, max_bytes)
+            else:
+                with self._turn:
+                    taken, is_all = _bounded(rows, limit, max_bytes)
+            if is_all:
+                ended = taken[-1][0] if taken else None
+                if ended is not None:
+                    end = prefix + ended
+                else:
+                    end = last if reverse else prefix + start
+                check_end(db, end, is_row=ended is not None, reverse=reverse)
+            return taken
 
-        return self._read(read)
+        return self._read(read, KeyRange(prefix + start, last, reverse))
 
     @property
     def last_batch(self) -> int:
@@ -127,6 +180,12 @@ class Database:
         from there to the rows of the batch, and all would have to be sorted together.
         """
         return all(self.get(key) == value for key, value in dict(writes).items())
+
+    def damage(self, error: Exception) -> str | None:
+        """What LevelDB met when it sorted its files, after which it writes no more."""
+        if not is_damage(error):
+            return None
+        return damage_text(self.name, error, self._read(self._place))
 
     def compact(self, start: bytes, stop: bytes) -> None:
         """Rewrites a range without what was deleted there."""
@@ -152,14 +211,16 @@ class Database:
 
     def close(self) -> None:
         """Gives it back, once the last reader has left."""
-        db, self._db = self._db, None
+        if self._db is not None:  # one step; what an interrupt leaves is closed next
+            self._left, self._db = self._db, None
         while self._readers:
             time.sleep(LOOK_AGAIN_S)
-        if db is not None:
-            db.close()
+        if self._left is not None:
+            self._left.close()
+            self._left = None
 
-    def _read(self, read: Callable[[Any], T]) -> T:
-        """Reads with the database held open.
+    def _read(self, read: Callable[[Any], T], of: "KeyRange | None" = None) -> T:
+        """Reads with the database held open; `of` is where damage would be.
 
         No lock, no count and no generator, which an interrupt (Ctrl-C) could leave
         behind: `close` would wait for it.
@@ -172,11 +233,29 @@ class Database:
                 raise Unavailable(f"{self.name} is closed")
             return read(db)
         except Exception as error:
+            if is_damage(error):
+                raise corrupted(self.name, error, self._place(db, of)) from error
             if type(error).__module__.startswith("plyvel"):
-                raise Unavailable(f"{self.name} cannot be read: {error}") from error
+                text = f"{self.name} cannot be read: {said(error)}"
+                raise Unavailable(text) from error
             raise
         finally:
             self._readers.discard(reader)
+
+    def _place(self, db: Any, of: "KeyRange | None" = None) -> str | None:
+        """The file that is damaged, where that can be told."""
+        if self._directory is None:
+            return None
+        of = of or KeyRange(b"", _ABOVE_ALL)
+        return damaged_file(db, self._directory, of.first, of.last, reverse=of.reverse)
+
+
+class KeyRange(NamedTuple):
+    """What was read when something went wrong, by the ends of whole keys."""
+
+    first: bytes
+    last: bytes
+    reverse: bool = False
 
 
 class View:
@@ -185,7 +264,7 @@ class View:
     It ends with `close`, and when the database has to be opened again.
     """
 
-    def __init__(self, name: str, read: Callable[[Callable[[Any], Any]], Any]) -> None:
+    def __init__(self, name: str, read: Callable[..., Any]) -> None:
         self._name = name
         self._read = read
         self._of, self._snapshot = read(lambda db: (db, db.snapshot()))
@@ -196,7 +275,9 @@ class View:
         They are read with their checksums, and past all caches.
         """
         last = None
-        while rows := self._read(partial(self._piece, last, piece_bytes)):
+        while rows := self._read(
+            partial(self._piece, last, piece_bytes), KeyRange(last or b"", _ABOVE_ALL)
+        ):
             yield rows
             last = rows[-1][0]
 
@@ -227,29 +308,35 @@ class View:
                 f"{self._name} was opened again after a failed write, which ended this "
                 f"view of it; begin again"
             )
-        rows, size = [], 0
+        rows: list[Row] = []
+        size = 0
         for row in self._snapshot.iterator(
             start=last, include_start=False, verify_checksums=True, fill_cache=False
         ):
             rows.append(row)
             size += len(row[0]) + len(row[1])
             if size >= piece_bytes:
-                break
+                return rows
+        end = rows[-1][0] if rows else last or b""
+        check_end(self._snapshot, end, is_row=bool(end), fill_cache=False)
         return rows
 
 
-def _bounded(rows: Any, limit: int, max_bytes: int) -> list[Row]:
-    """Takes rows in growing pieces, so that large ones come a few at a time."""
+def _bounded(rows: Any, limit: int, max_bytes: int) -> tuple[list[Row], bool]:
+    """Takes rows in growing pieces, so that large ones come a few at a time.
+
+    And says whether they came to their end, and to neither limit.
+    """
     taken: list[Row] = []
     size, piece = 0, FIRST_ROWS
     while len(taken) < limit:
         more = list(islice(rows, min(piece, limit - len(taken))))
         more_bytes = sum([len(value) for _, value in more])
         if size + more_bytes >= max_bytes:
-            return taken + up_to(more, max_bytes - size)
+            return taken + up_to(more, max_bytes - size), False
         taken += more
         if len(more) < piece:
-            break
+            return taken, len(taken) < limit
         size += more_bytes
         piece = min(4 * piece, MOST_ROWS)
-    return taken
+    return taken, False

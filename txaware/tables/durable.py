@@ -11,7 +11,7 @@ from coordinator.group_commit import GroupCommit
 from coordinator.records import Aborted, Invalidated, Record
 from txaware.clock import ClockMs, StoreClock, system_clock_ms
 from txaware.errors import StoreCorrupted, Unavailable
-from txaware.interfaces import Row, Write
+from txaware.interfaces import Emptiness, Row, Write
 from txaware.metrics import WriteMetrics
 from txaware.rowkeys import STATE, UNWATCHED, after, pointer_key
 from txaware.tables.batches import Batches
@@ -30,7 +30,6 @@ class StoreJournal(GroupCommit):
     def __init__(self, batches: Batches, held: HeldRows) -> None:
         super().__init__(batches)
         self._held = held
-        self._closed = False
 
     def note(self, transaction_id: int, record: Record) -> None:
         """Keeps a record for the next batch."""
@@ -41,15 +40,13 @@ class StoreJournal(GroupCommit):
             self._held.release(record.pointers)
 
     def close(self) -> None:
-        """Gives the database back; a second close does nothing.
+        """Gives the database back; a second close finishes what an interrupt left.
 
         Rows that were released and that no batch carried go first, with the records
         that judge them. Nobody who was answered is waiting for them.
         """
-        if self._closed:
-            return
         try:
-            if self._held:
+            if self._held and not self._closed:
                 with suppress(Unavailable):
                     self.append()
         finally:
@@ -183,6 +180,10 @@ class DurableTable:
     def size_bytes(self, start: bytes, stop: bytes) -> int:
         """About how much of the disk a range takes; without the write buffer."""
         return self._database.size_bytes(start, stop)
+
+    def outline(self, tag: bytes) -> Emptiness | None:
+        """None: a look into each topic costs hardly more."""
+        return None
 
     def write_metrics(self) -> WriteMetrics:
         """What was counted of the batches."""

@@ -9,6 +9,7 @@ from txaware.config import Settings
 from txaware.errors import BadRequest, StoreCorrupted, Unavailable
 from txaware.interfaces import Write
 from txaware.rowkeys import FIRST_PAYLOAD, PAYLOAD, STATE
+from txaware.tables.damage import damage_text, is_damage, said
 from txaware.tables.database import Database, Open, View, leveldb_at
 from txaware.tables.durable import DurableTable
 
@@ -31,7 +32,7 @@ class LevelDbTable(DurableTable):
     ) -> None:
         self._lock = lock
         self._rows = rows  # LevelDB's files, to be taken from all others
-        self._leveldb = Database(name, open_database)
+        self._leveldb = Database(name, open_database, Path(name) / ROWS)
         super().__init__(
             self._leveldb, clock_ms=clock_ms, sync_limit_bytes=sync_limit_bytes
         )
@@ -79,6 +80,13 @@ class LevelDbTable(DurableTable):
         """Writes what was released and gives the directory back."""
         try:
             super().close()
+        except Exception:
+            self._give_back()
+            raise
+        self._give_back()  # not when interrupted: the next close finishes it
+
+    def _give_back(self) -> None:
+        try:
             if self._rows is not None:
                 tighten_files(self._rows)
         finally:
@@ -90,9 +98,7 @@ def _mapped(path: Path, error: BaseException) -> BaseException:
     """What LevelDB raised when it was opened, as an error of ours."""
     if not type(error).__module__.startswith("plyvel"):
         return error
-    if type(error).__name__ == "CorruptionError":
-        return StoreCorrupted(
-            f"{path} is damaged: {error}. Restore a backup, or open it with the "
-            f"setting accept_damage, without what cannot be read"
-        )
-    return Unavailable(f"{path} cannot be opened: {error}")
+    if is_damage(error):
+        text = damage_text(str(path), error)
+        return StoreCorrupted(f"{path} cannot be opened: {text}")
+    return Unavailable(f"{path} cannot be opened: {said(error)}")

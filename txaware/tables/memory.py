@@ -10,7 +10,7 @@ from coordinator.batch import Then
 from coordinator.ends import Wait
 from txaware.clock import ClockMs, StoreClock, system_clock_ms
 from txaware.errors import Unavailable
-from txaware.interfaces import Row, Write
+from txaware.interfaces import Emptiness, Row, Write
 from txaware.rowkeys import after
 
 FOR_EVER_MS = 1 << 62
@@ -117,6 +117,10 @@ class MemoryTable:
             keys = self._values.keys()[first : first + count : step]
             size = sum([len(key) + len(self._values[key]) for key in keys])
         return size * count // len(keys) if keys else 0
+
+    def outline(self, tag: bytes) -> Emptiness | None:
+        """None: a look into each topic costs hardly more."""
+        return None
 
     def status(self) -> str:
         """`"OK"`, or a sentence about what is wrong."""

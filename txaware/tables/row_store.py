@@ -59,6 +59,9 @@ class RowStore(Protocol):
         `writes` are all that it had.
         """
 
+    def damage(self, error: Exception) -> str | None:
+        """What is damaged and what helps, where a write failed for that; or None."""
+
     def compact(self, start: bytes, stop: bytes) -> None:
         """See `OrderedTable.compact`."""
 

@@ -31,6 +31,7 @@ class AsyncTransaction:
         self._workers = workers
         self._worker: Worker | None = None
         self._task: object = None
+        self._within = False
 
     @property
     def transaction(self) -> Transaction:
@@ -50,6 +51,7 @@ class AsyncTransaction:
         """Whether it is open there, in this task."""
         return (
             self._context.coordinator is coordinator
+            and self._within
             and self._task is asyncio.current_task()
             and self.status is not Status.COMMITTED
         )
@@ -83,11 +85,12 @@ class AsyncTransaction:
         self._worker = await self._workers.take()
         try:
             await self.run(self._context.__enter__)
+            self._task = asyncio.current_task()
+            _open.set((*_open.get(), self))
         except BaseException as error:
             await self._end(error)
             raise
-        self._task = asyncio.current_task()
-        _open.set((*_open.get(), self))
+        self._within = True  # in one step: an interrupt came before, or comes within
         return self
 
     async def __aexit__(
@@ -96,7 +99,8 @@ class AsyncTransaction:
         try:
             await self._end(error)
         finally:
-            _open.set(tuple(one for one in _open.get() if one is not self))
+            self._within = False
+            _open.set(tuple([one for one in _open.get() if one._within]))
 
     async def _end(self, error: BaseException | None) -> None:
         worker, kind = self._worker, None if error is None else type(error)

@@ -1,4 +1,4 @@
-// Small charts, drawn in SVG: the newest value at the right, sixty looks wide.
+// Small charts, drawn in SVG: the newest value at the right, two minutes wide.
 
 const SVG = "http://www.w3.org/2000/svg";
 const WIDTH = 120;

@@ -2,7 +2,7 @@
 
 import { announce, showGlance } from "./glance.js";
 import { Model } from "./model.js";
-import { whenReleased } from "./release.js";
+import { whenAborted } from "./abort.js";
 import { ask, hasToken, NoAnswer, Refused, useToken } from "./server.js";
 import { setText } from "./table.js";
 import { showTables } from "./tables.js";
@@ -17,7 +17,7 @@ const find = (id) => document.getElementById(id);
 const search = find("search");
 const namespace = find("namespace");
 const token = find("token");
-const model = new Model();
+let model = new Model();
 let report = null;
 let answeredMs = null;
 let failures = 0;
@@ -48,6 +48,7 @@ function query() {
   const query = new URLSearchParams();
   if (search.value.trim()) query.set("search", search.value.trim());
   if (namespace.value) query.set("namespace", namespace.value);
+  if (report === null) query.set("history", "true");
   return query;
 }
 
@@ -79,6 +80,7 @@ function answered() {
   setText(find("connection"), "Live");
   document.body.dataset.connection = "live";
   find("lost").hidden = true;
+  find("change-token").hidden = !hasToken();
 }
 
 function failed(error) {
@@ -88,6 +90,7 @@ function failed(error) {
     return;
   }
   document.body.dataset.connection = "lost";
+  find("change-token").hidden = !hasToken();
   setText(find("connection"), error.status ? "Refused" : "Not connected");
   const what = error.status ? `The server says: ${error.message}.` : `No connection: ${error.message}.`;
   const seen = answeredMs === null ? "" : ` What you see is as of ${time(answeredMs).slice(11, 19)}.`;
@@ -98,9 +101,22 @@ function failed(error) {
 
 function askForToken(sentence) {
   setText(find("connection"), "Waiting for a token");
-  const text = hasToken() ? `This token does not do. The server says: ${sentence}` : `The server says: ${sentence}`;
+  const isNew = !hasToken();
+  setText(find("token-heading"), "A token is needed");
+  find("token-greeting").hidden = !isNew;
+  find("token-cancel").hidden = true;
+  const text = isNew ? `The server says: ${sentence}` : `This token does not do. The server says: ${sentence}`;
   setText(find("token-text"), text);
   if (!token.open) token.showModal();
+}
+
+/** For who has one already, and wants another. */
+function changeToken() {
+  setText(find("token-heading"), "Use another token");
+  find("token-greeting").hidden = true;
+  find("token-cancel").hidden = false;
+  setText(find("token-text"), "It takes the place of the one that this tab uses.");
+  token.showModal();
 }
 
 token.querySelector("form").addEventListener("submit", (event) => {
@@ -108,11 +124,15 @@ token.querySelector("form").addEventListener("submit", (event) => {
   const field = find("token-value");
   useToken(field.value.trim());
   field.value = "";
+  report = null; // of what another one may see, and from the beginning
+  model = new Model();
   token.close();
 });
+find("change-token").addEventListener("click", changeToken);
+find("token-cancel").addEventListener("click", () => token.close());
 token.addEventListener("close", () => lookAgain(0));
 find("again").addEventListener("click", () => lookAgain(0));
-whenReleased((sentence) => {
+whenAborted((sentence) => {
   announce(sentence);
   lookAgain(0);
 });

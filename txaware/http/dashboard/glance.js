@@ -1,8 +1,8 @@
 // What an operator sees first: what needs somebody, four figures, how the server is.
 
 import { Chart } from "./charts.js";
-import { askToRelease } from "./release.js";
-import { button, child, make, setText } from "./table.js";
+import { askToAbort } from "./abort.js";
+import { button, child, make, setName, setText } from "./table.js";
 import * as words from "./words.js";
 
 // A transaction that is open for a moment is nothing to look at.
@@ -22,6 +22,7 @@ const tiles = {
   behind: tile("tile-behind", "behind", words.duration),
   open: tile("tile-open", "open", words.count),
 };
+const whole = (name) => name;
 let announced = "";
 
 /** Has a screen reader say it. */
@@ -42,14 +43,14 @@ function tile(id, series, format) {
   const name = element.querySelector("h2").textContent;
   return (value, values, beside) => {
     setText(element.querySelector(".figure"), format(value));
-    setText(element.querySelector(".beside"), beside);
+    setName(element.querySelector(".beside"), beside(words.short), beside(whole));
     const most = values.length ? `at most ${format(Math.max(...values))}` : "nothing yet";
     chart.draw([values], `${name} in the last two minutes: ${most}`);
   };
 }
 
 function showTiles(report) {
-  const all = (count, bytes) => `a second; ${words.shortCount(count)} in all, ${words.bytes(bytes)}`;
+  const all = (count, bytes) => () => `a second; ${words.shortCount(count)} in all, ${words.bytes(bytes)}`;
   tiles.in(report.rates[0], report.lately[0], all(report.messagesIn, report.bytesIn));
   tiles.out(report.rates[1], report.lately[1], all(report.messagesOut, report.bytesOut));
   const slowest = [...report.groups].sort((a, b) => (b.unreadMs ?? -1) - (a.unreadMs ?? -1))[0];
@@ -57,13 +58,13 @@ function showTiles(report) {
   tiles.behind(
     isBehind ? slowest.unreadMs : 0,
     report.latelyBehind,
-    isBehind ? `by ${slowest.group} in ${slowest.topic}` : nothingUnread(report.groups),
+    (say) => (isBehind ? `by ${say(slowest.group)} in ${say(slowest.topic)}` : nothingUnread(report.groups)),
   );
   const ages = report.transactions.map((one) => one.ageMs);
   tiles.open(
     report.transactionCount,
     report.latelyOpen,
-    ages.length ? `the oldest for ${words.duration(Math.max(...ages))}` : "none",
+    () => (ages.length ? `the oldest for ${words.duration(Math.max(...ages))}` : "none"),
   );
 }
 
@@ -100,14 +101,14 @@ function showAttention(report) {
 function announceChanges(wrong, shown, left, report) {
   const now = [
     ...wrong.map((part) => `The ${part} is not well: ${report[part]}.`),
-    ...shown.map((one) => `Readers of ${words.some(one.blocks)} wait for transaction ${one.id}.`),
-    ...left.map((one) => `Nobody reads ${one.topic} for group ${one.group}.`),
+    ...shown.map((one) => `Readers of ${words.some(one.blocks, 3, words.short)} wait for transaction ${one.id}.`),
+    ...left.map((one) => `Nobody reads ${words.short(one.topic)} for group ${words.short(one.group)}.`),
   ].join(" ");
   if (now !== announced) announce(now || "All is well again.");
   announced = now;
 }
 
-/** The item of the list with that key, and its two lines. */
+/** The item of the list with that key, and its two lines: functions of how to say a name. */
 function item(key, what, why) {
   let found = [...list.children].find((one) => one.dataset.key === key);
   if (!found) {
@@ -116,13 +117,13 @@ function item(key, what, why) {
     list.append(found);
   }
   const text = child(found, "div", "text");
-  setText(child(text, "p", "what"), what);
-  setText(child(text, "p", "why"), why);
+  setName(child(text, "p", "what"), what(words.short), what(whole));
+  setName(child(text, "p", "why"), why(words.short), why(whole));
   return found;
 }
 
 function showWrong(part, sentence) {
-  item(part, `The ${part} is not well`, sentence).classList.add("grave");
+  item(part, () => `The ${part} is not well`, () => sentence).classList.add("grave");
 }
 
 function groupKey({ group, topic }) {
@@ -134,24 +135,25 @@ function showAlone(group) {
   const oldest = `the oldest unread for ${words.duration(group.unreadMs)}`;
   item(
     groupKey(group),
-    `Nobody has read ${group.topic} for group ${group.group} in ${words.duration(group.aloneMs)}`,
-    `${rows} rows behind, ${oldest}; start its reader, or move it with txaware groups reset`,
+    (say) => `Nobody has read ${say(group.topic)} for group ${say(group.group)} in ${words.duration(group.aloneMs)}`,
+    () => `${rows} rows behind, ${oldest}; start its reader, or move it with txaware groups reset`,
   );
 }
 
 function showWaiting(transaction, report) {
   const { id, blocks, blocksMs, leftMs, pointers } = transaction;
   const have = blocks.length > 1 ? "have" : "has";
-  const what = `${words.some(blocks, 5)} ${have} been blocked for ${words.duration(blocksMs)}`;
+  const what = (say) => `${words.some(blocks, 3, say)} ${have} been blocked for ${words.duration(blocksMs)}`;
   const left = leftMs === null ? "" : `, which times out in ${words.duration(leftMs)}`;
   const waiting = report.groups.filter((group) => pointers.includes(group.waitsFor));
   const groups = [...new Set(waiting.map((group) => group.group))];
   const verb = groups.length > 1 ? "wait" : "waits";
-  const who = groups.length ? `; ${words.some(groups)} ${verb}` : "";
-  const shown = item(id, what, `by transaction ${id}${left}${who}`);
+  const who = (say) => (groups.length ? `; ${words.some(groups, 3, say)} ${verb}` : "");
+  const by = `by transaction ${id} (${words.begunBy(transaction)})${left}`;
+  const shown = item(id, what, (say) => `${by}${who(say)}`);
   shown.classList.toggle("grave", blocksMs >= GRAVE_AFTER_MS);
-  button(shown, "release", "Release…", () => askToRelease(transaction))
-    .setAttribute("aria-label", `Release the readers of ${words.some(blocks)}`);
+  button(shown, "release", "Abort…", () => askToAbort(transaction))
+    .setAttribute("aria-label", `Abort what blocks ${words.some(blocks)}`);
 }
 
 function showState(report) {

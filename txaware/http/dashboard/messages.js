@@ -1,7 +1,7 @@
 // Shows the rows of a topic as they stand, page by page, and consumes nothing.
 
 import { ask, topicPath } from "./server.js";
-import { make, setText } from "./table.js";
+import { make, setName, setText } from "./table.js";
 import { bytes, several, time } from "./words.js";
 
 const PAGE = 25;
@@ -27,7 +27,7 @@ let turn = 0;
 /** Opens the dialog at a start, by default at the newest rows. */
 export function showMessages(topic, { start } = {}) {
   shown = { topic, start: null, rows: [], next: null, before: [] };
-  setText(heading, `Messages of ${topic}`);
+  setName(heading, `Messages of ${topic}`);
   from.value = "";
   list.replaceChildren();
   setText(place, "");

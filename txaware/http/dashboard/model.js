@@ -1,34 +1,64 @@
 // What the overviews of the last minutes add up to: rates, ages, who waits for whom.
 
 const KEPT = 60;
+const SLOT_MS = 2000;
 const SMOOTH_MS = 10_000;
 
-/** Counts that only grow, and how fast they do. */
-class History {
-  #samples = [];
+/** Samples of the last two minutes, and what they say of each two seconds of those. */
+class Lately {
+  samples = [];
 
+  /** Has no sample from later than this one: the clock was set back. */
+  keep(sample) {
+    const last = this.samples.at(-1);
+    if (last?.ms === sample.ms) return;
+    if (last && sample.ms < last.ms) this.samples = [];
+    this.samples.push(sample);
+    const oldest = sample.ms - (KEPT + 1) * SLOT_MS;
+    while (this.samples.length > 2 && this.samples[1].ms < oldest) this.samples.shift();
+  }
+
+  /** What `of(start, end)` says of each slot, from the first sample on; two at least. */
+  slots(of) {
+    if (this.samples.length < 2) return [];
+    const [first, end] = [this.samples[0].ms, this.samples.at(-1).ms];
+    const count = Math.min(KEPT, Math.max(1, Math.round((end - first) / SLOT_MS)));
+    return Array.from({ length: count }, (_, at) => {
+      const start = Math.max(first, end - (count - at) * SLOT_MS);
+      return of(start, end - (count - at - 1) * SLOT_MS);
+    });
+  }
+}
+
+/** Counts that only grow, and how fast they do. */
+class History extends Lately {
   /** A count that went down began anew. */
   add(ms, counts) {
-    const last = this.#samples.at(-1);
-    if (last?.ms === ms) return;
-    if (last && (ms < last.ms || counts.some((c, at) => c < last.counts[at]))) {
-      this.#samples = [];
-    }
-    this.#samples.push({ ms, counts });
-    if (this.#samples.length > KEPT + 1) this.#samples.shift();
+    const last = this.samples.at(-1);
+    if (last && counts.some((c, at) => c < last.counts[at])) this.samples = [];
+    this.keep({ ms, counts });
   }
 
   /** How many a second in the last seconds; null after the first look. */
   rate(at) {
-    const last = this.#samples.at(-1);
-    const first = this.#samples.find(({ ms }) => ms >= last.ms - SMOOTH_MS);
-    return first === last ? null : between(first, last, at);
+    const last = this.samples.at(-1);
+    const first = this.samples.find(({ ms }) => ms >= last.ms - SMOOTH_MS);
+    const before = first === last ? this.samples.at(-2) : first;
+    return before === undefined ? null : between(before, last, at);
   }
 
-  /** How many a second between each two of the last looks. */
+  /** How many a second in each of the last slots; looks may lie wherever they want. */
   rates(at) {
-    const samples = this.#samples;
-    return samples.slice(1).map((sample, index) => between(samples[index], sample, at));
+    let next = 1;
+    const count = (ms) => {
+      while (next < this.samples.length - 1 && this.samples[next].ms < ms) next += 1;
+      const before = this.samples[next - 1];
+      return before.counts[at] + (between(before, this.samples[next], at) * (ms - before.ms)) / 1000;
+    };
+    return this.slots((start, end) => {
+      const before = count(start); // in their order: it only goes forward
+      return Math.max(0, ((count(end) - before) * 1000) / (end - start));
+    });
   }
 }
 
@@ -36,16 +66,19 @@ function between(first, last, at) {
   return ((last.counts[at] - first.counts[at]) * 1000) / (last.ms - first.ms);
 }
 
-/** Values as they were at each look. */
-class Levels {
-  values = [];
-  #ms = null;
-
+/** Values as they were at each look, and until the next one. */
+class Levels extends Lately {
   add(ms, value) {
-    if (ms === this.#ms) return;
-    this.#ms = ms;
-    this.values.push(value);
-    if (this.values.length > KEPT) this.values.shift();
+    this.keep({ ms, value });
+  }
+
+  get values() {
+    let at = 0;
+    const found = this.slots((_, end) => {
+      while (at < this.samples.length - 1 && this.samples[at + 1].ms <= end) at += 1;
+      return this.samples[at].value;
+    });
+    return found.length ? found : this.samples.map(({ value }) => value);
   }
 }
 
@@ -61,6 +94,7 @@ export class Model {
   take(answer) {
     if (this.#startedMs !== answer.startedMs) this.#topics.clear();
     this.#startedMs = answer.startedMs;
+    for (const sample of answer.history ?? []) this.#remember(sample);
     const { nowMs } = answer;
     for (const transaction of answer.transactions) takeTransaction(transaction, nowMs);
     const more = new Set(answer.groups.filter((g) => g.hasMore).map((g) => g.topic));
@@ -83,9 +117,21 @@ export class Model {
     return answer;
   }
 
+  /** What the server remembers from before the page was opened. */
+  #remember({ ms, messagesIn, messagesOut, unreadMs, open, topics }) {
+    if (messagesIn !== null) this.#total.add(ms, [messagesIn, messagesOut]);
+    if (unreadMs !== null) this.#behind.add(ms, unreadMs);
+    if (open !== null) this.#open.add(ms, open);
+    for (const [topic, counts] of Object.entries(topics)) this.#historyOf(topic).add(ms, counts);
+  }
+
+  #historyOf(topic) {
+    if (!this.#topics.has(topic)) this.#topics.set(topic, new History());
+    return this.#topics.get(topic);
+  }
+
   #takeTopic(topic, { nowMs, transactions }, more) {
-    if (!this.#topics.has(topic.topic)) this.#topics.set(topic.topic, new History());
-    const history = this.#topics.get(topic.topic);
+    const history = this.#historyOf(topic.topic);
     history.add(nowMs, [topic.messagesIn, topic.messagesOut]);
     topic.rates = [history.rate(0), history.rate(1)];
     topic.lately = [history.rates(0), history.rates(1)];

@@ -7,6 +7,12 @@ export function setText(element, text) {
   return element;
 }
 
+/** A name, or several: two lines at most are shown, and all of it where one points. */
+export function setName(element, text, whole = text) {
+  if (element.title !== whole) element.title = whole;
+  return setText(element, text);
+}
+
 /** A new element with a class and a text. */
 export function make(name, className = "", text = "") {
   const element = document.createElement(name);

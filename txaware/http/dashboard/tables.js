@@ -3,8 +3,8 @@
 import { Chart } from "./charts.js";
 import { BLOCKED_AFTER_MS } from "./glance.js";
 import { showMessages } from "./messages.js";
-import { askToRelease } from "./release.js";
-import { button, child, LiveTable, setText } from "./table.js";
+import { askToAbort } from "./abort.js";
+import { button, child, LiveTable, setName, setText } from "./table.js";
 import * as words from "./words.js";
 
 const topics = table(
@@ -33,13 +33,12 @@ const topics = table(
 const groups = table(
   "groups",
   [
-    { name: "group", label: "Group", sort: (g) => g.group, show: (c, g) => setText(c, g.group) },
+    { name: "group", label: "Group", sort: (g) => g.group, show: showGroup },
     { name: "of", label: "Topic", sort: (g) => g.topic, show: showGroupTopic },
     number("behind", "Rows behind", (g) => g.rows, (cell, g) =>
       showRows(cell, { rowsBehind: g.rows, hasMore: g.hasMore }),
     ),
     duration("unread", "Oldest unread", (g) => g.unreadMs),
-    duration("lag", "Lag", (g) => g.lagMs),
     { name: "state", label: "State", sort: groupState, show: showGroupState },
   ],
   { key: (g) => `${g.group} ${g.topic}`, sorted: "unread", downwards: true },
@@ -57,9 +56,9 @@ const transactions = table(
       name: "blocks",
       label: "Keeps waiting",
       sort: (t) => -t.blocks.length,
-      show: (c, t) => setText(c, t.blocks.length ? words.some(t.blocks) : "–"),
+      show: (c, t) => setName(child(c, "span", "names"), t.blocks.length ? words.some(t.blocks) : "–"),
     },
-    { name: "act", label: "End it", show: showInvalidate },
+    { name: "act", label: "End it", show: showAbort },
   ],
   { key: (t) => t.id, sorted: "age", downwards: true },
 );
@@ -104,8 +103,7 @@ function duration(name, label, of) {
 }
 
 function showTopic(cell, topic) {
-  button(cell, "name", topic.topic, () => showMessages(topic.topic));
-  cell.firstChild.title = "Look at its messages";
+  setName(button(cell, "name", topic.topic, () => showMessages(topic.topic)), topic.topic);
   const generation = topic.generation > 1 ? `, generation ${topic.generation}` : "";
   const kept = `kept for ${words.duration(topic.ttlS * 1000)}${generation}`;
   setText(child(cell, "span", "under"), kept);
@@ -140,14 +138,18 @@ function showTopicState(cell, topic) {
   const text = isBlocked ? `blocked for ${words.duration(topic.blockedMs)}` : unseen;
   cell.classList.toggle("nothing", !text);
   setText(child(cell, "span", "badge"), text);
-  const release = button(cell, "release", "Release…", () => askToRelease(topic.blocker));
-  release.setAttribute("aria-label", `Release the readers of ${topic.topic}`);
-  release.hidden = !isBlocked;
+  const abort = button(cell, "release", "Abort…", () => askToAbort(topic.blocker));
+  abort.setAttribute("aria-label", `Abort what blocks ${topic.topic}`);
+  abort.hidden = !isBlocked;
+}
+
+function showGroup(cell, { group }) {
+  setName(child(cell, "span", "names"), group);
 }
 
 function showGroupTopic(cell, group) {
-  button(cell, "name", group.topic, () => showMessages(group.topic, { start: group.position }));
-  cell.firstChild.title = "Look at its messages, from where the group is";
+  const show = () => showMessages(group.topic, { start: group.position });
+  setName(button(cell, "name", group.topic, show), group.topic);
 }
 
 function groupState(group) {
@@ -165,7 +167,7 @@ function typeOf({ stage, type }) {
   return stage === null || stage === "open" ? (type ?? "–") : `${type}, ${stage}`;
 }
 
-function showInvalidate(cell, transaction) {
-  const end = button(cell, "release", "Invalidate…", () => askToRelease(transaction));
-  end.setAttribute("aria-label", `Invalidate transaction ${transaction.id}`);
+function showAbort(cell, transaction) {
+  const abort = button(cell, "release", "Abort…", () => askToAbort(transaction));
+  abort.setAttribute("aria-label", `Abort transaction ${transaction.id}`);
 }

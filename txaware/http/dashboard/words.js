@@ -67,8 +67,13 @@ export function several(number, one, many = `${one}s`) {
   return `${count(number)} ${number === 1 ? one : many}`;
 }
 
+/** A name in a sentence, of which a long one would leave nothing. */
+export function short(name) {
+  return name.length <= 48 ? name : `${name.slice(0, 30)}…${name.slice(-15)}`;
+}
+
 /** "a, b and 3 more" */
-export function some(names, most = 3) {
-  const shown = names.slice(0, most).join(", ");
+export function some(names, most = 3, say = (name) => name) {
+  const shown = names.slice(0, most).map(say).join(", ");
   return names.length > most ? `${shown} and ${names.length - most} more` : shown;
 }

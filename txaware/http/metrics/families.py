@@ -99,7 +99,8 @@ def blocked(moment: Moment) -> Iterator[Metric]:
     yield gauge(
         "blocked_topic_seconds",
         f"How long the first row that they wait for has been there; the {MOST_BLOCKED} "
-        f"that wait longest, with the id of the transaction.",
+        f"that wait longest, with the id of the transaction, for txaware transactions "
+        f"abort.",
         {
             (topic.topic, str(topic.blocked_by.pointer)): age_s(
                 moment.now_ms, topic.blocked_by.since_ms
@@ -161,7 +162,8 @@ def transactions(moment: Moment) -> Iterator[Metric]:
     )
     yield gauge(
         "invalid_transactions",
-        "Pointers of transactions that ended unfinished and are not yet forgotten.",
+        "Pointers of transactions that timed out, died or were aborted by an operator, "
+        "and are not yet forgotten.",
         {(): report.invalid_transactions},
     )
 

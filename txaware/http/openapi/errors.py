@@ -15,7 +15,7 @@ _REASONS = {
     401: "No token was sent, or none that is known.",
     403: "The rules do not give this to whoever sent the token; or a page of another "
     "site sent the request.",
-    404: "There is no such topic or transaction.",
+    404: "There is no such topic, transaction or keeper.",
     408: "The body did not come in time.",
     409: "The topic exists already, the transaction is refused, or there is no such "
     "plan any more.",

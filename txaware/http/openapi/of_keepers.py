@@ -28,5 +28,6 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         summary="Forgets one whose rows are gone.",
         tag=OPERATORS,
         body=json_of(fields({"name": _NAME})),
+        refuses=(404,),
     ),
 }

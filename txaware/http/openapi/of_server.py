@@ -80,6 +80,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         json_of(ref("OverviewReport")),
         search=TEXT,
         namespace=TEXT,
+        history={"type": "string", "enum": ["true", "false"]},
     ),
     ("GET", "/metrics"): _operator("The same for Prometheus.", _TEXT),
     ("POST", "/v1/admin/clean-up"): _operator(

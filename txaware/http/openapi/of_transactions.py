@@ -5,6 +5,7 @@ from typing import Any
 from coordinator.outcome import Outcome
 from coordinator.remote import BYTES as BYTES_TYPE
 from coordinator.remote import ROOT
+from coordinator.remote_wire import LONGEST_NAME
 from coordinator.standing import ENDED, INVALID, NEVER, OPEN, STATES
 from coordinator.timeout import LONGEST_TIMEOUT_S
 from txaware.http.openapi.operation import Content, Operation, json_of
@@ -25,6 +26,7 @@ from txaware.http.routes.transactions import ONE
 
 TAG = "transactions"
 _POINTERS = array(whole(0))
+_NAME: Schema = TEXT | {"minLength": 1, "maxLength": LONGEST_NAME}
 _NAMED: dict[str, Schema] = {
     "type": {"enum": ["short", "long"]},
     "checkpoints": _POINTERS | {"description": "Its further write pointers."},
@@ -153,17 +155,19 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", ONE + "/persist"): _call(
         "Sees to it that it outlives a crash; called before rows are written elsewhere "
         "with its pointer.",
-        participants=array(TEXT, description="Who writes them, by name."),
+        participants=or_null(
+            array(_NAME, description="Who writes them, by name; none is nobody.")
+        ),
     ),
     ("POST", ONE + "/commit"): _call(
         "Makes its writes visible.", check=_CHECK, repeat=_REPEAT
     ),
     ("POST", ONE + "/abort"): _call(
-        "Ends one whose writes are all undone; invalidates one that others may have "
-        "begun."
+        "Ends one whose writes are all undone; of one that others may have begun, "
+        "nobody ever sees what it wrote."
     ),
     ("POST", ONE + "/invalidate"): _call(
-        "Ends one so that nobody ever sees what it wrote.",
+        "Aborts one whose writes are not undone: nobody ever sees them.",
         answer=json_of(fields({"invalidated": FLAG})),
     ),
     ("POST", ONE + "/checkpoint"): _call(

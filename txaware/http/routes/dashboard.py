@@ -4,6 +4,7 @@ from functools import partial
 
 import attrs
 
+from txaware.errors import BadRequest
 from txaware.http.dashboard import FILES, HEADERS
 from txaware.http.exchange import JSON, Reply, Request
 from txaware.http.hosted import Hosted
@@ -36,7 +37,12 @@ class DashboardRoutes:
                 )
                 for path in FILES
             ),
-            Route("GET", "/v1/overview", self._answer, query=("search", "namespace")),
+            Route(
+                "GET",
+                "/v1/overview",
+                self._answer,
+                query=("search", "namespace", "history"),
+            ),
         ]
 
     async def _file(self, request: Request) -> Reply:
@@ -53,6 +59,7 @@ class DashboardRoutes:
             search=fields.get("search", ""),
             namespace=fields.get("namespace"),
             sees=sight(principal),
+            history=_flag(fields.get("history", "false")),
         )
         report = await self._hosted.in_monitor_thread(snapshot)
         told = self._hosted.owners.told
@@ -64,3 +71,9 @@ class DashboardRoutes:
             store=self._hosted.told(principal, report.store),
         )
         return Reply(200, to_json(shown), JSON)
+
+
+def _flag(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise BadRequest(f"history is true or false, not {text[:50]!r}")
+    return text == "true"

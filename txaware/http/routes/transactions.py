@@ -225,6 +225,6 @@ def _holder(principal: Principal, _: Params) -> None:
 
 
 def _holder_or_operator(principal: Principal, _: Params) -> None:
-    """Operators look at transactions of others, and release who waits for them."""
+    """Operators look at transactions of others, and abort them."""
     if not principal.is_operator:
         principal.require_transactions()

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import tenacity
 
+from coordinator.errors import install_with
 from txaware.errors import BadRequest, MissingExtra, TxAwareError, Unavailable
 from txaware.tables.hbase.address import HBaseAddress
 
@@ -178,6 +179,6 @@ def _happybase() -> tuple[Any, Any, type[Exception]]:
         from thriftpy2.thrift import TException
     except ImportError as error:
         raise MissingExtra(
-            "HBase is reached with the package happybase: pip install 'txaware[hbase]'"
+            f"HBase is reached with the package happybase: {install_with('hbase')}"
         ) from error
     return happybase, Hbase_thrift, TException

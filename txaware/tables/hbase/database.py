@@ -50,7 +50,7 @@ class HBaseDatabase:
         self._clock_s = clock_s
         self._settling = threading.RLock()
         self._looked_s = clock_s()
-        self._closed = False
+        self._closed = self._has_ended = False
         self._broken = True
         self._wanted: Head | None = None
         self._tried_ms = self._settled_ms = 0
@@ -183,6 +183,10 @@ class HBaseDatabase:
             self._ownership.move(found, self._head)
         self._redo.remove_others(self._ownership.owner, time_ms=self._head.time_ms)
 
+    def damage(self, error: Exception) -> str | None:
+        """HBase keeps its files, and says by itself what is wrong with them."""
+        return None
+
     def compact(self, start: bytes, stop: bytes) -> None:
         """Says that nothing is there any more where that is so.
 
@@ -212,15 +216,16 @@ class HBaseDatabase:
     def close(self) -> None:
         """Lets others have the store; a second close does nothing."""
         with self._settling:
-            if self._closed:
+            if self._has_ended:
                 return
-            self._closed = True
+            is_first, self._closed = not self._closed, True
             try:
-                if not self._broken:
+                if is_first and not self._broken:
                     self._ownership.give_back(self._head)
             finally:
                 self._ownership.close()
                 self._connections.close()
+            self._has_ended = True  # or a second close finishes what is left
 
     def _settled(self) -> int:
         """The timestamp up to which readers see everything.

@@ -9,13 +9,16 @@ from coordinator.ends import Wait
 from txaware.clock import ClockMs
 from txaware.config import Settings
 from txaware.interfaces import Write
+from txaware.rowkeys import after
 from txaware.tables.durable import DurableTable
 from txaware.tables.hbase.address import HBaseAddress
 from txaware.tables.hbase.connections import Connections
 from txaware.tables.hbase.database import HBaseDatabase
+from txaware.tables.hbase.key_walk import walk
 from txaware.tables.hbase.ownership import Ownership, Pause
 from txaware.tables.hbase.schema import check_fits
 from txaware.tables.hbase.writing import Writing
+from txaware.tables.outline import Outline
 
 
 class HBaseTable(DurableTable):
@@ -54,6 +57,13 @@ class HBaseTable(DurableTable):
         """Holds rows for the commit; False where they are too many for that."""
         check_fits(writes)
         return super().hold(pointer, writes)
+
+    def outline(self, tag: bytes) -> Outline:
+        """Which ranges have no row; what is held comes first, as it moves to HBase."""
+        found = Outline()
+        found.saw(tag + key for key, _ in self._held.scan(tag, tag, after(tag)))
+        walk(self.connections, tag, found)
+        return found
 
     @classmethod
     def open(

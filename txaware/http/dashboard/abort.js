@@ -1,30 +1,31 @@
-// Invalidates a transaction that keeps readers waiting, once somebody said so.
+// Aborts a transaction that keeps readers waiting, once somebody said so; as `txaware
+// transactions abort`, it makes it invalid, since nobody has undone what it wrote.
 
 import { ask } from "./server.js";
 import { make, setText } from "./table.js";
-import { begunBy, duration, some } from "./words.js";
+import { begunBy, duration, short, some } from "./words.js";
 
 const dialog = document.getElementById("release");
 const text = document.getElementById("release-text");
 const problem = document.getElementById("release-problem");
 const confirm = document.getElementById("release-now");
 let asked;
-let released;
+let tellAborted;
 
-/** Has `tell` called with a sentence after each release. */
-export function whenReleased(tell) {
-  released = tell;
+/** Has `tell` called with a sentence after each. */
+export function whenAborted(tell) {
+  tellAborted = tell;
 }
 
-/** Asks whether to invalidate a transaction of the overview. */
-export function askToRelease(transaction) {
+/** Asks whether to abort a transaction of the overview. */
+export function askToAbort(transaction) {
   asked = transaction;
   const lines = [
     `Transaction ${transaction.id} has been open for ${duration(transaction.ageMs)}.`,
     `Begun by: ${begunBy(transaction)}.`,
   ];
   if (transaction.blocks.length) {
-    lines.push(`Readers of ${some(transaction.blocks, 10)} are waiting for it to end; they go on at once.`);
+    lines.push(`Readers of ${some(transaction.blocks, 10, short)} are waiting for it to end; they go on at once.`);
   }
   lines.push("Its commit will be refused, and nothing that it wrote will be delivered.");
   lines.push("This cannot be taken back.");
@@ -44,9 +45,9 @@ confirm.addEventListener("click", async () => {
       body: {},
     });
     dialog.close();
-    released(
+    tellAborted(
       answer.invalidated
-        ? `Transaction ${transaction.id} is invalid now.`
+        ? `Transaction ${transaction.id} is aborted.`
         : `Transaction ${transaction.id} had ended already.`,
     );
   } catch (error) {

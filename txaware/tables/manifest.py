@@ -1,0 +1,189 @@
+"""LevelDB's MANIFEST, whose torn end is cut off where that loses nothing.
+
+LevelDB syncs each record of it before it relies on it, so a power cut tears the last
+one at most. LevelDB itself leaves out a record that is cut short, but not one that is
+filled with zeros.
+"""
+
+import logging
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from coordinator.disk import Disk
+
+log = logging.getLogger(__name__)
+
+BLOCK_BYTES, HEADER_BYTES = 32_768, 7
+# What a physical record is: a whole one, or a part of one that spans blocks.
+FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
+_HEADER = struct.Struct("<IHB")
+# What stands in a record: each field has a number in front.
+_COMPARATOR, _LOG, _COMPACT, _DELETED, _NEW, _EARLIER_LOG = 1, 2, 5, 6, 7, 9
+_NUMBERS = (_LOG, 3, 4, _EARLIER_LOG)
+
+
+def cut_torn_end(directory: Path) -> bool:
+    """Cuts off a damaged last record, and keeps the file as it was beside it.
+
+    False, and nothing is changed, where the end is whole, or something whole follows
+    the damage, or a later record was relied on already: then the log that the earlier
+    ones name is gone.
+    """
+    try:
+        name = (directory / "CURRENT").read_text().strip()
+        path = directory / name
+        data = path.read_bytes()
+    except (OSError, UnicodeDecodeError):
+        return False
+    records = list(_records(data))
+    end = records[-1][1] if records else 0
+    if not end or not any(data[end:]) or _holds_record(data, end):
+        return False
+    try:
+        number = _log_number([record for record, _ in records])
+    except (IndexError, ValueError):
+        return False
+    if number and not (directory / f"{number:06}.log").exists():
+        return False
+    _replace(path, data, end)
+    log.warning(
+        "%s had a torn end of %s bytes, as a power cut leaves it, which was cut off; "
+        "the file as it was is %s.torn",
+        path,
+        len(data) - end,
+        name,
+    )
+    return True
+
+
+def _replace(path: Path, data: bytes, end: int) -> None:
+    for target, content in (
+        (path.with_name(f"{path.name}.torn"), data),
+        (path.with_name(f"{path.name}.cut"), data[:end]),
+    ):
+        with target.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    os.replace(path.with_name(f"{path.name}.cut"), path)
+    Disk(path.parent).sync_names()
+
+
+def _records(data: bytes) -> Iterator[tuple[bytes, int]]:
+    """Whole records from the beginning, and where each ends, up to the first damage."""
+    at, parts = 0, b""
+    while at + HEADER_BYTES <= len(data):
+        left = BLOCK_BYTES - at % BLOCK_BYTES
+        if left < HEADER_BYTES:
+            at += left
+            continue
+        body = _body(data, at)
+        if body is None:
+            return
+        kind, at = data[at + 6], at + HEADER_BYTES + len(body)
+        if (kind in (FULL, FIRST)) == bool(parts):
+            return
+        parts += body
+        if kind in (FULL, LAST):
+            yield parts, at
+            parts = b""
+
+
+def _body(data: bytes, at: int) -> bytes | None:
+    """The bytes of a physical record there; None where there is no whole one."""
+    check, size, kind = _HEADER.unpack_from(data, at)
+    end = at + HEADER_BYTES + size
+    if kind not in (FULL, FIRST, MIDDLE, LAST) or not size or end > len(data):
+        return None
+    if HEADER_BYTES + size > BLOCK_BYTES - at % BLOCK_BYTES:
+        return None
+    if _masked_crc(data, at + 6, end) != check:
+        return None
+    return data[at + HEADER_BYTES : end]
+
+
+def _holds_record(data: bytes, start: int) -> bool:
+    """Whether a whole physical record begins anywhere from there on."""
+    last = len(data) - HEADER_BYTES
+    return any(
+        _body(data, at) is not None
+        for at in range(start, last + 1)
+        if data[at + 6] in (FULL, FIRST, MIDDLE, LAST)
+    )
+
+
+def _log_number(records: list[bytes]) -> int:
+    """The oldest log that is still needed; 0 where none was named."""
+    number = earlier = 0
+    for record in records:
+        for field, value in _fields(record):
+            if field == _LOG:
+                number = value
+            elif field == _EARLIER_LOG:
+                earlier = value
+    return earlier or number
+
+
+def _fields(record: bytes) -> Iterator[tuple[int, int]]:
+    """The numbers that a record sets; what it says of tables is skipped."""
+    at = 0
+
+    def number() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = record[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    def text() -> None:
+        nonlocal at
+        size = number()
+        at += size
+
+    while at < len(record):
+        field = number()
+        if field in _NUMBERS:
+            yield field, number()
+        elif field == _COMPARATOR:
+            text()
+        elif field == _COMPACT:
+            number()
+            text()
+        elif field == _DELETED:
+            number()
+            number()
+        elif field == _NEW:
+            for _ in range(3):
+                number()
+            text()
+            text()
+        else:
+            raise ValueError(f"a field {field} is not known")
+
+
+def _table() -> list[int]:
+    table = []
+    for byte in range(256):
+        crc = byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+        table.append(crc)
+    return table
+
+
+_CRC = _table()
+
+
+def _masked_crc(data: bytes, start: int, end: int) -> int:
+    """CRC-32C of a range, as LevelDB writes it."""
+    crc, table = 0xFFFFFFFF, _CRC
+    for byte in data[start:end]:
+        crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17 & 0xFFFFFFFF) + 0xA282EAD8) & 0xFFFFFFFF
