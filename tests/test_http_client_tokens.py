@@ -131,7 +131,7 @@ def test_a_token_that_goes_elsewhere_without_tls_is_told_once(
     told = [one for one in caplog.messages if "without TLS" in one]
     assert len(told) == is_told
     if is_told:
-        assert told[0].startswith(PLAIN.format(link.address.authority))
+        assert told[0].startswith(PLAIN.format(link.place.address.authority))
         assert "TXAWARE_ALLOW_PLAIN_TOKENS=true" in told[0]
         assert "mine" not in told[0].split()
 

@@ -16,6 +16,7 @@ from txaware.rowkeys import MESSAGE, PAYLOAD, POSITION
 from txaware.service.deleting import Deleting
 from txaware.service.position_retention import PositionRetention
 from txaware.service.retention import CleanUp
+from txaware.service.strangers import Strangers
 
 pytestmark = pytest.mark.in_process
 
@@ -310,6 +311,17 @@ def test_markers_of_spark_go_so_long_after_they_were_moved_last(site: Site) -> N
     assert rows(messaging, POSITION) == 2
 
 
+def marker_retention(site: Site, settings: Settings) -> PositionRetention:
+    return PositionRetention(
+        site.table,
+        site.messaging.coordinator,
+        Strangers(None),
+        threading.Lock(),
+        settings,
+        None,
+    )
+
+
 def test_a_marker_that_an_open_transaction_moves_stays(site: Site) -> None:
     messaging = site.messaging
     messaging.create_topic("t")
@@ -318,7 +330,7 @@ def test_a_marker_that_an_open_transaction_moves_stays(site: Site) -> None:
     tx = messaging.coordinator.start_long()
     end = messaging.bounds("t").next
     messaging.save_position(SAVE_MARKER, "t", end, transaction=tx)
-    retention = PositionRetention(site.table, Settings())
+    retention = marker_retention(site, Settings())
     deleting = Deleting(site.table, threading.Lock())
     later_ms = site.clock() + 1000 * 86_400_000
     open_now = messaging.coordinator.snapshot()
@@ -327,7 +339,7 @@ def test_a_marker_that_an_open_transaction_moves_stays(site: Site) -> None:
     commit(messaging, tx)
     ended = messaging.coordinator.snapshot()
     assert retention.forget_markers(ended, deleting, now_ms=later_ms) == 2
-    forever = PositionRetention(site.table, Settings(save_marker_ttl_s=0))
+    forever = marker_retention(site, Settings(save_marker_ttl_s=0))
     save(messaging, SAVE_MARKER)
     assert not forever.forget_markers(ended, deleting, now_ms=later_ms)
 

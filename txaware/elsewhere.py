@@ -153,9 +153,12 @@ class HostedCoordinator(RemoteCoordinator):
         if not self._takes_writers():
             return
         try:
-            snapshot = self.snapshot()
-            self.note_writers(snapshot, [ANOTHER_STORE])
-            self.persist(snapshot)
+            tx = self.start_short()
+            try:
+                self.note_writers(tx, [ANOTHER_STORE])
+                self.persist(tx)
+            finally:
+                self.abort(tx)
         except NotAuthorized as error:  # whoever may begin transactions tells it
             log.debug("%r is not told that rows are elsewhere: %s", self, error)
 

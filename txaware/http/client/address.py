@@ -37,7 +37,8 @@ class Address:
             raise BadRequest(
                 "the URL of a server has no name and no password; give it a token"
             )
-        wrong = parts.scheme not in PORTS or not host or parts.query or parts.fragment
+        wrong = parts.scheme not in PORTS or not host or parts.query != ""
+        wrong = wrong or parts.fragment != ""
         wrong = wrong or "," in host  # as in a list with something else in it
         if wrong or not url.isascii() or not url.isprintable() or " " in url:
             raise BadRequest(
