@@ -9,10 +9,7 @@ from typing import Any, Self
 import attrs
 
 from coordinator.ends import Ends
-from coordinator.errors import (
-    TransactionNotInProgress,
-    Unavailable,
-)
+from coordinator.errors import TransactionNotInProgress, Unavailable
 from coordinator.file_journal import FileJournal
 from coordinator.fork_guard import guard
 from coordinator.gate import Gate

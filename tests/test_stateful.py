@@ -41,7 +41,7 @@ class Histories(History):
         topic = self.model.topics.get(name)
         if topic is not None:
             self.site.messaging.update_topic(name, ttl_s=ttl_s)
-            topic.ttl_s = ttl_s or 604_800
+            topic.ttl_s = ttl_s or topic.ttl_s
             return
         generation = self.model.generations.get(name, 0) + 1
         assert self.site.messaging.create_topic(name, ttl_s=ttl_s).generation == (

@@ -60,6 +60,7 @@ from txaware.service.backup import Backup
 from txaware.service.check_report import Report
 from txaware.service.copying import Copied
 from txaware.service.inspection import Peeked, TopicReport
+from txaware.service.keepers import Keeper, KeepsRows
 from txaware.service.retention import CleanUp, Pruned
 from txaware.topics import Topic, TopicName
 
@@ -91,7 +92,9 @@ __all__ = [
     "DirectPublisher",
     "HttpAdministration",
     "HttpServer",
+    "Keeper",
     "KeeperMissing",
+    "KeepsRows",
     "Message",
     "MessageId",
     "Messaging",

@@ -1,7 +1,7 @@
 """The ports: the service that every program talks to, and the table under it."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Literal, Protocol, cast
 
 from coordinator.batch import Then
 from coordinator.ends import Wait
@@ -26,6 +26,14 @@ Row = tuple[bytes, bytes]
 Isolation = Literal["uncommitted", "committed"]
 UNCOMMITTED: Isolation = "uncommitted"
 COMMITTED: Isolation = "committed"
+
+
+class _Unsaid(str):
+    """What a call has by itself, and nobody said."""
+
+
+# A block's transaction decides where the caller said nothing, and only there.
+UNSAID = cast(Isolation, _Unsaid(UNCOMMITTED))
 
 
 class MessagingService(Protocol):
@@ -238,6 +246,7 @@ class OrderedTable(Protocol):
 __all__ = [
     "COMMITTED",
     "UNCOMMITTED",
+    "UNSAID",
     "Isolation",
     "Message",
     "MessagingService",

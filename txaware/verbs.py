@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from coordinator.context import current_transaction
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
-from txaware.interfaces import COMMITTED, UNCOMMITTED, Isolation, MessagingService
+from txaware.interfaces import COMMITTED, UNSAID, Isolation, MessagingService
 from txaware.messages import Bounds, MessageId, Page, PublishResponse, Receipt
 from txaware.publish import WrittenByHand, written_by_hand
 from txaware.requests import Payload, Pointer, Start
@@ -103,7 +103,7 @@ class Verbs:
         inclusive: bool = True,
         limit: int = 100,
         transaction: Transaction | None = None,
-        isolation: Isolation | None = None,
+        isolation: Isolation = UNSAID,
         wait_s: float = 0,
     ) -> Page:
         """Messages from `start` on: an id, a time in ms, or None for the beginning.
@@ -114,7 +114,7 @@ class Verbs:
         delivers everything, also what is rolled back, and is what counts outside of
         blocks. `wait_s` waits for the first message, without a transaction only.
         """
-        if isolation is None:
+        if isolation is UNSAID:
             transaction = self._of_block("poll", transaction)
         return self._service.poll(
             topic,
@@ -122,7 +122,7 @@ class Verbs:
             inclusive=inclusive,
             limit=limit,
             transaction=transaction,
-            isolation=UNCOMMITTED if isolation is None else isolation,
+            isolation=isolation,
             wait_s=wait_s,
         )
 

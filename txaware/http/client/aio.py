@@ -24,7 +24,7 @@ from txaware.http.client.service import HttpService, within_limits
 from txaware.http.client.settings import ClientSettings
 from txaware.http.client.transport import Transport
 from txaware.http.client.workers import Workers
-from txaware.interfaces import COMMITTED, UNCOMMITTED, Isolation
+from txaware.interfaces import COMMITTED, UNSAID, Isolation
 from txaware.messages import MessageId, Page, PublishResponse, Receipt
 from txaware.publish import KnownTopics, Publisher, WrittenByHand, written_by_hand
 from txaware.requests import Payload, Pointer, Start
@@ -157,7 +157,7 @@ class AsyncMessaging(AsyncOperator):
         inclusive: bool = True,
         limit: int = 100,
         transaction: Transaction | None = None,
-        isolation: Isolation | None = None,
+        isolation: Isolation = UNSAID,
         wait_s: float = 0,
     ) -> Page:
         """Messages from `start` on: an id, a time in ms, or None for the beginning.
@@ -165,7 +165,7 @@ class AsyncMessaging(AsyncOperator):
         In an `async with` block of this task it sees the block's snapshot, unless
         `isolation` is named; see `Messaging.poll`.
         """
-        if isolation is None:
+        if isolation is UNSAID:
             transaction = self._of_block("poll", transaction)
         return await super().poll(
             topic,
@@ -173,7 +173,7 @@ class AsyncMessaging(AsyncOperator):
             inclusive=inclusive,
             limit=limit,
             transaction=transaction,
-            isolation=UNCOMMITTED if isolation is None else isolation,
+            isolation=isolation,
             wait_s=wait_s,
         )
 
