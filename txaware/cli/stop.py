@@ -86,7 +86,7 @@ def stopped_by_signal(*, reloads: bool = False) -> Iterator[Stop]:
     try:
         yield stop
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         if reloads:
             signal.signal(signal.SIGHUP, hangup)
