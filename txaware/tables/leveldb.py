@@ -87,7 +87,7 @@ class LevelDbTable(DurableTable):
 
 
 def _mapped(path: Path, error: BaseException) -> BaseException:
-    """What LevelDB, or its directory, raised when it was opened, as an error of ours."""
+    """What LevelDB or the directory raised when it was opened, as an error of ours."""
     if isinstance(error, OSError) and not isinstance(error, TxAwareError):
         return Unavailable(f"{path} cannot be opened: {error.strerror or error}")
     if not type(error).__module__.startswith("plyvel"):
