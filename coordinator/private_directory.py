@@ -4,6 +4,7 @@ import logging
 import os
 import re
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 log = logging.getLogger(__name__)
@@ -47,14 +48,15 @@ def make_all_private(directory: Path) -> None:
 
 
 def tighten_files(directory: Path) -> None:
-    """Takes the files of a directory from all others; one may be gone meanwhile."""
-    with os.scandir(directory) as entries:
-        for entry in entries:
-            if entry.is_file(follow_symlinks=False):
-                try:
-                    _tighten(entry.path, entry.stat(follow_symlinks=False))
-                except FileNotFoundError:
-                    continue
+    """Takes the files of a directory from all others; they may be gone meanwhile."""
+    try:
+        with os.scandir(directory) as found:
+            entries = [one for one in found if one.is_file(follow_symlinks=False)]
+    except FileNotFoundError:
+        return
+    for entry in entries:
+        with suppress(FileNotFoundError):
+            _tighten(entry.path, entry.stat(follow_symlinks=False))
 
 
 def _tighten_directory(directory: Path, status: os.stat_result, *, tells: bool) -> None:

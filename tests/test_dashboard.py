@@ -13,7 +13,7 @@ import txaware
 from coordinator.embedded import EmbeddedCoordinator
 from tests.browser import Browser, chromium
 from tests.doubles import Watched, failing
-from tests.messagings import publish
+from tests.messagings import publish, table_of
 from txaware.auth import digest_text, new_token
 from txaware.clock import system_clock_ms
 from txaware.config import Settings
@@ -249,7 +249,7 @@ def test_what_cannot_be_looked_at_is_named(
     def away(*_: Any, **__: Any) -> None:
         raise Unavailable("the disk is full")
 
-    monkeypatch.setattr(messaging._parts.administration._table, "scan", away)
+    monkeypatch.setattr(table_of(messaging), "scan", away)
     page.reads("#attention", "The store is not well", "the disk is full")
     page.reads("#state", "Cannot be looked at", "topic ages")
     assert row_of(page, "orders")

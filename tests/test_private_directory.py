@@ -3,9 +3,11 @@
 import io
 import logging
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,7 @@ from coordinator.directory_lock import DirectoryLock
 from coordinator.private_directory import make_private
 from tests.cli_runs import run
 from txaware.config import Settings
+from txaware.errors import Unavailable
 from txaware.service.backup import restore
 
 SETTINGS = Settings(janitor_interval_s=0)
@@ -121,6 +124,27 @@ def test_what_belongs_to_somebody_else_is_left_and_told(
     make_private(data)
     assert stat.S_IMODE(data.stat().st_mode) == 0o755
     assert "is open to others, and not ours to change" in caplog.text
+
+
+def test_a_disk_that_is_full_before_there_is_a_directory_is_not_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, mkdir = tmp_path / "data", Path.mkdir
+
+    def full(path: Path, *arguments: Any, **options: Any) -> None:
+        if path.name == "rows":
+            raise OSError(28, "No space left on device")
+        mkdir(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(Unavailable, match=f"^{data} cannot be opened: No space left"):
+        txaware.connect(f"leveldb:{data}", settings=SETTINGS)
+
+
+def test_data_that_was_removed_meanwhile_can_be_closed(tmp_path: Path) -> None:
+    messaging = txaware.connect(f"leveldb:{tmp_path / 'data'}", settings=SETTINGS)
+    shutil.move(tmp_path / "data", tmp_path / "elsewhere")
+    messaging.close()
 
 
 def test_a_file_system_without_modes_is_told(

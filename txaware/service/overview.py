@@ -157,7 +157,7 @@ class Overview:
         before = () if self._moment is None else self._moment.failures.parts
         failures = Failures(reads_wait=self._service.reads_wait, before=before)
         topics = self._known_topics(metrics, failures)
-        known: Collection[tuple[str, str]] = self._lags.groups.keys()
+        known: Collection[Pair] = self._lags.groups.keys()
         pairs = failures.attempt("groups", lambda: self._lags.pairs, known)
         status, snapshot = self._ask_coordinator()
         transactions: list[OpenOverview] = []

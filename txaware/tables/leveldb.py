@@ -6,7 +6,7 @@ from coordinator.directory_lock import DirectoryLock
 from coordinator.private_directory import tighten_files
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.config import Settings
-from txaware.errors import BadRequest, StoreCorrupted, Unavailable
+from txaware.errors import BadRequest, StoreCorrupted, TxAwareError, Unavailable
 from txaware.interfaces import Write
 from txaware.rowkeys import FIRST_PAYLOAD, PAYLOAD, STATE
 from txaware.tables.damage import damage_text, is_damage, said
@@ -95,7 +95,9 @@ class LevelDbTable(DurableTable):
 
 
 def _mapped(path: Path, error: BaseException) -> BaseException:
-    """What LevelDB raised when it was opened, as an error of ours."""
+    """What LevelDB or the directory raised when it was opened, as an error of ours."""
+    if isinstance(error, OSError) and not isinstance(error, TxAwareError):
+        return Unavailable(f"{path} cannot be opened: {error.strerror or error}")
     if not type(error).__module__.startswith("plyvel"):
         return error
     if is_damage(error):
