@@ -255,3 +255,13 @@ def test_a_conflict_is_not_asked_elsewhere(
     with pytest.raises(TransactionConflict):
         service.topics()
     assert not second.received
+
+
+def test_a_backup_comes_from_the_server_that_is_there(
+    owners: Owners, tmp_path: Path
+) -> None:
+    """It is streamed, in one try: the call before it has found the owner."""
+    with txaware.connect(f"{GONE},{owners.serve()}") as messaging:
+        messaging.publish("t", [b"kept"])
+        with (tmp_path / "backup").open("wb") as file:
+            assert messaging.backup(file).rows

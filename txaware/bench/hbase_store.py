@@ -82,7 +82,7 @@ def store(trial: Trial) -> Iterator[Store]:
         connections = closed.enter_context(closing(Connections(address)))
         create_tables(connections)
         hbase = closed.enter_context(closing(_happybase(address, settings)))
-        closed.callback(lambda: _remove(hbase, address))
+        closed.callback(lambda: _remove(address, settings))
         table = address.table(MESSAGES)
         # As happybase makes them: by the descriptors of the table beside it.
         families = hbase.client.getColumnDescriptors(table)
@@ -103,6 +103,8 @@ def _happybase(address: HBaseAddress, settings: Settings) -> Any:
     return happybase.Connection(address.host, address.port, timeout=timeout_ms)
 
 
-def _remove(hbase: Any, address: HBaseAddress) -> None:
-    for kind in (*KINDS, RAW):
-        hbase.delete_table(address.table(kind), disable=True)
+def _remove(address: HBaseAddress, settings: Settings) -> None:
+    """By a connection of its own: one that was idle for a minute is closed."""
+    with closing(_happybase(address, settings)) as hbase:
+        for kind in (*KINDS, RAW):
+            hbase.delete_table(address.table(kind), disable=True)

@@ -37,9 +37,8 @@ class Address:
             raise BadRequest(
                 "the URL of a server has no name and no password; give it a token"
             )
-        wrong = parts.scheme not in PORTS or not host or parts.query != ""
-        wrong = wrong or parts.fragment != ""
-        wrong = wrong or "," in host  # as in a list with something else in it
+        is_address = parts.scheme in PORTS and bool(host) and "," not in host
+        wrong = not is_address or parts.query or parts.fragment
         if wrong or not url.isascii() or not url.isprintable() or " " in url:
             raise BadRequest(
                 f"{url!r} is no URL of a server; http://HOST:PORT or https://HOST is"

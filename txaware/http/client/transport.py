@@ -79,9 +79,10 @@ class Transport:
         What was cut off ends with `Unavailable`.
         """
         tries = Tries(call, self.link)
+        request = tries.request()
         try:
             with self._one(tries) as connection:
-                response = connection.handle_request(tries.request())
+                response = connection.handle_request(request)
                 try:
                     if response.status != 200:
                         body = response.read()
