@@ -29,7 +29,8 @@ class Begun:
     """A transaction of the coordinator, and what it has done."""
 
     tx: Transaction = attrs.field(repr=lambda tx: str(tx.transaction_id))
-    expires_ms: int
+    due_ms: int  # by the time that passes
+    expires_ms: int  # by the clock, which alone is known after a restart
     outlives: bool
     view: View = attrs.field(repr=False)
     responses: list[tuple[str, PublishResponse]] = attrs.field(factory=list)
@@ -61,7 +62,6 @@ class History(RuleBasedStateMachine):
         self.unclear: set[int] = set()
         self.lost: set[int] = set()
         self.number = 0
-        self.latest_ms = self.site.table.clock.now_ms()  # never goes back
 
     def teardown(self) -> None:
         if hasattr(self, "site"):
@@ -145,7 +145,7 @@ class History(RuleBasedStateMachine):
 
     def _time_out(self) -> None:
         for begun in self._open():
-            if self.latest_ms > begun.expires_ms:
+            if self.site.clock.elapsed_ms() > begun.due_ms:
                 self.model.states[begun.tx.transaction_id] = INVALID
 
     def _open(self) -> list[Begun]:

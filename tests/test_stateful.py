@@ -164,8 +164,9 @@ class Histories(History):
         )
         self.model.states[tx.transaction_id] = OPEN
         view = self.model.view(tx.transaction_id)
+        due_ms = self.site.clock.elapsed_ms() + timeout_s * 1000
         expires_ms = self.site.table.clock.now_ms() + timeout_s * 1000
-        self.begun[tx.transaction_id] = Begun(tx, expires_ms, outlives, view)
+        self.begun[tx.transaction_id] = Begun(tx, due_ms, expires_ms, outlives, view)
 
     @precondition(lambda self: self._open())
     @rule(data=st.data(), how=st.sampled_from(["commit", "commit", "abort", "invalid"]))
@@ -207,7 +208,6 @@ class Histories(History):
     @rule(seconds=st.sampled_from([0.001, 0.001, 4, 11, 4_000, -0.5, -20, -3_000]))
     def move_clock(self, seconds: float) -> None:
         self.site.clock.advance_s(seconds)
-        self.latest_ms = self.site.table.clock.now_ms()
         assert self.site.messaging.coordinator.invalid_size() >= 0  # has it look
         self._time_out()
 
@@ -215,14 +215,18 @@ class Histories(History):
     @rule(how=st.sampled_from(["open", "crash"]))
     def restart(self, how: str) -> None:
         getattr(self.site, how)()
-        self.latest_ms = self.site.table.clock.now_ms()
         coordinator: Any = self.site.messaging.coordinator
-        open_now = {entry.transaction_id for entry in coordinator.open_transactions()}
+        open_now = {
+            entry.transaction_id: entry for entry in coordinator.open_transactions()
+        }
         for pointer, begun in list(self.begun.items()):
             state = self.model.states[pointer]
             if begun.outlives and begun.wrote and state == OPEN:
-                assert pointer in open_now or self.latest_ms > begun.expires_ms
+                has_passed = self.site.clock.elapsed_ms() > begun.due_ms
+                latest_ms = self.site.table.clock.now_ms()
+                assert pointer in open_now or has_passed or latest_ms > begun.expires_ms
             if state == OPEN and begun.outlives and pointer in open_now:
+                begun.due_ms = open_now[pointer].due_ms  # it began to count anew
                 continue
             if state == ABORTED and pointer in open_now:
                 self.unclear.add(pointer)  # that it was aborted was not written down
