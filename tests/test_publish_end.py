@@ -174,7 +174,7 @@ publisher.publish(b"0")
 held, over = threading.Event(), threading.Event()
 
 def hold():
-    with publisher._background._backlog._work:
+    with publisher._background._backlog._changed:
         held.set()
         over.wait()
 
