@@ -7,9 +7,9 @@ from coordinator.context import (
     current_transaction,
     transaction,
 )
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.interfaces import Coordinator, TransactionAware
-from coordinator.java_participant import JavaParticipant
+from coordinator.java.participant import JavaParticipant
 from coordinator.outcome import Outcome
 from coordinator.retry import retry_on_conflict
 from coordinator.tephra import TephraCoordinator, ThriftCoordinator

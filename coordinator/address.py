@@ -2,7 +2,7 @@
 
 import re
 
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.errors import BadRequest
 from coordinator.interfaces import Coordinator
 from coordinator.tephra import TephraCoordinator, ThriftCoordinator

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
+from coordinator.embedded.records import Record
 from coordinator.errors import Unavailable
-from coordinator.records import Record
 
 # Told once how it ended: None when the records are on disk.
 Then = Callable[[Unavailable | None], None]

@@ -20,7 +20,6 @@ from coordinator.errors import (
 )
 from coordinator.fork_guard import refuse
 from coordinator.interfaces import Coordinator, TransactionAware
-from coordinator.joinable import BlockExit
 from coordinator.participants import (
     Participants,
     checked_participant,
@@ -28,7 +27,8 @@ from coordinator.participants import (
     flushes_last,
     shares_journal,
 )
-from coordinator.settle import settle
+from coordinator.resolve_outcome import settle
+from coordinator.threads import BlockExit
 from coordinator.transaction import Transaction
 
 P = TypeVar("P", bound=TransactionAware)

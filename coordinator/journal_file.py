@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.disk import AppendFile, Disk
+from coordinator.embedded.history import History
+from coordinator.embedded.records import Record, decode_records, encode_records
 from coordinator.errors import NotWritten, Unavailable
 from coordinator.frames import HEADER, frame, read_frames
-from coordinator.history import History
-from coordinator.records import Record, decode_records, encode_records
 
 NAME = "journal"
 NEW_NAME = NAME + ".new"

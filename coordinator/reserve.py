@@ -1,6 +1,6 @@
 """How far pointers may be given out: reserved on disk, ahead of their use."""
 
-from coordinator.records import Reserved
+from coordinator.embedded.records import Reserved
 from coordinator.transaction import POINTERS_PER_MS
 
 # So far ahead that one sync serves many starts. After a crash, pointers go on above

@@ -10,27 +10,15 @@ import plyvel
 import pytest
 
 import txaware
-from coordinator.records import Record, encode_records
+from coordinator.embedded.records import Record, encode_records
 from txaware.clock import system_clock_ms
 from txaware.config import Settings
+from txaware.keys import JOURNAL, MESSAGE, PAYLOAD, POSITION, pointer_key, row_key
 from txaware.messages import MessageId
 from txaware.messaging import Messaging
-from txaware.rowkeys import (
-    JOURNAL,
-    MESSAGE,
-    PAYLOAD,
-    POSITION,
-    pointer_key,
-    row_key,
-)
-from txaware.service.check_report import Report
-from txaware.service.checking import check_directory
-from txaware.tables.columns import (
-    ATTEMPT,
-    RECEIPTS,
-    encode_receipts,
-    value_head,
-)
+from txaware.service.check.checking import check_directory
+from txaware.service.check.report import Report
+from txaware.store.columns import ATTEMPT, RECEIPTS, encode_receipts, value_head
 from txaware.topics import TopicName, data_prefix
 
 SETTINGS = Settings(janitor_interval_s=0)

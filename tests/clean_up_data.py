@@ -8,17 +8,17 @@ from typing import Any
 import attrs
 
 import txaware
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.transaction import POINTERS_PER_MS
 from tests.doubles import Clock
 from tests.messagings import commit, publish, table_of
 from txaware.clock import system_clock_ms
 from txaware.config import Settings
 from txaware.interfaces import Row
+from txaware.keys import MARK, MESSAGE, PAYLOAD, POSITION, TOPIC
 from txaware.messaging import Messaging
-from txaware.rowkeys import MARK, MESSAGE, PAYLOAD, POSITION, TOPIC
-from txaware.service.clean_up_plan import PieceResult, Plan
-from txaware.service.retention import CleanUp, Retention
+from txaware.service.retention.clean_up import CleanUp, Retention
+from txaware.service.retention.clean_up_plan import PieceResult, Plan
 
 SETTINGS = Settings(janitor_interval_s=0, orphan_grace_s=5)
 # What is checked goes by the time of the system.

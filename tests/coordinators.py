@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import txaware
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.interfaces import Coordinator
-from coordinator.remote import CoordinatorRoutes, RemoteCoordinator
+from coordinator.remote.client import CoordinatorRoutes, RemoteCoordinator
 
 TEPHRA = pytest.mark.tephra
 KINDS = [

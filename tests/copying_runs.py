@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from coordinator import EmbeddedCoordinator
-from coordinator.ends import Wait
-from coordinator.journal import MemoryJournal
-from coordinator.records import Record
+from coordinator.embedded.commit_log import Wait
+from coordinator.embedded.journal import MemoryJournal
+from coordinator.embedded.records import Record
 from tests.doubles import Clock
 from tests.messagings import table_of
 from txaware.clock import StoreClock
@@ -15,14 +15,14 @@ from txaware.errors import TxAwareError, Unavailable
 from txaware.interfaces import Row, Write
 from txaware.messages import Message, MessageId
 from txaware.messaging import Messaging
-from txaware.service.check_report import Report
-from txaware.service.checking import check
-from txaware.service.copy_rows import COPIED
-from txaware.service.copying import Copied, Source, Target, copy
+from txaware.service.check.checking import check
+from txaware.service.check.report import Report
 from txaware.service.local import LocalService
-from txaware.service.site import Site
-from txaware.tables.memory import FOR_EVER_MS, MemoryTable
-from txaware.tables.topic_table import TopicTable
+from txaware.service.store_context import Site
+from txaware.service.transfer.copied_rows import COPIED
+from txaware.service.transfer.copying import Copied, Source, Target, copy
+from txaware.store.memory import FOR_EVER_MS, MemoryTable
+from txaware.store.topic_table import TopicTable
 from txaware.topics import Topic
 
 Polls = Callable[..., Iterable[Message]]

@@ -8,7 +8,7 @@ import fastavro
 from hypothesis import strategies as st
 
 from tests.strategies import transactions
-from txaware.http.formats import PageWriter, PollRequest, PublishRequest, schemas
+from txaware.http.wire import PageWriter, PollRequest, PublishRequest, schemas
 from txaware.messages import (
     BlockedBy,
     Message,

@@ -13,7 +13,7 @@ import attrs
 import coordinator.errors
 from txaware import config, errors
 from txaware.config import Settings
-from txaware.http.failures import status_of
+from txaware.http.server.failures import status_of
 
 DOCS = Path(__file__).parent.parent / "docs"
 KIB, MIB = 1 << 10, 1 << 20

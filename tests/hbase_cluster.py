@@ -19,9 +19,9 @@ from txaware.errors import TxAwareError
 from txaware.local_hbase import LocalHBase
 from txaware.local_hbase.process import ServerProcess
 from txaware.messaging import Messaging
-from txaware.tables.hbase.address import HBaseAddress
-from txaware.tables.hbase.connections import Connections
-from txaware.tables.hbase.schema import create_tables
+from txaware.store.hbase.address import HBaseAddress
+from txaware.store.hbase.connections import Connections
+from txaware.store.hbase.schema import create_tables
 
 PROBE = "probe"
 # Shorter than usual: more calls are given up, and are carried out later all the same.

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from coordinator.errors import MissingExtra, Unavailable
-from coordinator.jars import cached_jars
-from coordinator.java_process import find_java, py4j_jar
+from coordinator.java.jars import cached_jars
+from coordinator.java.process import find_java, py4j_jar
 from tests.tephra_fixtures import missing
 from txaware.local_hbase import HBaseAdmin, LocalHBase
 from txaware.local_hbase.jars import HBASE_JARS

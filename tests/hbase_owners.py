@@ -8,15 +8,15 @@ from tests.fake_hbase import FakeHBase
 from tests.fake_leveldb import Crash
 from tests.hbase_faults import Way
 from txaware.errors import TxAwareError
-from txaware.rowkeys import MESSAGE, PAYLOAD, POSITION, TOPIC
-from txaware.tables.hbase.address import HBaseAddress
-from txaware.tables.hbase.connections import Connections
-from txaware.tables.hbase.database import HBaseDatabase
-from txaware.tables.hbase.ownership import Ownership
+from txaware.keys import MESSAGE, PAYLOAD, POSITION, TOPIC
+from txaware.store.hbase.address import HBaseAddress
+from txaware.store.hbase.connections import Connections
+from txaware.store.hbase.database import HBaseDatabase
+from txaware.store.hbase.ownership import Ownership
+from txaware.store.hbase.schema import create_tables
+from txaware.store.hbase.table import HBaseTable
+from txaware.store.hbase.writing import Writing
 from txaware.tables.hbase.process import Process
-from txaware.tables.hbase.schema import create_tables
-from txaware.tables.hbase.table import HBaseTable
-from txaware.tables.hbase.writing import Writing
 
 ADDRESS = HBaseAddress("fake", 9090, "t")
 PREFIXES = (MESSAGE, PAYLOAD, POSITION, TOPIC)

@@ -9,20 +9,14 @@ import pytest
 from txaware.errors import TxAwareError
 from txaware.interfaces import OrderedTable
 from txaware.local_hbase import LocalHBase
-from txaware.tables.hbase.address import HBaseAddress
-from txaware.tables.hbase.cells import FAMILY, WHOLE
-from txaware.tables.hbase.connections import Connections
-from txaware.tables.hbase.database import HBaseDatabase
-from txaware.tables.hbase.head import NOBODY, Head
-from txaware.tables.hbase.scanner import scanner
-from txaware.tables.hbase.schema import (
-    HEAD_KEY,
-    KINDS,
-    META,
-    OWN_ROWS,
-    create_tables,
-)
-from txaware.tables.hbase.table import HBaseTable
+from txaware.store.hbase.address import HBaseAddress
+from txaware.store.hbase.cells import FAMILY, WHOLE
+from txaware.store.hbase.connections import Connections
+from txaware.store.hbase.database import HBaseDatabase
+from txaware.store.hbase.head import NOBODY, Head
+from txaware.store.hbase.scanner import scanner
+from txaware.store.hbase.schema import HEAD_KEY, KINDS, META, OWN_ROWS, create_tables
+from txaware.store.hbase.table import HBaseTable
 
 PAGE_ROWS = 1000
 

@@ -34,11 +34,11 @@ from tests.hbase_owners import (
 )
 from txaware.errors import NotWritten, Unavailable
 from txaware.interfaces import Write
-from txaware.rowkeys import MESSAGE, PAYLOAD, POSITION, TOPIC, pointer_key, row_key
-from txaware.tables.hbase.cells import WHOLE
-from txaware.tables.hbase.head import Head
-from txaware.tables.hbase.schema import HEAD_KEY, META
-from txaware.tables.hbase.table import HBaseTable
+from txaware.keys import MESSAGE, PAYLOAD, POSITION, TOPIC, pointer_key, row_key
+from txaware.store.hbase.cells import WHOLE
+from txaware.store.hbase.head import Head
+from txaware.store.hbase.schema import HEAD_KEY, META
+from txaware.store.hbase.table import HBaseTable
 
 DATA, MARKS = b"ns:t:\0\0\0\1", MESSAGE + b"ns:marks:\0\0\0\1"
 KEYS = [

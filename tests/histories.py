@@ -14,10 +14,11 @@ from coordinator.transaction import Transaction
 from tests.hbase_stores import HBaseStores
 from tests.messagings import Site
 from tests.service_model import INVALID, OPEN, Entry, Model, ModelTopic, Row, View
+from txaware.keys import MESSAGE, payload_prefix
 from txaware.messages import MessageId, Outgoing, PublishResponse
-from txaware.rowkeys import MESSAGE, payload_prefix
-from txaware.service import polling, scan_cache
-from txaware.tables.columns import decode
+from txaware.service import polling
+from txaware.service.read import scan_cache
+from txaware.store.columns import decode
 from txaware.topics import TopicName, data_prefix
 
 FOREIGN = (1, 2, 3)

@@ -15,7 +15,7 @@ from coordinator.interfaces import Coordinator
 from txaware.auth import AuditLog, digest_text, new_token
 from txaware.config import Settings
 from txaware.http.routes import all_routes
-from txaware.http.server import HttpServer
+from txaware.http.server.server import HttpServer
 from txaware.messaging import Messaging
 
 TOPIC = "/v1/namespaces/default/topics/orders"

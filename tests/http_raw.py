@@ -18,9 +18,9 @@ import pytest
 import txaware
 from tests.doubles import Clock
 from txaware.config import Settings
-from txaware.http.admission import Admission
-from txaware.http.formats import long_bytes
-from txaware.http.server import HttpServer
+from txaware.http.server.admission import Admission
+from txaware.http.server.server import HttpServer
+from txaware.http.wire import long_bytes
 from txaware.messaging import Messaging
 
 TIMEOUT_S = 30.0

@@ -8,7 +8,7 @@ import attrs
 
 import txaware
 from txaware.config import Settings
-from txaware.http.server import Access, HttpServer
+from txaware.http.server.server import Access, HttpServer
 from txaware.messaging import Messaging
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.store_load import TOPICS, Client, Notes, Reader, Store
 from txaware.clock import system_clock_ms
 from txaware.config import Settings
-from txaware.tables.leveldb import LevelDbTable
+from txaware.store.leveldb import LevelDbTable
 
 SMALL_WRITE_BUFFER_BYTES = 1 << 16  # LevelDB takes no less; logs are switched often
 

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from coordinator.context import TransactionContext, current_transaction
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.interfaces import TransactionAware
 from tests.doubles import Watched
 from tests.fake_service import FakeService
+from txaware.publish.outbox import TransactionPublisher
 from txaware.publish.payloads import OVERHEAD_BYTES
 from txaware.publish.publisher import Publisher
-from txaware.publish.transactional import TransactionPublisher
 
 ROOM_BYTES = 10 + OVERHEAD_BYTES  # of one message of ten bytes
 

@@ -13,7 +13,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from txaware.spark import TxAwareDataSource, frames
+from txaware.spark import TxAwareDataSource
+from txaware.spark import dataframes as frames
 from txaware.spark.options import Options
 from txaware.spark.sink import Sink, Stored
 from txaware.spark.storing import Storing

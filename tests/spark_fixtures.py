@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 
 import txaware
 from coordinator.errors import Unavailable
-from coordinator.java_process import find_java
+from coordinator.java.process import find_java
 from tests.tephra_fixtures import missing
 from txaware.messaging import Messaging
 

@@ -12,7 +12,7 @@ from coordinator.transaction import Transaction
 from tests.messagings import Site, commit
 from txaware.messages import Message, MessageId
 from txaware.messaging import Messaging
-from txaware.spark import spans
+from txaware.spark import partitions as spans
 from txaware.spark.options import Options
 from txaware.spark.stream_source import Offset, StreamSource
 

@@ -19,11 +19,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from coordinator.remote import RemoteCoordinator
+from coordinator.remote.client import RemoteCoordinator
 from tests.spark_fixtures import session
 from txaware.messaging import Messaging
-from txaware.publish.transactional import TransactionPublisher
-from txaware.spark import TxAwareDataSource, frames, publish_batches, stream_sink
+from txaware.publish.outbox import TransactionPublisher
+from txaware.spark import TxAwareDataSource, publish_batches, stream_sink
+from txaware.spark import dataframes as frames
 from txaware.spark.options import Options
 from txaware.spark.storing import Storing
 from txaware.spark.stream_sink import StreamSink

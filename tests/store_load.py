@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, TextIO
 
-from coordinator.embedded import EmbeddedCoordinator
-from coordinator.settle import settle
+from coordinator.embedded.coordinator import EmbeddedCoordinator
+from coordinator.resolve_outcome import settle
 from coordinator.transaction import Transaction
 from tests.checker import FAIL, NEVER, OK, UNKNOWN, Moved, Poll, Publish
 from txaware.clock import ClockMs
@@ -16,8 +16,8 @@ from txaware.config import Settings
 from txaware.errors import TransactionRefused, TxAwareError, Unavailable
 from txaware.messages import MessageId, PublishResponse
 from txaware.service.local import LocalService
-from txaware.service.site import Site
-from txaware.tables.durable import DurableTable
+from txaware.service.store_context import Site
+from txaware.store.journaled_table import DurableTable
 
 TOPICS = ("a", "b")
 GROUP = "copiers"

@@ -9,8 +9,8 @@ from typing import NoReturn
 import pytest
 
 from coordinator.errors import MissingExtra, Unavailable
-from coordinator.jars import cached_jars
-from coordinator.java_process import find_java, py4j_jar
+from coordinator.java.jars import cached_jars
+from coordinator.java.process import find_java, py4j_jar
 from coordinator.tephra import TephraCoordinator, ThriftCoordinator
 from coordinator.tephra.jars import TEPHRA_JARS
 

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from coordinator.jars import Jar, cached_jars
-from coordinator.jvm import Jvm
+from coordinator.java.jars import Jar, cached_jars
+from coordinator.java.jvm import Jvm
 from coordinator.tephra.jars import TEPHRA_JARS
 
 SERVICE_JARS = (

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from coordinator import py4j_client
-from coordinator.tephra import TephraCoordinator, pool
+from coordinator.java import py4j_client
+from coordinator.tephra import TephraCoordinator
+from coordinator.tephra import thrift_pool as pool
 
 PATIENCE_S = 20.0
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coordinator.context import TransactionContext
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.errors import BadRequest, MisusedTransaction, Unavailable
 from tests.background import PATIENCE_S, Setting, done
 from tests.doubles import failing, lost
@@ -20,9 +20,9 @@ from txaware.errors import (
     TopicNotFound,
 )
 from txaware.messages import Outgoing
-from txaware.publish.asynchronous import AsyncPublisher
-from txaware.publish.backlog import Backlog, Limits
+from txaware.publish.background_publishers import AsyncPublisher
 from txaware.publish.payloads import OVERHEAD_BYTES
+from txaware.publish.send_queue import Backlog, Limits
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.joinable import Condition, Event, JoinableThread, SafeFuture, try_lock
-from coordinator.shared_call import SharedCall
+from coordinator.coalesce import SharedCall
+from coordinator.threads import Condition, Event, JoinableThread, SafeFuture, try_lock
 from tests.test_interrupts import interrupts
 from tests.test_joinable import interrupted
 from tests.test_store_interrupts import PATIENCE_S, elsewhere, interrupted_at

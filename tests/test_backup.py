@@ -23,9 +23,9 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.messaging import Messaging
-from txaware.service.backup import Backup, backup_chunks, restore, save
-from txaware.service.backup_format import MAGIC, Reading, Writing
-from txaware.service.checking import check_directory
+from txaware.service.check.checking import check_directory
+from txaware.service.transfer.backup import Backup, backup_chunks, restore, save
+from txaware.service.transfer.backup_format import MAGIC, Reading, Writing
 
 SETTINGS = Settings(janitor_interval_s=0)
 COUNT = 200
@@ -333,7 +333,7 @@ def _refused(data: bytes, tmp_path: Path) -> None:
 def test_whole_pieces_in_a_wrong_order_are_refused(
     pieces: list[bytes], why: str
 ) -> None:
-    from txaware.service import backup_format
+    from txaware.service.transfer import backup_format
 
     body = {b"a": b"{}", b"r": bytes(6), b"x": b"", b"e": bytes(40)}
     data = MAGIC + b"".join(backup_format._piece(kind, body[kind]) for kind in pieces)
@@ -390,7 +390,7 @@ def test_a_full_disk_is_said_and_leaves_nothing(
     small: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tests.fake_leveldb import io_error
-    from txaware.service import backup
+    from txaware.service.transfer import backup
 
     def full(*_: object) -> None:
         raise io_error()

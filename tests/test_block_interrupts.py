@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from coordinator.context import Status, TransactionContext, current_transaction
-from coordinator.embedded import EmbeddedCoordinator
-from coordinator.file_journal import FileJournal
+from coordinator.embedded.coordinator import EmbeddedCoordinator
+from coordinator.embedded.file_journal import FileJournal
 from tests.doubles import Clock, Recorder
 from tests.fake_disk import FakeDisk
 from tests.messagings import Site, payloads

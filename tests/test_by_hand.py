@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import txaware
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from tests.messagings import Site, payloads
 from txaware.errors import ParticipantFailed, TransactionConflict, Unavailable
 from txaware.messaging import Messaging

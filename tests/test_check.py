@@ -37,13 +37,13 @@ from tests.check_setting import (
 from tests.messagings import table_of
 from txaware.cli.root import command
 from txaware.errors import Unavailable
+from txaware.keys import MARK, MESSAGE, TOPIC, row_key
 from txaware.messages import MessageId
-from txaware.rowkeys import MARK, MESSAGE, TOPIC, row_key
-from txaware.service.check_report import LISTED
-from txaware.service.checking import check, check_directory
-from txaware.tables.columns import RECEIPTS, encode_receipts, value_head
-from txaware.tables.database import Database
-from txaware.tables.memory import MemoryTable
+from txaware.service.check.checking import check, check_directory
+from txaware.service.check.report import LISTED
+from txaware.store.columns import RECEIPTS, encode_receipts, value_head
+from txaware.store.leveldb_store import Database
+from txaware.store.memory import MemoryTable
 from txaware.topics import Topic, TopicName, data_prefix
 
 __all__ = ["data", "sound"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.records import Invalidated, Lost, Reached, Reserved, Started
+from coordinator.embedded.records import Invalidated, Lost, Reached, Reserved, Started
 from tests.check_setting import (
     NOW_MS,
     POINTER,
@@ -23,7 +23,7 @@ from tests.check_setting import (
     sound,
     write,
 )
-from txaware.rowkeys import (
+from txaware.keys import (
     COORDINATOR,
     JOURNAL,
     MARK,
@@ -33,9 +33,9 @@ from txaware.rowkeys import (
     TOPIC,
     row_key,
 )
-from txaware.tables.batches import TIME
-from txaware.tables.columns import RECEIPTS, encode_receipts, value_head
-from txaware.tables.durable import FORMAT
+from txaware.store.batch_writer import TIME
+from txaware.store.columns import RECEIPTS, encode_receipts, value_head
+from txaware.store.journaled_table import FORMAT
 from txaware.topics import Topic, TopicName
 
 __all__ = ["data", "sound"]

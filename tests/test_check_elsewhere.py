@@ -12,10 +12,10 @@ from tests.doubles import Clock
 from tests.fake_hbase import FakeHBase
 from tests.hbase_faults import Fault, Request, not_sent, refused
 from tests.hbase_owners import Owner, made
-from txaware.http.server import HttpServer
+from txaware.http.server.server import HttpServer
 from txaware.messaging import Messaging
-from txaware.tables.hbase.connections import Connections
-from txaware.tables.hbase.table import HBaseTable
+from txaware.store.hbase.connections import Connections
+from txaware.store.hbase.table import HBaseTable
 
 
 @pytest.fixture

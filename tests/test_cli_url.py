@@ -14,7 +14,7 @@ from coordinator.transaction import TransactionType
 from tests.cli_runs import PROGRAM, error_of, run, run_json, start
 from txaware.cli.root import command
 from txaware.config import Settings
-from txaware.http.server import HttpServer
+from txaware.http.server.server import HttpServer
 from txaware.messaging import Messaging
 
 # What needs no data, or is about a place on this machine.

@@ -7,7 +7,7 @@ import pytest
 
 import txaware
 from coordinator.context import TransactionContext
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.errors import TransactionNotInProgress
 from coordinator.timeout import elapsed_of, monotonic_ms, system_clock_ms
 from tests.doubles import Clock

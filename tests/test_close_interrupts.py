@@ -11,7 +11,7 @@ from tests.store_load import Store
 from tests.test_background_interrupts import places
 from tests.test_store_interrupts import elsewhere, interrupted_at
 from txaware.config import Settings
-from txaware.tables.leveldb import LevelDbTable
+from txaware.store.leveldb import LevelDbTable
 
 SETTINGS = Settings(janitor_interval_s=3600)
 

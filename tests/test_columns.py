@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from tests.messagings import Site, publish
 from txaware.errors import BadRequest, StoreCorrupted
+from txaware.keys import MAX_SEQUENCE, MESSAGE, payload_prefix
 from txaware.messages import MessageId, Outgoing
-from txaware.rowkeys import MAX_SEQUENCE, MESSAGE, payload_prefix
-from txaware.tables.blocks import decode_block
-from txaware.tables.columns import (
+from txaware.store.columns import (
     ATTEMPT,
     EXPIRY,
     RECEIPTS,
@@ -25,6 +24,7 @@ from txaware.tables.columns import (
     pointer_of,
     value_head,
 )
+from txaware.tables.blocks import decode_block
 
 times = st.integers(0, 2**63 - 1)
 sequences = st.integers(0, MAX_SEQUENCE)

@@ -13,7 +13,7 @@ from coordinator.context import (
     current_transaction,
     transaction,
 )
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.errors import (
     MisusedTransaction,
     ParticipantFailed,

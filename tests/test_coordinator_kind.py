@@ -12,9 +12,9 @@ from tests.cli_runs import error_of, run
 from tests.messagings import table_of
 from txaware.config import Settings
 from txaware.errors import BadRequest
-from txaware.http.server import HttpServer
+from txaware.http.server.server import HttpServer
+from txaware.keys import COORDINATOR_ADDRESS
 from txaware.messaging import Messaging
-from txaware.rowkeys import COORDINATOR_ADDRESS
 
 QUIET = Settings(janitor_interval_s=0)
 

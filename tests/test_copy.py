@@ -19,13 +19,13 @@ from tests.doubles import Clock
 from tests.messagings import Site, commit, payloads, publish, table_of
 from txaware.config import Settings
 from txaware.errors import BadRequest, TransactionNotInProgress, Unavailable
+from txaware.keys import MESSAGE, POSITION, PRODUCER, payload_prefix
 from txaware.messages import MessageId
 from txaware.messaging import Messaging
-from txaware.rowkeys import MESSAGE, POSITION, PRODUCER, payload_prefix
-from txaware.service import copy_rows
-from txaware.service.checking import check_directory
-from txaware.service.copying import Copied
-from txaware.tables.columns import pointer_of, value_head
+from txaware.service.check.checking import check_directory
+from txaware.service.transfer import copied_rows as copy_rows
+from txaware.service.transfer.copying import Copied
+from txaware.store.columns import pointer_of, value_head
 from txaware.topics import MAX_TTL_S
 
 SETTINGS = Settings(janitor_interval_s=0)

@@ -19,13 +19,13 @@ from tests.messagings import Site, commit, payloads, publish, table_of
 from txaware.config import Settings
 from txaware.errors import BadRequest, StoreCorrupted, Unavailable
 from txaware.interfaces import Write
+from txaware.keys import COPY, COPY_PLACE, MESSAGE, TOPIC
 from txaware.messages import MessageId
 from txaware.messaging import Messaging
-from txaware.rowkeys import COPY, COPY_PLACE, MESSAGE, TOPIC
-from txaware.service import copy_rows
-from txaware.service.checking import check_directory
-from txaware.service.copy_state import is_unfinished
-from txaware.service.copying import Copied
+from txaware.service.check.checking import check_directory
+from txaware.service.transfer import copied_rows as copy_rows
+from txaware.service.transfer.copy_state import is_unfinished
+from txaware.service.transfer.copying import Copied
 
 HOW = ("lost", "half", "done")
 PATIENCE_S = 60

@@ -11,9 +11,9 @@ from typing import Any
 import attrs
 import pytest
 
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
+from coordinator.embedded.file_journal import FileJournal
 from coordinator.errors import TransactionConflict, Unavailable
-from coordinator.file_journal import FileJournal
 from coordinator.transaction import Transaction
 from tests.doubles import Clock
 from tests.fake_disk import Crash, FakeDisk
@@ -189,7 +189,7 @@ def test_a_crash_at_every_write_of_the_journal_keeps_what_was_acknowledged(
 
 WORKER = """
 import sys, threading
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 
 coordinator = EmbeddedCoordinator.open(sys.argv[1])
 out = threading.Lock()

@@ -23,8 +23,8 @@ from txaware.cli.root import command
 from txaware.config import Settings
 from txaware.errors import NotWritten, StoreCorrupted, Unavailable
 from txaware.messaging import Messaging
-from txaware.tables import damage
-from txaware.tables.leveldb import LevelDbTable
+from txaware.store import damage
+from txaware.store.leveldb import LevelDbTable
 
 MESSAGES = [b"%04d" % number * 25 for number in range(200)]
 FLIPS = 12

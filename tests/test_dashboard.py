@@ -10,7 +10,7 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 import txaware
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from tests.browser import Browser, chromium
 from tests.doubles import Watched, failing
 from tests.messagings import publish, table_of
@@ -19,7 +19,7 @@ from txaware.clock import system_clock_ms
 from txaware.config import Settings
 from txaware.errors import Unavailable
 from txaware.http.dashboard import FILES, HEADERS
-from txaware.http.server import HttpServer
+from txaware.http.server.server import HttpServer
 from txaware.messaging import Messaging
 
 LONG_NAME = "a_rather_long_name-" * 6

@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from tests.doubles import Clock
 from txaware.errors import TopicNotFound
+from txaware.keys import MESSAGE, row_key
 from txaware.messages import Bounds, MessageId
-from txaware.rowkeys import MESSAGE, row_key
-from txaware.service import depths
-from txaware.service.depths import Depths
-from txaware.service.turns import Failures
-from txaware.tables.memory import MemoryTable
+from txaware.service.monitor import row_counts as depths
+from txaware.service.monitor.row_counts import Depths
+from txaware.service.monitor.turns import Failures
+from txaware.store.memory import MemoryTable
 
 
 class Topics:

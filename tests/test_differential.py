@@ -8,12 +8,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.errors import TransactionRefused
 from coordinator.tephra import TephraCoordinator
 from coordinator.tephra.calls import TephraCalls
-from coordinator.tephra.pool import ThriftPool
 from coordinator.tephra.thrift_calls import ThriftCalls
+from coordinator.tephra.thrift_pool import ThriftPool
 from coordinator.transaction import NO_POINTER, Transaction
 from tests.differences import WANTED, Difference
 from tests.doubles import Clock

@@ -9,7 +9,9 @@ import attrs
 import pytest
 
 from coordinator.codec import encode
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
+from coordinator.embedded.file_journal import FileJournal
+from coordinator.embedded.ledger import Limits
 from coordinator.errors import (
     BadRequest,
     NotWritten,
@@ -19,8 +21,6 @@ from coordinator.errors import (
     TransactionTooLarge,
     Unavailable,
 )
-from coordinator.file_journal import FileJournal
-from coordinator.ledger import Limits
 from coordinator.reserve import AHEAD_MS
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from tests.doubles import Clock

@@ -8,11 +8,11 @@ import pytest
 
 from tests.messagings import commit, payloads
 from txaware.config import Settings
+from txaware.keys import FIRST_PAYLOAD, PAYLOAD, STATE
 from txaware.messaging import connect
-from txaware.rowkeys import FIRST_PAYLOAD, PAYLOAD, STATE
-from txaware.service.checking import check_directory
-from txaware.tables.durable import FIRST_FORMAT, FORMAT
-from txaware.tables.leveldb import ROWS
+from txaware.service.check.checking import check_directory
+from txaware.store.journaled_table import FIRST_FORMAT, FORMAT
+from txaware.store.leveldb import ROWS
 
 STORED = [b"%d" % number for number in range(50)]
 

@@ -5,14 +5,14 @@ import logging
 import pytest
 
 import txaware
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from tests.doubles import Clock
 from tests.http_raw import until
 from tests.messagings import Site, payloads, publish
 from tests.rows_elsewhere import DAY_S, RowsElsewhere, killed, write
 from txaware.config import Settings
 from txaware.messaging import Messaging
-from txaware.service.cleaning import Cleaning
+from txaware.service.retention.cleaning import Cleaning
 
 
 def invalid(messaging: Messaging, payload: bytes = b"never") -> int:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import txaware
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from tests.messagings import Site, payloads
 from txaware.errors import PublisherClosed, Unavailable
 from txaware.http.client.aio import connect_async

@@ -35,8 +35,8 @@ from tests.format_values import (
     written,
 )
 from txaware.errors import BadRequest, RequestTooLarge
-from txaware.http import formats
-from txaware.http.formats import (
+from txaware.http import wire as formats
+from txaware.http.wire import (
     AVRO,
     COLUMNS,
     JSON,

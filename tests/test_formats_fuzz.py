@@ -15,8 +15,8 @@ from coordinator.codec import encode
 from coordinator.transaction import Transaction
 from tests.format_values import AVRO_TYPE, COLUMNS_TYPE, OWN_TYPE, schema, written
 from txaware.errors import BadRequest
-from txaware.http import formats
-from txaware.http.formats import AVRO, COLUMNS, JSON, OWN, PollRequest, PublishRequest
+from txaware.http import wire as formats
+from txaware.http.wire import AVRO, COLUMNS, JSON, OWN, PollRequest, PublishRequest
 from txaware.messages import (
     BlockedBy,
     Message,

@@ -19,14 +19,14 @@ from tests.format_values import (
     written,
 )
 from txaware.errors import BadRequest, RequestTooLarge
-from txaware.http.formats import (
+from txaware.http.wire import (
     JSON,
     MAX_MESSAGES,
     PollRequest,
     PublishRequest,
     encode_item,
 )
-from txaware.http.formats.json_values import MAX_MARKS, has_marks
+from txaware.http.wire.json_values import MAX_MARKS, has_marks
 from txaware.messages import (
     BlockedBy,
     Message,

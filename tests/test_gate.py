@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
+from coordinator.embedded.write_barrier import Gate
 from coordinator.errors import TransactionNotInProgress, TransactionRefused
-from coordinator.gate import Gate
 from coordinator.transaction import Transaction
 
 

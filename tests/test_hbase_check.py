@@ -8,24 +8,24 @@ import pytest
 
 import txaware
 from coordinator import EmbeddedCoordinator
-from coordinator.records import encode_records
+from coordinator.embedded.records import encode_records
 from tests.check_setting import PREFIX, SETTINGS, commit_some, invalid_rows
 from tests.cli_runs import run, run_json
 from tests.messagings import commit
 from txaware.errors import BadRequest
+from txaware.keys import JOURNAL, MESSAGE, STATE, row_key
 from txaware.messaging import Messaging
-from txaware.rowkeys import JOURNAL, MESSAGE, STATE, row_key
-from txaware.service.check_hbase import check_hbase
-from txaware.service.check_report import Report
-from txaware.tables.hbase.address import HBaseAddress
-from txaware.tables.hbase.cells import WHOLE
-from txaware.tables.hbase.connections import Connections
-from txaware.tables.hbase.head import Head
+from txaware.service.check.hbase import check_hbase
+from txaware.service.check.report import Report
+from txaware.store.hbase.address import HBaseAddress
+from txaware.store.hbase.cells import WHOLE
+from txaware.store.hbase.connections import Connections
+from txaware.store.hbase.head import Head
+from txaware.store.hbase.salting import bucket_of
+from txaware.store.hbase.schema import HEAD_KEY, MESSAGES, META
+from txaware.store.hbase.view import HBaseView
 from txaware.tables.hbase.head_cell import HeadCell
-from txaware.tables.hbase.salting import bucket_of
-from txaware.tables.hbase.schema import HEAD_KEY, MESSAGES, META
 from txaware.tables.hbase.stored_keys import stored_keys
-from txaware.tables.hbase.view import HBaseView
 
 pytestmark = pytest.mark.hbase
 

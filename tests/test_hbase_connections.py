@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.hbase_owners import ADDRESS
-from txaware.tables.hbase.connections import IDLE_S, Connections
+from txaware.store.hbase.connections import IDLE_S, Connections
 
 THREADS = 50
 

@@ -20,9 +20,9 @@ from tests.hbase_faults import (
 )
 from tests.hbase_owners import Contents, Owner, close, contents, made
 from txaware.interfaces import Write
-from txaware.rowkeys import MESSAGE, PAYLOAD, TOPIC, row_key
-from txaware.tables.hbase import redo, writing
-from txaware.tables.hbase.database import HBaseDatabase
+from txaware.keys import MESSAGE, PAYLOAD, TOPIC, row_key
+from txaware.store.hbase import redo, writing
+from txaware.store.hbase.database import HBaseDatabase
 
 DATA = b"ns:t:\0\0\0\1"
 FAULTS: list[Callable[[random.Random], Fault]] = [

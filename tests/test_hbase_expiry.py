@@ -6,18 +6,18 @@ from collections.abc import Iterator
 import pytest
 
 import txaware
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from tests.doubles import Clock
 from tests.fake_hbase import FakeHBase
 from tests.hbase_owners import ADDRESS, Owner, close, made
 from txaware import Outgoing
 from txaware.config import Settings
+from txaware.keys import MESSAGE, row_key
 from txaware.messaging import Messaging
-from txaware.rowkeys import MESSAGE, row_key
-from txaware.tables.columns import EXPIRY, encode_expiry, value_head
-from txaware.tables.hbase.salting import salted_key
-from txaware.tables.hbase.schema import MESSAGES
-from txaware.tables.hbase.table import HBaseTable
+from txaware.store.columns import EXPIRY, encode_expiry, value_head
+from txaware.store.hbase.salting import salted_key
+from txaware.store.hbase.schema import MESSAGES
+from txaware.store.hbase.table import HBaseTable
 
 SETTINGS = Settings(janitor_interval_s=0, cache_bytes=0)
 DATA = b"ns:t:\0\0\0\1"

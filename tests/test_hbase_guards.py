@@ -8,11 +8,13 @@ import pytest
 
 from tests.hbase_world import World, Wrong
 from txaware.errors import StoreCorrupted, Unavailable
-from txaware.tables.hbase import redo, rows, scanning, writing
-from txaware.tables.hbase.head import Head
+from txaware.store.hbase import redo, writing
+from txaware.store.hbase import scans as scanning
+from txaware.store.hbase.head import Head
+from txaware.store.hbase.ownership import Ownership
+from txaware.store.hbase.redo import RedoLog
+from txaware.tables.hbase import rows
 from txaware.tables.hbase.head_cell import HeadCell
-from txaware.tables.hbase.ownership import Ownership
-from txaware.tables.hbase.redo import RedoLog
 
 MOST_SEEDS = 400
 Patch = pytest.MonkeyPatch

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.hbase_world import World
-from txaware.tables.hbase import redo, writing
+from txaware.store.hbase import redo, writing
 
 
 @pytest.fixture(autouse=True)

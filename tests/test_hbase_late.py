@@ -8,12 +8,12 @@ from tests.doubles import Clock
 from tests.late_proxy import LateProxy
 from txaware.config import Settings
 from txaware.errors import NotWritten
-from txaware.rowkeys import MESSAGE, TOPIC, row_key
-from txaware.tables.hbase.address import HBaseAddress
-from txaware.tables.hbase.database import HBaseDatabase
+from txaware.keys import MESSAGE, TOPIC, row_key
+from txaware.store.hbase.address import HBaseAddress
+from txaware.store.hbase.database import HBaseDatabase
+from txaware.store.hbase.schema import META
+from txaware.store.hbase.table import HBaseTable
 from txaware.tables.hbase.rows import Range, read_range
-from txaware.tables.hbase.schema import META
-from txaware.tables.hbase.table import HBaseTable
 
 pytestmark = pytest.mark.hbase
 

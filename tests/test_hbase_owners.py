@@ -36,10 +36,10 @@ from txaware.config import Settings
 from txaware.errors import TxAwareError, Unavailable
 from txaware.messaging import Messaging
 from txaware.spark.addresses import Address
-from txaware.tables.hbase.head import Head
-from txaware.tables.hbase.ownership import LOOK_S, SILENCE_S, Ownership, StoreInUse
+from txaware.store.hbase.head import Head
+from txaware.store.hbase.ownership import LOOK_S, SILENCE_S, Ownership, StoreInUse
+from txaware.store.hbase.table import HBaseTable
 from txaware.tables.hbase.process import Process, _started
-from txaware.tables.hbase.table import HBaseTable
 
 HEALTH = request("GET", "/health")
 URL = str(ADDRESS)

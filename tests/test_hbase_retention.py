@@ -11,17 +11,17 @@ from tests.messagings import table_of
 from tests.test_hbase_admin import eventually
 from txaware.clock import system_clock_ms
 from txaware.config import Settings
+from txaware.keys import MESSAGE, PAYLOAD, row_key
 from txaware.local_hbase import HBaseAdmin, LocalHBase
 from txaware.messaging import Messaging
-from txaware.rowkeys import MESSAGE, PAYLOAD, row_key
-from txaware.tables.columns import EXPIRY, encode_expiry, value_head
-from txaware.tables.hbase.address import HBaseAddress
-from txaware.tables.hbase.connections import Connections
-from txaware.tables.hbase.database import HBaseDatabase
-from txaware.tables.hbase.ownership import Ownership
-from txaware.tables.hbase.schema import MESSAGES, PAYLOADS
-from txaware.tables.hbase.table import HBaseTable
-from txaware.tables.hbase.writing import CALL_ROWS, Rows, Writing
+from txaware.store.columns import EXPIRY, encode_expiry, value_head
+from txaware.store.hbase.address import HBaseAddress
+from txaware.store.hbase.connections import Connections
+from txaware.store.hbase.database import HBaseDatabase
+from txaware.store.hbase.ownership import Ownership
+from txaware.store.hbase.schema import MESSAGES, PAYLOADS
+from txaware.store.hbase.table import HBaseTable
+from txaware.store.hbase.writing import CALL_ROWS, Rows, Writing
 from txaware.topics import TopicName, data_prefix
 
 pytestmark = pytest.mark.hbase

@@ -11,16 +11,9 @@ from tests.doubles import Clock
 from tests.hbase_stores import HBaseStores
 from txaware.config import Settings
 from txaware.interfaces import OrderedTable
-from txaware.rowkeys import (
-    FIRST_PAYLOAD,
-    MESSAGE,
-    PAYLOAD,
-    after,
-    payload_prefix,
-    row_key,
-)
-from txaware.tables.hbase.address import HBaseAddress
-from txaware.tables.hbase.salting import (
+from txaware.keys import FIRST_PAYLOAD, MESSAGE, PAYLOAD, after, payload_prefix, row_key
+from txaware.store.hbase.address import HBaseAddress
+from txaware.store.hbase.salting import (
     BUCKETS,
     SLICE_BITS,
     Salt,
@@ -28,9 +21,9 @@ from txaware.tables.hbase.salting import (
     buckets_of,
     salted_key,
 )
-from txaware.tables.hbase.salting import slice_end as cut_of
-from txaware.tables.hbase.schema import PAYLOADS, kind_of
-from txaware.tables.hbase.table import HBaseTable
+from txaware.store.hbase.salting import slice_end as cut_of
+from txaware.store.hbase.schema import PAYLOADS, kind_of
+from txaware.store.hbase.table import HBaseTable
 from txaware.topics import TopicName, data_prefix
 
 SLICE_MS = 1 << SLICE_BITS

@@ -9,10 +9,10 @@ from tests.fake_hbase import FakeHBase
 from tests.hbase_faults import Fault, Request, not_sent, refused
 from tests.hbase_owners import Owner, close, made
 from txaware.errors import Unavailable
-from txaware.rowkeys import TOPIC
-from txaware.tables.hbase.connections import Connections, Lost
-from txaware.tables.hbase.scanner import scanner
-from txaware.tables.hbase.schema import MESSAGES
+from txaware.keys import TOPIC
+from txaware.store.hbase.connections import Connections, Lost
+from txaware.store.hbase.scanner import scanner
+from txaware.store.hbase.schema import MESSAGES
 
 
 def interrupted(_: Request) -> None:

@@ -10,9 +10,9 @@ from tests.cli_runs import error_of, run
 from tests.test_local_hbase import connected
 from txaware.errors import BadRequest
 from txaware.local_hbase import LocalHBase
-from txaware.tables.hbase import schema
-from txaware.tables.hbase.address import HBaseAddress
-from txaware.tables.hbase.connections import Connections
+from txaware.store.hbase import schema
+from txaware.store.hbase.address import HBaseAddress
+from txaware.store.hbase.connections import Connections
 
 pytestmark = pytest.mark.hbase
 

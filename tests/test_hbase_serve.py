@@ -13,7 +13,7 @@ import attrs
 import pytest
 
 import txaware
-from coordinator.remote import RemoteCoordinator
+from coordinator.remote.client import RemoteCoordinator
 from tests.cli_runs import error_of, run, start
 from tests.http_raw import (
     AVRO,
@@ -42,11 +42,11 @@ from txaware.http.client import (
 )
 from txaware.local_hbase import LocalHBase
 from txaware.spark.addresses import Address
-from txaware.tables.hbase.address import HBaseAddress
-from txaware.tables.hbase.connections import Connections
-from txaware.tables.hbase.ownership import Ownership, StoreInUse
+from txaware.store.hbase.address import HBaseAddress
+from txaware.store.hbase.connections import Connections
+from txaware.store.hbase.ownership import Ownership, StoreInUse
+from txaware.store.hbase.table import HBaseTable
 from txaware.tables.hbase.process import Process
-from txaware.tables.hbase.table import HBaseTable
 
 pytestmark = pytest.mark.hbase
 

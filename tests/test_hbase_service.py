@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from tests.doubles import Clock
 from tests.fake_hbase import FakeHBase
 from tests.hbase_faults import (
@@ -23,7 +23,7 @@ from tests.hbase_owners import Owner, made
 from tests.store_load import Event, Notes, Reader, Store
 from tests.test_store_faults import JUMPS_S, SYNC_LIMIT_BYTES, Life, check, look
 from txaware.errors import Unavailable
-from txaware.tables.hbase import redo, writing
+from txaware.store.hbase import redo, writing
 
 Faults = Callable[[int, Request], Fault | None]
 

@@ -9,11 +9,11 @@ import pytest
 from tests.doubles import Clock
 from txaware.config import Settings
 from txaware.interfaces import Row
-from txaware.rowkeys import MESSAGE, PAYLOAD, pointer_key, row_key
-from txaware.service.deleting import Deleting
-from txaware.tables.hbase.address import HBaseAddress
-from txaware.tables.hbase.table import HBaseTable
-from txaware.tables.hbase.tallies import COUNTED_BYTES, TALLY_BYTES
+from txaware.keys import MESSAGE, PAYLOAD, pointer_key, row_key
+from txaware.service.retention.deletion import Deleting
+from txaware.store.hbase.address import HBaseAddress
+from txaware.store.hbase.table import HBaseTable
+from txaware.store.hbase.tallies import COUNTED_BYTES, TALLY_BYTES
 from txaware.topics import TopicName, data_prefix
 
 pytestmark = pytest.mark.hbase

@@ -29,15 +29,15 @@ from tests.hbase_owners import (
     made,
 )
 from txaware.errors import BadRequest, NotWritten, RequestTooLarge, Unavailable
-from txaware.rowkeys import MESSAGE, TOPIC, row_key
-from txaware.tables.hbase import redo
-from txaware.tables.hbase.address import HBaseAddress
-from txaware.tables.hbase.connections import Connections, Lost
-from txaware.tables.hbase.ownership import SILENCE_S, StoreInUse
+from txaware.keys import MESSAGE, TOPIC, row_key
+from txaware.store.hbase import redo
+from txaware.store.hbase.address import HBaseAddress
+from txaware.store.hbase.connections import Connections, Lost
+from txaware.store.hbase.ownership import SILENCE_S, StoreInUse
+from txaware.store.hbase.schema import MOST_KEY_BYTES, MOST_ROW_BYTES
+from txaware.store.hbase.table import HBaseTable
+from txaware.store.hbase.view import HBaseView
 from txaware.tables.hbase.process import Process
-from txaware.tables.hbase.schema import MOST_KEY_BYTES, MOST_ROW_BYTES
-from txaware.tables.hbase.table import HBaseTable
-from txaware.tables.hbase.view import HBaseView
 
 KEY = TOPIC + b"ns:t"
 LARGE = b"x" * 300

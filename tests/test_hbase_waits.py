@@ -13,7 +13,7 @@ from tests.hbase_owners import Owner, made
 from txaware.config import Settings
 from txaware.errors import TxAwareError, Unavailable
 from txaware.messaging import Messaging
-from txaware.tables.hbase.table import HBaseTable
+from txaware.store.hbase.table import HBaseTable
 
 TIMEOUT_S = PATIENCE_S = 10.0
 # More than any of these is made of.

@@ -17,7 +17,7 @@ from tests.http_raw import (
     request,
     serving,
 )
-from txaware.http.formats import OWN
+from txaware.http.wire import OWN
 
 TARGETS = {
     "absolute": ("http://localhost:1/ping", 200),

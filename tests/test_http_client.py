@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from coordinator import codec
-from coordinator.remote import RemoteCoordinator
+from coordinator.remote.client import RemoteCoordinator
 from coordinator.transaction import Transaction
 from tests.http_served import ServedStore, served
 from tests.scripted_server import ScriptedServer, answers, cuts_body, refuses
@@ -40,8 +40,8 @@ from txaware.http.client import (
 )
 from txaware.http.client.address import Address
 from txaware.http.client.calls import ServiceCalls
-from txaware.http.formats import OWN
-from txaware.http.server import Access
+from txaware.http.server.server import Access
+from txaware.http.wire import OWN
 from txaware.messages import MessageId, Outgoing, PublishResponse, Receipt
 
 TOKEN = "very-secret"

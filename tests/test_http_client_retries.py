@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.remote import RemoteCoordinator
+from coordinator.remote.client import RemoteCoordinator
 from coordinator.transaction import Transaction
 from tests.scripted_server import (
     Act,

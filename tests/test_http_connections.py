@@ -7,8 +7,8 @@ import pytest
 
 from tests.http_raw import PING, Raw, Response, Served, publish, request, serving, until
 from txaware.config import Settings
-from txaware.http import connection, connection_limits
-from txaware.http.connection_limits import ConnectionLimits
+from txaware.http.server import connection, connection_limits
+from txaware.http.server.connection_limits import ConnectionLimits
 
 HEALTH = request("GET", "/health")
 VITAL = (PING, HEALTH, request("HEAD", "/ping"), request("GET", "/ping?now=1"))

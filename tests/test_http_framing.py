@@ -20,7 +20,7 @@ from tests.http_raw import (
     serving,
     until,
 )
-from txaware.http.feeding import PIECE_BYTES
+from txaware.http.server.request_parser import PIECE_BYTES
 
 CHUNKED = "Transfer-Encoding: chunked"
 H2C = (

@@ -15,7 +15,7 @@ from coordinator.codec import encode
 from coordinator.transaction import Transaction
 from tests.http_raw import PING, PUBLISH, Raw, Served, request, serving
 from tests.http_wire import AvroWire, JsonWire
-from txaware.http.formats import (
+from txaware.http.wire import (
     OWN,
     PollRequest,
     PublishRequest,

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from coordinator import codec
-from coordinator.remote import RemoteCoordinator
+from coordinator.remote.client import RemoteCoordinator
 from tests.http_access import ROUTES, TRANSACTIONS, Answer, Caller
 from tests.http_served import ServedStore, served
 from txaware.http.client import CoordinatorSend, Link, Transport
 from txaware.http.client.call import Call
 from txaware.http.openapi.operations import operation_of
-from txaware.http.routing import Route
+from txaware.http.server.routing import Route
 
 TOPIC = "/v1/namespaces/default/topics/t"
 JSON = {"Accept": "application/json"}

@@ -32,11 +32,11 @@ from tests.messagings import commit
 from txaware.http.threads import SLOW_THREADS
 from txaware.service.administration import Administration
 from txaware.service.polling import FRESH_ROWS, QUICK_ROWS
-from txaware.service.selection import READ_ROWS, Selection
-from txaware.service.signals import Signal
-from txaware.tables.batches import Batches
+from txaware.service.read.selection import READ_ROWS, Selection
+from txaware.service.wakeups import Signal
+from txaware.store.batch_writer import Batches
+from txaware.store.leveldb import LevelDbTable
 from txaware.tables.blocks import Block
-from txaware.tables.leveldb import LevelDbTable
 
 LOOP = "txaware-http"  # its thread; others have numbers behind that
 TOPICS = TOPIC.removesuffix("t")

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from coordinator.context import TransactionContext
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.errors import TransactionOutcomeUnknown, TxAwareError
-from coordinator.remote import RemoteCoordinator
+from coordinator.remote.client import RemoteCoordinator
 from tests.http_served import ServedStore, served
 from tests.lossy_proxy import LossyProxy
 from txaware.errors import Unavailable

@@ -6,7 +6,7 @@ from contextlib import suppress
 import attrs
 import pytest
 
-from coordinator.remote import RemoteCoordinator
+from coordinator.remote.client import RemoteCoordinator
 from coordinator.transaction import Transaction
 from tests.scripted_server import Act, Received, ScriptedServer, answers
 from txaware.errors import Unavailable

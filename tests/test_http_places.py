@@ -23,7 +23,7 @@ from txaware.errors import BadRequest, TransactionConflict, Unavailable
 from txaware.http.client import ClientSettings, HttpService, Link, Transport
 from txaware.http.client.answers import done
 from txaware.http.client.call import Call, Repeat
-from txaware.http.client.tries import Tries
+from txaware.http.client.retry import Tries
 from txaware.messaging import Messaging
 from txaware.spark.addresses import Address
 

@@ -20,9 +20,9 @@ from tests.http_raw import (
     until,
 )
 from txaware.errors import BadRequest, NotWritten, TopicNotFound, Unavailable
-from txaware.http import repeats
-from txaware.http.exchange import DONE, Reply
-from txaware.http.repeats import OutcomeUnknown, Repeats
+from txaware.http.server import idempotency as repeats
+from txaware.http.server.exchange import DONE, Reply
+from txaware.http.server.idempotency import OutcomeUnknown, Repeats
 
 KEY = "Idempotency-Key: k1"
 IN_TX = bytes.fromhex("000a02026100")

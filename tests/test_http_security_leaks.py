@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 import txaware
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.transaction import Transaction
 from tests.doubles import Watched
 from tests.http_access import ROUTES, TOPIC, TRANSACTIONS, Caller, Guarded, guarded
 from txaware.errors import Unavailable
-from txaware.http.hidden_paths import HiddenPaths
 from txaware.http.routes.unguarded import NOT_WELL
-from txaware.http.routing import KNOWN_PATHS, LONGEST_KNOWN, Route, Routes
-from txaware.http.server_file import read_server_file
+from txaware.http.server.hidden_paths import HiddenPaths
+from txaware.http.server.routing import KNOWN_PATHS, LONGEST_KNOWN, Route, Routes
+from txaware.http.server.server_file import read_server_file
 
 COMMITTED = {"isolation": "committed"}
 

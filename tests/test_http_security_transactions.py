@@ -13,12 +13,12 @@ import pytest
 
 import txaware
 from coordinator import codec
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from tests.coordinators import remote
 from tests.http_access import POSITION, TOPIC, TRANSACTIONS, Caller, Guarded, guarded
 from txaware.auth import EVERYTHING, Principal
 from txaware.errors import NotAuthorized
-from txaware.http.owners import Owners
+from txaware.http.server.owners import Owners
 
 CALLS = ("can-commit", "persist", "commit", "abort", "checkpoint", "invalidate")
 ID = "00" * 20

@@ -12,9 +12,9 @@ from tests.http_raw import PATIENCE_S, TOPIC, request, serving, until
 from txaware.errors import BadRequest
 from txaware.http.threads import SLOW_THREADS, Threads
 from txaware.service.administration import Administration
-from txaware.service.check_scan import Scan
-from txaware.service.inspection import Inspection
-from txaware.service.retention import Retention
+from txaware.service.check.scan import Scan
+from txaware.service.monitor.inspection import Inspection
+from txaware.service.retention.clean_up import Retention
 
 ROUNDS, TAKES_S = 15, 0.5
 

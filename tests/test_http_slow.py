@@ -22,7 +22,7 @@ from tests.http_raw import (
     serving,
     until,
 )
-from txaware.http import connection
+from txaware.http.server import connection
 
 SHORT_S = 0.2
 MIB = 1 << 20

@@ -22,8 +22,8 @@ from tests.http_raw import (
     serving,
     until,
 )
-from txaware.http import app
 from txaware.http.routes.polls import Page
+from txaware.http.server import app
 
 MIB = 1 << 20
 COUNT, SIZE = 100_000, 700

@@ -10,7 +10,7 @@ import pytest
 
 import txaware
 from coordinator import codec
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.interfaces import Coordinator
 from coordinator.pointers import NO_POINTERS
 from tests.coordinators import remote
@@ -22,7 +22,7 @@ from txaware.config import Settings
 from txaware.errors import NotAuthorized, Unavailable
 from txaware.http.client import ClientSettings, Link
 from txaware.http.client.aio import AsyncMessaging
-from txaware.http.server import HttpServer
+from txaware.http.server.server import HttpServer
 from txaware.messaging import Messaging
 
 DAY_S = 86_400

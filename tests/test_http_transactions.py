@@ -10,13 +10,13 @@ from urllib.error import HTTPError
 import pytest
 
 import txaware
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.errors import (
     TransactionNotInProgress,
     TransactionOutcomeUnknown,
     Unavailable,
 )
-from coordinator.remote import RemoteCoordinator
+from coordinator.remote.client import RemoteCoordinator
 from coordinator.transaction import Transaction
 from tests.doubles import Clock
 from tests.http_access import Caller

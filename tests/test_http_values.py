@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from txaware.errors import BadRequest
 from txaware.histogram import Histogram
-from txaware.http.values import (
+from txaware.http.wire.values import (
     from_json,
     read_json,
     to_json,
@@ -28,9 +28,9 @@ from txaware.metrics import (
     TopicMetrics,
     WriteMetrics,
 )
-from txaware.service.check_report import Problem, Report
-from txaware.service.inspection import Peeked, TopicReport
-from txaware.service.retention import CleanUp, Pruned
+from txaware.service.check.report import Problem, Report
+from txaware.service.monitor.inspection import Peeked, TopicReport
+from txaware.service.retention.clean_up import CleanUp, Pruned
 from txaware.topics import Topic, TopicName
 
 ID = MessageId.of(1_700_000_000_000, 7)

@@ -16,23 +16,16 @@ from tests.hbase_faults import Request, refused
 from tests.hbase_owners import Owner, close, made
 from txaware.config import Settings
 from txaware.interfaces import Emptiness, Write
-from txaware.rowkeys import (
-    MARK,
-    MESSAGE,
-    PAYLOAD,
-    pointer_key,
-    row_key,
-    topic_key,
-)
-from txaware.service import planning
-from txaware.service.clean_up_plan import Plan
-from txaware.service.planning import Planning
-from txaware.service.retention import CleanUp, Retention
-from txaware.service.site import Site
-from txaware.tables.columns import value_head
-from txaware.tables.hbase import key_walk
-from txaware.tables.hbase.table import HBaseTable
-from txaware.tables.outline import Outline
+from txaware.keys import MARK, MESSAGE, PAYLOAD, pointer_key, row_key, topic_key
+from txaware.service.retention import planning
+from txaware.service.retention.clean_up import CleanUp, Retention
+from txaware.service.retention.clean_up_plan import Plan
+from txaware.service.retention.planning import Planning
+from txaware.service.store_context import Site
+from txaware.store.columns import value_head
+from txaware.store.hbase import key_walk
+from txaware.store.hbase.table import HBaseTable
+from txaware.store.outline import Outline
 from txaware.topics import Topic, TopicName, data_prefix
 
 HOUR_MS, TTL_S = 3_600_000, 3600

@@ -7,7 +7,7 @@ import pytest
 
 import txaware
 from coordinator.context import TransactionContext
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from tests.doubles import Recorder
 from txaware.errors import BadRequest
 from txaware.http.client.aio import connect_async

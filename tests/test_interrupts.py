@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.errors import TransactionRefused
-from coordinator.settle import settle
+from coordinator.resolve_outcome import settle
 
 ROUNDS = 400
 LATEST_S = 0.0012

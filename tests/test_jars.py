@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.errors import MissingExtra, Unavailable
-from coordinator.jars import Jar, cached_jars, fetch_from_repository, jars_folder
+from coordinator.java.jars import Jar, cached_jars, fetch_from_repository, jars_folder
 
 CONTENT = b"PK what a jar begins with"
 JAR = Jar("org.example:thing:1.0", hashlib.sha256(CONTENT).hexdigest())
@@ -18,7 +18,7 @@ JAR = Jar("org.example:thing:1.0", hashlib.sha256(CONTENT).hexdigest())
 FETCH_SLOWLY = """
 import sys
 from pathlib import Path
-from coordinator.jars import Jar, cached_jars
+from coordinator.java.jars import Jar, cached_jars
 
 def fetch(jar, aside):
     print("fetching", flush=True)

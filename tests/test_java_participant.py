@@ -8,8 +8,8 @@ import pytest
 
 from coordinator.context import TransactionContext, transaction
 from coordinator.errors import ParticipantFailed, TransactionConflict
-from coordinator.jars import cached_jars
-from coordinator.java_participant import JavaParticipant
+from coordinator.java.jars import cached_jars
+from coordinator.java.participant import JavaParticipant
 from coordinator.tephra import TephraCoordinator
 from coordinator.tephra.jars import TEPHRA_JARS
 from tests.doubles import Recorder

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from coordinator.joinable import JoinableThread
+from coordinator.threads import JoinableThread
 from tests.http_raw import long_poll, publish, serving, until
 from tests.test_interrupts import Interrupted, interrupted_after, interrupts
 

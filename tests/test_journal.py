@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.errors import JournalCorrupted, NotWritten, Unavailable
-from coordinator.file_journal import FileJournal
-from coordinator.journal_file import NAME
-from coordinator.records import (
+from coordinator.embedded.file_journal import FileJournal
+from coordinator.embedded.records import (
     Aborted,
     Checkpointed,
     Committed,
@@ -20,6 +18,8 @@ from coordinator.records import (
     Reached,
     Started,
 )
+from coordinator.errors import JournalCorrupted, NotWritten, Unavailable
+from coordinator.journal_file import NAME
 from tests.fake_disk import FakeDisk, full_disk
 
 

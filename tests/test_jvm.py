@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from coordinator.errors import BadRequest, Unavailable
-from coordinator.jvm import Jvm
+from coordinator.java.jvm import Jvm
 
 pytestmark = [pytest.mark.tephra, pytest.mark.usefixtures("pyspark_hook")]
 

@@ -14,10 +14,10 @@ from txaware.errors import (
     KeeperNotFound,
     NotAuthorized,
 )
+from txaware.keys import KEEPER, UNWATCHED
 from txaware.messaging import Messaging
-from txaware.rowkeys import KEEPER, UNWATCHED
-from txaware.service.backup import restore
-from txaware.tables.durable import FORMAT, SECOND_FORMAT
+from txaware.service.transfer.backup import restore
+from txaware.store.journaled_table import FORMAT, SECOND_FORMAT
 
 
 @pytest.fixture

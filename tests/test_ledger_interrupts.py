@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
+from coordinator.embedded.file_journal import FileJournal
 from coordinator.errors import TransactionRefused, Unavailable
-from coordinator.file_journal import FileJournal
-from coordinator.settle import settle
+from coordinator.resolve_outcome import settle
 from coordinator.transaction import Transaction
 from tests.doubles import Clock
 from tests.fake_disk import FakeDisk

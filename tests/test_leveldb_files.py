@@ -9,9 +9,9 @@ import pytest
 from tests.doubles import Clock
 from txaware.config import Settings
 from txaware.interfaces import Write
-from txaware.rowkeys import JOURNAL, MESSAGE, PAYLOAD, TOPIC, row_key
-from txaware.tables.database import MANY_ROWS, Database
-from txaware.tables.leveldb import LevelDbTable
+from txaware.keys import JOURNAL, MESSAGE, PAYLOAD, TOPIC, row_key
+from txaware.store.leveldb import LevelDbTable
+from txaware.store.leveldb_store import MANY_ROWS, Database
 
 TOPIC_PART = b"default:t:\0\0\0\1"
 BUFFER_BYTES, VALUE_BYTES, PER_BATCH = 1 << 16, 200, 100

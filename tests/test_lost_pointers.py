@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 
 import txaware
-from coordinator.standing import INVALID, standing
+from coordinator.transaction_status import INVALID, standing
 from tests.check_setting import SETTINGS, as_after_a_crash, checked, write
 from tests.doubles import Clock
 from tests.fake_leveldb import DONE, OPEN, WRITE, Crash, FakeDirectory, io_error
 from tests.store_load import Store
 from txaware.errors import NotWritten, TransactionNotInProgress, Unavailable
+from txaware.keys import MESSAGE
 from txaware.messages import MessageId, PublishResponse
 from txaware.messaging import Messaging
-from txaware.moving import copy
-from txaware.rowkeys import MESSAGE
-from txaware.service.checking import check
-from txaware.tables.columns import value_head
-from txaware.tables.leveldb import LevelDbTable
-from txaware.tables.position_table import position_write
+from txaware.service.check.checking import check
+from txaware.store.columns import value_head
+from txaware.store.leveldb import LevelDbTable
+from txaware.store.position_table import position_write
+from txaware.store_copy import copy
 from txaware.topics import TopicName, data_prefix
 
 GROUP, AT = "g", MessageId(bytes(19) + b"\1")

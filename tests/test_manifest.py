@@ -12,7 +12,7 @@ import txaware
 from tests.check_setting import SETTINGS, as_after_a_crash, checked
 from tests.cli_runs import error_of, run
 from txaware.messaging import Messaging
-from txaware.tables.manifest import cut_torn_end
+from txaware.store.manifest import cut_torn_end
 
 SMALL = attrs.evolve(SETTINGS, write_buffer_bytes=1 << 16)
 PATIENCE_S = 30

@@ -21,8 +21,8 @@ from tests.test_wrong_types import ODD
 from tests.workers import stable_id
 from txaware.errors import BadRequest, PlanForgotten, TxAwareError, Unavailable
 from txaware.http.client import HttpAdministration
-from txaware.service.clean_up_plan import Piece, PieceResult, Plan
-from txaware.service.open_plans import FORGOTTEN_AFTER_MS, MOST_PLANS
+from txaware.service.retention.clean_up_plan import Piece, PieceResult, Plan
+from txaware.service.retention.open_plans import FORGOTTEN_AFTER_MS, MOST_PLANS
 
 PATH = "/v1/admin/clean-up"
 

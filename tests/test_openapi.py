@@ -18,7 +18,7 @@ from txaware.config import Settings
 from txaware.http.openapi.operations import OPERATIONS
 from txaware.http.routes.groups import POSITION
 from txaware.http.routes.transactions import ONE
-from txaware.http.server import Access, HttpServer
+from txaware.http.server.server import Access, HttpServer
 from txaware.messaging import Messaging
 
 SETTINGS = Settings(long_poll_s=0.01, janitor_interval_s=0)

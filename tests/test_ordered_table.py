@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.errors import Unavailable
 from coordinator.transaction import Transaction
 from tests.doubles import Clock
 from tests.hbase_stores import HBaseStores
 from txaware.config import Settings
 from txaware.interfaces import OrderedTable, Row
-from txaware.rowkeys import MESSAGE, POSITION, row_key
-from txaware.tables.durable import DurableTable
-from txaware.tables.hbase.address import HBaseAddress
-from txaware.tables.hbase.table import HBaseTable
-from txaware.tables.leveldb import LevelDbTable
-from txaware.tables.memory import MemoryTable
+from txaware.keys import MESSAGE, POSITION, row_key
+from txaware.store.hbase.address import HBaseAddress
+from txaware.store.hbase.table import HBaseTable
+from txaware.store.journaled_table import DurableTable
+from txaware.store.leveldb import LevelDbTable
+from txaware.store.memory import MemoryTable
 
 PREFIX = MESSAGE + b"ns:t:\0\0\0\1"
 FIVE = [row_key(time_ms) for time_ms in (1, 2, 3, 4, 5)]

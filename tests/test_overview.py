@@ -6,23 +6,25 @@ from typing import Any
 import attrs
 import pytest
 
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from tests.doubles import Clock, Watched, failing
 from tests.messagings import Site, commit, publish
 from txaware.errors import Unavailable
 from txaware.messages import Outgoing
 from txaware.messaging import Messaging
-from txaware.service import blocked, lags, overview, unread
-from txaware.service.overview import Overview
-from txaware.service.overview_report import (
+from txaware.service.monitor import blocked_topics as blocked
+from txaware.service.monitor import group_lag as lags
+from txaware.service.monitor import overview, unread
+from txaware.service.monitor.overview import Overview
+from txaware.service.monitor.overview_report import (
     GroupOverview,
     OverviewReport,
     TopicOverview,
 )
-from txaware.service.retention import Retention
-from txaware.service.site import Site as Parts
-from txaware.service.turns import Remembered
-from txaware.service.unread import Readers
+from txaware.service.monitor.turns import Remembered
+from txaware.service.monitor.unread import Readers
+from txaware.service.retention.clean_up import Retention
+from txaware.service.store_context import Site as Parts
 
 
 class Watching:

@@ -13,15 +13,15 @@ from hypothesis.stateful import (
 )
 
 import txaware
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.transaction import Transaction
 from tests.doubles import Clock
 from tests.messagings import Site, commit
 from txaware.config import Settings
+from txaware.keys import POSITION
 from txaware.messages import MessageId
 from txaware.messaging import Messaging
-from txaware.rowkeys import POSITION
-from txaware.service.position_retention import SAVES, unneeded
+from txaware.service.retention.position_retention import SAVES, unneeded
 
 # Beside those of the last saves: what the open one sees, and what is newest.
 FEW = SAVES + 4

@@ -18,7 +18,7 @@ from coordinator.private_directory import make_private
 from tests.cli_runs import run
 from txaware.config import Settings
 from txaware.errors import Unavailable
-from txaware.service.backup import restore
+from txaware.service.transfer.backup import restore
 
 SETTINGS = Settings(janitor_interval_s=0)
 

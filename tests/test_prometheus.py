@@ -18,7 +18,6 @@ from tests.messagings import Site, publish
 from txaware.config import Settings
 from txaware.errors import StoreCorrupted, Unavailable
 from txaware.histogram import HistogramCounter
-from txaware.http.admission import Admission
 from txaware.http.metrics import families as all_families
 from txaware.http.metrics import request_counts
 from txaware.http.metrics.exposition import FAMILIES, Exposition
@@ -26,11 +25,12 @@ from txaware.http.metrics.moment import Moment
 from txaware.http.metrics.request_counts import RequestCounts
 from txaware.http.metrics.sight import seen_families
 from txaware.http.metrics.topic_labels import FIELDS, OTHER, TopicLabels
+from txaware.http.server.admission import Admission
+from txaware.keys import MESSAGE
 from txaware.metrics import TopicMetrics
-from txaware.rowkeys import MESSAGE
-from txaware.service.overview import Overview
-from txaware.service.site import Site as ServiceSite
-from txaware.tables import leveldb
+from txaware.service.monitor.overview import Overview
+from txaware.service.store_context import Site as ServiceSite
+from txaware.store import leveldb
 
 SETTINGS = Settings(janitor_interval_s=0)
 

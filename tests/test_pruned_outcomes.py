@@ -5,18 +5,18 @@ from pathlib import Path
 import pytest
 
 import txaware
-from coordinator.embedded import EmbeddedCoordinator
-from coordinator.history import History
-from coordinator.journal import MemoryJournal
+from coordinator.embedded.coordinator import EmbeddedCoordinator
+from coordinator.embedded.history import History
+from coordinator.embedded.journal import MemoryJournal
+from coordinator.embedded.records import Aborted, Reached, Record, Reserved, Truncated
 from coordinator.outcome import Aborts, Outcome
-from coordinator.records import Aborted, Reached, Record, Reserved, Truncated
-from coordinator.remote import ROOT, CoordinatorRoutes
+from coordinator.remote.client import ROOT, CoordinatorRoutes
 from coordinator.transaction import Transaction
 from tests.coordinators import remote
 from tests.doubles import Clock
 from tests.messagings import Site, commit
 from txaware.config import Settings
-from txaware.service.checking import check_directory
+from txaware.service.check.checking import check_directory
 
 
 def outcomes(site: Site, *txs: Transaction) -> list[str]:

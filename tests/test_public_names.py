@@ -14,7 +14,7 @@ import pytest
 
 import txaware
 from txaware.consume import subscribe
-from txaware.http.server import Access
+from txaware.http.server.server import Access
 from txaware.publish import AsyncPublisher, AtMostOncePublisher
 
 WHO_NAMES = [
@@ -209,7 +209,7 @@ def test_mypy_finds_a_wrong_option_and_no_right_one(tmp_path: Path) -> None:
 
 # What an import costs each of Spark's daemons, and few programs use.
 LATER = (
-    *("txaware.http.server", "txaware.http.app", "txaware.http.routes"),
+    *("txaware.http.server.server", "txaware.http.server.app", "txaware.http.routes"),
     *("txaware.http.openapi", "txaware.http.metrics", "txaware.http.dashboard"),
     *("txaware.http.client.aio", "txaware.http.client.async_transport", "asyncio"),
     *("uvicorn", "uvloop", "httptools", "prometheus_client", "click"),

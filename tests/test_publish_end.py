@@ -17,7 +17,7 @@ from txaware.errors import (
     NotWritten,
     PublisherClosed,
 )
-from txaware.publish.asynchronous import AsyncPublisher
+from txaware.publish.background_publishers import AsyncPublisher
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ from tests.workers import stable_id
 from txaware.errors import RequestTooLarge, TopicNotFound
 from txaware.interfaces import Payload
 from txaware.messages import Outgoing
+from txaware.publish.outbox import TransactionPublisher
 from txaware.publish.publisher import DirectPublisher, KnownTopics
-from txaware.publish.transactional import TransactionPublisher
 
 
 @pytest.fixture

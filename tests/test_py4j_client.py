@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from coordinator.errors import Unavailable
-from coordinator.py4j_client import Py4JClient
+from coordinator.java.py4j_client import Py4JClient
 
 
 def test_a_connection_that_gets_no_answer_at_its_opening_is_closed() -> None:

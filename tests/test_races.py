@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.errors import TransactionConflict, TransactionNotInProgress
 from coordinator.transaction import Transaction
 

@@ -11,15 +11,15 @@ import pytest
 from pyspark.sql.datasource import GreaterThan
 
 import txaware
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from tests.clean_up_data import retention_of
 from tests.doubles import Clock
 from tests.messagings import Site, commit
 from tests.spark_histories import History, Query
 from txaware.config import Settings
 from txaware.errors import Unavailable
-from txaware.service.cleaning import Cleaning
-from txaware.service.marking import Marking
+from txaware.service.retention.cleaning import Cleaning
+from txaware.service.retention.mark_invalid_rows import Marking
 from txaware.spark.filters import Narrowed
 from txaware.spark.selection import Selection
 

@@ -6,10 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.errors import JournalCorrupted
-from coordinator.frames import HEADER, frame, read_frames
-from coordinator.history import History
-from coordinator.records import (
+from coordinator.embedded.history import History
+from coordinator.embedded.records import (
     Aborted,
     Checkpointed,
     Closed,
@@ -25,6 +23,8 @@ from coordinator.records import (
     decode_records,
     encode_records,
 )
+from coordinator.errors import JournalCorrupted
+from coordinator.frames import HEADER, frame, read_frames
 
 ids = st.integers(min_value=1, max_value=40)
 keys = st.lists(st.binary(max_size=4), max_size=3).map(tuple)

@@ -8,7 +8,7 @@ from tests.messagings import Site, commit, payloads, publish, seen_by
 from txaware.errors import BadRequest, TransactionRefused
 from txaware.messages import Outgoing, Receipt
 from txaware.messaging import Messaging
-from txaware.service import references
+from txaware.service.write import references
 
 P = [b"p%d" % number for number in range(10)]
 SEES_ALL = seen_by(100, read=99)

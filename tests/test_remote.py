@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.context import transaction
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.errors import (
     BadRequest,
     TransactionConflict,
     TransactionNotInProgress,
     Unavailable,
 )
-from coordinator.remote import ROOT, CoordinatorRoutes, RemoteCoordinator
+from coordinator.remote.client import ROOT, CoordinatorRoutes, RemoteCoordinator
 from tests.doubles import Recorder
 
 

@@ -5,17 +5,17 @@ import threading
 import pytest
 
 import txaware
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from tests.doubles import Clock
 from tests.http_raw import until
 from tests.messagings import Site, commit, payloads, publish, seen_by, table_of
 from txaware.config import Settings
 from txaware.errors import TransactionRefused
+from txaware.keys import MESSAGE, PAYLOAD, POSITION
 from txaware.messaging import Messaging
-from txaware.rowkeys import MESSAGE, PAYLOAD, POSITION
-from txaware.service.deleting import Deleting
-from txaware.service.position_retention import PositionRetention
-from txaware.service.retention import CleanUp
+from txaware.service.retention.clean_up import CleanUp
+from txaware.service.retention.deletion import Deleting
+from txaware.service.retention.position_retention import PositionRetention
 from txaware.service.strangers import Strangers
 
 pytestmark = pytest.mark.in_process

@@ -21,9 +21,10 @@ from tests.clean_up_data import (
 )
 from tests.doubles import Clock
 from tests.messagings import commit, payloads, publish, table_of
-from txaware.http.values import from_json, to_json
-from txaware.rowkeys import MARK, MESSAGE, row_key
-from txaware.service.clean_up_plan import (
+from txaware.http.wire.values import from_json, to_json
+from txaware.keys import MARK, MESSAGE, row_key
+from txaware.service.retention.clean_up import CleanUp
+from txaware.service.retention.clean_up_plan import (
     EXPIRED,
     MARKED,
     OLD_GENERATIONS,
@@ -32,9 +33,8 @@ from txaware.service.clean_up_plan import (
     PieceResult,
     Plan,
 )
-from txaware.service.planning import cuts
-from txaware.service.retention import CleanUp
-from txaware.tables.memory import MemoryTable
+from txaware.service.retention.planning import cuts
+from txaware.store.memory import MemoryTable
 
 KINDS = (EXPIRED, MARKED, OLD_GENERATIONS, PAYLOADS)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import txaware
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from tests.http_raw import until
 from tests.messagings import (
     Site,
@@ -18,9 +18,9 @@ from tests.messagings import (
     table_of,
 )
 from tests.test_retention import rows, save
+from txaware.keys import MARK, MESSAGE, POSITION, TOPIC
 from txaware.messaging import Messaging
-from txaware.rowkeys import MARK, MESSAGE, POSITION, TOPIC
-from txaware.service.retention import Retention
+from txaware.service.retention.clean_up import Retention
 
 pytestmark = pytest.mark.in_process
 

@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from txaware import rowkeys
-from txaware.rowkeys import (
+from txaware import keys as rowkeys
+from txaware.keys import (
     after,
     mark_key,
     payload_prefix,

@@ -9,22 +9,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.messagings import Site, payloads, publish, seen_by
-from txaware.http.formats import AVRO, PollRequest
-from txaware.http.gathering import EncodedItems
+from txaware.http.server.page_encoders import EncodedItems
+from txaware.http.wire import AVRO, PollRequest
 from txaware.interfaces import Row
-from txaware.rowkeys import row_key
-from txaware.service import scan_cache
-from txaware.service.scan_cache import (
+from txaware.keys import row_key
+from txaware.service.read import scan_cache
+from txaware.service.read.scan_cache import (
     JOINED_BYTES,
     ROW_BYTES,
     ScanCache,
     Span,
     weight_bytes,
 )
+from txaware.store.columns import value_head
+from txaware.store.encoded import Encoded
+from txaware.store.message_table import MessageTable
 from txaware.tables.blocks import Block, decode_block
-from txaware.tables.columns import value_head
-from txaware.tables.encoded import Encoded
-from txaware.tables.message_table import MessageTable
 
 pytestmark = pytest.mark.in_process
 

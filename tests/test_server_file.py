@@ -20,9 +20,13 @@ from tests.http_raw import PATIENCE_S, PING, Raw
 from tests.messagings import payloads
 from txaware.config import Settings
 from txaware.errors import BadRequest, Unavailable
-from txaware.http.server_file import ServerFile, own_certificate, read_server_file
+from txaware.http.server.server_file import (
+    ServerFile,
+    own_certificate,
+    read_server_file,
+)
 from txaware.messaging import Messaging
-from txaware.tables.database import Database
+from txaware.store.leveldb_store import Database
 
 QUIET = Settings(janitor_interval_s=0)
 

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 import txaware
-from coordinator.remote import RemoteCoordinator
+from coordinator.remote.client import RemoteCoordinator
 from coordinator.transaction import Transaction
 from tests.test_spark_sink_late import payloads
 from txaware.messages import Receipt

@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import txaware
-from coordinator.remote import RemoteCoordinator
+from coordinator.remote.client import RemoteCoordinator
 from tests.doubles import Recorder
 from tests.spark_fixtures import Shared
 from txaware.errors import (

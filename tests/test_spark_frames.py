@@ -29,7 +29,8 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.messaging import MessagingTransaction
-from txaware.spark import frames, store_frame
+from txaware.spark import dataframes as frames
+from txaware.spark import store_frame
 
 pytestmark = pytest.mark.spark
 TEN = list(range(10))

@@ -21,8 +21,8 @@ from txaware.auth import EVERYTHING, Principal, Tokens, new_token
 from txaware.cli.janitor import NOUNS
 from txaware.errors import BadRequest, NotAuthorized, StoreCorrupted, Unavailable
 from txaware.messaging import Messaging
-from txaware.service.clean_up_plan import Piece, PieceResult, Plan
-from txaware.service.retention import CleanUp
+from txaware.service.retention.clean_up import CleanUp
+from txaware.service.retention.clean_up_plan import Piece, PieceResult, Plan
 from txaware.spark.addresses import Address
 from txaware.spark.janitor import PieceCleaning, clean_up_with_spark
 

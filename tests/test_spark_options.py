@@ -15,7 +15,7 @@ import txaware
 from tests.certificates import certificate
 from txaware.auth import new_token
 from txaware.errors import BadRequest, Unavailable
-from txaware.http.server_file import ServerFile
+from txaware.http.server.server_file import ServerFile
 from txaware.messages import Outgoing
 from txaware.parts import Reach
 from txaware.spark.addresses import Address

@@ -29,17 +29,17 @@ from tests.spark_histories import (
 )
 from txaware.errors import BadRequest, TopicNotFound, Unavailable
 from txaware.http.client import HttpService
-from txaware.http.formats import Piece
+from txaware.http.wire import Piece
 from txaware.interfaces import MessagingService
 from txaware.messages import Bounds, Message
 from txaware.messaging import Messaging
 from txaware.spark.admission import Admission
 from txaware.spark.columns import Rows, Table
 from txaware.spark.options import Options
+from txaware.spark.partitions import Span, pages
+from txaware.spark.partitions import read as read_span
 from txaware.spark.places import place
 from txaware.spark.selection import Selection
-from txaware.spark.spans import Span, pages
-from txaware.spark.spans import read as read_span
 
 
 @pytest.fixture(scope="module", params=["memory", "http"])

@@ -22,7 +22,7 @@ from txaware.errors import (
     TransactionNotInProgress,
 )
 from txaware.messaging import Messaging, MessagingTransaction
-from txaware.service.backup import restore
+from txaware.service.transfer.backup import restore
 from txaware.spark import once_per_batch, publish_batches
 from txaware.spark.committing import Once
 from txaware.spark.options import Options

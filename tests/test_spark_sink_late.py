@@ -15,7 +15,7 @@ from pyspark.sql import types
 
 import txaware
 from coordinator import EmbeddedCoordinator
-from coordinator.remote import ROOT, RemoteCoordinator
+from coordinator.remote.client import ROOT, RemoteCoordinator
 from coordinator.transaction import Transaction
 from tests.doubles import Clock
 from txaware.errors import (

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
 import txaware
-from coordinator.remote import RemoteCoordinator
+from coordinator.remote.client import RemoteCoordinator
 from txaware.errors import (
     BadRequest,
     TopicNotFound,

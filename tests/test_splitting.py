@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txaware.messages import MessageId
-from txaware.service.splitting import (
+from txaware.service.read.splits import (
     MOST_CUTS,
     MOST_MARKS,
     Marks,

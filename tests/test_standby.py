@@ -18,7 +18,7 @@ from txaware.cli.root import command
 from txaware.cli.stop import Stop
 from txaware.config import Settings
 from txaware.errors import Unavailable
-from txaware.http.server_file import read_server_file
+from txaware.http.server.server_file import read_server_file
 from txaware.messaging import Messaging
 
 QUIET = Settings(janitor_interval_s=0)

@@ -16,7 +16,7 @@ from tests.doubles import Clock
 from tests.fake_leveldb import FakeDirectory, Log
 from tests.store_load import TOPICS, Client, Notes, Reader, Store, history
 from txaware.interfaces import Isolation, Write
-from txaware.tables.leveldb import LevelDbTable
+from txaware.store.leveldb import LevelDbTable
 
 
 class Naive(LevelDbTable):

@@ -20,7 +20,7 @@ from tests.fake_leveldb import (
 )
 from tests.store_load import TOPICS, Client, Event, Notes, Reader, Store, history
 from txaware.errors import Unavailable
-from txaware.tables.leveldb import LevelDbTable
+from txaware.store.leveldb import LevelDbTable
 
 SYNC_LIMIT_BYTES = 120  # so that some transactions are held and others are not
 JUMPS_S = [0, 0, 0, 0.001, 0.001, 3, -10, 40, -5000, 3600]

@@ -17,7 +17,7 @@ from tests.doubles import Clock
 from tests.fake_leveldb import FakeDirectory
 from tests.store_load import Store
 from tests.test_interrupts import Interrupted
-from txaware.tables.leveldb import LevelDbTable
+from txaware.store.leveldb import LevelDbTable
 
 PATIENCE_S = 20  # less than the 30 after which a drain looks again by itself
 OURS = (

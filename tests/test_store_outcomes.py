@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.directory_lock import DirectoryLock
-from coordinator.records import Reserved
+from coordinator.embedded.records import Reserved
 from tests.doubles import Clock
 from tests.fake_leveldb import (
     DONE,
@@ -21,7 +21,7 @@ from tests.store_load import Store
 from tests.test_store_faults import close, opened
 from txaware.errors import NotWritten, TransactionNotInProgress, Unavailable
 from txaware.messages import MessageId
-from txaware.tables.leveldb import LevelDbTable
+from txaware.store.leveldb import LevelDbTable
 
 
 @pytest.mark.parametrize("at", [WRITE, SYNC, DONE])

@@ -24,7 +24,7 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.messages import Message, PublishResponse
-from txaware.tables.leveldb import LevelDbTable
+from txaware.store.leveldb import LevelDbTable
 
 ROUNDS = 40
 

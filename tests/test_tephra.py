@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from coordinator import py4j_client
 from coordinator.errors import (
     BadRequest,
     MissingExtra,
@@ -24,7 +23,8 @@ from coordinator.errors import (
     Unavailable,
 )
 from coordinator.interfaces import Coordinator
-from coordinator.java_process import JavaProcess, find_java
+from coordinator.java import py4j_client
+from coordinator.java.process import JavaProcess, find_java
 from coordinator.tephra import TephraCoordinator
 from coordinator.tephra import coordinator as tephra_module
 from coordinator.tephra.rules import TephraRules

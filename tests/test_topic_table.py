@@ -5,8 +5,8 @@ from collections.abc import Callable
 import attrs
 
 from tests.doubles import Clock
-from txaware.tables.memory import MemoryTable
-from txaware.tables.topic_table import TopicTable
+from txaware.store.memory import MemoryTable
+from txaware.store.topic_table import TopicTable
 from txaware.topics import Topic, TopicName
 
 A, B = TopicName("a"), TopicName("b")

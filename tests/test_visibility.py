@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from coordinator.batch import Then
-from coordinator.ends import Wait
+from coordinator.embedded.commit_log import Wait
 from tests.messagings import Site, commit, payloads, publish
 from txaware.errors import (
     TransactionNotInProgress,

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 import txaware
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from tests.doubles import Watched
 from tests.messagings import Site, commit, payloads, publish
 from txaware.errors import TopicNotFound, Unavailable
 from txaware.messages import MessageId
 from txaware.messaging import Messaging
-from txaware.service import reading
-from txaware.service.signals import Signal
+from txaware.service.read import reading
+from txaware.service.wakeups import Signal
 
 FOR_LONG_S = 20.0
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator.batch import Then
-from coordinator.ends import Wait
+from coordinator.embedded.commit_log import Wait
 from coordinator.errors import TransactionNotInProgress, Unavailable
 from tests.doubles import Clock
 from tests.messagings import Site, commit, payloads, publish
@@ -18,8 +18,8 @@ from txaware.clock import AHEAD_MS, STEP_MS, StoreClock
 from txaware.interfaces import Write
 from txaware.messages import MessageId
 from txaware.messaging import Messaging
-from txaware.service.topic_writer import Stamper, TopicWriter
-from txaware.tables.memory import MemoryTable
+from txaware.service.write.topic_writer import Stamper, TopicWriter
+from txaware.store.memory import MemoryTable
 
 FULL = 65_536
 

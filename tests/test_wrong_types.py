@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 import txaware
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from txaware.errors import TxAwareError
 from txaware.messages import MessageId, Outgoing, PublishResponse, Receipt
 from txaware.messaging import Messaging

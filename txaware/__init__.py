@@ -47,7 +47,6 @@ from txaware.messages import (
 )
 from txaware.messaging import Messaging, MessagingTransaction, connect
 from txaware.metrics import Metrics
-from txaware.moving import copy
 from txaware.parts import Reach
 from txaware.publish import (
     AsyncPublisher,
@@ -56,12 +55,13 @@ from txaware.publish import (
     Publisher,
 )
 from txaware.service.administration import Administration
-from txaware.service.backup import Backup
-from txaware.service.check_report import Report
-from txaware.service.copying import Copied
-from txaware.service.inspection import Peeked, TopicReport
+from txaware.service.check.report import Report
 from txaware.service.keepers import Keeper, KeepsRows
-from txaware.service.retention import CleanUp, Pruned
+from txaware.service.monitor.inspection import Peeked, TopicReport
+from txaware.service.retention.clean_up import CleanUp, Pruned
+from txaware.service.transfer.backup import Backup
+from txaware.service.transfer.copying import Copied
+from txaware.store_copy import copy
 from txaware.topics import Topic, TopicName
 
 if typing.TYPE_CHECKING:
@@ -69,7 +69,7 @@ if typing.TYPE_CHECKING:
     from txaware.http.client.async_consumer import TopicConsumer
     from txaware.http.client.async_publisher import TopicPublisher
     from txaware.http.client.async_transaction import AsyncTransaction
-    from txaware.http.server import HttpServer
+    from txaware.http.server.server import HttpServer
 
 __all__ = [
     "Administration",
@@ -149,7 +149,7 @@ __all__ = [
 _WHERE = {
     "AsyncMessaging": "txaware.http.client.aio",
     "AsyncTransaction": "txaware.http.client.async_transaction",
-    "HttpServer": "txaware.http.server",
+    "HttpServer": "txaware.http.server.server",
     "TopicConsumer": "txaware.http.client.async_consumer",
     "TopicPublisher": "txaware.http.client.async_publisher",
     "connect_async": "txaware.http.client.aio",

@@ -6,7 +6,7 @@ import attrs
 
 from coordinator import Coordinator
 from coordinator.address import open_coordinator
-from coordinator.remote import RemoteCoordinator
+from coordinator.remote.client import RemoteCoordinator
 from txaware.auth import token_to_send
 from txaware.clock import ClockMs
 from txaware.config import Settings

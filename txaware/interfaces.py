@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, Protocol, cast
 
 from coordinator.batch import Then
-from coordinator.ends import Wait
+from coordinator.embedded.commit_log import Wait
 from coordinator.transaction import Transaction
 from txaware.clock import StoreClock
 from txaware.messages import (

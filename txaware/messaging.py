@@ -12,17 +12,17 @@ from coordinator import (
     TransactionContext,
 )
 from coordinator.fork_guard import guard
+from txaware.addresses import open_parts, served_already
 from txaware.auth import AuditLog, Tokens
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.config import Settings
 from txaware.consume import Consumer, Subscriber, subscribe
-from txaware.consume.delivery import TIMEOUT_S
-from txaware.consume.places import StartAt
+from txaware.consume.start_places import StartAt
+from txaware.consume.subscribe_options import TIMEOUT_S
 from txaware.errors import Unavailable
-from txaware.http.server_file import ServerFile
+from txaware.http.server.server_file import ServerFile
 from txaware.interfaces import COMMITTED, Isolation
 from txaware.keeper_verbs import KeeperVerbs
-from txaware.opening import open_parts, served_already
 from txaware.operator_verbs import OperatorVerbs
 from txaware.parts import Parts, Reach
 from txaware.publish import (
@@ -34,11 +34,11 @@ from txaware.publish import (
     TransactionPublisher,
     publisher_key,
 )
-from txaware.publish.asynchronous import WhenFull
+from txaware.publish.background_publishers import WhenFull
 from txaware.verbs import Verbs
 
 if TYPE_CHECKING:
-    from txaware.http.server import HttpServer
+    from txaware.http.server.server import HttpServer
 
 
 class Closes(Protocol):
@@ -296,7 +296,7 @@ class Messaging(KeeperVerbs, Verbs, OperatorVerbs):
         without them tokens are refused from elsewhere, unless `allow_plain_tokens`.
         """
         # A server is much to import, and most programs have none.
-        from txaware.http.server import Access, HttpServer
+        from txaware.http.server.server import Access, HttpServer
 
         if self._parts.served is None:
             raise served_already(self.reach())

@@ -7,11 +7,11 @@ from txaware.messages import MessageId
 from txaware.metrics import Metrics
 from txaware.requests import Start
 from txaware.service.administration import Administration
-from txaware.service.backup import Backup, save
-from txaware.service.check_report import Report
-from txaware.service.check_scan import Progress
-from txaware.service.inspection import Peeked, TopicReport
-from txaware.service.retention import CleanUp, OnProgress, Pruned
+from txaware.service.check.report import Report
+from txaware.service.check.scan import Progress
+from txaware.service.monitor.inspection import Peeked, TopicReport
+from txaware.service.retention.clean_up import CleanUp, OnProgress, Pruned
+from txaware.service.transfer.backup import Backup, save
 
 
 class OperatorVerbs:

@@ -8,7 +8,7 @@ from coordinator import Coordinator
 from txaware.clock import ClockMs
 from txaware.config import Settings
 from txaware.http.client import HttpAdministration
-from txaware.http.served import Served
+from txaware.http.server.served import Served
 from txaware.interfaces import MessagingService
 from txaware.service.administration import Administration
 

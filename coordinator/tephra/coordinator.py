@@ -8,14 +8,14 @@ from typing import Literal
 
 from coordinator.directory_lock import NAME, DirectoryLock
 from coordinator.errors import BadRequest, Unavailable
-from coordinator.jvm import Jvm
+from coordinator.java.jvm import Jvm
 from coordinator.tephra.calls import TephraCalls
 from coordinator.tephra.first_edits import FirstEdits
 from coordinator.tephra.local import LocalTephra
-from coordinator.tephra.pool import ThriftPool
 from coordinator.tephra.py4j_calls import Py4JCalls
 from coordinator.tephra.rules import TephraRules
 from coordinator.tephra.thrift_calls import ThriftCalls
+from coordinator.tephra.thrift_pool import ThriftPool
 
 DataPath = Literal["py4j", "thrift"]
 

@@ -1,6 +1,6 @@
 """The jars of Tephra 0.16.1 that a manager in a JVM of our own needs."""
 
-from coordinator.jars import Jar
+from coordinator.java.jars import Jar
 
 TEPHRA_JARS = (
     Jar(

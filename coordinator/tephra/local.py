@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.errors import TxAwareError
-from coordinator.jars import cached_jars
-from coordinator.jvm import Jvm
+from coordinator.java.jars import cached_jars
+from coordinator.java.jvm import Jvm
 from coordinator.tephra.errors import TEPHRA_KINDS
 from coordinator.tephra.jars import TEPHRA_JARS
 

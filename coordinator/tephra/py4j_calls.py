@@ -7,7 +7,7 @@ from coordinator import codec
 from coordinator.errors import TransactionTooLarge
 from coordinator.tephra.errors import TEPHRA_KINDS
 from coordinator.tephra.local import LocalTephra
-from coordinator.tephra.messages import encode_changes, encode_pointers
+from coordinator.tephra.thrift_messages import encode_changes, encode_pointers
 from coordinator.transaction import Transaction
 
 # A list costs a round trip an element, so above this many keys go as one value.

@@ -8,9 +8,9 @@ from typing import Self
 
 import attrs
 
+from coordinator.coalesce import SharedCall
 from coordinator.errors import BadRequest, TransactionRefused, Unavailable
 from coordinator.outcome import Outcome, checked_written
-from coordinator.shared_call import SharedCall
 from coordinator.tephra.calls import TephraCalls, stripped
 from coordinator.tephra.unfinished import Unfinished
 from coordinator.timeout import checked_timeout_s

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from typing import Any, Self
 
 from coordinator.tephra.discovery import SERVICE, ZooKeeperDiscovery
-from coordinator.tephra.messages import (
+from coordinator.tephra.rules import TephraRules
+from coordinator.tephra.thrift_messages import (
     check_answer,
     decode_answer,
     decode_transaction,
@@ -15,8 +16,7 @@ from coordinator.tephra.messages import (
     encode_start_short,
     tephra_service,
 )
-from coordinator.tephra.pool import ThriftPool
-from coordinator.tephra.rules import TephraRules
+from coordinator.tephra.thrift_pool import ThriftPool
 from coordinator.transaction import Transaction
 
 _START_SHORT = "startShortClientId"

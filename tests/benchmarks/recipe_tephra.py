@@ -11,8 +11,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from coordinator.jars import cached_jars
-from coordinator.java_process import JavaProcess
+from coordinator.java.jars import cached_jars
+from coordinator.java.process import JavaProcess
 from coordinator.tephra.jars import TEPHRA_JARS
 
 _HEAD = struct.Struct(">BHqBHqBHBi")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.codec import encode
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.interfaces import Coordinator
 from tests.benchmarks.measure import (
     Figure,

@@ -10,7 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import txaware
 from tests.spark_jobs.waiting import FramePart, Waiting
-from txaware.spark import frames, store_frame
+from txaware.spark import dataframes as frames
+from txaware.spark import store_frame
 
 PATIENCE_S = 240
 NUMBER = "cast(id as string) as payload"

@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from txaware.spark import frames
+from txaware.spark import dataframes as frames
 from txaware.spark.data_source import TxAwareDataSource
 from txaware.spark.options import Options
 from txaware.spark.sink import Sink, Stored

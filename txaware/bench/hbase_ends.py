@@ -8,10 +8,10 @@ from itertools import cycle
 from txaware.bench.hbase_store import Store, message_row, store, topic_row
 from txaware.bench.measure import Figure, medians_in_turns, took_ms
 from txaware.bench.trial import PAYLOAD, Trial, payloads
+from txaware.keys import row_key
 from txaware.messages import MessageId
 from txaware.messaging import Messaging
-from txaware.rowkeys import row_key
-from txaware.service.retention import CleanUp
+from txaware.service.retention.clean_up import CleanUp
 from txaware.topics import Topic, TopicName
 
 OLD, FEW_OLD, TOPICS, LOOKS, PAGE = 1_000_000, 10, 10_000, 200_000, 1000

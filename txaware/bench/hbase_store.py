@@ -11,14 +11,14 @@ from txaware.bench.trial import Trial
 from txaware.clock import system_clock_ms
 from txaware.config import Settings
 from txaware.interfaces import Write
+from txaware.keys import MESSAGE, topic_key
 from txaware.local_hbase import LocalHBase
 from txaware.messaging import Messaging, connect
-from txaware.rowkeys import MESSAGE, topic_key
-from txaware.tables.columns import value_head
-from txaware.tables.hbase.address import HBaseAddress
-from txaware.tables.hbase.connections import Connections
-from txaware.tables.hbase.schema import KINDS, MESSAGES, create_tables
-from txaware.tables.hbase.writing import Writing
+from txaware.store.columns import value_head
+from txaware.store.hbase.address import HBaseAddress
+from txaware.store.hbase.connections import Connections
+from txaware.store.hbase.schema import KINDS, MESSAGES, create_tables
+from txaware.store.hbase.writing import Writing
 from txaware.topics import Topic
 
 RAW = "raw"

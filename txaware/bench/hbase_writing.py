@@ -12,9 +12,9 @@ from txaware.bench.measure import (
     took_ms,
 )
 from txaware.bench.trial import PAYLOAD, Trial, payloads
-from txaware.rowkeys import MESSAGE, row_key
-from txaware.tables.hbase.cells import PAYLOAD_CELL
-from txaware.tables.hbase.salting import salted_key
+from txaware.keys import MESSAGE, row_key
+from txaware.store.hbase.cells import PAYLOAD_CELL
+from txaware.store.hbase.salting import salted_key
 from txaware.topics import TopicName, data_prefix
 
 BATCH, SINGLE = 1000, 200_000

@@ -11,7 +11,7 @@ from txaware.bench.http_reading import POLL
 from txaware.bench.measure import Figure, in_turns
 from txaware.bench.server import ServerProcess, more_files, serving
 from txaware.bench.trial import PAYLOAD, Measured, Trial
-from txaware.http.formats import OWN, PollRequest, encode_poll
+from txaware.http.wire import OWN, PollRequest, encode_poll
 from txaware.messaging import Messaging, connect
 
 P50_S, P99_S = 0.003, 0.015

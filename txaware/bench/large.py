@@ -9,8 +9,8 @@ from txaware.bench.trial import Measured, Trial, batches, payloads
 from txaware.clock import system_clock_ms
 from txaware.config import Settings
 from txaware.interfaces import Write
-from txaware.rowkeys import MESSAGE, row_key, topic_key
-from txaware.tables.leveldb import LevelDbTable
+from txaware.keys import MESSAGE, row_key, topic_key
+from txaware.store.leveldb import LevelDbTable
 from txaware.topics import Topic, TopicName
 
 NAME, TOPICS, BATCH = "large", 10_000, 5000

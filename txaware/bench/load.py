@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from txaware.http.formats import OWN
+from txaware.http.wire import OWN
 
 WRK = shutil.which("wrk")
 WRK_LEAST_S = 1  # it takes whole seconds

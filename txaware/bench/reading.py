@@ -13,9 +13,9 @@ from txaware.bench.measure import (
     per_second_of_threads,
 )
 from txaware.bench.trial import Measured, Trial, batches, payloads
+from txaware.keys import MESSAGE, row_key
 from txaware.messages import MessageId
 from txaware.messaging import Messaging
-from txaware.rowkeys import MESSAGE, row_key
 from txaware.topics import Topic, TopicName, data_prefix
 
 BATCH, POLLED, PAGE = 1000, 500_000, 1000

@@ -13,7 +13,7 @@ import attrs
 from txaware.bench.measure import Figure
 from txaware.config import Settings
 from txaware.messaging import Messaging, connect
-from txaware.tables.database import leveldb_at
+from txaware.store.leveldb_store import leveldb_at
 
 PAYLOAD = b"x" * 100
 MANY_MESSAGES = 5_000_000

@@ -11,12 +11,12 @@ from typing import BinaryIO
 import attrs
 import click
 
-from txaware.cli.bar import rows_bar
+from txaware.cli.progress import rows_bar
 from txaware.cli.session import Session, pass_session
 from txaware.cli.show import counted, echo_json, size_text, time_text
 from txaware.errors import BadRequest, Unavailable
-from txaware.service.backup import Backup
-from txaware.service.backup import restore as restore_to
+from txaware.service.transfer.backup import Backup
+from txaware.service.transfer.backup import restore as restore_to
 
 STDIO = "-"
 

@@ -7,22 +7,22 @@ import attrs
 import click
 
 from coordinator.directory_lock import DirectoryInUse
-from txaware.cli.bar import rows_bar
+from txaware.cli.progress import rows_bar
 from txaware.cli.session import Session, address_of, pass_session
 from txaware.cli.show import counted, echo_fields, echo_json
 from txaware.clock import system_clock_ms
 from txaware.elsewhere import is_http, named_coordinator, open_remote
 from txaware.errors import BadRequest
-from txaware.http.server_file import read_server_file
+from txaware.http.server.server_file import read_server_file
 from txaware.messaging import Messaging
 from txaware.parts import Reach
-from txaware.service.check_hbase import check_hbase
-from txaware.service.check_report import Report
-from txaware.service.check_scan import Progress
-from txaware.service.checking import check_directory
+from txaware.service.check.checking import check_directory
+from txaware.service.check.hbase import check_hbase
+from txaware.service.check.report import Report
+from txaware.service.check.scan import Progress
 from txaware.service.coordinator_kind import ANY_ADDRESS
-from txaware.tables.hbase.address import HBaseAddress
-from txaware.tables.hbase.connections import Connections
+from txaware.store.hbase.address import HBaseAddress
+from txaware.store.hbase.connections import Connections
 
 UNKNOWN = (
     "which transactions the data still needs is not known, since its coordinator is "

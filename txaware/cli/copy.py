@@ -3,11 +3,11 @@
 import attrs
 import click
 
-from txaware.cli.bar import rows_bar
+from txaware.cli.progress import rows_bar
 from txaware.cli.session import Session, pass_session
 from txaware.cli.show import counted, echo_json, note, time_text
-from txaware.moving import copy as copy_store
-from txaware.service.copying import Copied
+from txaware.service.transfer.copying import Copied
+from txaware.store_copy import copy as copy_store
 
 
 @click.command()

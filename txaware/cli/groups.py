@@ -17,13 +17,13 @@ from txaware.cli.show import (
 )
 from txaware.cli.topic_options import full_name, json_option, namespace_option
 from txaware.cli.values import place
-from txaware.consume.places import BEGINNING, StartAt, place_of
+from txaware.consume.start_places import BEGINNING, StartAt, place_of
 from txaware.errors import BadRequest, NotAuthorized, TxAwareError
 from txaware.markers import is_marker
 from txaware.messages import MessageId
 from txaware.messaging import Messaging
 from txaware.metrics import GroupLag
-from txaware.service.inspection import MOST_COUNTED
+from txaware.service.monitor.inspection import MOST_COUNTED
 
 
 class NoPosition(TxAwareError):

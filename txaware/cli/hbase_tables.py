@@ -4,10 +4,10 @@ import click
 
 from txaware.cli.session import Session, pass_session
 from txaware.local_hbase import HBaseAdmin
-from txaware.tables.hbase import schema
-from txaware.tables.hbase.address import HBaseAddress
-from txaware.tables.hbase.cells import FAMILY
-from txaware.tables.hbase.connections import Connections
+from txaware.store.hbase import schema
+from txaware.store.hbase.address import HBaseAddress
+from txaware.store.hbase.cells import FAMILY
+from txaware.store.hbase.connections import Connections
 
 
 @click.command("create-tables")

@@ -10,7 +10,7 @@ import attrs
 import click
 
 from coordinator.errors import install_with
-from txaware.cli.bar import later_bar
+from txaware.cli.progress import later_bar
 from txaware.cli.session import Session, pass_session
 from txaware.cli.show import counted, echo_fields, echo_json, note
 from txaware.cli.stop import stopped_by_signal

@@ -11,14 +11,14 @@ from typing import BinaryIO
 import attrs
 import click
 
-from coordinator.standing import NEVER
-from txaware.cli.known import known
+from coordinator.transaction_status import NEVER
 from txaware.cli.session import Session, pass_session
 from txaware.cli.show import message_json, note, payload_text, time_text
 from txaware.cli.stop import TICK_S, Stop, stopped_by_signal
+from txaware.cli.transaction_view import known
 from txaware.cli.values import place
 from txaware.consume import Consumer
-from txaware.consume.places import StartAt
+from txaware.consume.start_places import StartAt
 from txaware.errors import NotAuthorized, Unavailable
 from txaware.interfaces import COMMITTED, UNCOMMITTED, Isolation
 from txaware.messages import BlockedBy, Message, MessageId, Page

@@ -10,16 +10,16 @@ from typing import Any
 import attrs
 import click
 
+from txaware.addresses import require_unserved
 from txaware.auth import AuditLog, Tokens
 from txaware.cli.failures import Failure
 from txaware.cli.session import Session, address_of, pass_session
 from txaware.cli.stop import Stop, Stopped, stopped_by_signal
 from txaware.elsewhere import is_http
 from txaware.errors import BadRequest, TxAwareError, Unavailable
-from txaware.http.server import Access, HttpServer
+from txaware.http.server.server import Access, HttpServer
 from txaware.messaging import Messaging
-from txaware.opening import require_unserved
-from txaware.tables.hbase.ownership import StoreInUse
+from txaware.store.hbase.ownership import StoreInUse
 
 log = logging.getLogger(__name__)
 

@@ -23,10 +23,10 @@ from txaware.cli.topic_options import (
     topic_json,
 )
 from txaware.cli.values import place
-from txaware.consume.places import StartAt
+from txaware.consume.start_places import StartAt
 from txaware.messages import BlockedBy, MessageId
 from txaware.messaging import Messaging
-from txaware.service.inspection import Peeked, TopicReport
+from txaware.service.monitor.inspection import Peeked, TopicReport
 from txaware.topics import Topic
 
 

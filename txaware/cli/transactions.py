@@ -3,17 +3,8 @@
 import attrs
 import click
 
-from coordinator.standing import ENDED, INVALID, NEVER, OPEN
+from coordinator.transaction_status import ENDED, INVALID, NEVER, OPEN
 from txaware.cli.failures import Failure
-from txaware.cli.known import (
-    HEADER,
-    Known,
-    invalid_ones,
-    known,
-    open_ones,
-    roll_back_all,
-    waiting_topics,
-)
 from txaware.cli.session import Session, pass_session
 from txaware.cli.show import (
     NOTHING,
@@ -24,6 +15,15 @@ from txaware.cli.show import (
     echo_json,
     note,
     time_text,
+)
+from txaware.cli.transaction_view import (
+    HEADER,
+    Known,
+    invalid_ones,
+    known,
+    open_ones,
+    roll_back_all,
+    waiting_topics,
 )
 from txaware.cli.values import duration, pointer
 from txaware.errors import NotAuthorized

@@ -4,7 +4,7 @@ import re
 
 import click
 
-from txaware.consume.places import StartAt
+from txaware.consume.start_places import StartAt
 from txaware.errors import BadRequest
 from txaware.requests import MAX_POINTER, parsed_start
 

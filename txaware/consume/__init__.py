@@ -2,8 +2,8 @@
 
 from txaware.consume.consumer import Consumer
 from txaware.consume.counters import SubscriberMetrics
-from txaware.consume.delivery import Delivery
-from txaware.consume.step import Decoded
+from txaware.consume.poison import Decoded
+from txaware.consume.subscribe_options import Delivery
 from txaware.consume.subscriber import Subscriber, subscribe
 
 __all__ = [

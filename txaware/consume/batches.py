@@ -18,10 +18,10 @@ from txaware.consume.dead_letters import (
     made_origins_topic,
     origins_topic,
 )
-from txaware.consume.delivery import SHARE_OF_TIMEOUT, Delivery
 from txaware.consume.durable_tries import DurableTries
 from txaware.consume.groups import Group
-from txaware.consume.step import Item, Step
+from txaware.consume.poison import Item, Step
+from txaware.consume.subscribe_options import SHARE_OF_TIMEOUT, Delivery
 from txaware.consume.suspects import Suspects
 from txaware.errors import (
     MisusedTransaction,

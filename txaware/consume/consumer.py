@@ -9,11 +9,11 @@ from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
 from txaware.clock import ClockMs, system_clock_ms
+from txaware.consume.cursors import GroupCursor
 from txaware.consume.expired import ExpiredUnseen
-from txaware.consume.group_cursor import GroupCursor
 from txaware.consume.groups import Group
 from txaware.consume.own import OwnCursor
-from txaware.consume.places import BEGINNING, Place, StartAt, place_of
+from txaware.consume.start_places import BEGINNING, Place, StartAt, place_of
 from txaware.errors import MisusedTransaction
 from txaware.interfaces import COMMITTED, UNCOMMITTED, Isolation, MessagingService
 from txaware.messages import BlockedBy, MessageId, Page

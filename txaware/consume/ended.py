@@ -5,7 +5,7 @@ from collections.abc import Callable
 import attrs
 
 from coordinator.context import Status, TransactionContext
-from coordinator.settle import settle
+from coordinator.resolve_outcome import settle
 
 
 @attrs.frozen

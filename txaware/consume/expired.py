@@ -3,7 +3,7 @@
 import logging
 
 from txaware.clock import ClockMs
-from txaware.consume.places import BEGINNING
+from txaware.consume.start_places import BEGINNING
 from txaware.messages import MessageId, Page
 
 logger = logging.getLogger(__name__)

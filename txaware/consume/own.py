@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from coordinator.context import TransactionContext
 from coordinator.transaction import Transaction
 from txaware.consume.ended import Attempt
-from txaware.consume.places import Place
+from txaware.consume.start_places import Place
 from txaware.errors import MisusedTransaction
 from txaware.messages import MessageId
 

@@ -11,16 +11,16 @@ import tenacity
 from coordinator.context import current_transaction
 from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator, TransactionAware
-from coordinator.joinable import Event
 from coordinator.participants import checked_participant
 from coordinator.retry import retry_on_conflict
+from coordinator.threads import Event
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.consume.batches import Batches, Handler
 from txaware.consume.consumer import Consumer
 from txaware.consume.counters import SubscriberMetrics
-from txaware.consume.delivery import Delivery
 from txaware.consume.groups import Group
-from txaware.consume.places import StartAt
+from txaware.consume.start_places import StartAt
+from txaware.consume.subscribe_options import Delivery
 from txaware.errors import BadRequest, MisusedTransaction
 from txaware.interfaces import MessagingService
 from txaware.topics import TopicName

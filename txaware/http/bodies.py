@@ -7,7 +7,7 @@ from typing import Any
 
 from txaware.config import Settings
 from txaware.errors import BadRequest, RequestTooLarge
-from txaware.http.admission import Memory
+from txaware.http.server.admission import Memory
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 

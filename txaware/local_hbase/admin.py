@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from coordinator.jars import cached_jars
-from coordinator.jvm import Jvm
+from coordinator.java.jars import cached_jars
+from coordinator.java.jvm import Jvm
 from txaware.errors import BadRequest, TxAwareError, Unavailable
 from txaware.local_hbase.jars import HBASE_JARS, OPENED
 from txaware.local_hbase.readiness import listens

@@ -1,6 +1,6 @@
 """The jars of HBase 2.6.1: master, region server, ZooKeeper, Thrift1 and client."""
 
-from coordinator.jars import Jar
+from coordinator.java.jars import Jar
 
 # The list is exact: nothing that these name as a dependency of theirs is added. Of
 # commons-io only the recovery from a crash makes use.

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Self
 
 from coordinator.directory_lock import DirectoryLock
-from coordinator.jars import cached_jars
-from coordinator.java_process import find_java
+from coordinator.java.jars import cached_jars
+from coordinator.java.process import find_java
 from txaware.errors import Unavailable
 from txaware.local_hbase.configuration import Settings, write_configuration
 from txaware.local_hbase.jars import HBASE_JARS, OPENED

@@ -1,15 +1,15 @@
 """Everything that publishes: with a transaction, at once, and in the background."""
 
-from txaware.publish.asynchronous import AsyncPublisher
 from txaware.publish.at_most_once import AtMostOncePublisher
-from txaware.publish.by_hand import WrittenByHand, written_by_hand
+from txaware.publish.background_publishers import AsyncPublisher
+from txaware.publish.outbox import TransactionPublisher
 from txaware.publish.publisher import (
     DirectPublisher,
     KnownTopics,
     Publisher,
     publisher_key,
 )
-from txaware.publish.transactional import TransactionPublisher
+from txaware.publish.tracked_calls import WrittenByHand, written_by_hand
 
 __all__ = [
     "AsyncPublisher",

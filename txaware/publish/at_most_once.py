@@ -9,8 +9,8 @@ import tenacity
 from txaware.errors import NotWritten
 from txaware.interfaces import MessagingService, Payload
 from txaware.publish.background import Background
-from txaware.publish.backlog import Limits
 from txaware.publish.payloads import checked_setting, checked_size_bytes
+from txaware.publish.send_queue import Limits
 from txaware.topics import TopicName
 
 TRIES = 3

@@ -18,10 +18,10 @@ from concurrent.futures import Future
 
 import tenacity
 
-from coordinator.joinable import JoinableThread
+from coordinator.threads import JoinableThread
 from txaware.errors import MisusedTransaction, PublisherClosed
 from txaware.interfaces import MessagingService, Payload
-from txaware.publish.backlog import Backlog, Limits, Waiting
+from txaware.publish.send_queue import Backlog, Limits, Waiting
 
 EXIT_WAIT_S = 5.0
 

@@ -8,12 +8,12 @@ from coordinator.interfaces import Coordinator
 from txaware.errors import BadRequest, MisusedTransaction
 from txaware.interfaces import MessagingService, Payload
 from txaware.messages import Receipt
+from txaware.publish.outbox import TransactionPublisher
 from txaware.publish.payloads import (
     checked_many,
     checked_setting,
     checked_size_bytes,
 )
-from txaware.publish.transactional import TransactionPublisher
 from txaware.topics import TopicName
 
 

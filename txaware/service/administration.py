@@ -7,41 +7,41 @@ from functools import cache, partial
 
 import attrs
 
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.errors import TopicNotFound, Unavailable
+from txaware.keys import row_key
 from txaware.messages import Bounds, MessageId
 from txaware.metrics import Counts, GroupLag, Metrics
 from txaware.requests import Start, checked_limit, checked_start
-from txaware.rowkeys import row_key
-from txaware.service.backup import backup_chunks
-from txaware.service.check_hbase import check_hbase
-from txaware.service.check_report import Report
-from txaware.service.check_scan import Progress
-from txaware.service.checking import check
-from txaware.service.clean_up_plan import OpenPlan
-from txaware.service.depths import Depths
-from txaware.service.inspection import (
+from txaware.service.check.checking import check
+from txaware.service.check.hbase import check_hbase
+from txaware.service.check.report import Report
+from txaware.service.check.scan import Progress
+from txaware.service.keepers import Keeper, KeepsRows
+from txaware.service.local import LocalService
+from txaware.service.monitor.inspection import (
     MOST_COUNTED,
     GoOn,
     Inspection,
     Peeked,
     TopicReport,
 )
-from txaware.service.judge import Judge
-from txaware.service.keepers import Keeper, KeepsRows
-from txaware.service.local import LocalService
-from txaware.service.open_plans import OpenPlans
-from txaware.service.retention import CleanUp, OnProgress, Pruned, Retention
-from txaware.service.site import Site
-from txaware.service.splits import Splits
-from txaware.service.splitting import checked_wanted
-from txaware.service.turns import Failures
-from txaware.service.undecided import check_range, first_undecided
-from txaware.service.unread import MOST_ROWS, first_unread
-from txaware.tables.durable import DurableTable
-from txaware.tables.hbase.table import HBaseTable
-from txaware.tables.position_table import PositionTable
+from txaware.service.monitor.row_counts import Depths
+from txaware.service.monitor.turns import Failures
+from txaware.service.monitor.unread import MOST_ROWS, first_unread
+from txaware.service.read.first_undecided import check_range, first_undecided
+from txaware.service.read.split_planner import Splits
+from txaware.service.read.splits import checked_wanted
+from txaware.service.retention.clean_up import CleanUp, OnProgress, Pruned, Retention
+from txaware.service.retention.clean_up_plan import OpenPlan
+from txaware.service.retention.open_plans import OpenPlans
+from txaware.service.store_context import Site
+from txaware.service.transfer.backup import backup_chunks
+from txaware.service.visibility import Judge
+from txaware.store.hbase.table import HBaseTable
+from txaware.store.journaled_table import DurableTable
+from txaware.store.position_table import PositionTable
 
 log = logging.getLogger(__name__)
 

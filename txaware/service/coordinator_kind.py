@@ -6,7 +6,7 @@ from typing import Protocol
 
 from txaware.errors import BadRequest
 from txaware.interfaces import OrderedTable
-from txaware.rowkeys import COORDINATOR, COORDINATOR_ADDRESS
+from txaware.keys import COORDINATOR, COORDINATOR_ADDRESS
 
 log = logging.getLogger(__name__)
 

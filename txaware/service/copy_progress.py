@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from txaware.interfaces import Row
-from txaware.service.check_scan import Progress, SizeBytes
+from txaware.service.check.scan import Progress, SizeBytes
 
 _ABOVE_ALL = b"\xff" * 64
 

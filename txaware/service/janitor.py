@@ -2,9 +2,9 @@
 
 import logging
 
-from coordinator.joinable import Event, JoinableThread
+from coordinator.threads import Event, JoinableThread
 from txaware.errors import TxAwareError
-from txaware.service.retention import Retention
+from txaware.service.retention.clean_up import Retention
 
 # Programs that live for less than the interval clean up as well.
 FIRST_S = 60

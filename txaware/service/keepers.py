@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import attrs
 
 from coordinator.interfaces import Coordinator
-from coordinator.remote_wire import LONGEST_NAME
+from coordinator.remote.wire import LONGEST_NAME
 from coordinator.transaction import NO_POINTER, Transaction
 from txaware.clock import ClockMs
 from txaware.errors import (
@@ -20,7 +20,7 @@ from txaware.errors import (
     StoreCorrupted,
 )
 from txaware.interfaces import OrderedTable
-from txaware.rowkeys import KEEPER, UNWATCHED
+from txaware.keys import KEEPER, UNWATCHED
 
 log = logging.getLogger(__name__)
 

@@ -7,6 +7,7 @@ from coordinator.batch import Then
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
 from txaware.interfaces import UNCOMMITTED
+from txaware.keys import position_prefix
 from txaware.messages import ID_BYTES, Bounds, MessageId, Page, PublishResponse, Receipt
 from txaware.metrics import Latencies, TopicMetrics
 from txaware.requests import (
@@ -20,14 +21,18 @@ from txaware.requests import (
     checked_pointer,
     checked_start,
 )
-from txaware.rowkeys import position_prefix
-from txaware.service.places import Place, Places
-from txaware.service.positions import Positions
-from txaware.service.publishing import Publishing, waits_for_commit
-from txaware.service.reading import Ask, Reading, checked_isolation, checked_snapshot
-from txaware.service.scan import Scan
-from txaware.service.site import Site
-from txaware.service.unread import Readers
+from txaware.service.monitor.unread import Readers
+from txaware.service.read.reading import (
+    Ask,
+    Reading,
+    checked_isolation,
+    checked_snapshot,
+)
+from txaware.service.read.scan import Scan
+from txaware.service.store_context import Site
+from txaware.service.topic_handles import Place, Places
+from txaware.service.write.positions import Positions
+from txaware.service.write.publishing import Publishing, waits_for_commit
 from txaware.topics import (
     Topic,
     TopicName,

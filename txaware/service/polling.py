@@ -1,12 +1,12 @@
 """A poll: reads rows from a start on, and has a selection made of them."""
 
 from txaware.messages import NO_PAYLOAD_ROW
-from txaware.service.judge import Judge
-from txaware.service.scan_cache import ScanCache
-from txaware.service.selection import READ_ROWS, Found, Query, Selection
+from txaware.service.read.scan_cache import ScanCache
+from txaware.service.read.selection import READ_ROWS, Found, Query, Selection
+from txaware.service.visibility import Judge
+from txaware.store.message_table import MessageTable
+from txaware.store.payload_table import PayloadTable
 from txaware.tables.blocks import Block
-from txaware.tables.message_table import MessageTable
-from txaware.tables.payload_table import PayloadTable
 
 READ_BYTES = 1 << 20
 # So many rows are judged at most where nobody may be kept waiting.

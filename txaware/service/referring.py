@@ -4,7 +4,7 @@ import attrs
 
 from txaware.interfaces import OrderedTable
 from txaware.service.weighing import Stretch, TooMuch, Weighing
-from txaware.tables.columns import RECEIPTS, decode, decode_receipts, is_reference
+from txaware.store.columns import RECEIPTS, decode, decode_receipts, is_reference
 
 # A reference is published after its payloads, and looked for so far behind them.
 SEARCH_BYTES, SEARCHES_BYTES = 8 << 20, 64 << 20

@@ -8,9 +8,9 @@ import attrs
 
 from txaware.interfaces import OrderedTable, Row
 from txaware.messages import ID_BYTES
-from txaware.service.splitting import SizeOf, divided, first_where, folded
-from txaware.tables.columns import ATTEMPT, decode
-from txaware.tables.ranges import pieces
+from txaware.service.read.splits import SizeOf, divided, first_where, folded
+from txaware.store.columns import ATTEMPT, decode
+from txaware.store.ranges import pieces
 
 # What is read of rows in one call, at most: what is in no table file yet, and more.
 READ_BYTES = 32 << 20

@@ -11,7 +11,7 @@ except ImportError as error:
     ) from error
 
 from txaware.spark.data_source import TxAwareDataSource
-from txaware.spark.frames import once_per_batch, publish_batches, store_frame
+from txaware.spark.dataframes import once_per_batch, publish_batches, store_frame
 
 del pyarrow, pyspark
 

@@ -13,12 +13,12 @@ from txaware.config import Settings
 from txaware.elsewhere import open_remote
 from txaware.errors import BadRequest, Unavailable
 from txaware.http.client import ClientSettings, HttpService, Link, Transport
-from txaware.http.server_file import read_server_file
+from txaware.http.server.server_file import read_server_file
 from txaware.messaging import Messaging, connect
 from txaware.parts import Reach
-from txaware.tables.hbase.address import HBaseAddress
-from txaware.tables.hbase.connections import Connections
-from txaware.tables.hbase.ownership import Ownership, Sign
+from txaware.store.hbase.address import HBaseAddress
+from txaware.store.hbase.connections import Connections
+from txaware.store.hbase.ownership import Ownership, Sign
 
 
 @attrs.frozen

@@ -7,7 +7,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRow
 
 from txaware.messages import MessageId
 from txaware.messaging import Messaging
-from txaware.spark.spans import Span, pages
+from txaware.spark.partitions import Span, pages
 
 
 @attrs.define

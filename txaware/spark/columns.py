@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from txaware.errors import BadRequest, Unavailable
-from txaware.http.formats import Piece
+from txaware.http.wire import Piece
 from txaware.messages import ID_BYTES
 
 SCHEMA = (

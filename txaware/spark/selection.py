@@ -13,8 +13,8 @@ from txaware.interfaces import COMMITTED, UNCOMMITTED
 from txaware.messages import ID_BYTES, Bounds, MessageId
 from txaware.messaging import Messaging
 from txaware.spark.options import Options
+from txaware.spark.partitions import Span, pages
 from txaware.spark.places import FIRST, NEXT, place
-from txaware.spark.spans import Span, pages
 from txaware.topics import TopicName
 
 # From the first id, and before the second.

@@ -9,8 +9,8 @@ from pyspark.sql.types import StructType
 from txaware.spark.columns import Table
 from txaware.spark.filters import Narrowed
 from txaware.spark.options import Options
+from txaware.spark.partitions import Span, read
 from txaware.spark.selection import Selection
-from txaware.spark.spans import Span, read
 
 
 class Source(DataSourceReader):

@@ -21,8 +21,8 @@ from txaware.messaging import Messaging
 from txaware.spark.admission import Admission
 from txaware.spark.columns import Table
 from txaware.spark.options import Options
+from txaware.spark.partitions import Span, read
 from txaware.spark.selection import Range, Selection
-from txaware.spark.spans import Span, read
 
 # By topic, the first id that is not read yet, as 40 hex digits.
 Offset = dict[str, str]

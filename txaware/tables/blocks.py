@@ -6,14 +6,8 @@ import attrs
 
 from txaware.interfaces import Row
 from txaware.messages import NO_PAYLOAD_ROW, Message, MessageId
-from txaware.tables.columns import (
-    MORE,
-    PLAIN,
-    POINTED,
-    decode,
-    is_reference,
-)
-from txaware.tables.encoded import Encoded
+from txaware.store.columns import MORE, PLAIN, POINTED, decode, is_reference
+from txaware.store.encoded import Encoded
 
 _NOTHING: Mapping[int, Mapping[bytes, bytes]] = {}
 

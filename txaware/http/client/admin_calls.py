@@ -12,18 +12,18 @@ from txaware.http.client.paths import Paths, start_field
 from txaware.messages import ROW_KEY_BYTES, MessageId
 from txaware.metrics import Metrics
 from txaware.requests import Start, checked_limit, checked_start
-from txaware.service.check_report import Report
-from txaware.service.clean_up_plan import (
+from txaware.service.check.report import Report
+from txaware.service.keepers import Keeper
+from txaware.service.monitor.inspection import Peeked, TopicReport
+from txaware.service.read.first_undecided import check_range
+from txaware.service.read.splits import checked_wanted
+from txaware.service.retention.clean_up import CleanUp, Pruned
+from txaware.service.retention.clean_up_plan import (
     OpenPlan,
     checked_piece,
     checked_pieces,
     checked_plan,
 )
-from txaware.service.inspection import Peeked, TopicReport
-from txaware.service.keepers import Keeper
-from txaware.service.retention import CleanUp, Pruned
-from txaware.service.splitting import checked_wanted
-from txaware.service.undecided import check_range
 
 # Reading or cleaning all of a large store takes a while.
 LONG_S = 3600.0

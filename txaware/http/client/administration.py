@@ -8,12 +8,12 @@ from txaware.http.client.transport import Transport
 from txaware.messages import MessageId
 from txaware.metrics import Metrics
 from txaware.requests import Start
-from txaware.service.check_report import Report
-from txaware.service.check_scan import Progress
-from txaware.service.clean_up_plan import OpenPlan
-from txaware.service.inspection import Peeked, TopicReport
+from txaware.service.check.report import Report
+from txaware.service.check.scan import Progress
 from txaware.service.keepers import Keeper
-from txaware.service.retention import CleanUp, OnProgress, Pruned
+from txaware.service.monitor.inspection import Peeked, TopicReport
+from txaware.service.retention.clean_up import CleanUp, OnProgress, Pruned
+from txaware.service.retention.clean_up_plan import OpenPlan
 
 
 class HttpAdministration:

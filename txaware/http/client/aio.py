@@ -6,12 +6,12 @@ from typing import Self
 from coordinator.context import TransactionContext
 from coordinator.fork_guard import guard
 from coordinator.interfaces import TransactionAware
-from coordinator.remote import RemoteCoordinator
+from coordinator.remote.client import RemoteCoordinator
 from coordinator.transaction import Transaction
 from txaware.auth import token_to_send
 from txaware.config import Settings
 from txaware.consume import Consumer
-from txaware.consume.places import StartAt
+from txaware.consume.start_places import StartAt
 from txaware.http.client import admin_calls
 from txaware.http.client.async_consumer import TopicConsumer
 from txaware.http.client.async_operator import AsyncOperator

@@ -15,7 +15,7 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.http.client.call import Answer
-from txaware.http.values import from_json, read_json
+from txaware.http.wire.values import from_json, read_json
 
 T = TypeVar("T")
 

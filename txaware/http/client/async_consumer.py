@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from coordinator.interfaces import Coordinator
 from txaware.consume import Consumer
-from txaware.consume.places import StartAt
+from txaware.consume.start_places import StartAt
 from txaware.errors import MisusedTransaction
 from txaware.http.client.async_service import AsyncService
 from txaware.http.client.async_transaction import open_transaction

@@ -5,10 +5,10 @@ from txaware.http.client.async_service import AsyncService
 from txaware.messages import MessageId
 from txaware.metrics import Metrics
 from txaware.requests import Start
-from txaware.service.check_report import Report
-from txaware.service.inspection import Peeked, TopicReport
+from txaware.service.check.report import Report
 from txaware.service.keepers import Keeper
-from txaware.service.retention import CleanUp, Pruned
+from txaware.service.monitor.inspection import Peeked, TopicReport
+from txaware.service.retention.clean_up import CleanUp, Pruned
 
 
 class AsyncOperator(AsyncService):

@@ -12,7 +12,7 @@ from txaware.http.client.async_connections import AsyncConnections
 from txaware.http.client.call import Call, Steps
 from txaware.http.client.connections import connection_options, shown
 from txaware.http.client.link import Link, Place
-from txaware.http.client.tries import FAILURES, Tries, again
+from txaware.http.client.retry import FAILURES, Tries, again
 
 T = TypeVar("T")
 

@@ -23,7 +23,7 @@ from txaware.http.client.checks import (
 from txaware.http.client.paths import encoded_transaction, start_field
 from txaware.http.client.storing import cut_to_fit, require_fit, total_receipt
 from txaware.http.client.topic_calls import TopicCalls
-from txaware.http.formats import (
+from txaware.http.wire import (
     COLUMNS,
     OWN,
     ColumnarPage,
@@ -50,7 +50,7 @@ from txaware.requests import (
     checked_pointer,
     checked_start,
 )
-from txaware.service.reading import checked_isolation, checked_snapshot
+from txaware.service.read.reading import checked_isolation, checked_snapshot
 
 _OWN, _COLUMNS = OWN.media_type.encode(), COLUMNS.media_type.encode()
 _page, _response = reading(decode_page), reading(decode_publish_response)

@@ -15,7 +15,7 @@ from txaware.requests import (
     checked_pointer,
     checked_wait_s,
 )
-from txaware.service.references import checked_receipts
+from txaware.service.write.references import checked_receipts
 from txaware.topics import TopicName
 
 _MOST_LONG, _MOST_INT = 2**63 - 1, 2**31 - 1

@@ -3,7 +3,7 @@
 import json
 import re
 
-from coordinator.remote import BYTES, JSON, ROOT
+from coordinator.remote.client import BYTES, JSON, ROOT
 from txaware.errors import NotAuthorized
 from txaware.http.client.answers import error_of
 from txaware.http.client.call import Answer, Call, Repeat

@@ -7,7 +7,7 @@ import attrs
 from txaware.errors import BadRequest
 from txaware.http.client.answers import reading
 from txaware.http.client.call import Call
-from txaware.http.values import read_json
+from txaware.http.wire.values import read_json
 
 MIB = 1 << 20
 

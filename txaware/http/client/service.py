@@ -9,7 +9,7 @@ from txaware.config import Settings
 from txaware.http.client.calls import ServiceCalls
 from txaware.http.client.server_info import ServerInfo
 from txaware.http.client.transport import Transport
-from txaware.http.formats import ColumnarPage
+from txaware.http.wire import ColumnarPage
 from txaware.interfaces import COMMITTED, UNCOMMITTED
 from txaware.messages import Bounds, MessageId, Page, PublishResponse, Receipt
 from txaware.requests import Payload, Pointer, Start

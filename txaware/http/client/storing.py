@@ -6,7 +6,7 @@ import attrs
 
 from txaware.errors import RequestTooLarge
 from txaware.http.client.server_info import ENVELOPE_BYTES, ServerInfo
-from txaware.http.formats import MAX_MESSAGES, PublishRequest, encode_publish
+from txaware.http.wire import MAX_MESSAGES, PublishRequest, encode_publish
 from txaware.messages import Outgoing, Receipt
 from txaware.requests import Payload
 

@@ -8,7 +8,7 @@ from txaware.http.client.call import Answer, Call, Repeat, Steps, json_body
 from txaware.http.client.link import Link
 from txaware.http.client.paths import Paths
 from txaware.http.client.server_info import ServerInfo, server_info
-from txaware.http.values import topic_from_json
+from txaware.http.wire.values import topic_from_json
 from txaware.messages import Bounds
 from txaware.topics import (
     Topic,

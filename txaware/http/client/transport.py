@@ -13,7 +13,7 @@ from txaware.errors import TxAwareError, Unavailable
 from txaware.http.client.call import Call, Steps
 from txaware.http.client.connections import Connections, connection_options, shown
 from txaware.http.client.link import Link, Place
-from txaware.http.client.tries import FAILURES, Tries, again
+from txaware.http.client.retry import FAILURES, Tries, again
 
 T = TypeVar("T")
 Key = tuple[int, Place, bool]

@@ -1,8 +1,8 @@
 """Writes pages in Avro: array blocks of bounded size, and what comes behind them."""
 
-from txaware.http.formats.avro_writing import FIRST, SIZES, block, data_bytes, optional
+from txaware.http.wire.avro_writing import FIRST, SIZES, block, data_bytes, optional
 from txaware.messages import ID_BYTES, BlockedBy, Message, MessageId
-from txaware.tables.encoded import ID_HEAD, long_bytes
+from txaware.store.encoded import ID_HEAD, long_bytes
 
 # A block is closed as soon as its ids, payloads and 8 bytes a message reach this.
 BLOCK_BYTES = 60_000

@@ -7,9 +7,9 @@ fastavro takes 540 us before any is made.
 from functools import partial
 
 from txaware.errors import BadRequest
-from txaware.http.formats.avro_reading import Cursor, long_at
+from txaware.http.wire.avro_reading import Cursor, long_at
 from txaware.messages import ID_BYTES, BlockedBy, Message, MessageId, Page
-from txaware.tables.encoded import ID_HEAD
+from txaware.store.encoded import ID_HEAD
 
 _ID_SIZE = ID_HEAD[0]
 _message = partial(tuple.__new__, Message)

@@ -1,10 +1,10 @@
 """The small records of both Avro types: what a publish answered, and a receipt."""
 
 from txaware.errors import BadRequest
-from txaware.http.formats.avro_reading import INT_BITS, Cursor
-from txaware.http.formats.avro_writing import FIRST, data_bytes
+from txaware.http.wire.avro_reading import INT_BITS, Cursor
+from txaware.http.wire.avro_writing import FIRST, data_bytes
 from txaware.messages import PublishResponse, Receipt
-from txaware.tables.encoded import long_bytes
+from txaware.store.encoded import long_bytes
 
 
 def write_response(response: PublishResponse) -> bytes:

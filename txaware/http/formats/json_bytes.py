@@ -3,7 +3,7 @@
 import base64
 
 from txaware.errors import BadRequest
-from txaware.http.formats.json_values import shown
+from txaware.http.wire.json_values import shown
 
 
 def by_avro_rule(value: object, *, what: str) -> bytes:

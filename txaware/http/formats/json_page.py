@@ -4,8 +4,8 @@ import json
 from collections.abc import Callable
 
 from txaware.http.formats.avro_page_reading import read_items
-from txaware.http.formats.avro_reading import Cursor
 from txaware.http.formats.json_bytes import to_base64
+from txaware.http.wire.avro_reading import Cursor
 from txaware.messages import BlockedBy, Message, MessageId
 
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

@@ -5,7 +5,7 @@ from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
 from txaware.http.formats.expiry import seconds
 from txaware.http.formats.json_bytes import base64_or_tagged, by_avro_rule, from_utf8
-from txaware.http.formats.json_values import (
+from txaware.http.wire.json_values import (
     checked_fields,
     flag,
     load,
@@ -13,7 +13,7 @@ from txaware.http.formats.json_values import (
     number_or_none,
     shown,
 )
-from txaware.http.formats.requests import PollRequest
+from txaware.http.wire.requests import PollRequest
 from txaware.interfaces import UNCOMMITTED
 from txaware.messages import ID_BYTES, MessageId
 from txaware.requests import Start

@@ -11,7 +11,7 @@ from txaware.http.formats.json_bytes import (
     from_utf8,
     to_base64,
 )
-from txaware.http.formats.json_values import (
+from txaware.http.wire.json_values import (
     Fields,
     checked_fields,
     items,
@@ -21,7 +21,7 @@ from txaware.http.formats.json_values import (
     shown,
     untagged,
 )
-from txaware.http.formats.requests import PublishRequest
+from txaware.http.wire.requests import PublishRequest
 from txaware.messages import PublishResponse, Receipt
 from txaware.requests import Payload
 

@@ -3,9 +3,9 @@
 import re
 
 from txaware.errors import BadRequest
-from txaware.http.formats.avro_format import AVRO, COLUMNS, OWN
-from txaware.http.formats.interfaces import Format
-from txaware.http.formats.json_format import JSON
+from txaware.http.wire.avro_format import AVRO, COLUMNS, OWN
+from txaware.http.wire.interfaces import Format
+from txaware.http.wire.json_format import JSON
 
 _JSON = re.compile(
     rf'{re.escape(JSON.media_type)}\s*(?:;\s*charset\s*=\s*(?:utf-8|"utf-8")\s*)?',

@@ -20,7 +20,7 @@ from txaware.http.metrics.sight import Seen
 from txaware.http.metrics.topic_labels import TopicLabels
 from txaware.service.administration import Administration
 from txaware.service.local import LocalService
-from txaware.service.overview import Overview, Sees
+from txaware.service.monitor.overview import Overview, Sees
 
 Make = Callable[[Moment], Iterable[Metric]]
 FAMILIES: tuple[Make, ...] = (*families.FAMILIES, *server_families.FAMILIES)

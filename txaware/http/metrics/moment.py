@@ -13,11 +13,11 @@ from txaware.http.metrics.topic_labels import TopicLabels, Values
 from txaware.messages import Bounds
 from txaware.metrics import Counts
 from txaware.service.administration import Administration
-from txaware.service.depths import Depths
 from txaware.service.local import LocalService
-from txaware.service.overview import Overview
-from txaware.service.overview_report import OverviewReport
-from txaware.service.turns import Failures
+from txaware.service.monitor.overview import Overview
+from txaware.service.monitor.overview_report import OverviewReport
+from txaware.service.monitor.row_counts import Depths
+from txaware.service.monitor.turns import Failures
 
 T = TypeVar("T")
 

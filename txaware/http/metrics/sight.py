@@ -9,7 +9,7 @@ from prometheus_client.metrics_core import Metric
 
 from txaware.http.metrics.topic_labels import OTHER
 from txaware.metrics import Metrics
-from txaware.service.overview import Sees
+from txaware.service.monitor.overview import Sees
 
 TOPIC = "topic"  # the label
 

@@ -17,8 +17,8 @@ from txaware.http.openapi.schema import (
     Schema,
 )
 from txaware.http.openapi.wire import wire_schemas
-from txaware.http.repeats import LONGEST_KEY
-from txaware.http.routing import Route
+from txaware.http.server.idempotency import LONGEST_KEY
+from txaware.http.server.routing import Route
 
 _ABOUT = (
     "Transactional messaging: topics, and transactions over them. Every refusal is "

@@ -1,10 +1,10 @@
 """The answers with which requests are refused, by status."""
 
 from txaware.errors import __all__ as public_names
-from txaware.http.exchange import JSON
 from txaware.http.openapi.operation import Operation
 from txaware.http.openapi.schema import TEXT, Schema, any_of, fields, ref
-from txaware.http.routing import Route
+from txaware.http.server.exchange import JSON
+from txaware.http.server.routing import Route
 
 # Errors that are none of ours in Python.
 _NAMES = sorted({*public_names, "InternalError", "MethodNotAllowed", "NotFound"})

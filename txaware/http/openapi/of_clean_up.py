@@ -3,7 +3,7 @@
 from txaware.http.openapi.operation import Content, Operation, json_of
 from txaware.http.openapi.schema import TEXT, Schema, fields, ref, whole
 from txaware.http.routes.clean_up import FINISH, PIECE, PLAN
-from txaware.service.clean_up_plan import MOST_PIECES
+from txaware.service.retention.clean_up_plan import MOST_PIECES
 
 _NAMED: dict[str, Schema] = {"plan": TEXT}
 

@@ -1,9 +1,9 @@
 """What the routes of participants with rows of their own take and answer."""
 
-from coordinator.remote_wire import LONGEST_NAME
-from txaware.http.openapi.of_server import OPERATORS
+from coordinator.remote.wire import LONGEST_NAME
 from txaware.http.openapi.operation import Operation, json_of
 from txaware.http.openapi.schema import TEXT, Schema, array, fields, or_null, ref, whole
+from txaware.http.openapi.server_operations import OPERATORS
 from txaware.http.routes.keepers import FORGET, KEEPERS
 
 _NAME: Schema = TEXT | {"minLength": 1, "maxLength": LONGEST_NAME}

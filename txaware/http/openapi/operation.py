@@ -5,8 +5,8 @@ from typing import Any
 
 import attrs
 
-from txaware.http.exchange import JSON
 from txaware.http.openapi.schema import Schema
+from txaware.http.server.exchange import JSON
 
 Content = dict[str, Any]
 

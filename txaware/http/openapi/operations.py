@@ -1,15 +1,11 @@
 """The table of what is written by hand, for every route there is."""
 
-from txaware.http.openapi import (
-    of_clean_up,
-    of_keepers,
-    of_messages,
-    of_server,
-    of_topics,
-    of_transactions,
-)
+from txaware.http.openapi import message_operations as of_messages
+from txaware.http.openapi import of_clean_up, of_keepers, of_topics
+from txaware.http.openapi import server_operations as of_server
+from txaware.http.openapi import transaction_operations as of_transactions
 from txaware.http.openapi.operation import Operation
-from txaware.http.routing import Route
+from txaware.http.server.routing import Route
 
 OPERATIONS: dict[tuple[str, str], Operation] = {
     **of_messages.OPERATIONS,

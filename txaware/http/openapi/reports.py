@@ -16,15 +16,15 @@ from txaware.http.openapi.schema import (
     fields,
     ref,
 )
-from txaware.http.values import camel
+from txaware.http.wire.values import camel
 from txaware.messages import MessageId
 from txaware.metrics import Metrics
-from txaware.service.check_report import Report
-from txaware.service.clean_up_plan import OpenPlan
-from txaware.service.inspection import Peeked, TopicReport
+from txaware.service.check.report import Report
 from txaware.service.keepers import Keeper
-from txaware.service.overview_report import OverviewReport
-from txaware.service.retention import CleanUp, Pruned
+from txaware.service.monitor.inspection import Peeked, TopicReport
+from txaware.service.monitor.overview_report import OverviewReport
+from txaware.service.retention.clean_up import CleanUp, Pruned
+from txaware.service.retention.clean_up_plan import OpenPlan
 
 _PLAIN: dict[Any, Schema] = {
     int: {"type": "integer"},

@@ -1,7 +1,6 @@
 """Schemas of what travels as JSON: topics, messages, polls, positions, transactions."""
 
 from txaware.http.formats.json_poll import PAYLOAD_AS
-from txaware.http.formats.requests import MAX_MESSAGES
 from txaware.http.openapi.schema import (
     BASE64,
     FLAG,
@@ -20,6 +19,7 @@ from txaware.http.openapi.schema import (
     tagged,
     whole,
 )
+from txaware.http.wire.requests import MAX_MESSAGES
 from txaware.interfaces import COMMITTED, UNCOMMITTED
 from txaware.requests import MAX_ATTEMPT_BYTES, MAX_TIME_MS
 from txaware.topics import DEFAULT_TTL_S, MAX_TTL_S, PUBLISHING

@@ -1,6 +1,5 @@
 """All routes of the server."""
 
-from txaware.http.hosted import Hosted
 from txaware.http.metrics.exposition import Exposition
 from txaware.http.routes.clean_up import CleanUpRoutes
 from txaware.http.routes.dashboard import DashboardRoutes
@@ -14,8 +13,9 @@ from txaware.http.routes.polls import PollingRoutes
 from txaware.http.routes.topics import TopicRoutes
 from txaware.http.routes.transactions import TransactionRoutes
 from txaware.http.routes.unguarded import OpenRoutes
-from txaware.http.routing import Route
-from txaware.service.overview import Overview
+from txaware.http.server.routing import Route
+from txaware.http.server.server_context import Hosted
+from txaware.service.monitor.overview import Overview
 
 
 def all_routes(

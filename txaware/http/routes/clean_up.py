@@ -2,11 +2,11 @@
 
 import attrs
 
-from txaware.http.exchange import JSON, Reply, Request, json_reply
-from txaware.http.hosted import Hosted
-from txaware.http.permissions import operator
-from txaware.http.routing import Route
-from txaware.http.values import from_json, to_json
+from txaware.http.server.exchange import JSON, Reply, Request, json_reply
+from txaware.http.server.permissions import operator
+from txaware.http.server.routing import Route
+from txaware.http.server.server_context import Hosted
+from txaware.http.wire.values import from_json, to_json
 
 PLAN, PIECE, FINISH = (
     f"/v1/admin/clean-up/{step}" for step in ("plan", "piece", "finish")

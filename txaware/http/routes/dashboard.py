@@ -6,12 +6,12 @@ import attrs
 
 from txaware.errors import BadRequest
 from txaware.http.dashboard import FILES, HEADERS
-from txaware.http.exchange import JSON, Reply, Request
-from txaware.http.hosted import Hosted
-from txaware.http.permissions import sight
-from txaware.http.routing import Route
-from txaware.http.values import to_json
-from txaware.service.overview import Overview
+from txaware.http.server.exchange import JSON, Reply, Request
+from txaware.http.server.permissions import sight
+from txaware.http.server.routing import Route
+from txaware.http.server.server_context import Hosted
+from txaware.http.wire.values import to_json
+from txaware.service.monitor.overview import Overview
 
 _HEADERS = tuple((name.encode(), value.encode()) for name, value in HEADERS.items())
 

@@ -6,11 +6,11 @@ import binascii
 from coordinator import codec
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
-from txaware.http.exchange import DONE, Reply, Request, json_reply
-from txaware.http.hosted import Hosted
-from txaware.http.permissions import in_group
-from txaware.http.routing import Route
-from txaware.http.values import read_json
+from txaware.http.server.exchange import DONE, Reply, Request, json_reply
+from txaware.http.server.permissions import in_group
+from txaware.http.server.routing import Route
+from txaware.http.server.server_context import Hosted
+from txaware.http.wire.values import read_json
 from txaware.messages import MessageId
 from txaware.requests import checked_pointer
 

@@ -2,12 +2,12 @@
 
 import attrs
 
-from txaware.http.exchange import DONE, JSON, Reply, Request
-from txaware.http.formats.json_values import checked_fields
-from txaware.http.hosted import Hosted
-from txaware.http.permissions import holder, operator
-from txaware.http.routing import Route
-from txaware.http.values import from_json, read_json, to_json
+from txaware.http.server.exchange import DONE, JSON, Reply, Request
+from txaware.http.server.permissions import holder, operator
+from txaware.http.server.routing import Route
+from txaware.http.server.server_context import Hosted
+from txaware.http.wire.json_values import checked_fields
+from txaware.http.wire.values import from_json, read_json, to_json
 
 KEEPERS = "/v1/keepers"
 FORGET = KEEPERS + "/forget"

@@ -6,15 +6,15 @@ from typing import TypeVar
 
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest, Unavailable
-from txaware.http.exchange import DONE, DONE_IN_JSON, JSON, Reply, Request
-from txaware.http.formats import AVRO, Format, PublishRequest, format_of
-from txaware.http.hosted import Hosted
-from txaware.http.permissions import on_topic
 from txaware.http.routes.topics import TOPIC
-from txaware.http.routing import Route
+from txaware.http.server.exchange import DONE, DONE_IN_JSON, JSON, Reply, Request
+from txaware.http.server.permissions import on_topic
+from txaware.http.server.routing import Route
+from txaware.http.server.server_context import Hosted
+from txaware.http.wire import AVRO, Format, PublishRequest, format_of
 from txaware.messages import PublishResponse
 from txaware.requests import Payload, checked_pointer
-from txaware.service.places import Place
+from txaware.service.topic_handles import Place
 
 T = TypeVar("T")
 

@@ -1,10 +1,10 @@
 """The route that Prometheus asks."""
 
-from txaware.http.exchange import Reply, Request
-from txaware.http.hosted import Hosted
 from txaware.http.metrics.exposition import Exposition
-from txaware.http.permissions import monitor, sight
-from txaware.http.routing import Route
+from txaware.http.server.exchange import Reply, Request
+from txaware.http.server.permissions import monitor, sight
+from txaware.http.server.routing import Route
+from txaware.http.server.server_context import Hosted
 
 
 class MetricsRoutes:

@@ -3,9 +3,9 @@
 import json
 from collections.abc import Sequence
 
-from txaware.http.exchange import JSON, Reply, Request
 from txaware.http.openapi import described
-from txaware.http.routing import Route
+from txaware.http.server.exchange import JSON, Reply, Request
+from txaware.http.server.routing import Route
 
 
 class OpenApiRoutes:

@@ -4,15 +4,15 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 
 from coordinator import codec
 from txaware.errors import BadRequest
-from txaware.http.exchange import JSON, Reply, Request, Stream, json_reply
 from txaware.http.formats.json_bytes import base64_or_tagged
-from txaware.http.formats.json_values import checked_fields, flag
-from txaware.http.hosted import Hosted
 from txaware.http.metrics.sight import seen_metrics
-from txaware.http.permissions import monitor, on_topic, operator, sight
 from txaware.http.routes.topics import TOPIC
-from txaware.http.routing import Route
-from txaware.http.values import read_json, to_json
+from txaware.http.server.exchange import JSON, Reply, Request, Stream, json_reply
+from txaware.http.server.permissions import monitor, on_topic, operator, sight
+from txaware.http.server.routing import Route
+from txaware.http.server.server_context import Hosted
+from txaware.http.wire.json_values import checked_fields, flag
+from txaware.http.wire.values import read_json, to_json
 from txaware.messages import MessageId
 from txaware.requests import Start
 

@@ -8,20 +8,20 @@ from functools import partial
 import attrs
 
 from txaware.errors import BadRequest
-from txaware.http.exchange import Reply, Request, Stream, json_reply
-from txaware.http.formats import PageWriter, PollRequest, format_of
-from txaware.http.gathering import PIECE_MESSAGES, gathering
-from txaware.http.hosted import Hosted
-from txaware.http.long_polls import LongPolls, read_piece
-from txaware.http.permissions import on_topic
 from txaware.http.routes.messages import QUICK_BYTES
 from txaware.http.routes.topics import TOPIC
-from txaware.http.routing import Answer, Route
+from txaware.http.server.exchange import Reply, Request, Stream, json_reply
+from txaware.http.server.long_polls import LongPolls, read_piece
+from txaware.http.server.page_encoders import PIECE_MESSAGES, gathering
+from txaware.http.server.permissions import on_topic
+from txaware.http.server.routing import Answer, Route
+from txaware.http.server.server_context import Hosted
+from txaware.http.wire import PageWriter, PollRequest, format_of
 from txaware.interfaces import COMMITTED
 from txaware.messages import MessageId
-from txaware.service.places import Place
-from txaware.service.scan import Scan
-from txaware.service.selection import Messages
+from txaware.service.read.scan import Scan
+from txaware.service.read.selection import Messages
+from txaware.service.topic_handles import Place
 
 PIECE_BYTES = 1 << 20
 NO_LIMIT = 2**31 - 1

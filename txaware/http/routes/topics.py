@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from txaware.errors import BadRequest
-from txaware.http.exchange import DONE, JSON, Reply, Request, json_reply
-from txaware.http.formats import format_of
-from txaware.http.hosted import Hosted
-from txaware.http.permissions import on_topic, to_list, to_see
-from txaware.http.routing import Route
-from txaware.http.values import topic_to_json
+from txaware.http.server.exchange import DONE, JSON, Reply, Request, json_reply
+from txaware.http.server.permissions import on_topic, to_list, to_see
+from txaware.http.server.routing import Route
+from txaware.http.server.server_context import Hosted
+from txaware.http.wire import format_of
+from txaware.http.wire.values import topic_to_json
 from txaware.topics import TopicName
 
 TOPICS = "/v1/namespaces/{namespace}/topics"

@@ -4,19 +4,19 @@ import base64
 from functools import partial
 
 from coordinator import codec
-from coordinator.embedded import EmbeddedCoordinator
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.errors import BadRequest, TxAwareError
 from coordinator.pointers import NO_POINTERS
-from coordinator.remote import BYTES, ROOT, Answer, CoordinatorRoutes
-from coordinator.remote_wire import fields_of, is_number, pointers_of
+from coordinator.remote.client import BYTES, ROOT, Answer, CoordinatorRoutes
+from coordinator.remote.wire import fields_of, is_number, pointers_of
 from coordinator.timeout import LONGEST_TIMEOUT_S
 from coordinator.transaction import TransactionType
 from txaware.auth import Principal
-from txaware.http.exchange import JSON, Reply, Request, json_reply
-from txaware.http.hosted import Hosted
-from txaware.http.owners import Owners
-from txaware.http.permissions import Allow, Params, monitor, operator
-from txaware.http.routing import Route
+from txaware.http.server.exchange import JSON, Reply, Request, json_reply
+from txaware.http.server.owners import Owners
+from txaware.http.server.permissions import Allow, Params, monitor, operator
+from txaware.http.server.routing import Route
+from txaware.http.server.server_context import Hosted
 
 ONE = ROOT + "/{transaction}"
 ENDS = ("commit", "abort", "invalidate")

@@ -6,10 +6,10 @@ from importlib.metadata import version
 
 from txaware.auth import Principal
 from txaware.errors import TxAwareError
-from txaware.http.exchange import DONE, Reply, Request, json_reply
-from txaware.http.formats import schemas
-from txaware.http.hosted import Hosted
-from txaware.http.routing import Route
+from txaware.http.server.exchange import DONE, Reply, Request, json_reply
+from txaware.http.server.routing import Route
+from txaware.http.server.server_context import Hosted
+from txaware.http.wire import schemas
 
 log = logging.getLogger(__name__)
 

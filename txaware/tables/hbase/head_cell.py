@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from txaware.tables.hbase.cells import WHOLE
-from txaware.tables.hbase.connections import Connections, Lost
-from txaware.tables.hbase.head import Head
-from txaware.tables.hbase.schema import HEAD_KEY, META
+from txaware.store.hbase.cells import WHOLE
+from txaware.store.hbase.connections import Connections, Lost
+from txaware.store.hbase.head import Head
+from txaware.store.hbase.schema import HEAD_KEY, META
 
 
 class HeadCell:

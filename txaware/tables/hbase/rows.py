@@ -6,11 +6,11 @@ from typing import Any
 import attrs
 
 from txaware.interfaces import Row
-from txaware.tables.columns import PLAIN
-from txaware.tables.hbase.cells import PAYLOAD_CELL, to_value
-from txaware.tables.hbase.connections import Connections
-from txaware.tables.hbase.scanner import scanner
-from txaware.tables.row_store import up_to
+from txaware.store.columns import PLAIN
+from txaware.store.hbase.cells import PAYLOAD_CELL, to_value
+from txaware.store.hbase.connections import Connections
+from txaware.store.hbase.scanner import scanner
+from txaware.store.interfaces import up_to
 
 # So many rows at first, then more, or as many as fit in if all are like the largest so
 # far: a few large ones are not all asked for at once, and a page of small ones is two

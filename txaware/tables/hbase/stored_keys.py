@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from txaware.tables.hbase.connections import Connections
-from txaware.tables.hbase.scanner import scanner
+from txaware.store.hbase.connections import Connections
+from txaware.store.hbase.scanner import scanner
 
 PAGE_ROWS = 1000
 # A key as it is there, and the timestamp of its newest cell.

@@ -1,0 +1,71 @@
+"""One call for all who asked before it was sent."""
+
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from coordinator.threads import Event
+
+T = TypeVar("T")
+
+
+class _Round(Generic[T]):
+    """Those who wait for the same call, and what it answered."""
+
+    def __init__(self) -> None:
+        self.done = Event()
+        self.answer: tuple[T] | None = None
+        self.error: Exception | None = None
+
+
+class SharedCall(Generic[T]):
+    """Calls a function once for all threads that asked before the call began.
+
+    Whoever asks while a call is on its way may not have its answer, which could be
+    older than the question, and shares the next one. A call that raises an `Exception`
+    raises it for all of its round.
+    """
+
+    def __init__(self, call: Callable[[], T]) -> None:
+        self._call = call
+        self._lock = threading.Lock()  # guards the round that is being joined
+        self._sending = threading.Lock()
+        self._joinable: _Round[T] | None = None
+
+    def __call__(self) -> T:
+        while True:
+            new: _Round[T] = _Round()
+            try:
+                with self._lock:
+                    joined = self._joinable
+                    if joined is None:
+                        joined = self._joinable = new
+                if joined is new:
+                    self._lead(new)
+            finally:
+                try:
+                    self._end(new)
+                except BaseException:  # an interrupt, and others may wait for this
+                    self._end(new)
+                    raise
+            joined.done.wait()
+            if joined.error is not None:
+                raise type(joined.error)(*joined.error.args) from joined.error
+            if joined.answer is not None:
+                return joined.answer[0]
+            # The thread that led was interrupted, which is none of our business.
+
+    def _lead(self, round_: _Round[T]) -> None:
+        try:
+            with self._sending:
+                with self._lock:
+                    self._joinable = None
+                round_.answer = (self._call(),)
+        except Exception as error:
+            round_.error = error
+
+    def _end(self, round_: _Round[T]) -> None:
+        with self._lock:
+            if self._joinable is round_:  # interrupted before it was sent
+                self._joinable = None
+        round_.done.set()

@@ -1,0 +1,201 @@
+"""Ends of transactions: written down first, and applied when they are on disk."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+from coordinator.batch import End, Then
+from coordinator.embedded.journal import Journal
+from coordinator.embedded.ledger import Ledger
+from coordinator.embedded.open_transactions import OpenTransaction, Stage
+from coordinator.embedded.records import Committed, Invalidated, Record, Reserved, Seen
+from coordinator.errors import NotWritten, Unavailable
+from coordinator.reserve import Reserve
+from coordinator.threads import Condition
+
+Wait = Callable[[], None]
+
+
+class Ends:
+    """Commits and invalidations on their way to the disk.
+
+    All but `decide` is called under the lock. What an end answers is a function that
+    waits for it, to be called outside the lock. The thread that wrote it applies it to
+    the ledger, so it does no harm when the one who waits is interrupted.
+    """
+
+    def __init__(
+        self, ledger: Ledger, journal: Journal, reserve: Reserve, lock: Condition
+    ) -> None:
+        self.undecided: set[int] = set()
+        self._ledger = ledger
+        self._journal = journal
+        self._reserve = reserve
+        self._lock = lock
+
+    def commit(self, entry: OpenTransaction, now_ms: int) -> Wait:
+        """Commits what was checked just now."""
+        # After a restart only those that outlive it can still meet a conflict; keys
+        # that nobody can need are left out (a tenth of the time of a commit).
+        keys = entry.changes if self._ledger.open.outliving else frozenset()
+        reserved = self._reserve.due(now_ms)
+        return self._submit(
+            entry,
+            partial(self._commit_written, entry, bool(keys), reserved),
+            Committed(entry.transaction_id, keys),
+            *reserved,
+            reserve=entry.changes,
+        )
+
+    def invalidate(
+        self, entry: OpenTransaction, now_ms: int, *, timed_out: bool = False
+    ) -> Wait:
+        """Sees to it that nobody ever sees what it wrote."""
+        return self._submit(
+            entry,
+            partial(self._invalidation_written, entry, now_ms, timed_out),
+            Invalidated(now_ms, entry.pointers),
+        )
+
+    def time_out(self, now_ms: int) -> list[Wait]:
+        """Times out whoever is open for too long; answers what to wait for.
+
+        One that outlives the process is taken for timed out only when that is on disk:
+        after a restart it would be open again, and readers have passed its rows. Where
+        the disk fails it stays in progress, and is tried again later.
+        """
+        elapsed_ms = self._ledger.elapsed_ms()
+        due = self._ledger.open.expired(elapsed_ms)
+        local = [entry for entry in due if not entry.outlives_process]
+        self._ledger.whole(partial(self._time_out_local, local, now_ms))
+        waits = [
+            self.invalidate(entry, now_ms, timed_out=True)
+            for entry in due
+            if entry.outlives_process
+        ]
+        self._ledger.open.look_away(elapsed_ms)
+        return waits
+
+    def _time_out_local(self, entries: list[OpenTransaction], now_ms: int) -> None:
+        self._ledger.time_out(entries, now_ms)
+        for entry in entries:
+            ended = Invalidated(now_ms, entry.pointers)
+            self._journal.note(entry.transaction_id, ended)
+
+    def note_unseen(self, pointer: int) -> None:
+        """Notes for one that outlives us the commits it did not see, just under way.
+
+        They were written down without their keys if nobody needed them before.
+        """
+        for keys in self._ledger.being_committed():
+            self._journal.note(pointer, Committed(0, keys))
+            self._journal.note(pointer, Seen(0, pointer + 1))
+
+    def settled(self, transaction_id: int) -> OpenTransaction | None:
+        """The open transaction, once nobody is ending it; lets go of the lock for that.
+
+        None where it has ended.
+        """
+        if self._ledger.torn is not None:
+            self._ledger.mend()
+        entries = self._ledger.open.by_id
+        while (entry := entries.get(transaction_id)) and entry.stage is Stage.ENDING:
+            # Its end is in this batch or an earlier one; perhaps nobody waits for it.
+            with suppress(Unavailable):
+                self._lock.outside(self._journal.append)
+            self._ledger.mend()
+        if entry is not None and entry.stage is Stage.UNDECIDED:
+            raise Unavailable(f"{transaction_id}: {entry.stage.value}; ask again")
+        return entry
+
+    def decide(self) -> None:
+        """Asks the disk about the commits whose fate a failure left open.
+
+        Raises `Unavailable` as long as that cannot be told.
+        """
+        for transaction_id in list(self.undecided):
+            committed = self._journal.holds_commit(transaction_id)
+            with self._lock:
+                self._ledger.mend()
+                entry = self._ledger.open.by_id.get(transaction_id)
+                if entry is not None and transaction_id in self.undecided:
+                    self._ledger.whole(partial(self._decided, entry, committed))
+
+    def _decided(self, entry: OpenTransaction, committed: bool) -> None:
+        if committed:
+            self._apply_commit(entry, seen=True)
+        else:
+            self._ledger.give_back(entry)
+        self.undecided.discard(entry.transaction_id)
+
+    def _submit(
+        self,
+        entry: OpenTransaction,
+        then: Then,
+        *records: Record,
+        reserve: frozenset[bytes] = frozenset(),
+    ) -> Wait:
+        """Marks an end as under way and hands it to the journal: both or neither."""
+        end = End(then)
+        self._ledger.torn = partial(self._take_back, entry, end)
+        try:
+            self._ledger.begin_end(entry, reserve=reserve)
+            wait = self._journal.submit(*records, end=end)
+        except BaseException:
+            self._ledger.mend()
+            raise
+        self._ledger.torn = None
+        return wait
+
+    def _take_back(self, entry: OpenTransaction, end: End) -> None:
+        if not end.submitted:
+            self._ledger.give_back(entry)
+
+    def _commit_written(
+        self,
+        entry: OpenTransaction,
+        seen: bool,
+        reserved: tuple[Reserved, ...],
+        error: Unavailable | None,
+    ) -> None:
+        with self._lock:
+            if not self._is_ending(entry):
+                return
+            if error is None:
+                self._reserve.extend(reserved)
+                self._ledger.whole(partial(self._apply_commit, entry, seen=seen))
+            elif isinstance(error, NotWritten):
+                self._ledger.give_back(entry)
+            else:
+                self.undecided.add(entry.transaction_id)
+                entry.stage = Stage.UNDECIDED
+
+    def _is_ending(self, entry: OpenTransaction) -> bool:
+        """Whether it was not told of its end yet: an interrupt has it told again."""
+        self._ledger.mend()
+        found = self._ledger.open.by_id.get(entry.transaction_id)
+        return found is entry and entry.stage is Stage.ENDING
+
+    def _apply_commit(self, entry: OpenTransaction, *, seen: bool) -> None:
+        commit_pointer = self._ledger.commit(entry)
+        if seen:
+            self._journal.note(
+                entry.transaction_id, Seen(entry.transaction_id, commit_pointer)
+            )
+
+    def _invalidation_written(
+        self,
+        entry: OpenTransaction,
+        now_ms: int,
+        timed_out: bool,
+        error: Unavailable | None,
+    ) -> None:
+        with self._lock:
+            if not self._is_ending(entry):
+                return
+            if error is not None:
+                self._ledger.give_back(entry)
+            elif timed_out:
+                self._ledger.whole(partial(self._ledger.time_out, [entry], now_ms))
+            else:
+                self._ledger.whole(partial(self._ledger.invalidate, entry, now_ms))

@@ -1,0 +1,398 @@
+"""A coordinator inside this process: a ledger and a journal, joined by a lock."""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import attrs
+
+from coordinator.embedded.commit_log import Ends
+from coordinator.embedded.file_journal import FileJournal
+from coordinator.embedded.history import outcome_records
+from coordinator.embedded.journal import Journal, MemoryJournal
+from coordinator.embedded.ledger import Limits
+from coordinator.embedded.open_transactions import OpenTransaction
+from coordinator.embedded.records import (
+    Aborted,
+    Checkpointed,
+    Closed,
+    Lost,
+    Record,
+    Started,
+    Truncated,
+)
+from coordinator.embedded.recovery import recover
+from coordinator.embedded.write_barrier import Gate
+from coordinator.errors import TransactionNotInProgress, Unavailable
+from coordinator.fork_guard import guard
+from coordinator.invalid import Ended
+from coordinator.outcome import Outcome, checked_written
+from coordinator.reserve import Reserve
+from coordinator.threads import Condition
+from coordinator.timeout import (
+    ClockMs,
+    checked_timeout_s,
+    elapsed_of,
+    system_clock_ms,
+)
+from coordinator.transaction import (
+    POINTERS_PER_MS,
+    Transaction,
+    TransactionType,
+    checked_pointer,
+    checked_pointers,
+)
+
+DAY_S = 86_400
+# What is reserved for so long lasts for whoever asks now.
+SOON_MS = 1000
+# A participant that writes elsewhere, and did not say its name.
+UNNAMED = "(unnamed)"
+
+
+class EmbeddedCoordinator:
+    """Decides as Tephra's TransactionManager, and more safely where that is unsafe.
+
+    `EmbeddedCoordinator()` lives in memory and ends with its process. `open(directory)`
+    survives crashes: a commit that returned is on disk. `gate` is for a store that
+    keeps its rows in the same journal.
+
+    `clock_ms` gives ids. Time-outs count `elapsed_ms`, which goes on when the clock is
+    set; where it is not given, see `elapsed_of`.
+    """
+
+    def __init__(
+        self,
+        journal: Journal | None = None,
+        *,
+        clock_ms: ClockMs = system_clock_ms,
+        elapsed_ms: ClockMs | None = None,
+        timeout_s: float = 30,
+        long_timeout_s: float = DAY_S,
+        settle_grace_s: float = DAY_S,
+        limits: Limits | None = None,
+    ) -> None:
+        self.settle_grace_s = settle_grace_s
+        self._journal = MemoryJournal() if journal is None else journal
+        self._clock_ms = clock_ms
+        self._timeout_s = timeout_s
+        self._long_timeout_s = long_timeout_s
+        self._lock = Condition()  # guards the ledger; never held over the disk
+        self._closed = self._has_ended = False
+        self._reserve = Reserve()
+        self._ledger = recover(
+            self._journal,
+            self._reserve,
+            limits or Limits(),
+            clock_ms(),
+            elapsed_of(clock_ms) if elapsed_ms is None else elapsed_ms,
+        )
+        self._ends = Ends(self._ledger, self._journal, self._reserve, self._lock)
+        self.gate = Gate(self._ledger, self._lock, clock_ms)
+        self._writers: dict[int, tuple[str, ...]] = {}
+        guard(self)
+
+    @classmethod
+    def open(cls, directory: str | Path, **settings: Any) -> Self:
+        """A durable coordinator, the only one on its directory."""
+        journal = FileJournal.open(Path(directory))
+        try:
+            return cls(journal, **settings)
+        except BaseException:
+            journal.close()
+            raise
+
+    def start_short(
+        self, timeout_s: float | None = None, *, outlives_process: bool = False
+    ) -> Transaction:
+        """Begins a transaction whose changes are checked for conflicts."""
+        return self._start(
+            TransactionType.SHORT,
+            checked_timeout_s(self._timeout_s if timeout_s is None else timeout_s),
+            outlives_process=outlives_process,
+        )
+
+    def start_long(self, *, outlives_process: bool = False) -> Transaction:
+        """Begins a transaction that may run for a day."""
+        return self._start(
+            TransactionType.LONG,
+            self._long_timeout_s,
+            outlives_process=outlives_process,
+        )
+
+    def can_commit(self, tx: Transaction, changes: Iterable[bytes]) -> None:
+        """Checks the changed keys, and remembers them for `commit`."""
+        self._tidy_if_due()
+        with self._lock:
+            entry = self._require(tx.transaction_id)
+            self._ledger.check_changes(entry, changes)
+
+    def persist(self, tx: Transaction) -> None:
+        """Returns when a crash cannot forget that `tx` and its checkpoints exist.
+
+        One that is not in progress is refused: a crash may have forgotten it already.
+        """
+        with self._lock:
+            self._require(tx.transaction_id)
+        names = self._writers.pop(tx.transaction_id, (UNNAMED,))
+        if names:
+            self.gate.write_elsewhere(tx.transaction_id, names)
+        self._journal.sync(tx.transaction_id)
+
+    def note_writers(self, tx: Transaction, names: Sequence[str]) -> None:
+        """Tells for whom the next `persist` of `tx` is; it may be nobody."""
+        self._writers[tx.transaction_id] = tuple(names)
+
+    def commit(self, tx: Transaction) -> None:
+        """Makes the writes of `tx` visible to all that begin from now on."""
+        self._tidy_if_due()
+        with self._lock:
+            entry = self._require(tx.transaction_id)
+            self.gate.drain(entry)
+            self._ledger.check_commit(entry)
+            wait = self._ends.commit(entry, self._now_ms())
+        wait()
+
+    def abort(self, tx: Transaction) -> None:
+        """Ends a transaction whose holder has undone everything it wrote."""
+        self._tidy_if_due()
+        with self._lock:
+            entry = self._ends.settled(tx.transaction_id)
+            self._now_ms()
+            if entry is None:
+                return
+            self.gate.drain(entry)
+            if entry.type is TransactionType.SHORT:
+                self._ledger.whole(partial(self._undone, entry))
+                return
+        self.invalidate(tx)
+
+    def invalidate(self, tx: Transaction | int) -> bool:
+        """Ends a transaction so that nobody ever sees what it wrote.
+
+        A pointer that this coordinator never gave out is refused: it cannot tell what
+        became of it.
+        """
+        transaction_id = checked_pointer(tx)
+        self._tidy_if_due()
+        with self._lock:
+            entry, now_ms = self._ends.settled(transaction_id), self._now_ms()
+            if entry is None:
+                return self._ledger.was_lost(transaction_id)
+            wait = self._ends.invalidate(entry, now_ms)
+        wait()
+        return True
+
+    def checkpoint(self, tx: Transaction) -> Transaction:
+        """The same transaction with a new write pointer."""
+
+        def checkpoint(pointer: int, _: int) -> Transaction:
+            entry = self._ledger.require(tx.transaction_id)
+            self._ledger.whole(partial(self._checkpointed, entry, pointer))
+            return attrs.evolve(
+                tx, write_pointer=pointer, checkpoint_write_pointers=entry.checkpoints
+            )
+
+        return self._with_pointer(checkpoint, of=tx.transaction_id)
+
+    def snapshot(self) -> Transaction:
+        """A read-only transaction: its id is used up, but it never was in progress."""
+        return self._with_pointer(lambda pointer, _: self._ledger.take(pointer))
+
+    def status(self) -> str:
+        """`"OK"`, or a sentence about what is wrong."""
+        return "closed" if self._closed else self._journal.status()
+
+    def truncate_invalid_tx(self, pointers: Iterable[int]) -> bool:
+        """Forgets these invalid pointers, but not within `settle_grace_s` of their end.
+
+        Whoever lost the answer to a commit has that long to find out about it.
+        """
+        pointers = checked_pointers(pointers)
+        self._tidy_if_due()
+        with self._lock:
+            grace_ms, now_ms = int(self.settle_grace_s * 1000), self._now_ms()
+            latest = Ended(now_ms - grace_ms, self._ledger.elapsed_ms() - grace_ms)
+            forgotten = self._ledger.invalid.ended_by(latest, pointers)
+        if not forgotten:
+            return False
+        self._journal.append(Truncated(forgotten))
+        with self._lock:
+            self._ledger.invalid.forget(forgotten)
+            self._ledger.aborts.forget(forgotten[-1])
+        return True
+
+    def truncate_invalid_tx_before(self, time_ms: int) -> bool:
+        """Forgets the invalid pointers of transactions begun before that time."""
+        checked_pointers([time_ms])
+        self._tidy_if_due()
+        with self._lock:
+            self._now_ms()
+            pointers = self._ledger.invalid_before(time_ms * POINTERS_PER_MS)
+        return self.truncate_invalid_tx(pointers)
+
+    def invalid_size(self) -> int:
+        """How many pointers are invalid."""
+        self._tidy_if_due()
+        with self._lock:
+            self._now_ms()
+            return len(self._ledger.invalid.pointers)
+
+    def outcome(self, tx: Transaction | int) -> Outcome:
+        """What became of what was written with a pointer."""
+        pointer = checked_written(tx)
+        self._tidy_if_due()
+        with self._lock:
+            self._now_ms()
+            return self._ledger.outcome(pointer)
+
+    def outcomes(self) -> list[Record]:
+        """What a copy of this coordinator has to be told, to answer the same."""
+        with self._lock:
+            lost = [Lost(first, last) for first, last in self._ledger.invalid.lost]
+            return [*lost, *outcome_records(self._ledger.aborts)]
+
+    @property
+    def first_pointer(self) -> int:
+        """Where the pointers begin that were ever given out."""
+        return self._ledger.first
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        """Those in progress now, as they stand, in the order of their beginning."""
+        self._tidy_if_due()
+        with self._lock:
+            self._now_ms()
+            entries = self._ledger.open.by_id.values()
+            return [attrs.evolve(entry) for entry in entries]
+
+    def may_wait(self) -> bool:
+        """Whether the next start or snapshot may have to wait for the disk.
+
+        For an event loop, which then has a thread wait.
+        """
+        now_ms, soon = self._clock_ms(), SOON_MS * POINTERS_PER_MS
+        latest = max(now_ms * POINTERS_PER_MS, self._ledger.last)
+        return (
+            bool(self._ends.undecided)
+            or self._ledger.elapsed_ms() > self._ledger.open.next_expiry_ms
+            or not self._reserve.covers(latest + soon)
+        )
+
+    def close(self) -> None:
+        """Notes the last pointer and gives the directory back.
+
+        Where an interrupt ended it early, a second one finishes it.
+        """
+        with self._lock:
+            if self._has_ended:
+                return
+            is_first, self._closed = not self._closed, True
+        try:
+            with nullcontext() if is_first else suppress(Unavailable):
+                self._journal.append(Closed(self._ledger.last))
+        finally:
+            self._journal.close()
+        self._has_ended = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def _checkpointed(self, entry: OpenTransaction, pointer: int) -> None:
+        self._ledger.checkpoint(entry, pointer)
+        checkpointed = Checkpointed(entry.transaction_id, pointer)
+        self._journal.note(entry.transaction_id, checkpointed)
+
+    def _undone(self, entry: OpenTransaction) -> None:
+        self._ledger.abort(entry)
+        for pointer in entry.pointers:
+            self._journal.note(entry.transaction_id, Aborted(pointer))
+
+    def _now_ms(self) -> int:
+        """The time for ids, for what is done next under the lock."""
+        if self._ledger.torn is not None:
+            self._ledger.mend()
+        if self._closed:
+            raise Unavailable("the coordinator is closed")
+        return self._ledger.now_ms(self._clock_ms())
+
+    def _tidy_if_due(self) -> None:
+        """Looks first, without the lock: nearly always there is nothing to do."""
+        next_expiry_ms = self._ledger.open.next_expiry_ms
+        if self._ends.undecided or self._ledger.elapsed_ms() > next_expiry_ms:
+            with suppress(Unavailable):  # status() says so, and it is tried again
+                self._ends.decide()
+            with self._lock:
+                waits = self._ends.time_out(self._now_ms())
+            for wait in waits:
+                with suppress(Unavailable):
+                    wait()
+
+    def _start(
+        self, kind: TransactionType, timeout_s: float, *, outlives_process: bool
+    ) -> Transaction:
+        begun: list[OpenTransaction] = []
+
+        def start(pointer: int, now_ms: int) -> Transaction:
+            timeout_ms = int(timeout_s * 1000)
+            expires_ms, due_ms = (
+                now_ms + timeout_ms,
+                self._ledger.elapsed_ms() + timeout_ms,
+            )
+            entry = OpenTransaction(
+                pointer, kind, expires_ms, outlives_process, due_ms=due_ms
+            )
+            begun.append(entry)
+            self._ledger.torn = partial(self._undone, entry)
+            tx = self._ledger.start(entry)
+            long = kind is TransactionType.LONG
+            started = Started(pointer, expires_ms, long, outlives_process)
+            self._journal.note(pointer, started)
+            if entry.transaction_id in self._ledger.open.outliving:
+                self._ends.note_unseen(pointer)
+            self._ledger.torn = None
+            return tx
+
+        try:
+            return self._with_pointer(start)
+        except BaseException:  # an interrupt: nobody was told of it
+            with self._lock:
+                self._ledger.mend()
+                for entry in begun:
+                    self._ledger.whole(partial(self._undone, entry))
+            raise
+
+    def _with_pointer(
+        self, use: Callable[[int, int], Transaction], *, of: int | None = None
+    ) -> Transaction:
+        """Gives out the next pointer, once the disk knows that it may be given out."""
+        while True:
+            self._tidy_if_due()
+            with self._lock:
+                if of is not None:
+                    self._require(of)
+                now_ms = self._now_ms()
+                pointer = self._ledger.next_pointer(now_ms)
+                if self._reserve.covers(pointer):
+                    return use(pointer, now_ms)
+                reserved = self._reserve.due(now_ms, pointer=pointer)
+            self._journal.append(*reserved)
+            with self._lock:
+                self._reserve.extend(reserved)
+
+    def _require(self, transaction_id: int) -> OpenTransaction:
+        """The open transaction, once nobody else is ending it; refused if it ended."""
+        entry = self._ends.settled(transaction_id) or self._ledger.require(
+            transaction_id
+        )
+        if self._closed:
+            raise Unavailable("the coordinator is closed")
+        if self._ledger.elapsed_ms() > entry.due_ms:
+            raise TransactionNotInProgress(
+                f"transaction {transaction_id} is not in progress: it timed out"
+            )
+        return entry

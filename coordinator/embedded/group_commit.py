@@ -1,0 +1,290 @@
+"""A journal that many threads share one sync to write; rows can go with its records."""
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, Protocol
+
+from coordinator.batch import Batch, End
+from coordinator.embedded.history import History
+from coordinator.embedded.records import Aborted, Committed, Record, Started
+from coordinator.errors import NotWritten, Unavailable
+from coordinator.threads import JoinableThread
+
+Notes = dict[int, list[Record]]
+
+
+class Destination(Protocol):
+    """Where batches go; one thread at a time calls, but for `status`."""
+
+    name: str
+    history: History
+
+    @property
+    def broken(self) -> bool:
+        """Whether a failed write has to be repaired before the next one."""
+
+    def repair(self) -> None:
+        """Undoes or finds out what a failed write left.
+
+        Raises `OSError`, or `NotWritten` where that would be of no use to repeat.
+        """
+
+    def take(self, records: list[Record]) -> Any:
+        """Takes what is kept elsewhere for the batch with these records, for `write`.
+
+        Called in one step with the choice of the records: nobody notes or submits any
+        meanwhile, so must not wait. It may be called again for the same, if the write
+        fails.
+        """
+
+    def write(self, records: list[Record], rows: list[Any], taken: Any) -> None:
+        """Returns when all of it is on disk; `fold` the records then.
+
+        Raises `NotWritten` when they are not and never will be, and `Unavailable` when
+        that has to be left open until `repair`.
+        """
+
+    def fold(self, records: list[Record]) -> None:
+        """Adds what was written to the history."""
+
+    def status(self) -> str:
+        """`"OK"`, or a sentence about what is wrong."""
+
+    def close(self) -> None:
+        """Gives everything back; a second one does nothing, or what is left of it."""
+
+
+class GroupCommit:
+    """The port `Journal` over a destination, and rows that share its batches.
+
+    The first thread that waits for a batch leads it: it waits for the batch before, and
+    then writes all that has come together meanwhile. An interrupt (Ctrl-C) reaches the
+    main thread only, so that never leads; a thread of ours does it instead.
+    """
+
+    def __init__(self, destination: Destination) -> None:
+        self._destination = destination
+        self._queue = threading.Lock()  # guards the forming batch and the notes
+        self._forming = Batch()
+        self._notes: Notes = {}
+        self._carried: Notes = {}
+        self._writing = threading.Lock()  # guards the file
+        self._closed = False
+        self._owner = os.getpid()
+        self._main_thread = threading.main_thread().ident
+        self._to_lead: SimpleQueue[Batch | None] = SimpleQueue()
+        self._leader = JoinableThread(
+            target=self._lead_for_main, name="txaware-journal", daemon=True
+        )
+        self._leader.start()
+
+    @property
+    def history(self) -> History:
+        """What the records on disk add up to."""
+        return self._destination.history
+
+    def submit(
+        self, *records: Record, end: End | None = None, rows: Sequence[Any] = ()
+    ) -> Callable[[], None]:
+        """Puts records and rows into the next batch; answers how to wait for it."""
+        self._require_open()
+        if threading.get_ident() == self._main_thread:
+            with self._queue:
+                batch = self._forming
+                batch.submit(records, end, rows)
+            return partial(self._wait_alone, batch)
+        with self._queue:
+            batch = self._forming
+            batch.submit(records, end, rows)
+            if batch.led:
+                return partial(batch.wait, batch.expect())
+            batch.led = True
+        return partial(self._lead_own, batch)
+
+    def hand_over(self, rows: Sequence[Any], end: End) -> None:
+        """Puts rows into the next batch, for which nobody waits: `end` is told.
+
+        For whoever must not wait, as an event loop; a thread of ours leads the batch.
+        """
+        self._require_open()
+        with self._queue:
+            batch = self._forming
+            batch.submit((), end, rows)
+            if batch.led or batch.handed_over:
+                return
+            batch.handed_over = True
+        self._to_lead.put(batch)
+        if self._closed:  # the thread that leads for us may have ended
+            self._to_lead.put(None)
+            self._lead_for_main()
+
+    def append(self, *records: Record) -> None:
+        """Returns when the records, and every note made before, are on disk."""
+        self.submit(*records)()
+
+    def note(self, transaction_id: int, record: Record) -> None:
+        """Keeps a record for the next batch."""
+        with self._queue:
+            notes = self._notes.setdefault(transaction_id, [])
+            if isinstance(record, Aborted) and notes and isinstance(notes[0], Started):
+                notes.clear()  # but for the abort, which tells it from a commit
+            notes.append(record)
+
+    def sync(self, transaction_id: int) -> None:
+        """Returns when every note of that transaction is on disk."""
+        with self._queue:
+            waiting = transaction_id in self._notes or transaction_id in self._carried
+        if waiting:
+            self.append()
+
+    def holds_commit(self, transaction_id: int) -> bool:
+        """Whether that commit is on disk, once all that was waiting is there."""
+        try:
+            self.append()
+        except NotWritten as error:
+            raise Unavailable(str(error)) from error
+        with self._writing:
+            history = self.history
+            return not (
+                transaction_id in history.open or transaction_id in history.invalid
+            )
+
+    def status(self) -> str:
+        """`"OK"`, or a sentence about what is wrong."""
+        return self._destination.status()
+
+    def close(self) -> None:
+        """Gives back the destination; in a forked child that is not ours to do.
+
+        A second one does nothing, or finishes what an interrupt left.
+        """
+        if os.getpid() != self._owner:
+            return
+        self._closed = True
+        if self._leader.is_alive():
+            self._to_lead.put(None)
+        self._leader.join()
+        with self._writing:
+            self._destination.close()
+
+    def _require_open(self) -> None:
+        if os.getpid() != self._owner:
+            raise Unavailable(
+                f"this journal belongs to process {self._owner}, which forked; a "
+                f"directory has one owner at a time"
+            )
+        if self._closed:
+            raise Unavailable(f"{self._destination.name} is closed")
+
+    def _wait_alone(self, batch: Batch) -> None:
+        """The main thread's wait, in no chain, for a batch that another one leads."""
+        with self._queue:
+            turn = batch.expect_alone()
+        if turn is not None:
+            self._to_lead.put(batch)
+            if self._closed:  # the thread that leads for us may have ended
+                self._to_lead.put(None)
+                self._lead_for_main()
+            turn.acquire()
+        batch.check()
+
+    def _lead_own(self, batch: Batch) -> None:
+        self._lead(batch)
+        batch.check()
+
+    def _lead_for_main(self) -> None:
+        """Leads the batches that the main thread waits for, until `close`."""
+        while (batch := self._to_lead.get()) is not None:
+            with self._queue:
+                leads, batch.led = not batch.led, True
+            if leads:
+                with suppress(Exception):  # whoever waits for the batch is told
+                    self._lead(batch)
+
+    def _lead(self, batch: Batch) -> None:
+        """Writes the batch, tells what follows from it, and wakes its threads."""
+        try:
+            with self._writing:
+                try:
+                    self._write_with_notes(batch)
+                finally:
+                    # Before the next batch is written: what was submitted later would
+                    # otherwise be told earlier.
+                    batch.tell_ends()
+        finally:
+            with self._queue:
+                alone = batch.end()
+            for turn in alone:
+                turn.release()
+            batch.wake_next()
+
+    def _write_with_notes(self, batch: Batch) -> None:
+        """The batch says afterwards how that ended."""
+        try:
+            try:
+                self._repair()
+            finally:
+                records, taken = self._take(batch)
+            self._write(batch, records, taken)
+        except Unavailable as error:
+            batch.error = error
+        except BaseException as error:
+            if not batch.on_disk:
+                kind = Unavailable if self._destination.broken else NotWritten
+                batch.error = kind(
+                    f"{self._destination.name} was not written: {error!r}"
+                )
+            raise
+        finally:
+            self._discharge(on_disk=batch.on_disk)
+
+    def _repair(self) -> None:
+        """Readies the destination; takes long perhaps, and others join the batch."""
+        try:
+            self._destination.repair()
+        except OSError as error:
+            name = self._destination.name
+            raise NotWritten(f"{name} is not to be written: {error}") from error
+
+    def _take(self, batch: Batch) -> tuple[list[Record], Any]:
+        """Fixes in one step what the batch carries.
+
+        Rows that are taken later than the notes could be those of a transaction whose
+        start is in no batch yet: after a crash they would look committed.
+        """
+        with self._queue:
+            self._forming = Batch()
+            self._carried, self._notes = self._notes, {}
+            records = batch.records
+            return records, self._destination.take(records)
+
+    def _discharge(self, *, on_disk: bool) -> None:
+        """Forgets the notes that the last batch carried, or takes them back."""
+        with self._queue:
+            carried, self._carried = self._carried, {}
+            if not on_disk:
+                for transaction_id, notes in self._notes.items():
+                    carried.setdefault(transaction_id, []).extend(notes)
+                self._notes = carried
+
+    def _write(self, batch: Batch, new: list[Record], taken: Any) -> None:
+        # That a transaction began does not matter where its commit is written too.
+        over = {
+            record.transaction_id for record in new if isinstance(record, Committed)
+        }
+        records = [
+            note
+            for transaction_id, notes in self._carried.items()
+            for note in notes
+            if not (transaction_id in over and isinstance(note, Started))
+        ]
+        records += new
+        rows = batch.rows
+        if records or rows or taken:
+            self._destination.write(records, rows, taken)
+        batch.on_disk = True
+        self._destination.fold(records)

@@ -1,0 +1,193 @@
+"""What the records of a journal add up to: all that a restart needs to know."""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from coordinator.embedded.records import (
+    Aborted,
+    Checkpointed,
+    Closed,
+    Committed,
+    Invalidated,
+    Lost,
+    Reached,
+    Record,
+    Reserved,
+    Seen,
+    Started,
+    Truncated,
+)
+from coordinator.outcome import Aborts
+from coordinator.pointers import Pointers, Ranges
+from coordinator.transaction import NO_POINTER
+
+# Not a pointer: among truncated ones it says that outcomes above them are known.
+KNOWN_ABOVE = 0
+
+
+class History:
+    """Takes records in the order of the journal; `records()` says the same in few.
+
+    `highest` is the highest pointer that has a record. Notes reach the journal in the
+    order of their pointers, so whatever lies between it and `reserved` at a crash has
+    no record at all.
+
+    `knows_outcomes` says that `aborts` has had every abort since its `forgotten`. The
+    journal of an earlier version does not say so.
+    """
+
+    def __init__(self) -> None:
+        self.first = 0
+        self.highest = 0
+        self.reserved = 0
+        self.open: dict[int, Started] = {}
+        self.checkpoints: dict[int, tuple[int, ...]] = {}
+        self.invalid: dict[int, int] = {}
+        self.unseen: dict[int, tuple[bytes, ...]] = {}
+        self.changes: deque[tuple[int, tuple[bytes, ...]]] = deque()
+        self.lost: list[Lost] = []
+        self.aborts = Aborts()
+        self.knows_outcomes = False
+        self._outliving: dict[int, None] = {}  # in the order of their ids
+        self._apply: dict[type[Any], Callable[[Any], None]] = {
+            Started: self._started,
+            Checkpointed: self._checkpointed,
+            Committed: self._committed,
+            Seen: self._seen,
+            Aborted: self._aborted,
+            Invalidated: self._invalidated,
+            Truncated: self._truncated,
+            Reserved: self._reserved,
+            Reached: self._reached,
+            Lost: self._lost,
+            Closed: self._closed,
+        }
+
+    def apply(self, record: Record) -> None:
+        """Takes the next record."""
+        self._apply[type(record)](record)
+
+    def unrecorded(self) -> list[Lost]:
+        """The pointers that a crash now leaves without any record."""
+        if self.highest < self.reserved:
+            return [Lost(self.highest + 1, self.reserved)]
+        return []
+
+    def lost_pointers(self, *, crashed: bool) -> Ranges:
+        """All that crashes left without a record, and one just now if it `crashed`."""
+        lost = [*self.lost, *(self.unrecorded() if crashed else ())]
+        return Ranges((each.first, each.last) for each in lost)
+
+    def _invalid_by_end(self) -> Iterator[tuple[Pointers, int]]:
+        """The invalid pointers, those together that became it at the same time."""
+        by_end = sorted(self.invalid.items(), key=itemgetter(1))
+        for ended_ms, group in groupby(by_end, key=itemgetter(1)):
+            yield Pointers(pointer for pointer, _ in group), ended_ms
+
+    def records(self) -> Iterator[Record]:
+        """The shortest history that adds up to the same."""
+        yield Reached(self.first, self.highest)
+        yield Reserved(self.reserved)
+        yield from self.lost
+        if self.knows_outcomes:
+            yield from outcome_records(self.aborts)
+        for transaction_id, keys in self.unseen.items():
+            yield Committed(transaction_id, keys)
+        for pointers, ended_ms in self._invalid_by_end():
+            yield Invalidated(ended_ms, pointers)
+        for transaction_id, started in self.open.items():
+            yield started
+            for pointer in self.checkpoints.get(transaction_id, ()):
+                yield Checkpointed(transaction_id, pointer)
+        for pointer, keys in self.changes:
+            # Whose they were no longer matters, and 0 is nobody's.
+            yield Committed(0, keys)
+            yield Seen(0, pointer)
+
+    def _started(self, record: Started) -> None:
+        self._outliving.pop(record.transaction_id, None)
+        self.open[record.transaction_id] = record
+        # Conflicts of long ones are not kept, as little as they are while running.
+        if record.outlives_process and not record.long:
+            self._outliving[record.transaction_id] = None
+        self._mention(record.transaction_id)
+
+    def _checkpointed(self, record: Checkpointed) -> None:
+        earlier = self.checkpoints.get(record.transaction_id, ())
+        if record.pointer not in earlier:  # an interrupted one may come again
+            self.checkpoints[record.transaction_id] = (*earlier, record.pointer)
+        self._mention(record.pointer)
+
+    def _committed(self, record: Committed) -> None:
+        self._end(record.transaction_id)
+        # An invalidation before it failed, or else it could not have committed.
+        self.invalid.pop(record.transaction_id, None)
+        if record.keys:
+            self.unseen[record.transaction_id] = record.keys
+
+    def _seen(self, record: Seen) -> None:
+        keys = self.unseen.pop(record.transaction_id, ())
+        # After a restart only those that outlive it can still meet a conflict.
+        if keys and self._oldest() < record.commit_pointer:
+            self.changes.append((record.commit_pointer, keys))
+
+    def _aborted(self, record: Aborted) -> None:
+        transaction_id = record.transaction_id
+        if self.knows_outcomes:
+            checkpoints = self.checkpoints.get(transaction_id, ())
+            self.aborts.add((transaction_id, *checkpoints))
+        self._end(transaction_id)
+
+    def _invalidated(self, record: Invalidated) -> None:
+        for pointer in record.pointers:
+            self._end(pointer)
+            self.invalid[pointer] = record.ended_ms
+
+    def _truncated(self, record: Truncated) -> None:
+        for pointer in record.pointers:
+            self.invalid.pop(pointer, None)
+        if record.pointers:
+            self.knows_outcomes |= record.pointers[0] == KNOWN_ABOVE
+        if self.knows_outcomes and record.pointers:
+            self.aborts.forget(record.pointers[-1])
+
+    def _reserved(self, record: Reserved) -> None:
+        self.reserved = max(self.reserved, record.limit)
+
+    def _reached(self, record: Reached) -> None:
+        self.first = record.first
+        self._mention(record.highest)
+
+    def _lost(self, record: Lost) -> None:
+        self.lost.append(record)
+        self._mention(record.last)
+
+    def _closed(self, record: Closed) -> None:
+        self.reserved = record.last
+        self._mention(record.last)
+
+    def _mention(self, pointer: int) -> None:
+        self.highest = max(self.highest, pointer)
+
+    def _end(self, transaction_id: int) -> None:
+        self._mention(transaction_id)
+        self.open.pop(transaction_id, None)
+        self.checkpoints.pop(transaction_id, None)
+        if transaction_id in self._outliving:
+            del self._outliving[transaction_id]
+            oldest = self._oldest()
+            while self.changes and self.changes[0][0] <= oldest:
+                self.changes.popleft()
+
+    def _oldest(self) -> int:
+        return next(iter(self._outliving), NO_POINTER)
+
+
+def outcome_records(aborts: Aborts) -> Iterator[Record]:
+    """Says that outcomes above the forgotten ones are known, and who has aborted."""
+    yield Truncated((KNOWN_ABOVE, aborts.forgotten))
+    for pointer in aborts:
+        yield Aborted(pointer)

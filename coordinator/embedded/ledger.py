@@ -1,0 +1,284 @@
+"""The embedded coordinator's decisions: pure bookkeeping, without locks or disk."""
+
+from collections.abc import Callable, Iterable
+
+import attrs
+
+from coordinator.conflicts import CommittedChanges
+from coordinator.embedded.open_transactions import (
+    OpenTransaction,
+    OpenTransactions,
+    Stage,
+)
+from coordinator.embedded.records import Invalidated
+from coordinator.errors import (
+    BadRequest,
+    TransactionConflict,
+    TransactionNotInProgress,
+    TransactionRefused,
+    TransactionTooLarge,
+    TruncateRefused,
+)
+from coordinator.invalid import Ended, InvalidPointers
+from coordinator.outcome import Aborts, Outcome
+from coordinator.pointers import Pointers
+from coordinator.timeout import ClockMs
+from coordinator.transaction import POINTERS_PER_MS, Transaction, TransactionType
+
+# How soon another try is made to time one out whose end could not be written down.
+LOOK_AGAIN_MS = 1000
+
+
+@attrs.frozen
+class Limits:
+    """How much one transaction may change."""
+
+    change_count: int = 2**31 - 1
+    change_bytes: int = 2**63 - 1
+
+
+class Ledger:
+    """Who is open, who is invalid, what was committed: and what follows from that.
+
+    Nothing here is undone. Whoever has to write something down asks first, writes, and
+    then comes back to have it applied. `last` is the last pointer given out. `ended` is
+    told the pointers of whoever has ended, when that can be seen. `elapsed_ms` is the
+    time that time-outs count: the clock, which gives ids, may be set.
+    """
+
+    def __init__(
+        self, limits: Limits, first: int, last: int, elapsed_ms: ClockMs
+    ) -> None:
+        self.elapsed_ms = elapsed_ms
+        self.first = first
+        self.last = last
+        self.read_pointer = last
+        self.open = OpenTransactions()
+        self.invalid = InvalidPointers()
+        self.committed = CommittedChanges()
+        self.aborts = Aborts()
+        self.ended: Callable[[Iterable[int]], object] = _tell_nobody
+        # What an interrupt tore, or leaves undone: see `mend`.
+        self.torn: Callable[[], object] | None = None
+        self._limits = limits
+        self._latest_ms = 0
+
+    def whole(self, step: Callable[[], object]) -> None:
+        """Takes a step that does no harm when it is taken again after a part of it."""
+        self.torn = step
+        step()
+        self.torn = None
+
+    def mend(self) -> None:
+        """Takes the step again that an interrupt tore; called first under the lock."""
+        step = self.torn
+        if step is None:
+            return
+        try:
+            step()
+        except Exception:
+            self.torn = None  # it is no interrupt that tears it
+            raise
+        self.torn = None
+
+    def now_ms(self, clock_ms: int) -> int:
+        """The time, which never goes back."""
+        if clock_ms > self._latest_ms:
+            self._latest_ms = clock_ms
+        return self._latest_ms
+
+    def next_pointer(self, now_ms: int) -> int:
+        """The pointer that would be given out next."""
+        return max(self.last + 1, now_ms * POINTERS_PER_MS)
+
+    def take(self, pointer: int) -> Transaction:
+        """A snapshot whose id is used up and never in progress."""
+        self.last = pointer
+        return self._snapshot(pointer, TransactionType.SHORT)
+
+    def start(self, entry: OpenTransaction) -> Transaction:
+        """Opens a transaction under the next pointer."""
+        tx = self._snapshot(entry.transaction_id, entry.type)
+        self.last = entry.transaction_id
+        self.open.add(entry)
+        return tx
+
+    def _snapshot(self, pointer: int, kind: TransactionType) -> Transaction:
+        return Transaction(
+            pointer,
+            self.read_pointer,
+            pointer,
+            self.invalid.pointers,
+            self.open.in_progress,
+            self.open.first_short,
+            kind,
+        )
+
+    def require(self, transaction_id: int) -> OpenTransaction:
+        """The open transaction of that id."""
+        entry = self.open.by_id.get(transaction_id)
+        if entry is None:
+            raise TransactionNotInProgress(
+                f"transaction {transaction_id} is not in progress: it "
+                f"{self._why_not(transaction_id)}"
+            )
+        return entry
+
+    def _why_not(self, transaction_id: int) -> str:
+        if transaction_id in self.invalid.lost:
+            return "was lost in a crash"
+        if transaction_id in self.invalid.pointers:
+            return "timed out or was invalidated (aborted from outside)"
+        return "has ended" if self._gave_out(transaction_id) else "was never begun here"
+
+    def _gave_out(self, pointer: int) -> bool:
+        return self.first <= pointer <= self.last
+
+    def was_lost(self, transaction_id: int) -> bool:
+        """Whether a crash lost all trace of it, so that it can never have committed.
+
+        A pointer that was never given out is refused: nobody here can tell its fate.
+        """
+        if not self._gave_out(transaction_id):
+            raise TransactionNotInProgress(
+                f"transaction {transaction_id} was never begun here: this coordinator "
+                f"gave out {self.first} to {self.last}"
+            )
+        return transaction_id in self.invalid.lost
+
+    def outcome(self, pointer: int) -> Outcome:
+        """What became of what was written with a pointer."""
+        if pointer in self.open.in_progress:
+            return Outcome.IN_PROGRESS
+        if pointer in self.invalid.pointers or pointer in self.aborts:
+            return Outcome.ROLLED_BACK
+        if pointer <= self.aborts.forgotten or not self._gave_out(pointer):
+            return Outcome.FORGOTTEN
+        return Outcome.COMMITTED
+
+    def check_changes(self, entry: OpenTransaction, changes: Iterable[bytes]) -> None:
+        """Remembers the changes for the commit, or why it must not take place."""
+        listed = _as_list(changes)
+        entry.changes = frozenset()
+        entry.refusal = "its changes were refused, and not checked again since"
+        self._check_size(entry, listed)
+        keys = frozenset(map(bytes, listed))
+        self._check_conflict(entry, keys)
+        entry.changes, entry.refusal = keys, None
+
+    def _check_size(self, entry: OpenTransaction, changes: list[bytes]) -> None:
+        try:
+            limits, size = self._limits, len(b"".join(changes))
+        except TypeError as error:
+            raise BadRequest(f"a change key is bytes: {error}") from error
+        if len(changes) > limits.change_count or size > limits.change_bytes:
+            raise TransactionTooLarge(
+                f"transaction {entry.transaction_id} changes {len(changes)} keys of "
+                f"{size} bytes; at most {limits.change_count} keys of "
+                f"{limits.change_bytes} bytes are accepted"
+            )
+
+    def _check_conflict(self, entry: OpenTransaction, keys: frozenset[bytes]) -> None:
+        key = self.committed.conflict(keys, entry.transaction_id)
+        if key is not None:
+            entry.refusal = "another one committed a change of the same key first"
+            raise TransactionConflict(
+                f"transaction {entry.transaction_id} and one that committed since it "
+                f"began changed the same key {key!r}"
+            )
+
+    def check_commit(self, entry: OpenTransaction) -> None:
+        """Raises when it must not commit."""
+        if entry.refusal is not None:
+            raise TransactionRefused(
+                f"transaction {entry.transaction_id} cannot commit: {entry.refusal}"
+            )
+        self._check_conflict(entry, entry.changes)
+
+    def has_timed_out(self, entry: OpenTransaction) -> bool:
+        """Whether it was open for longer than it may be."""
+        return self.elapsed_ms() > entry.due_ms
+
+    def begin_end(self, entry: OpenTransaction, *, reserve: frozenset[bytes]) -> None:
+        """Its end is under way; until then nobody else commits a change of those."""
+        entry.stage, entry.reserved = Stage.ENDING, reserve
+        self.committed.reserve(reserve)
+
+    def being_committed(self) -> list[frozenset[bytes]]:
+        """The changes of those whose commit is on its way to the disk."""
+        entries = self.open.by_id.values()
+        return [entry.reserved for entry in entries if entry.reserved]
+
+    def give_back(self, entry: OpenTransaction) -> None:
+        """It did not end after all, and is open as before."""
+        self._release(entry)
+        entry.stage = Stage.OPEN
+        look_again_ms = max(entry.due_ms, self.elapsed_ms() + LOOK_AGAIN_MS)
+        self.open.expect_expiry(entry.transaction_id, look_again_ms)
+
+    def _release(self, entry: OpenTransaction) -> None:
+        self.committed.release(entry.reserved)
+        entry.reserved = frozenset()
+
+    def commit(self, entry: OpenTransaction) -> int:
+        """Makes it visible to all that begin from now on; answers its commit pointer.
+
+        That pointer is not used up: who begins with it saw the commit.
+        """
+        commit_pointer = self.last + 1
+        checkpoints, keys = entry.checkpoints, entry.changes
+        self.open.remove(entry)
+        self._release(entry)
+        self.committed.add(commit_pointer, keys)
+        written_with = checkpoints[-1] if checkpoints else entry.transaction_id
+        self.read_pointer = max(self.read_pointer, written_with)
+        self.committed.forget_below(self.open.first_short)
+        self.ended((entry.transaction_id,))
+        return commit_pointer
+
+    def abort(self, entry: OpenTransaction) -> None:
+        """Ends it; what it wrote is taken to be undone."""
+        self.last = max(self.last, entry.transaction_id)
+        self.open.remove(entry)
+        self.aborts.add(entry.pointers)
+        self.read_pointer = max(self.read_pointer, entry.transaction_id)
+        self.ended((entry.transaction_id,))
+
+    def invalidate(self, entry: OpenTransaction, now_ms: int) -> None:
+        """Ends it; nobody will see what it wrote."""
+        self.time_out([entry], now_ms)
+        if entry.type is TransactionType.SHORT:
+            self.read_pointer = max(self.read_pointer, entry.transaction_id)
+
+    def time_out(self, entries: list[OpenTransaction], now_ms: int) -> Invalidated:
+        """As `invalidate`, for those that nobody ended."""
+        pointers = self.open.remove_all(entries)
+        self.invalid.add(pointers, Ended(now_ms, self.elapsed_ms()))
+        self.ended(pointers)
+        return Invalidated(now_ms, pointers)
+
+    def checkpoint(self, entry: OpenTransaction, pointer: int) -> None:
+        """It goes on with the next pointer."""
+        self.last = pointer
+        self.open.add_checkpoint(entry, pointer)
+
+    def invalid_before(self, bound: int) -> Pointers:
+        """The invalid pointers below `bound`; refused while one is still open there."""
+        in_progress = self.open.in_progress
+        if in_progress and in_progress[0] < bound:
+            raise TruncateRefused(
+                f"transaction {in_progress[0]} is still in progress, and began "
+                f"before {bound}"
+            )
+        return Pointers(pointer for pointer in self.invalid.pointers if pointer < bound)
+
+
+def _as_list(changes: Iterable[bytes]) -> list[bytes]:
+    try:
+        return list(changes)
+    except TypeError as error:
+        raise BadRequest(f"changes are a list of bytes: {error}") from error
+
+
+def _tell_nobody(_: Iterable[int]) -> None:
+    """Who has ended is of no interest."""

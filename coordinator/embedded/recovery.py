@@ -1,0 +1,87 @@
+"""Takes over from the last life of a durable coordinator."""
+
+from coordinator.embedded.history import History, outcome_records
+from coordinator.embedded.journal import Journal
+from coordinator.embedded.ledger import Ledger, Limits
+from coordinator.embedded.open_transactions import OpenTransaction, OpenTransactions
+from coordinator.embedded.records import Reached, Record, Seen, Started
+from coordinator.invalid import Ended, InvalidPointers
+from coordinator.pointers import Pointers
+from coordinator.reserve import AHEAD_MS, Reserve
+from coordinator.timeout import ClockMs
+from coordinator.transaction import POINTERS_PER_MS, TransactionType
+
+UNCHECKED = "the coordinator was restarted since its changes were checked"
+
+
+def recover(
+    journal: Journal,
+    reserve: Reserve,
+    limits: Limits,
+    clock_ms: int,
+    elapsed_ms: ClockMs,
+) -> Ledger:
+    """What the journal's history leaves, written down there before it is used.
+
+    What was open is invalid now, but for those that outlive a process and may still be
+    open. Pointers go on above all that may have been given out. Commits that a crash
+    kept from becoming visible are visible now, above all that survived.
+    """
+    history = journal.history
+    new = not history.first
+    last = clock_ms * POINTERS_PER_MS if new else history.reserved
+    ledger = Ledger(limits, last if new else history.first, last, elapsed_ms)
+    now_ms = ledger.now_ms(clock_ms)
+    records: list[Record] = [Reached(last, last)] if new else [*history.unrecorded()]
+    lost = history.lost_pointers(crashed=not new)
+    now = Ended(now_ms, elapsed_ms())
+    ledger.invalid = InvalidPointers.restored(history.invalid, now, lost)
+    if history.knows_outcomes:
+        ledger.aborts = history.aborts.copy()
+    else:  # of what an earlier version ended, nobody knows how
+        ledger.aborts.forget(last)
+        records += outcome_records(ledger.aborts)
+    ledger.open = OpenTransactions(
+        _entry(started, history, now) for started in history.open.values()
+    )
+    records += _end_what_is_over(ledger, now_ms)
+    for commit_pointer, keys in history.changes:
+        ledger.committed.add(commit_pointer, frozenset(keys))
+    for transaction_id, keys in history.unseen.items():
+        ledger.committed.add(last + 1, frozenset(keys))
+        records.append(Seen(transaction_id, last + 1))
+    # Pointers go on above the last one, and that may be ahead of the clock.
+    reserved = reserve.due(now_ms, pointer=last)
+    journal.append(*records, *reserved)
+    reserve.extend(reserved)
+    return ledger
+
+
+def _entry(started: Started, history: History, now: Ended) -> OpenTransaction:
+    """What was open; how long it still may be is known by the clock alone.
+
+    Where that was ahead when it began, it may be open for its whole length again, and
+    not for all the time by which it was ahead.
+    """
+    left_ms = started.expires_ms - now.clock_ms
+    length_ms = started.expires_ms - started.transaction_id // POINTERS_PER_MS
+    if length_ms >= 0:  # otherwise ids are ahead of the clock, and tell nothing
+        left_ms = min(left_ms, length_ms + AHEAD_MS)
+    return OpenTransaction(
+        started.transaction_id,
+        TransactionType.LONG if started.long else TransactionType.SHORT,
+        started.expires_ms,
+        started.outlives_process,
+        Pointers(history.checkpoints.get(started.transaction_id, ())),
+        refusal=UNCHECKED,
+        due_ms=now.elapsed_ms + left_ms,
+    )
+
+
+def _end_what_is_over(ledger: Ledger, now_ms: int) -> list[Record]:
+    over = [
+        entry
+        for entry in ledger.open.by_id.values()
+        if not entry.outlives_process or ledger.has_timed_out(entry)
+    ]
+    return [ledger.time_out(over, now_ms)] if over else []

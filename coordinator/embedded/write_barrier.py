@@ -1,0 +1,157 @@
+"""Lets the writes of a transaction in, and has its end wait for those under way."""
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+
+from coordinator.embedded.ledger import Ledger
+from coordinator.embedded.open_transactions import OpenTransaction, Stage
+from coordinator.errors import TransactionNotInProgress
+from coordinator.threads import Condition
+from coordinator.transaction import POINTERS_PER_MS
+
+# A pointer above the last one, but not further, is taken for one of ours that was
+# never given out; from there on it must come from somewhere else.
+AHEAD_MS = 86_400_000
+
+
+class Gate:
+    """For a store that keeps rows of transactions beside their coordinator.
+
+    Once a commit or an abort is asked for, `enter` refuses, and the end waits until
+    everybody inside has left. Time-outs and invalidations do not wait.
+    """
+
+    def __init__(
+        self, ledger: Ledger, lock: Condition, now_ms: Callable[[], int]
+    ) -> None:
+        self._ledger = ledger
+        self._before = ledger.last
+        self._now_ms = now_ms
+        self._lock = lock
+        self._tell_writers: Callable[[int, Sequence[str]], object] = _tell_nobody
+        # Whether tables elsewhere are written with this coordinator's pointers, too.
+        self.is_shared = False
+        # By thread, and not counted: an interrupt (Ctrl-C) may keep a thread from
+        # leaving, but whatever it asks for next, it is no longer in that write.
+        self._inside: dict[int, OpenTransaction] = {}
+
+    def owns(self, pointer: int) -> bool:
+        """Whether only this coordinator can have given that pointer out."""
+        ledger = self._ledger
+        return (
+            ledger.first
+            <= pointer
+            <= max(ledger.last, (self._now_ms() + AHEAD_MS) * POINTERS_PER_MS)
+        )
+
+    def gave_out(self, pointer: int) -> bool:
+        """Whether the pointer lies between the first and the last one given out."""
+        return self._ledger.first <= pointer <= self._ledger.last
+
+    def is_open(self, pointer: int) -> bool:
+        """Whether its transaction has not ended."""
+        return pointer in self._ledger.open.in_progress
+
+    def began_here(self, pointer: int) -> bool:
+        """Whether this program, or who came to it, surely was given that pointer.
+
+        Since the coordinator was opened; where others hand out its pointers, too, it is
+        told only of what would not outlive this process.
+        """
+        if not self.is_shared:
+            return self._before < pointer <= self._ledger.last
+        if not self.is_open(pointer):
+            return False
+        with self._lock:
+            self._ledger.mend()
+            entries = self._ledger.open.by_id.values()
+            return any(
+                pointer in entry.pointers and not entry.outlives_process
+                for entry in entries
+            )
+
+    def on_end(self, tell: Callable[[Iterable[int]], object]) -> None:
+        """Has `tell` called with the pointers of whoever has ended, under the lock."""
+        self._ledger.ended = tell
+
+    def on_write_elsewhere(self, tell: Callable[[int, Sequence[str]], object]) -> None:
+        """Has `tell` called before participants write to stores of their own.
+
+        With the transaction and their names, outside the lock. They do not write where
+        it raises.
+        """
+        self._tell_writers = tell
+
+    def write_elsewhere(self, transaction_id: int, names: Sequence[str]) -> None:
+        """Participants of that name are about to write to stores of their own."""
+        self._tell_writers(transaction_id, names)
+
+    def is_invalid(self, pointer: int) -> bool:
+        """Whether nobody will ever see what was written with it."""
+        with self._lock:
+            self._ledger.mend()
+            return pointer in self._ledger.invalid.pointers
+
+    def was_lost(self, pointer: int) -> bool:
+        """Whether a crash lost all trace of its transaction, which never committed."""
+        return pointer in self._ledger.invalid.lost
+
+    def enter(self, transaction_id: int) -> OpenTransaction:
+        """Begins a write; refused unless the transaction is open and goes on."""
+        with self._lock:
+            self._ledger.mend()
+            entry = self._ledger.require(transaction_id)
+            if entry.stage is not Stage.OPEN or entry.end_asked:
+                raise TransactionNotInProgress(
+                    f"transaction {transaction_id} takes no more writes: it is ending"
+                )
+            if self._ledger.has_timed_out(entry):
+                raise TransactionNotInProgress(
+                    f"transaction {transaction_id} takes no more writes: it timed out"
+                )
+            self._inside[threading.get_ident()] = entry
+            return entry
+
+    def leave(self, entry: OpenTransaction) -> bool:
+        """Ends a write, however it went; answers whether its transaction goes on."""
+        with self._lock:
+            self._lock.notify_all()
+            self._inside.pop(threading.get_ident(), None)
+            return entry.transaction_id in self._ledger.open.by_id
+
+    def is_writing(self, transaction_id: int) -> bool:
+        """Whether a write is under way, also of one that was invalidated meanwhile."""
+        with self._lock:
+            inside = self._inside.values()
+            return any(entry.transaction_id == transaction_id for entry in inside)
+
+    def drain(self, entry: OpenTransaction) -> None:
+        """Returns when nobody writes; called under the lock, which it lets go of."""
+        if not self._others_in(entry):
+            return
+        try:
+            while writes := self._others_in(entry):
+                entry.end_asked = True  # again, as another one may have stopped waiting
+                left_ms = entry.due_ms - self._ledger.elapsed_ms()
+                if left_ms < 0 or entry.stage is not Stage.OPEN:
+                    raise TransactionNotInProgress(
+                        f"transaction {entry.transaction_id} ended while it was "
+                        f"waiting for {writes} writes under way"
+                    )
+                self._lock.wait(left_ms / 1000 + 0.001)
+        finally:
+            entry.end_asked = False
+        self._ledger.require(entry.transaction_id)
+        if entry.stage is not Stage.OPEN:
+            raise TransactionNotInProgress(
+                f"transaction {entry.transaction_id} was ended otherwise while it was "
+                f"waiting for writes under way"
+            )
+
+    def _others_in(self, entry: OpenTransaction) -> int:
+        me = threading.get_ident()
+        return sum([e is entry and t != me for t, e in self._inside.items()])
+
+
+def _tell_nobody(_: int, __: Sequence[str]) -> None:
+    """Who writes elsewhere is of no interest."""

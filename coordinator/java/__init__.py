@@ -1,0 +1,1 @@
+"""A JVM of ours, its jars, and Java objects that take part in transactions."""

@@ -1,0 +1,263 @@
+"""Both ends of a coordinator over HTTP, as functions of method, path and body.
+
+`CoordinatorRoutes` answers requests for any web server; `RemoteCoordinator` makes them
+through any function that sends one.
+"""
+
+import base64
+import inspect
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Self, TypeVar
+
+import attrs
+
+from coordinator import codec, errors
+from coordinator.errors import (
+    BadRequest,
+    NotWritten,
+    TransactionNotInProgress,
+    TxAwareError,
+    Unavailable,
+)
+from coordinator.outcome import Outcome, checked_written
+from coordinator.pointers import Pointers
+from coordinator.remote.server import CoordinatorRoutes
+from coordinator.remote.wire import BYTES, JSON, ROOT, Answer, Fields, fields_of
+from coordinator.timeout import checked_timeout_s
+from coordinator.transaction import Transaction, checked_pointer, checked_pointers
+from coordinator.transaction_status import STATES, Standing
+
+T = TypeVar("T")
+
+# Sends method, path and body, and answers status and body. What it raises as `OSError`
+# leaves open whether the request arrived.
+Send = Callable[[str, str, bytes], tuple[int, bytes]]
+
+
+class RemoteCoordinator:
+    """A coordinator at the other end of a function that sends requests.
+
+    `takes_writers` answers whether the other end is told who `persist` is for, which an
+    earlier version does not take.
+    """
+
+    def __init__(
+        self,
+        send: Send,
+        *,
+        settle_grace_s: float = 86_400,
+        takes_writers: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.settle_grace_s = settle_grace_s
+        self._send = send
+        self._takes_writers = takes_writers
+        self._writers: dict[int, list[str]] = {}
+        self._unchecked: set[int] = set()
+
+    def start_short(
+        self, timeout_s: float | None = None, *, outlives_process: bool = False
+    ) -> Transaction:
+        """Begins a transaction; every one begun from here outlives the server."""
+        if timeout_s is not None:
+            checked_timeout_s(timeout_s)
+        return _transaction(self._post("", type="short", timeoutS=timeout_s))
+
+    def start_long(self, *, outlives_process: bool = False) -> Transaction:
+        """Begins a long transaction; it outlives the server too."""
+        return _transaction(self._post("", type="long"))
+
+    def can_commit(self, tx: Transaction, changes: Iterable[bytes]) -> None:
+        """Checks the changed keys, and remembers them for `commit`."""
+        try:
+            encoded = [base64.b64encode(change).decode("ascii") for change in changes]
+        except TypeError as error:
+            raise BadRequest(f"changes are a list of bytes: {error}") from error
+        self._post_for(tx, "can-commit", changes=encoded)
+
+    def check_at_commit(self, tx: Transaction) -> None:
+        """Has `commit` check `tx`, which changed no keys, instead of `can_commit`."""
+        self._unchecked.add(tx.transaction_id)
+
+    def persist(self, tx: Transaction) -> None:
+        """Returns when a crash cannot forget that `tx` and its checkpoints exist."""
+        writers = self._writers.pop(tx.transaction_id, None)
+        fields = {} if writers is None else {"participants": writers}
+        self._post_for(tx, "persist", **fields)
+
+    def note_writers(self, tx: Transaction, names: Sequence[str]) -> None:
+        """Tells for whom the next `persist` of `tx` is; it may be nobody."""
+        if self._takes_writers():
+            self._writers[tx.transaction_id] = list(names)
+
+    def commit(self, tx: Transaction) -> None:
+        """Makes the writes of `tx` visible to all that begin from now on.
+
+        Where the answer is lost it asks again, once: that is answered truly.
+        """
+        fields = {"check": True} if tx.transaction_id in self._unchecked else {}
+        self._unchecked.discard(tx.transaction_id)
+        try:
+            self._post_for(tx, "commit", **fields)
+        except NotWritten:
+            raise
+        except Unavailable:
+            self._post_for(tx, "commit", repeat=True, **fields)
+
+    def abort(self, tx: Transaction) -> None:
+        """Ends a transaction whose holder has undone everything it wrote."""
+        self._unchecked.discard(tx.transaction_id)
+        self._post_for(tx, "abort")
+
+    def invalidate(self, tx: Transaction | int) -> bool:
+        """Ends a transaction so that nobody ever sees what it wrote."""
+        tx = tx if isinstance(tx, Transaction) else Transaction(checked_pointer(tx), 0)
+        self._unchecked.discard(tx.transaction_id)
+        return _field(self._post_for(tx, "invalidate"), "invalidated", bool)
+
+    def checkpoint(self, tx: Transaction) -> Transaction:
+        """The same transaction with a new write pointer."""
+        pointers = _field(self._post_for(tx, "checkpoint"), "pointers", _pointers)
+        return attrs.evolve(
+            tx, write_pointer=pointers[-1], checkpoint_write_pointers=pointers
+        )
+
+    def snapshot(self) -> Transaction:
+        """A read-only transaction, which needs no end."""
+        return _transaction(self._post("/snapshot"))
+
+    def status(self) -> str:
+        """`"OK"`, or a sentence about what is wrong."""
+        return _field(_answer(self._call("GET", "/status", b"")), "status", str)
+
+    def standings(self, state: str) -> list[Standing]:
+        """All that are `open` or `invalid`, the oldest first."""
+        if state not in STATES:
+            raise BadRequest(f"state is one of {', '.join(STATES)}, not {state!r}")
+        body = self._call("GET", f"?state={state}", b"")
+        return _read(lambda: [_standing(fields) for fields in json.loads(body)])
+
+    def standing(self, pointer: int) -> Standing:
+        """The transaction that writes, or wrote, with that pointer."""
+        body = self._call("GET", f"/{_known(checked_pointer(pointer))}", b"")
+        return _read(lambda: _standing(fields_of(body)))
+
+    def truncate_invalid_tx(self, pointers: Iterable[int]) -> bool:
+        """Forgets these invalid pointers; True if any was forgotten."""
+        body = self._post("/truncate", pointers=checked_pointers(pointers))
+        return _field(_answer(body), "truncated", bool)
+
+    def truncate_invalid_tx_before(self, time_ms: int) -> bool:
+        """Forgets all invalid pointers of transactions begun before that time."""
+        (before_ms,) = checked_pointers([time_ms])
+        body = self._post("/truncate", beforeMs=before_ms)
+        return _field(_answer(body), "truncated", bool)
+
+    def invalid_size(self) -> int:
+        """How many pointers are invalid."""
+        body = self._call("GET", "/invalid-size", b"")
+        return _field(_answer(body), "invalidSize", int)
+
+    def outcome(self, tx: Transaction | int) -> Outcome:
+        """What became of what was written with a pointer."""
+        body = self._call("GET", f"/{checked_written(tx)}/outcome", b"")
+        return _field(_answer(body), "outcome", Outcome)
+
+    def close(self) -> None:
+        """The connection belongs to whoever gave the function that sends."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def _post_for(self, tx: Transaction, call: str, **fields: Any) -> Fields:
+        body = self._post(
+            f"/{_known(checked_pointer(tx))}/{call}",
+            type=tx.type.name.lower(),
+            checkpoints=list(tx.checkpoint_write_pointers),
+            **fields,
+        )
+        return _answer(body)
+
+    def _post(self, path: str, **fields: Any) -> bytes:
+        return self._call("POST", path, json.dumps(fields).encode())
+
+    def _call(self, method: str, path: str, body: bytes) -> bytes:
+        try:
+            status, answer = self._send(method, ROOT + path, body)
+        except OSError as error:
+            raise Unavailable(f"the coordinator did not answer: {error}") from error
+        if status != 200:
+            raise _raised(status, answer)
+        return answer
+
+
+def _known(pointer: int) -> int:
+    if not 0 <= pointer < 2**63:
+        raise TransactionNotInProgress(f"transaction {pointer} was never begun")
+    return pointer
+
+
+def _read(read: Callable[[], T]) -> T:
+    """What an answer says; one that makes no sense leaves open what was done."""
+    try:
+        return read()
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
+        raise Unavailable(
+            f"the answer of the coordinator cannot be read, {error!r}"
+        ) from error
+
+
+def _answer(body: bytes) -> Fields:
+    return _read(lambda: fields_of(body))
+
+
+def _field(fields: Fields, name: str, take: Callable[[Any], T]) -> T:
+    return _read(lambda: take(fields[name]))
+
+
+def _transaction(body: bytes) -> Transaction:
+    return _read(lambda: codec.decode(body))
+
+
+def _pointers(listed: Any) -> Pointers:
+    pointers = Pointers(listed)
+    if not len(pointers):
+        raise ValueError("a checkpoint without pointers")
+    return pointers
+
+
+def _standing(fields: Fields) -> Standing:
+    return Standing(
+        fields["transactionId"],
+        fields["state"],
+        tuple(fields["pointers"]),
+        fields["type"],
+        fields["stage"],
+        fields["expiresMs"],
+        fields["changes"],
+        fields.get("principal"),  # a server of before tells neither
+        fields.get("address"),
+    )
+
+
+_CLASSES: dict[str, type[TxAwareError]] = {
+    name: kind
+    for name, kind in vars(errors).items()
+    if inspect.isclass(kind) and issubclass(kind, TxAwareError)
+}
+
+
+def _raised(status: int, body: bytes) -> TxAwareError:
+    """The error that was raised there; anything that is not ours says nothing."""
+    try:
+        fields = fields_of(body)
+        kind, message = _CLASSES[fields["error"]], str(fields["message"])
+    except (BadRequest, KeyError, TypeError):
+        return Unavailable(f"the coordinator answered {status}: {body[:200]!r}")
+    return kind(message)
+
+
+__all__ = ["BYTES", "JSON", "ROOT", "Answer", "CoordinatorRoutes", "RemoteCoordinator"]

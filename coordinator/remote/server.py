@@ -1,0 +1,308 @@
+"""Answers requests to a coordinator, for any web server: method, path and body."""
+
+import base64
+import binascii
+import math
+import re
+import time
+from collections.abc import Callable
+from functools import partial
+
+import attrs
+
+from coordinator import codec
+from coordinator.errors import (
+    BadRequest,
+    TransactionNotInProgress,
+    TransactionOutcomeUnknown,
+    TransactionRefused,
+    TxAwareError,
+    Unavailable,
+)
+from coordinator.interfaces import Coordinator
+from coordinator.remote.wire import (
+    BYTES,
+    ROOT,
+    Answer,
+    Fields,
+    check_known,
+    error_answer,
+    fields_of,
+    is_number,
+    json_answer,
+    list_of,
+    names_of,
+    pointers_of,
+    query_of,
+    whole_number,
+)
+from coordinator.resolve_outcome import settle
+from coordinator.transaction import POINTERS_PER_MS, Transaction, TransactionType
+from coordinator.transaction_status import (
+    NEVER,
+    OPEN,
+    STATES,
+    Standing,
+    standing,
+    standings,
+)
+
+HANGING_S = 900
+_NAMED = ("type", "checkpoints")  # what every call of a transaction may say of it
+_POINTER = re.compile("[0-9]{1,19}", re.ASCII)
+
+
+def now_ms() -> int:
+    """The time of this machine."""
+    return time.time_ns() // 1_000_000
+
+
+@attrs.frozen
+class _Handler:
+    """Who answers, and which fields of a body, or of the query of a GET, there are."""
+
+    answer: Callable[[Fields], Answer]
+    known: tuple[str, ...] = ()
+
+
+def _as_it_is(_: int, standing: Standing) -> Standing:
+    return standing
+
+
+class CoordinatorRoutes:
+    """Answers everything below `/v1/transactions` by one coordinator.
+
+    `told` adds to a standing what is known of whoever began it.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        *,
+        clock_ms: Callable[[], int] = now_ms,
+        told: Callable[[int, Standing], Standing] = _as_it_is,
+    ) -> None:
+        self._told = told
+        self._coordinator = coordinator
+        self._clock_ms = clock_ms
+        self._whole: dict[str, dict[str, _Handler]] = {
+            "": {
+                "POST": _Handler(self._start, ("type", "timeoutS")),
+                "GET": _Handler(self._list, ("state",)),
+            },
+            "snapshot": {"POST": _Handler(self._snapshot)},
+            "status": {"GET": _Handler(self._status)},
+            "state": {"GET": _Handler(self._state)},
+            "invalid-size": {"GET": _Handler(self._invalid_size)},
+            "find-hanging": {"GET": _Handler(self._find_hanging, ("olderThanS",))},
+            "truncate": {"POST": _Handler(self._truncate, ("beforeMs", "pointers"))},
+        }
+        self._single: dict[
+            str, tuple[Callable[[Transaction, Fields], Answer], tuple[str, ...]]
+        ] = {
+            "can-commit": (self._can_commit, ("changes",)),
+            "persist": (self._persist, ("participants",)),
+            "commit": (self._commit, ("check", "repeat")),
+            "abort": (self._abort, ()),
+            "invalidate": (self._invalidate, ()),
+            "checkpoint": (self._checkpoint, ()),
+        }
+
+    def answer(self, method: str, path: str, body: bytes = b"") -> Answer:
+        """The answer to one request; every `TxAwareError` is one, with its status."""
+        try:
+            return self._route(method, path, body)
+        except TxAwareError as error:
+            return error_answer(_status_of(error), type(error).__name__, str(error))
+
+    def _route(self, method: str, path: str, body: bytes) -> Answer:
+        path, _, query = path.partition("?")
+        if path != ROOT and not path.startswith(ROOT + "/"):
+            return error_answer(404, "NotFound", f"there is nothing at {path}")
+        name, _, call = path[len(ROOT) + 1 :].partition("/")
+        is_pointer = _POINTER.fullmatch(name) is not None
+        if not call and name in self._whole:
+            handlers = self._whole[name]
+        elif not call and is_pointer:
+            handlers = {"GET": _Handler(partial(self._describe, int(name)))}
+        elif is_pointer and call == "outcome":
+            handlers = {"GET": _Handler(partial(self._outcome, int(name)))}
+        elif is_pointer and call in self._single:
+            known = (*_NAMED, *self._single[call][1])
+            handlers = {"POST": _Handler(partial(self._one, int(name), call), known)}
+        else:
+            return error_answer(404, "NotFound", f"there is nothing at {path}")
+        if method not in handlers:
+            takes = ", ".join(handlers)
+            return error_answer(405, "MethodNotAllowed", f"{path} takes {takes}")
+        handler, is_get = handlers[method], method == "GET"
+        fields = query_of(query, handler.known if is_get else ())
+        if not is_get:
+            fields = fields_of(body)
+            check_known(fields, handler.known)
+        return handler.answer(fields)
+
+    def _one(self, transaction_id: int, call: str, fields: Fields) -> Answer:
+        answer, _ = self._single[call]
+        return answer(_named(transaction_id, fields), fields)
+
+    def _list(self, fields: Fields) -> Answer:
+        state = fields.get("state", OPEN)
+        if state not in STATES:
+            raise BadRequest(f"state is one of {', '.join(STATES)}, not {state!r}")
+        found = standings(self._coordinator, state)
+        return json_answer([self._fields(one) for one in found])
+
+    def _describe(self, pointer: int, _: Fields) -> Answer:
+        whole_number(pointer, "the transaction's id")
+        return json_answer(self._fields(standing(self._coordinator, pointer)))
+
+    def _fields(self, found: Standing) -> Fields:
+        return self._told(found.transaction_id, found).fields()
+
+    def _outcome(self, pointer: int, _: Fields) -> Answer:
+        return json_answer({"outcome": self._coordinator.outcome(pointer).value})
+
+    def _find_hanging(self, fields: Fields) -> Answer:
+        try:
+            older_than_s = float(fields.get("olderThanS", HANGING_S))
+            if not math.isfinite(older_than_s):
+                raise ValueError(older_than_s)
+        except ValueError as error:
+            raise BadRequest("olderThanS is a number of seconds") from error
+        until_ms = self._clock_ms() - older_than_s * 1000
+        return json_answer(
+            [
+                self._fields(one)
+                for one in standings(self._coordinator, OPEN)
+                if one.began_ms < until_ms
+            ]
+        )
+
+    def _state(self, _: Fields) -> Answer:
+        found = standings(self._coordinator, OPEN)
+        return json_answer(
+            {
+                "status": self._coordinator.status(),
+                "open": len(found),
+                "oldestMs": found[0].began_ms if found else None,
+                "invalid": self._coordinator.invalid_size(),
+            }
+        )
+
+    def _start(self, fields: Fields) -> Answer:
+        kind, timeout_s = fields.get("type", "short"), fields.get("timeoutS")
+        if kind == "long" and timeout_s is None:
+            tx = self._coordinator.start_long(outlives_process=True)
+        elif kind == "short" and is_number(timeout_s):
+            tx = self._coordinator.start_short(timeout_s, outlives_process=True)
+        else:
+            raise BadRequest(
+                f'type {kind!r} with timeoutS {timeout_s!r}: it takes "short" with a '
+                f'number or null, or "long" without one'
+            )
+        return Answer(200, codec.encode(tx), BYTES)
+
+    def _snapshot(self, _: Fields) -> Answer:
+        return Answer(200, codec.encode(self._coordinator.snapshot()), BYTES)
+
+    def _status(self, _: Fields) -> Answer:
+        return json_answer({"status": self._coordinator.status()})
+
+    def _invalid_size(self, _: Fields) -> Answer:
+        return json_answer({"invalidSize": self._coordinator.invalid_size()})
+
+    def _truncate(self, fields: Fields) -> Answer:
+        if len(fields) > 1:
+            raise BadRequest("it takes beforeMs or pointers, not both")
+        if "beforeMs" in fields:
+            before_ms = whole_number(fields["beforeMs"], "beforeMs")
+            done = self._coordinator.truncate_invalid_tx_before(before_ms)
+        else:
+            done = self._coordinator.truncate_invalid_tx(
+                pointers_of(fields, "pointers")
+            )
+        return json_answer({"truncated": done})
+
+    def _can_commit(self, tx: Transaction, fields: Fields) -> Answer:
+        listed = list_of(fields, "changes")
+        try:
+            changes = [base64.b64decode(change, validate=True) for change in listed]
+        except (TypeError, ValueError, binascii.Error) as error:
+            raise BadRequest(f"changes are not all base64: {error}") from error
+        self._coordinator.can_commit(tx, changes)
+        return Answer(200)
+
+    def _persist(self, tx: Transaction, fields: Fields) -> Answer:
+        if fields.get("participants") is not None:
+            self._note_writers(tx, names_of(fields, "participants"))
+        self._coordinator.persist(tx)
+        return Answer(200)
+
+    def _note_writers(self, tx: Transaction, names: list[str]) -> None:
+        note_writers = getattr(self._coordinator, "note_writers", None)
+        if note_writers is not None:
+            note_writers(tx, names)
+
+    def _commit(self, tx: Transaction, fields: Fields) -> Answer:
+        try:
+            if fields.get("check") is True:
+                self._coordinator.can_commit(tx, [])
+            self._coordinator.commit(tx)
+        except TransactionNotInProgress:
+            # Whoever lost the answer to a commit asks again; it may be over by then.
+            is_repeat = fields.get("repeat") is True and self._began(tx)
+            if not is_repeat or not self._committed(tx):
+                raise
+        return Answer(200)
+
+    def _began(self, tx: Transaction) -> bool:
+        return standing(self._coordinator, tx.transaction_id).state != NEVER
+
+    def _committed(self, tx: Transaction) -> bool:
+        """Whether an earlier commit took place; its holder has never aborted it."""
+
+        def open_for_s() -> float:
+            # By the coordinator's time too, by which it forgets: it never goes back.
+            pointer = self._coordinator.snapshot().transaction_id
+            now_ms = max(self._clock_ms(), pointer // POINTERS_PER_MS)
+            return now_ms / 1000 - tx.transaction_id / POINTERS_PER_MS / 1000
+
+        return settle(self._coordinator, tx.transaction_id, open_for_s=open_for_s)
+
+    def _abort(self, tx: Transaction, _: Fields) -> Answer:
+        self._coordinator.abort(tx)
+        return Answer(200)
+
+    def _invalidate(self, tx: Transaction, _: Fields) -> Answer:
+        return json_answer({"invalidated": self._coordinator.invalidate(tx)})
+
+    def _checkpoint(self, tx: Transaction, _: Fields) -> Answer:
+        checkpointed = self._coordinator.checkpoint(tx)
+        # Its holder goes on when this process does not, so the disk has to know.
+        self._note_writers(checkpointed, [])
+        self._coordinator.persist(checkpointed)
+        return json_answer({"pointers": list(checkpointed.checkpoint_write_pointers)})
+
+
+def _status_of(error: TxAwareError) -> int:
+    if isinstance(error, (Unavailable, TransactionOutcomeUnknown)):
+        return 503
+    if isinstance(error, TransactionRefused):
+        return 409
+    return 400 if isinstance(error, BadRequest) else 500
+
+
+def _named(transaction_id: int, fields: Fields) -> Transaction:
+    """As much of the transaction as its calls need; nobody reads with it."""
+    kind = fields.get("type", "short")
+    if kind not in ("short", "long"):
+        raise BadRequest(f'type {kind!r} is neither "short" nor "long"')
+    checkpoints = pointers_of(fields, "checkpoints")
+    return Transaction(
+        whole_number(transaction_id, "the transaction's id"),
+        0,
+        write_pointer=checkpoints[-1] if checkpoints else transaction_id,
+        type=TransactionType[kind.upper()],
+        checkpoint_write_pointers=checkpoints,
+    )

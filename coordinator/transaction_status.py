@@ -1,0 +1,113 @@
+"""How transactions stand: open, invalid, ended, or never begun here."""
+
+from typing import Any, Protocol, runtime_checkable
+
+import attrs
+
+from coordinator.embedded.coordinator import EmbeddedCoordinator
+from coordinator.embedded.open_transactions import OpenTransaction
+from coordinator.interfaces import Coordinator
+from coordinator.transaction import POINTERS_PER_MS, Transaction, TransactionType
+
+OPEN, INVALID, ENDED, NEVER = "open", "invalid", "ended", "never given out"
+STATES = (OPEN, INVALID)
+# The address of what was begun in the process of the coordinator itself.
+HERE = "this process"
+
+
+@attrs.frozen
+class Standing:
+    """A transaction, as far as its coordinator tells; `pointers` is all it wrote with.
+
+    `principal` and `address` (HOST:PORT, or `HERE`) are of whoever began it, where that
+    is known. Only the embedded coordinator tells more than that one is open or invalid.
+    """
+
+    transaction_id: int
+    state: str
+    pointers: tuple[int, ...]
+    type: str | None = None
+    stage: str | None = None
+    expires_ms: int | None = None
+    changes: int | None = None
+    principal: str | None = None
+    address: str | None = None
+
+    @property
+    def began_ms(self) -> int:
+        """Ids are times."""
+        return self.transaction_id // POINTERS_PER_MS
+
+    def fields(self) -> dict[str, Any]:
+        """As it travels."""
+        return {
+            "transactionId": self.transaction_id,
+            "state": self.state,
+            "pointers": list(self.pointers),
+            "type": self.type,
+            "stage": self.stage,
+            "expiresMs": self.expires_ms,
+            "changes": self.changes,
+            "beganMs": self.began_ms,
+            "principal": self.principal,
+            "address": self.address,
+        }
+
+
+@runtime_checkable
+class TellsStandings(Protocol):
+    """A coordinator elsewhere that knows more than its snapshot says."""
+
+    def standings(self, state: str) -> list[Standing]:
+        """All that are `open` or `invalid`, the oldest first."""
+
+    def standing(self, pointer: int) -> Standing:
+        """The transaction that writes, or wrote, with that pointer."""
+
+
+def standings(coordinator: Coordinator, state: str) -> list[Standing]:
+    """All that are `open` or `invalid`, the oldest first."""
+    if isinstance(coordinator, TellsStandings):
+        return coordinator.standings(state)
+    if state == OPEN and isinstance(coordinator, EmbeddedCoordinator):
+        return [_of(entry, coordinator) for entry in coordinator.open_transactions()]
+    snapshot = coordinator.snapshot()
+    pointers = snapshot.in_progress if state == OPEN else snapshot.invalids
+    return [Standing(pointer, state, (pointer,)) for pointer in pointers]
+
+
+def standing(coordinator: Coordinator, pointer: int) -> Standing:
+    """The transaction that writes, or wrote, with that pointer."""
+    if isinstance(coordinator, TellsStandings):
+        return coordinator.standing(pointer)
+    for found in standings(coordinator, OPEN):
+        if pointer in found.pointers:
+            return found
+    past = _past(coordinator, coordinator.snapshot(), pointer)
+    return Standing(pointer, past, (pointer,))
+
+
+def _of(entry: OpenTransaction, coordinator: EmbeddedCoordinator) -> Standing:
+    gate = coordinator.gate
+    # One that is shared gives pointers to others, too, all of which may outlive it.
+    is_here = not (gate.is_shared and entry.outlives_process) and gate.began_here(
+        entry.transaction_id
+    )
+    return Standing(
+        entry.transaction_id,
+        OPEN,
+        entry.pointers,
+        TransactionType(entry.type).name.lower(),
+        entry.stage.value,
+        entry.expires_ms,
+        len(entry.changes),
+        address=HERE if is_here else None,
+    )
+
+
+def _past(coordinator: Coordinator, snapshot: Transaction, pointer: int) -> str:
+    if pointer in snapshot.invalids:
+        return INVALID
+    if isinstance(coordinator, EmbeddedCoordinator):
+        return ENDED if coordinator.gate.gave_out(pointer) else NEVER
+    return ENDED if snapshot.is_visible(pointer) else NEVER

@@ -1,0 +1,269 @@
+"""Opens what an address names, and puts the parts of a `Messaging` together."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from coordinator import Coordinator, EmbeddedCoordinator
+from coordinator.directory_lock import NAME as LOCK
+from coordinator.directory_lock import DirectoryInUse, DirectoryLock
+from coordinator.embedded.write_barrier import Gate
+from txaware.clock import ClockMs
+from txaware.config import Settings
+from txaware.elsewhere import (
+    ANOTHER_STORE,
+    is_http,
+    named_coordinator,
+    open_remote,
+)
+from txaware.errors import BadRequest, Unavailable
+from txaware.http.server.owners import Owners
+from txaware.http.server.served import Served
+from txaware.http.server.server_file import forget_server, read_server_file
+from txaware.interfaces import OrderedTable
+from txaware.parts import Parts, Reach
+from txaware.service.administration import Administration
+from txaware.service.coordinator_kind import EMBEDDED, OTHER, claim, coordinator_of
+from txaware.service.janitor import Janitor
+from txaware.service.local import LocalService
+from txaware.service.monitor.overview import Overview
+from txaware.service.retention.clean_up import Retention
+from txaware.service.store_context import Site
+from txaware.service.transfer.copy_state import check_whole
+from txaware.store.hbase.address import HBaseAddress
+from txaware.store.hbase.ownership import Pause, StoreInUse
+from txaware.store.hbase.table import HBaseTable
+from txaware.store.journaled_table import DurableTable
+from txaware.store.leveldb import LevelDbTable
+from txaware.store.memory import MemoryTable
+
+SERVED = (
+    "To use it from several programs, start `txaware serve` on it first (or "
+    "messaging.serve() in the one that has it): all others are then led there"
+)
+
+
+def open_parts(
+    url: str,
+    coordinator: str | Coordinator | None,
+    settings: Settings,
+    clock_ms: ClockMs,
+    token: str | None = None,
+    *,
+    pause: Pause | None = None,
+) -> Parts:
+    """Everything behind an address, open; what fails leaves nothing open.
+
+    What is in use is used by way of its owner, if that serves it. With `pause` it is
+    opened as its owner or not at all: an owner in HBase is watched until it gives a
+    sign of life or is gone, and `pause` is called between two looks.
+    """
+    if is_http(url):
+        owner = Reach(url, token)
+    else:
+        try:
+            table = _open_table(url, settings, clock_ms, pause)
+        except DirectoryInUse as error:
+            owner = _server_of_directory(url, error)
+        except StoreInUse as error:
+            owner = _server_of_store(error, token)
+        else:
+            return _open_local(table, coordinator, settings, clock_ms, token)
+        if pause is not None:
+            raise served_already(owner)
+        if coordinator == "embedded":  # the owner's own
+            coordinator = None
+    return open_remote(owner, coordinator, settings, clock_ms, coordinator_token=token)
+
+
+def _server_of_directory(url: str, error: DirectoryInUse) -> Reach:
+    """Where the owner of a directory serves it, and the token for there."""
+    owner = read_server_file(Path(url.partition(":")[2]))
+    if owner is None or str(owner.pid) != error.holder:
+        raise Unavailable(f"{error}. {SERVED}") from error
+    return Reach(
+        owner.url, owner.token, owner.certificate, owner=f"process {owner.pid}"
+    )
+
+
+def _server_of_store(error: StoreInUse, token: str | None) -> Reach:
+    """Where the owner of a store in HBase serves it to this host."""
+    if error.served_apart is not None:
+        raise StoreInUse(
+            f"{error}. That one serves it to its own host alone, at "
+            f"{error.served_apart}; with --host HOST others are led there"
+        ) from error
+    if error.served_at is None:
+        raise StoreInUse(f"{error}. {SERVED}") from error
+    return Reach(error.served_at, token, owner=error.owner)
+
+
+def require_unserved(url: str) -> None:
+    """Raises where another process has a directory; makes and changes nothing."""
+    scheme, _, path = url.partition(":")
+    if scheme != "leveldb" or not (Path(path) / LOCK).exists():
+        return
+    try:
+        DirectoryLock(Path(path)).release()
+    except DirectoryInUse as error:
+        raise served_already(_server_of_directory(url, error)) from error
+
+
+def served_already(reach: Reach) -> Unavailable:
+    """Says who serves the data, to whoever would serve it too."""
+    if reach.owner is None:
+        return Unavailable(
+            f"this data is served already, at {reach.url}: others connect there"
+        )
+    return Unavailable(
+        f"this data is served already, by {reach.owner} at {reach.url}: connect there "
+        f"(--url {reach.url}), or end that process first; txaware serve --standby "
+        f"waits for that"
+    )
+
+
+def _open_local(
+    table: OrderedTable,
+    coordinator: str | Coordinator | None,
+    settings: Settings,
+    clock_ms: ClockMs,
+    token: str | None,
+) -> Parts:
+    try:
+        chosen, gate = _coordinator(table, coordinator, settings, token)
+    except BaseException:
+        table.close()
+        raise
+
+    def close() -> None:
+        try:
+            if coordinator is None or isinstance(coordinator, str):
+                chosen.close()
+        finally:
+            table.close()
+
+    try:
+        check_whole(table, "this data")
+        claim(table, OTHER if gate is None else EMBEDDED, coordinator)
+        decided_by = coordinator_of(table)
+        site = Site(table, chosen, gate, settings, clock_ms, decided_by=decided_by)
+        return _put_together(site, close)
+    except BaseException:
+        close()
+        raise
+
+
+def _open_table(
+    url: str, settings: Settings, clock_ms: ClockMs, pause: Pause | None = None
+) -> OrderedTable:
+    scheme, _, path = str(url).partition(":")
+    if url == "memory:":
+        return MemoryTable(clock_ms=clock_ms)
+    if scheme == "leveldb" and path:
+        table = LevelDbTable.open(Path(path), settings, clock_ms=clock_ms)
+        forget_server(Path(path))
+        return table
+    if scheme == "hbase":
+        address = HBaseAddress.parse(url)
+        return HBaseTable.open(address, settings, clock_ms=clock_ms, pause=pause)
+    raise BadRequest(
+        f"{url!r} cannot be connected to; memory:, leveldb:PATH, "
+        f"hbase://HOST:PORT/PREFIX and http://HOST:PORT can"
+    )
+
+
+def _put_together(site: Site, close: Callable[[], None]) -> Parts:
+    service, retention = LocalService(site), Retention(site)
+    if site.gate is not None:
+        site.gate.on_end(service.ended)
+        site.gate.on_write_elsewhere(site.keepers.took_part)
+    interval_s = site.settings.janitor_interval_s
+    janitor = Janitor(retention, interval_s=interval_s) if interval_s else None
+
+    def close_all() -> None:
+        service.close()
+        if janitor is not None:
+            janitor.close()
+        close()
+
+    administration = Administration(service, retention, site)
+    table = site.table
+    return Parts(
+        service,
+        site.coordinator,
+        administration,
+        site.settings,
+        site.clock_ms,
+        site.gate is not None,
+        close_all,
+        Served(
+            service=service,
+            administration=administration,
+            coordinator=site.coordinator,
+            settings=site.settings,
+            clock_ms=site.clock_ms,
+            overview=Overview(service, retention, site),
+            owners=Owners(site.coordinator, site.settings),
+            shares_journal=site.gate is not None,
+            directory=Path(table.name) if isinstance(table, LevelDbTable) else None,
+            announce=table.announce if isinstance(table, HBaseTable) else None,
+            require_owned=(
+                table.require_owned if isinstance(table, HBaseTable) else None
+            ),
+        ),
+    )
+
+
+def _coordinator(
+    table: OrderedTable,
+    coordinator: str | Coordinator | None,
+    settings: Settings,
+    token: str | None,
+) -> tuple[Coordinator, Gate | None]:
+    """The coordinator, and its gate where it keeps its journal in the same table."""
+    if coordinator in (None, "embedded"):
+        embedded = EmbeddedCoordinator(
+            table.journal if isinstance(table, DurableTable) else None,
+            clock_ms=table.clock.now_ms,  # so that rows are never older than pointers
+            elapsed_ms=table.clock.elapsed_ms,
+            timeout_s=settings.transaction_timeout_s,
+        )
+        return embedded, embedded.gate
+    chosen = named_coordinator(coordinator, settings, token=token)
+    if isinstance(chosen, EmbeddedCoordinator):
+        chosen.gate.is_shared = True
+        # For good: rows of the other store are there again when this is opened anew.
+        pointer = chosen.snapshot().transaction_id
+        chosen.gate.write_elsewhere(pointer, [ANOTHER_STORE])
+    return chosen, None
+
+
+@contextmanager
+def opened_table(
+    url: str, settings: Settings, clock_ms: ClockMs
+) -> Iterator[OrderedTable]:
+    """The rows alone, without a service; nobody else has them open meanwhile."""
+    if is_http(url):
+        raise BadRequest(
+            f"{url} is a server, and whole data is read by its owner alone: stop the "
+            f"server, and name what it serves"
+        )
+    table = _open_table(url, settings, clock_ms)
+    try:
+        yield table
+    finally:
+        table.close()
+
+
+@contextmanager
+def opened_coordinator(
+    table: OrderedTable, coordinator: str | Coordinator | None, settings: Settings
+) -> Iterator[Coordinator]:
+    """The coordinator of these rows; one of the caller's stays open."""
+    chosen, gate = _coordinator(table, coordinator, settings, None)
+    try:
+        claim(table, OTHER if gate is None else EMBEDDED, coordinator)
+        yield chosen
+    finally:
+        if coordinator is None or isinstance(coordinator, str):
+            chosen.close()

@@ -1,0 +1,71 @@
+"""A bar for verbs that go through all rows."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from txaware.cli.show import counted
+from txaware.service.check.scan import Progress
+
+STEPS = 1000
+
+
+@contextmanager
+def rows_bar() -> Iterator[Progress | None]:
+    """A bar on standard error, where that is a terminal and somebody tells how far.
+
+    No server does: there is no bar then.
+    """
+    with later_bar(length=STEPS) as bar:
+        if bar is None:
+            yield None
+            return
+
+        def progress(rows: int, part: float | None) -> None:
+            bar.move(counted(rows, "row"), to=int((part or 0) * STEPS))
+
+        yield progress
+        bar.end()
+
+
+class LaterBar:
+    """A bar that shows with its first move."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        self._bar: Any = None
+
+    def move(self, label: str, *, to: int, length: int | None = None) -> None:
+        """Goes on, never back."""
+        if self._bar is None:
+            self._bar = click.progressbar(length=self._length, file=sys.stderr)
+            self._bar.__enter__()
+        self._bar.label = label
+        self._bar.length = length or self._length
+        self._bar.update(max(to - self._bar.pos, 0))
+
+    def end(self) -> None:
+        """All is done."""
+        if self._bar is not None:
+            self._bar.update(self._bar.length - self._bar.pos)
+
+    def close(self) -> None:
+        """Leaves the line."""
+        if self._bar is not None:
+            self._bar.__exit__(None, None, None)
+
+
+@contextmanager
+def later_bar(*, length: int) -> Iterator[LaterBar | None]:
+    """A bar on standard error, where that is a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    bar = LaterBar(length)
+    try:
+        yield bar
+    finally:
+        bar.close()

@@ -1,0 +1,168 @@
+"""What can be found out about transactions: from the coordinator, and from topics."""
+
+from collections.abc import Iterable
+
+import attrs
+
+from coordinator.transaction_status import (
+    HERE,
+    INVALID,
+    NEVER,
+    OPEN,
+    Standing,
+    standing,
+    standings,
+)
+from txaware.cli.show import NOTHING, duration_text, time_text
+from txaware.clock import system_clock_ms
+from txaware.messages import BlockedBy, PublishResponse
+from txaware.messaging import Messaging
+from txaware.topics import TopicName
+
+
+@attrs.frozen
+class Known:
+    """How a transaction stands, as it is shown."""
+
+    standing: Standing
+
+    @property
+    def transaction_id(self) -> int:
+        """Its id, which is its first pointer."""
+        return self.standing.transaction_id
+
+    @property
+    def state(self) -> str:
+        """Open, invalid, ended or never given out."""
+        return self.standing.state
+
+    @property
+    def pointers(self) -> tuple[int, ...]:
+        """All it wrote with."""
+        return self.standing.pointers
+
+    @property
+    def began_ms(self) -> int:
+        """Ids are times."""
+        return self.standing.began_ms
+
+    @property
+    def age_s(self) -> float:
+        """How long ago it began."""
+        return max(system_clock_ms() - self.began_ms, 0) / 1000
+
+    @property
+    def expires_ms(self) -> int | None:
+        """When it times out, where that is known."""
+        return self.standing.expires_ms
+
+    @property
+    def stage(self) -> str:
+        """Its state, and for an open one how far its end has come."""
+        return self.standing.stage or self.state
+
+    @property
+    def began_by(self) -> str:
+        """Who began it, and from where, as far as that is known."""
+        told = self.standing
+        if told.address == HERE:
+            return "the coordinator's own process"
+        if told.principal is not None:
+            at = "" if told.address is None else f" at {told.address}"
+            return f"{told.principal}{at}"
+        if told.state == NEVER:
+            return NOTHING
+        # Only the embedded coordinator, whose servers know who came, tells a type.
+        return "not known" + " since the restart" * (told.type is not None)
+
+    def as_json(self) -> dict[str, object]:
+        """As `--json` prints it."""
+        expires_ms = self.expires_ms
+        return {
+            "transaction": self.transaction_id,
+            "state": self.state,
+            "type": self.standing.type,
+            "began": time_text(self.began_ms),
+            "age_s": self.age_s,
+            "times_out": None if expires_ms is None else time_text(expires_ms),
+            "pointers": list(self.pointers),
+            "principal": self.standing.principal,
+            "address": self.standing.address,
+        }
+
+    def as_row(self) -> tuple[object, ...]:
+        """As a table shows it."""
+        return (
+            self.transaction_id,
+            self.stage,
+            self.standing.type or NOTHING,
+            time_text(self.began_ms),
+            duration_text(self.age_s),
+            time_text(self.expires_ms),
+            self.began_by,
+        )
+
+    def as_fields(self) -> list[tuple[str, object]]:
+        """As `describe` shows it; an age is that of an open one."""
+        told = self.standing
+        return [
+            ("type", told.type or NOTHING),
+            ("began", time_text(self.began_ms)),
+            ("began by", self.began_by),
+            ("age", NOTHING if told.stage is None else duration_text(self.age_s)),
+            ("times out", time_text(self.expires_ms)),
+            ("pointers", ", ".join(map(str, self.pointers))),
+            ("changed keys", NOTHING if told.changes is None else told.changes),
+        ]
+
+
+HEADER = ("TRANSACTION", "STATE", "TYPE", "BEGAN", "AGE", "TIMES OUT", "BEGAN BY")
+
+
+def open_ones(messaging: Messaging) -> list[Known]:
+    """Those in progress now, the oldest first."""
+    return [Known(one) for one in standings(messaging.coordinator, OPEN)]
+
+
+def invalid_ones(messaging: Messaging) -> list[Known]:
+    """Those whose writes nobody will see, the oldest first."""
+    return [Known(one) for one in standings(messaging.coordinator, INVALID)]
+
+
+def known(messaging: Messaging, pointer: int) -> Known:
+    """The transaction that writes, or wrote, with that pointer."""
+    return Known(standing(messaging.coordinator, pointer))
+
+
+@attrs.frozen
+class Waiting:
+    """A topic, the open transactions with rows in it, and where its readers stop."""
+
+    topic: str
+    in_progress: tuple[int, ...]
+    blocked_by: BlockedBy | None
+
+
+def waiting_topics(messaging: Messaging, namespaces: Iterable[str]) -> list[Waiting]:
+    """Topics with rows of open transactions; counts every row, which takes a while."""
+    found: list[Waiting] = []
+    for namespace in namespaces:
+        for name in messaging.topics(namespace):
+            topic = str(TopicName(name, namespace))
+            report = messaging.inspect(topic)
+            if report.in_progress:
+                pointers = tuple(report.in_progress)
+                found.append(Waiting(topic, pointers, report.blocked_by))
+    return found
+
+
+def roll_back_all(
+    messaging: Messaging, pointer: int, namespaces: Iterable[str]
+) -> list[str]:
+    """Takes back what was written with a pointer that nobody began; answers where."""
+    found = waiting_topics(messaging, namespaces)
+    topics = [one.topic for one in found if pointer in one.in_progress]
+    for topic in topics:
+        end_ms = messaging.inspect(topic).bounds.next.publish_time_ms + 1
+        messaging.rollback(topic, PublishResponse(pointer, 0, 0, end_ms, 0))
+    return topics

@@ -1,0 +1,112 @@
+"""What the routes of messages take and answer."""
+
+from txaware.http.openapi.operation import Content, Operation, json_of
+from txaware.http.openapi.schema import BYTES, FLAG, any_of, fields, ref
+from txaware.http.routes.topics import TOPIC
+from txaware.http.wire.schemas import AVRO_TYPE, COLUMNS_TYPE, OWN_TYPE
+
+TAG = "messages"
+_WRITES = (404, 409)
+_EXAMPLE_POINTER = 1_700_000_000_000_000_000
+_RESPONSE = {
+    "transactionWritePointer": _EXAMPLE_POINTER,
+    "startTimestamp": 1_700_000_000_000,
+    "startSequenceId": 0,
+    "endTimestamp": 1_700_000_000_000,
+    "endSequenceId": 1,
+}
+
+
+def _in_all_formats(json: Content, *, body: str, own: str | None = None) -> Content:
+    """The same in all Avro types; `own` is its name in those of ours, if another."""
+    names = {AVRO_TYPE: body, OWN_TYPE: own or body, COLUMNS_TYPE: own or body}
+    return json | {kind: {"schema": _avro(kind, name)} for kind, name in names.items()}
+
+
+def _avro(media_type: str, body: str) -> dict[str, str]:
+    return BYTES | {"description": f"{body} of {media_type}; see /v1/schemas."}
+
+
+_PUBLISH = _in_all_formats(
+    json_of(
+        ref("PublishRequest"),
+        example={"messages": ["ann paid 5", {"utf8": "grüße"}, {"base64": "AAEC"}]},
+    ),
+    body="PublishRequest",
+)
+_STORE = _in_all_formats(
+    json_of(
+        ref("PublishRequest"),
+        example={"transactionWritePointer": _EXAMPLE_POINTER, "messages": ["a", "b"]},
+    ),
+    body="PublishRequest",
+)
+_RECEIPT: Content = {
+    **json_of(ref("Receipt")),
+    **{kind: {"schema": _avro(kind, "Receipt")} for kind in (OWN_TYPE, COLUMNS_TYPE)},
+}
+_POLL = _in_all_formats(
+    json_of(
+        ref("ConsumeRequest"),
+        example={"startFrom": None, "limit": 10, "page": True},
+    ),
+    body="ConsumeRequest",
+    own="PollRequest",
+)
+_PAGE = _in_all_formats(
+    json_of(any_of(ref("ConsumeResponse"), ref("Page"))),
+    body="ConsumeResponse",
+    own="PollResponse",
+)
+
+OPERATIONS: dict[tuple[str, str], Operation] = {
+    ("POST", TOPIC + "/publish"): Operation(
+        summary="Publishes messages; in a transaction answers what rollback takes, and "
+        "else nothing: {} in JSON.",
+        tag=TAG,
+        body=_PUBLISH,
+        answer=_in_all_formats(
+            json_of(any_of(ref("PublishResponse"), fields({}))), body="PublishResponse"
+        ),
+        refuses=_WRITES,
+    ),
+    ("POST", TOPIC + "/store"): Operation(
+        summary="Stores messages ahead of the commit that a publish refers to.",
+        tag=TAG,
+        body=_STORE,
+        answer=_RECEIPT,
+        refuses=_WRITES,
+    ),
+    ("POST", TOPIC + "/rollback"): Operation(
+        summary="Takes back what a publish in a transaction answered.",
+        tag=TAG,
+        body=_in_all_formats(
+            json_of(
+                any_of(ref("PublishResponse"), ref("NestedPublishResponse")),
+                example=_RESPONSE,
+            ),
+            body="PublishResponse",
+        ),
+        refuses=_WRITES,
+    ),
+    ("POST", TOPIC + "/poll"): Operation(
+        summary="Reads messages, and waits for some where it is asked to.",
+        tag=TAG,
+        body=_POLL,
+        answer=_PAGE,
+    ),
+    ("POST", TOPIC + "/wait"): Operation(
+        summary="Waits until there is something to poll.",
+        tag=TAG,
+        body=json_of(
+            ref("WaitRequest"),
+            example={"startFrom": 0, "isolation": "committed", "waitMs": 10},
+        ),
+        answer=json_of(fields({"ready": FLAG})),
+    ),
+    ("GET", TOPIC + "/bounds"): Operation(
+        summary="The first and the last id, and where the next one goes.",
+        tag=TAG,
+        answer=json_of(ref("Bounds")),
+    ),
+}

@@ -1,0 +1,1 @@
+"""The server: connections, requests, admission and what all routes share."""

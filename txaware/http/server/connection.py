@@ -1,0 +1,352 @@
+"""One connection: uvicorn's, with the limits that it leaves to others."""
+
+import asyncio
+import json
+from contextlib import suppress
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from txaware.http.flow import Flow, Sink
+from txaware.http.server.connection_limits import ConnectionLimits, is_vital
+from txaware.http.server.request_parser import BODY, HEAD, NOTHING, Feeding, WrongHead
+from txaware.http.server.server_context import Stopping
+
+# How long a client may still send what is read to nowhere: a connection that is closed
+# before is reset, and the answer is lost with it.
+LINGER_S = 5.0
+TLS_END_S = 1.0
+# How long a connection beyond the limits may take to say what it wants.
+RESERVED_S = 2.0
+CUT_S = 0.05  # uvicorn leaves a tenth of a second
+
+Timer = asyncio.TimerHandle | None
+
+
+class Connection(Feeding):
+    """Limits heads and bodies in time, and the connections in number.
+
+    A half-closed connection still gets its answers: who has shut down its sending side
+    may wait for them. Like `settings`, `stopping` and `limits` are set by the server.
+    """
+
+    stopping: Stopping
+    limits: ConnectionLimits
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._request_timer: Timer = None
+        self._write_timer: Timer = None
+        self._when_gone: asyncio.Event | None = None
+        self._has_ended = False  # the client sends nothing more
+        self._refusal: bytes | None = None
+        self._too_many: str | None = None  # why it is beyond the limits
+        self._running: Any = None
+        self.app_state = {"peer": self}
+        # Whoever has a handler at the root would get each request, query and all.
+        self.access_log = False
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nobody reads the answer any more."""
+        return self._has_ended or self.is_closed
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return self._sink.is_over
+
+    def cut(self) -> None:
+        """Closes the connection at once, so that a broken answer is noticed."""
+        self._sink.is_over = True
+        self.transport.abort()
+
+    @property
+    def address(self) -> str | None:
+        """Where the other end is."""
+        return self.client[0] if self.client else None
+
+    @property
+    def host_and_port(self) -> str | None:
+        """The same with its port, as it is written in a URL."""
+        if not self.client:
+            return None
+        host, port = self.client[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def tell_when_gone(self, event: asyncio.Event | None) -> None:
+        """Sets the event when the other end goes; None takes that back."""
+        self._when_gone = event
+        if event is not None and self.is_gone:
+            event.set()
+
+    def pause_writing(self) -> None:
+        """Cuts the connection off if its client reads nothing of what it asked for."""
+        super().pause_writing()
+        if self._write_timer is None:
+            self._write_timer = self.loop.call_later(
+                self.settings.write_timeout_s, self.cut
+            )
+
+    def resume_writing(self) -> None:
+        """The client reads on."""
+        self._reads_on()
+        super().resume_writing()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Refuses connections above the limit, with a reason."""
+        super().connection_made(transport)
+        self.flow = Flow(transport, self.pipeline)
+        self._sink = Sink(transport, self._end)
+        if self.stopping.is_set or len(self.connections) > self.limits.most_at_all:
+            self.cut()
+            return
+        self._too_many = self.limits.enter(self)
+        timeout_s = self.settings.header_timeout_s
+        if self._too_many is not None:
+            timeout_s = min(timeout_s, RESERVED_S)
+        self._expect(timeout_s, self._head_is_late)
+
+    def make_room(self) -> None:
+        """It is beyond the limits, silent, and others came: it ends."""
+        self._refuse_too_many()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tells whoever waits for messages for this client."""
+        self.limits.leave(self)
+        self._sink.is_over = True
+        self._stop_expecting()
+        self._reads_on()
+        self.pipeline.clear()
+        super().connection_lost(exc)
+        if self._running is not None:
+            self._running.disconnected = True
+            self._running.message_event.set()
+        self._tell_gone()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Keeps the connection open for the answers under way."""
+        self._tell_gone()
+        if self.is_closed or self.scheme == "https":
+            return False  # TLS has no half-closed connections
+        incomplete = self.part is BODY and not self.has_unfed
+        if (incomplete and not self._drop_incomplete()) or not self._is_answering:
+            return False
+        if not self.pipeline and not self.has_unfed:
+            self._running.keep_alive = False
+        return True
+
+    def data_received(self, data: bytes) -> None:
+        """Feeds the parser, until nothing more is answered."""
+        if self._sink.is_over or self._refusal is not None:
+            return
+        self.feed(data)
+        if self.part is not NOTHING:
+            self._expect_rest()
+
+    def on_message_begin(self) -> None:
+        """Somebody is there: the connection is not idle."""
+        self._unset_keepalive_if_required()
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """One request begins, or waits for the one before it."""
+        if self._too_many is not None:
+            self.limits.asks(self)
+            method, path = self.parser.get_method(), self.url.partition(b"?")[0]
+            if not is_vital(method.decode("ascii"), path.decode("latin-1")):
+                raise WrongHead(503, "Unavailable", self._too_many)
+        super().on_headers_complete()
+        if self._too_many is not None:
+            self.cycle.keep_alive = False
+        if self.timeout_keep_alive_task is not None:
+            self._unset_keepalive_if_required()
+        if self._request_timer is not None:
+            self._stop_expecting()
+        self.cycle.transport = self._sink  # type: ignore[assignment]
+
+    def on_message_complete(self) -> None:
+        """The next request's headers may follow."""
+        super().on_message_complete()
+        if self._request_timer is not None and self.part is NOTHING:
+            self._stop_expecting()
+
+    def on_response_complete(self) -> None:
+        """Goes on with what waits, or ends."""
+        self._sink.flush()
+        if self._sink.is_over:
+            return
+        super().on_response_complete()
+        is_usual = self.part is NOTHING and self._refusal is None
+        if not is_usual or self._has_ended or self.has_unfed:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        self.feed_unfed()
+        if self._is_answering or self.is_closed:
+            self._expect_rest()
+        elif self._refusal is not None:
+            self._say_refusal()
+        elif self._has_ended:
+            self._close()
+        elif self.part is BODY:
+            # It was refused. Its body may go on for a while; then others may follow.
+            self._expect(LINGER_S, self._end)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Nothing came for long."""
+        self._close()
+
+    def shutdown(self) -> None:
+        """The server stops: what is under way may take so much longer."""
+        self.loop.call_later(self.settings.drain_timeout_s, self._is_late_for_end)
+        if self.is_closed or not (self._is_answering or self.has_unfed):
+            self._close()
+            return
+        self._has_ended = True
+        if not self.pipeline and not self.has_unfed:
+            self._running.keep_alive = False
+
+    def _is_late_for_end(self) -> None:
+        if self.part is BODY:
+            self.refuse(503, "Unavailable", "the server has stopped")
+        self.transport.close()
+        self.loop.call_later(CUT_S, self.cut)
+
+    def refuse(self, status: int, name: str, message: str) -> None:
+        """Answers what never became a request, after the answers under way; and ends.
+
+        A request whose own body is wrong gets this answer instead of its own.
+        """
+        self._stop_expecting()
+        self.drop_unfed()
+        body = json.dumps({"error": name, "message": message}).encode()
+        retry = b"retry-after: 1\r\n" if status == 503 else b""
+        self._refusal = (
+            STATUS_LINE[status]
+            + b"content-type: application/json\r\n"
+            + retry
+            + b"content-length: %d\r\nconnection: close\r\n\r\n" % len(body)
+            + body
+        )
+        if self.part is BODY and not self._drop_incomplete():
+            if self.cycle.response_started:
+                self._end()  # two answers to one request would be one too many
+                return
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if not self._is_answering:
+            self._say_refusal()
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._running = cycle
+        if cycle.waiting_for_100_continue:
+            app = _Expecting(cycle, app)
+        super()._start_asgi_task(cycle, app)
+
+    @property
+    def _is_answering(self) -> bool:
+        running = self._running
+        return bool(self.pipeline) or not (
+            running is None or running.response_complete or running.disconnected
+        )
+
+    def _drop_incomplete(self) -> bool:
+        """Takes back the request whose body is incomplete, unless it is under way."""
+        if self.pipeline and self.pipeline[0][0] is self.cycle:
+            self.pipeline.popleft()
+            return True
+        return False
+
+    def _expect_rest(self) -> None:
+        """Gives what has begun to come a time to end."""
+        if self._request_timer is not None or self.is_closed:
+            return
+        if self.part is HEAD:
+            self._expect(self.settings.header_timeout_s, self._head_is_late)
+        elif self.part is BODY and self.cycle is self._running:
+            self._expect(self.settings.body_timeout_s, self._body_is_late)
+
+    def _expect(self, timeout_s: float, late: Any) -> None:
+        self._stop_expecting()
+        self._request_timer = self.loop.call_later(timeout_s, late)
+
+    def _stop_expecting(self) -> None:
+        if self._request_timer is not None:
+            self._request_timer.cancel()
+            self._request_timer = None
+
+    def _reads_on(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+
+    def _refuse_too_many(self) -> None:
+        self.refuse(503, "Unavailable", self._too_many or "there is no room")
+        self._close()  # or so many that linger would be too many again
+
+    def _head_is_late(self) -> None:
+        if self._too_many is not None:
+            self._refuse_too_many()
+            return
+        self.refuse(408, "BadRequest", "the request's headers did not come in time")
+
+    def _body_is_late(self) -> None:
+        self.refuse(408, "BadRequest", "the request's body did not come in time")
+
+    def _say_refusal(self) -> None:
+        if self._refusal is not None and not self.is_closed:
+            self.transport.write(self._refusal)
+        self._linger()
+
+    def _end(self) -> None:
+        """Ends when all is written; what the client still sends is read to nowhere."""
+        if self.part is NOTHING and not self.has_unfed and not self.pipeline:
+            self._close()
+        else:
+            self._linger()
+
+    def _linger(self) -> None:
+        if self.is_closed:
+            return
+        self._sink.is_over = True
+        self._stop_expecting()
+        self.drop_unfed()
+        self.pipeline.clear()
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.loop.call_later(LINGER_S, self._close)
+
+    def _close(self) -> None:
+        """Closes when all is written; or soon, if nobody reads it."""
+        self._sink.is_over = True
+        self.transport.close()
+        if self.transport.get_write_buffer_size():
+            self.loop.call_later(self.settings.write_timeout_s, self.cut)
+        elif self.scheme == "https":  # a client need not say that it has heard of it
+            self.loop.call_later(TLS_END_S, self.cut)
+
+    def _tell_gone(self) -> None:
+        self._has_ended = True
+        if self._when_gone is not None:
+            with suppress(RuntimeError):
+                self._when_gone.set()
+
+
+class _Expecting:
+    """An application for a client that waits to be told to send its body.
+
+    Answered before, it may send it or not: nothing else can follow.
+    """
+
+    def __init__(self, cycle: Any, app: Any) -> None:
+        self._cycle, self._app = cycle, app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async def told(message: Any) -> None:
+            if self._cycle.waiting_for_100_continue:
+                self._cycle.keep_alive = False
+            await send(message)
+
+        await self._app(scope, receive, told)

@@ -1,0 +1,80 @@
+"""Errors as answers: which status, and what the body says."""
+
+import json
+
+from txaware.errors import (
+    BadRequest,
+    KeeperMissing,
+    KeeperNotFound,
+    NotAuthenticated,
+    NotAuthorized,
+    PlanForgotten,
+    RequestTooLarge,
+    StoreCorrupted,
+    TopicExists,
+    TopicNotFound,
+    TransactionOutcomeUnknown,
+    TransactionRefused,
+    TxAwareError,
+    Unavailable,
+)
+from txaware.errors import __all__ as public_names
+from txaware.http.server.admission import RETRY_AFTER_S, Full, TooManyOpen
+from txaware.http.server.exchange import JSON, Headers, Reply
+from txaware.http.server.idempotency import UNKNOWN, OutcomeUnknown
+
+LONGEST = 2000
+PUBLIC = frozenset(public_names)
+
+# The first that fits counts: what is a refusal and Unavailable is 503.
+_STATUS: tuple[tuple[type[TxAwareError], int], ...] = (
+    (TopicNotFound, 404),
+    (KeeperNotFound, 404),
+    (TopicExists, 409),
+    (PlanForgotten, 409),
+    (KeeperMissing, 409),
+    (RequestTooLarge, 413),
+    (NotAuthenticated, 401),
+    (NotAuthorized, 403),
+    (TooManyOpen, 429),
+    (StoreCorrupted, 500),
+    (Unavailable, 503),
+    (TransactionOutcomeUnknown, 503),
+    (TransactionRefused, 409),
+    (BadRequest, 400),
+)
+
+
+def status_of(error: TxAwareError) -> int:
+    """The status of an error of ours; 500 where the store itself is damaged."""
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+
+
+def error_reply(
+    status: int, name: str, message: str, *, headers: Headers = ()
+) -> Reply:
+    """The body that every refusal has."""
+    if len(message) > LONGEST:  # it may repeat a wrong value
+        message = message[:LONGEST] + "..."
+    body = json.dumps({"error": name, "message": message}).encode()
+    return Reply(status, body, JSON, headers)
+
+
+def reply_to(error: TxAwareError, message: str) -> Reply:
+    """The answer for whoever asked for what raised this, and how it is told them."""
+    return error_reply(
+        status_of(error), name_of(error), message, headers=_headers(error)
+    )
+
+
+def name_of(error: TxAwareError) -> str:
+    """The name that clients know: that of the nearest public class."""
+    return next(kind.__name__ for kind in type(error).mro() if kind.__name__ in PUBLIC)
+
+
+def _headers(error: TxAwareError) -> Headers:
+    if isinstance(error, NotAuthenticated):
+        return ((b"www-authenticate", b"Bearer"),)
+    if isinstance(error, Full):
+        return ((b"retry-after", b"%d" % RETRY_AFTER_S),)
+    return (UNKNOWN,) if isinstance(error, OutcomeUnknown) else ()

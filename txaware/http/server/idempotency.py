@@ -1,0 +1,118 @@
+"""Remembers answers, so that a request which is repeated is not carried out twice."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+
+import attrs
+
+from txaware.errors import BadRequest, Unavailable, changed_nothing
+from txaware.http.server.exchange import Reply
+
+KEY, INSTANCE = b"idempotency-key", b"txaware-instance"
+UNKNOWN = (b"txaware-outcome", b"unknown")
+LONGEST_KEY = 64
+KEEP_S = 60.0
+MOST = 100_000
+
+Scope = tuple[str, str, str, bytes]
+
+
+class OutcomeUnknown(Unavailable):
+    """What became of the first try is not known here; it is not tried again."""
+
+
+@attrs.define(eq=False)
+class _Remembered:
+    at_s: float
+    reply: asyncio.Future[Reply]
+
+
+class Repeats:
+    """Answers by key, for a minute; of one event loop only.
+
+    A client that repeats a request names the instance of the server which it sent the
+    first one to. Another one does not know what became of that, and says so.
+    """
+
+    def __init__(self, instance: str, clock_s: Callable[[], float]) -> None:
+        self._instance = instance.encode()
+        self._clock_s = clock_s
+        self._forgetful_until_s = float("-inf")
+        self._under_way: dict[Scope, asyncio.Future[Reply]] = {}
+        self._remembered: OrderedDict[Scope, _Remembered] = OrderedDict()
+
+    async def once(
+        self,
+        scope: Scope,
+        instance: bytes | None,
+        perform: Callable[[], Awaitable[Reply]],
+    ) -> Reply:
+        """The answer of the first request with that key, which may be under way.
+
+        `scope` is who asks for what, and the key.
+        """
+        if not 0 < len(scope[-1]) <= LONGEST_KEY:
+            raise BadRequest(f"an Idempotency-Key has 1 to {LONGEST_KEY} characters")
+        self._forget_old()
+        if scope in self._under_way:
+            return await asyncio.shield(self._under_way[scope])
+        if scope in self._remembered:
+            return await self._remembered[scope].reply
+        if instance is not None:
+            self._check_repeat(instance)
+        return await self._first(scope, perform)
+
+    async def _first(
+        self,
+        scope: Scope,
+        perform: Callable[[], Awaitable[Reply]],
+    ) -> Reply:
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._under_way[scope] = future
+        try:
+            reply = await perform()
+        except BaseException as error:
+            if isinstance(error, Exception) and changed_nothing(error):
+                del self._under_way[scope]  # it may go better the next time
+                _fail(future, error)
+                raise
+            _fail(future, OutcomeUnknown(f"the first request failed: {error}"))
+            self._remember(scope)
+            raise
+        future.set_result(reply)
+        self._remember(scope)
+        return reply
+
+    def _remember(self, scope: Scope) -> None:
+        """The minute begins with the answer, however long that took."""
+        future = self._under_way.pop(scope)
+        self._remembered[scope] = _Remembered(self._clock_s(), future)
+
+    def _check_repeat(self, instance: bytes) -> None:
+        """A key that is not known here never came here, if that is still known."""
+        if instance != self._instance:
+            raise OutcomeUnknown(
+                "the server was started anew since the first request with this key; "
+                "what became of that is not known here"
+            )
+        if self._clock_s() < self._forgetful_until_s:
+            raise OutcomeUnknown(
+                "there were too many keys to remember them all; what became of the "
+                "first request with this one is not known"
+            )
+
+    def _forget_old(self) -> None:
+        until_s = self._clock_s() - KEEP_S
+        while self._remembered:
+            oldest = next(iter(self._remembered.values()))
+            if oldest.at_s > until_s:
+                if len(self._remembered) <= MOST:
+                    return
+                self._forgetful_until_s = oldest.at_s + KEEP_S
+            self._remembered.popitem(last=False)
+
+
+def _fail(future: asyncio.Future[Reply], error: Exception) -> None:
+    future.set_exception(error)
+    future.exception()  # perhaps nobody else waits for it

@@ -1,0 +1,107 @@
+"""Polls that wait: no thread, no looking, until something happens in the topic."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
+
+from txaware.http.server.exchange import Peer
+from txaware.http.server.server_context import Hosted
+from txaware.service.read.reading import FIRST_PAUSE_S
+from txaware.service.read.scan import Scan
+from txaware.service.topic_handles import Place
+
+
+class Read(Protocol):
+    """Reads the next piece of a scan; a quick one does not wait for the disk."""
+
+    def __call__(self, scan: Scan, *, quick: bool = False, fresh: bool = False) -> None:
+        """What is fresh was written just now, and is in memory."""
+
+
+async def read_piece(
+    hosted: Hosted, read: Read, scan: Scan, *, fresh: bool = False
+) -> None:
+    """Reads the next piece here as far as it is kept, and the rest in a thread."""
+    scan.is_paused = True
+    if fresh or scan.is_cached:
+        read(scan, quick=True, fresh=fresh)
+    if scan.is_paused:
+        await hosted.in_thread(read, scan)
+
+
+class LongPolls:
+    """Looks until something is there, the time is up, or nobody wants it any more."""
+
+    def __init__(self, hosted: Hosted) -> None:
+        self._hosted = hosted
+
+    async def first_piece(
+        self,
+        begin: Callable[[Place], Scan],
+        read: Read,
+        *,
+        topic: str,
+        wait_s: float,
+        peer: Peer,
+        asks_coordinator: bool,
+    ) -> Scan:
+        """The scan of the last look, whose first piece is read.
+
+        What a signal tells of was written just now, and is in memory: a look after it
+        needs no thread, unless rows come over a network. `asks_coordinator` is whether
+        to begin takes a snapshot. The topic is found anew for every look.
+        """
+        hosted, pause_s = self._hosted, FIRST_PAUSE_S
+        reads_wait = hosted.service.reads_wait
+        until_s = time.monotonic() + min(wait_s, hosted.settings.long_poll_s)
+        is_signalled = False
+        while True:
+            place = await hosted.place(topic)
+            is_fresh = is_signalled and not reads_wait
+            if asks_coordinator and (not is_fresh or hosted.coordinator_may_wait()):
+                scan = await hosted.in_coordinator_thread(
+                    _begun_and_read, begin, read, place
+                )
+            else:
+                scan = begin(place)
+                await read_piece(hosted, read, scan, fresh=is_fresh)
+            left_s = until_s - time.monotonic() if wait_s > 0 else 0
+            if scan.count or left_s <= 0 or peer.is_gone or hosted.stopping.is_set:
+                return scan
+            pause_s = hosted.service.pause_s(scan, pause_s)
+            is_signalled = await self._signalled(scan, min(left_s, pause_s), peer)
+
+    async def _signalled(self, scan: Scan, timeout_s: float, peer: Peer) -> bool:
+        """Waits until something may have changed since that look began.
+
+        Whether it did; otherwise the time is up.
+        """
+        loop, event = asyncio.get_running_loop(), asyncio.Event()
+        signal, stopping = scan.place.writer.signal, self._hosted.stopping
+
+        def tell() -> None:
+            with suppress(RuntimeError):  # the loop may be closed by now
+                loop.call_soon_threadsafe(event.set)
+
+        if not signal.listen(scan.seen, tell):
+            return True
+        stopping.tell(event)
+        peer.tell_when_gone(event)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await event.wait()
+            return True
+        except TimeoutError:
+            return False
+        finally:
+            signal.forget(tell)
+            stopping.forget(event)
+            peer.tell_when_gone(None)
+
+
+def _begun_and_read(begin: Callable[[Place], Scan], read: Read, place: Place) -> Scan:
+    scan = begin(place)
+    read(scan)
+    return scan

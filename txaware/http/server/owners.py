@@ -1,0 +1,194 @@
+"""Who began which transaction, so that nobody else ends it or writes in it."""
+
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+import attrs
+
+from coordinator.embedded.coordinator import EmbeddedCoordinator
+from coordinator.interfaces import Coordinator
+from coordinator.transaction_status import OPEN, standings
+from txaware.auth import ANYBODY, Principal
+from txaware.config import Settings
+from txaware.errors import NotAuthorized
+from txaware.http.server.admission import TooManyOpen
+
+# Of each principal: a flood of one makes nobody else's transactions anybody's.
+REMEMBERED = 100_000
+
+
+T = TypeVar("T", bound=Any)
+
+
+@attrs.frozen
+class Owner:
+    """Who began a transaction: the name of a principal, and HOST:PORT of the client."""
+
+    name: str
+    address: str | None
+
+
+class Owners:
+    """Principals by transaction; pointers are times, which anybody could guess.
+
+    All servers of a store share one. What the program itself began is nobody's on the
+    network. The owner of what was begun before a restart, or elsewhere, is not known
+    here: whoever may use transactions may go on with it. It is not counted either.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        settings: Settings | None = None,
+        *,
+        remembered: int = REMEMBERED,
+    ) -> None:
+        self._coordinator = coordinator
+        settings = settings or Settings()
+        self._most_open = settings.max_open_transactions_per_principal
+        self._longest_s = max(
+            settings.max_transaction_timeout_s, settings.transaction_timeout_s
+        )
+        self._gate = (
+            coordinator.gate if isinstance(coordinator, EmbeddedCoordinator) else None
+        )
+        self._remembered = remembered
+        self._lock = threading.Lock()
+        self._owners: dict[int, Owner] = {}
+        self._by_name: dict[str, OrderedDict[int, None]] = {}
+        # Of each principal: what it began and has not ended, and what it begins now.
+        self._open: dict[str, set[int]] = {}
+        self._beginning: Counter[str] = Counter()
+        self._refused = Counter(timeout=0, long=0, open=0)
+
+    def refusals(self) -> Mapping[str, int]:
+        """How many transactions were not begun, by what there was too much of."""
+        with self._lock:
+            return dict(self._refused)
+
+    def check_length(
+        self, principal: Principal, *, is_long: bool, timeout_s: float
+    ) -> None:
+        """Raises where its rules and the settings do not allow one that long."""
+        if is_long and not principal.may_use_long_transactions:
+            self._count("long")
+            raise NotAuthorized(
+                f"{principal.name} may not begin a long transaction: no rule gives it "
+                f"long = true"
+            )
+        most_s = max(self._longest_s, principal.longest_timeout_s)
+        if timeout_s > most_s:
+            self._count("timeout")
+            raise NotAuthorized(
+                f"{principal.name} may not begin a transaction with a time-out of "
+                f"{timeout_s:,.10g} s: {most_s:,.10g} s are the most, as no rule gives "
+                f"it long = true"
+            )
+
+    def take_place(self, principal: Principal) -> bool:
+        """Keeps a place for one more until `give_back`; False where there is none."""
+        most, name = self._most_open, principal.name
+        with self._lock:
+            found = self._open.setdefault(name, set())
+            if len(found) + self._beginning[name] >= most:
+                return False
+            self._beginning[name] += 1
+            return True
+
+    def give_back(self, principal: Principal) -> None:
+        """The transaction was begun by now, or was not."""
+        with self._lock:
+            self._beginning[principal.name] -= 1
+
+    def recount(self, principal: Principal) -> None:
+        """Finds out which of its transactions are open still; may wait."""
+        with self._lock:
+            believed = set(self._open.get(principal.name, ()))
+        found = {one.transaction_id for one in standings(self._coordinator, OPEN)}
+        with self._lock:
+            self._open[principal.name] -= believed - found
+
+    def too_many(self, principal: Principal) -> TooManyOpen:
+        """The error for whom there is no place."""
+        self._count("open")
+        return TooManyOpen(
+            f"{principal.name} has as many transactions open as it may have at once, "
+            f"{self._most_open:,} (max_open_transactions_per_principal): end some of "
+            f"them, or wait until they time out"
+        )
+
+    def began(
+        self, pointer: int, principal: Principal, address: str | None = None
+    ) -> None:
+        """It began a transaction, from there, which counts until it is `ended`."""
+        self.given((pointer,), principal, address)
+        with self._lock:
+            self._open.setdefault(principal.name, set()).add(pointer)
+
+    def ended(self, pointer: int) -> None:
+        """That transaction is over, whoever asked for its end."""
+        with self._lock:
+            owner = self._owners.get(pointer)
+            if owner is not None:
+                self._open.get(owner.name, set()).discard(pointer)
+
+    def told(self, pointer: int, found: T) -> T:
+        """A report on a transaction, with who began it and from where, if known."""
+        owner = self._owners.get(pointer)
+        if owner is None:
+            return found
+        return attrs.evolve(found, principal=owner.name, address=owner.address)
+
+    def given(
+        self,
+        pointers: Iterable[int],
+        principal: Principal,
+        address: str | None = None,
+    ) -> None:
+        """It was given these pointers: those of transactions, and of checkpoints."""
+        with self._lock:
+            owner = Owner(principal.name, address)
+            own = self._by_name.setdefault(principal.name, OrderedDict())
+            for pointer in pointers:
+                self._owners[pointer] = owner
+                own[pointer] = None
+            for _ in range(len(own) - self._remembered):
+                oldest, _ = own.popitem(last=False)
+                if self._gate is not None and self._gate.is_open(oldest):
+                    own[oldest] = None  # which its owner still has to end
+                else:
+                    self._owners.pop(oldest, None)
+
+    def check(self, pointers: Iterable[int], principal: Principal) -> None:
+        """Raises where somebody else began one of them; operators may end any."""
+        for pointer in pointers:
+            name = self._name_of(pointer)
+            if name == principal.name or principal.is_operator:
+                continue
+            if name is not None or self._began_here(pointer):
+                raise NotAuthorized(
+                    f"{principal.name} may not use transaction {pointer}: somebody "
+                    f"else began it"
+                )
+
+    def may_abort(self, pointers: Iterable[int], principal: Principal) -> bool:
+        """Whether it surely began all of them, and so knows that all is undone.
+
+        Without tokens that is taken for granted.
+        """
+        if principal is ANYBODY:
+            return True
+        return all(self._name_of(pointer) == principal.name for pointer in pointers)
+
+    def _count(self, reason: str) -> None:
+        with self._lock:
+            self._refused[reason] += 1
+
+    def _name_of(self, pointer: int) -> str | None:
+        owner = self._owners.get(pointer)
+        return None if owner is None else owner.name
+
+    def _began_here(self, pointer: int) -> bool:
+        return self._gate is not None and self._gate.began_here(pointer)

@@ -1,0 +1,135 @@
+"""What a poll finds, gathered in the form that its format writes best."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+from txaware.http.wire import ColumnarWriter, PageWriter
+from txaware.messages import NO_PAYLOAD_ROW, Message
+from txaware.service.read.selection import Found, Messages
+from txaware.store.encoded import Encoded, encode_item
+from txaware.tables.blocks import Block
+
+# A block is closed when it has that much, as in the original.
+BLOCK_BYTES = 60_000
+# A page is read and sent in pieces of at most that many, one after the other.
+PIECE_MESSAGES = 1000
+
+
+class Gathered(Found, Protocol):
+    """What one piece of a page has, at most `piece_messages`.
+
+    `is_new` is whether any of it had to be encoded just now.
+    """
+
+    piece_messages: int
+    is_new: bool
+
+    def written(self) -> bytes:
+        """All of it, as the format has it."""
+
+
+def gathering(writer: PageWriter) -> Callable[[], Gathered]:
+    """Makes an empty one for each piece of a page."""
+    if isinstance(writer, ColumnarWriter):
+        return partial(Columns, writer)
+    return partial(EncodedItems if writer.takes_encoded else ListedMessages, writer)
+
+
+class ListedMessages(Messages):
+    """One by one, for a format that takes nothing else."""
+
+    piece_messages = PIECE_MESSAGES
+    is_new = False
+
+    def __init__(self, writer: PageWriter) -> None:
+        super().__init__()
+        self._writer = writer
+
+    def written(self) -> bytes:
+        """Nothing for no message."""
+        return self._writer.messages(self) if self else b""
+
+
+class EncodedItems:
+    """Encoded items in blocks of bounded size, for a format that takes those."""
+
+    piece_messages = PIECE_MESSAGES
+
+    def __init__(self, writer: PageWriter) -> None:
+        self.is_new = False
+        self.blocks: list[tuple[int, bytes]] = []
+        self._writer = writer
+        self._loose: list[bytes] = []
+        self._loose_bytes = 0
+
+    def add(self, message: Message) -> None:
+        """Adds a message."""
+        item = encode_item(message.id, message.payload)
+        self._loose.append(item)
+        self._loose_bytes += len(item)
+        if self._loose_bytes >= BLOCK_BYTES:
+            self._close()
+
+    def add_rows(self, block: Block, first: int, last: int) -> None:
+        """Adds some rows, cut into blocks."""
+        self._close()
+        encoded, at = block.encoded, block.encoded_from
+        self.is_new = self.is_new or not encoded.size_bytes
+        self.blocks += encoded.cut(at + first, at + last, BLOCK_BYTES)
+
+    def add_payloads(
+        self, row_key: bytes, keys: list[bytes], payloads: list[bytes]
+    ) -> None:
+        """Adds what one reference stands for, cut into blocks."""
+        self._close()
+        ids = [row_key + key for key in keys]
+        items = Encoded(ids, payloads, behind=b"")
+        self.blocks += items.cut(0, len(ids), BLOCK_BYTES)
+
+    def written(self) -> bytes:
+        """One block after the other."""
+        self._close()
+        encoded = self._writer.encoded
+        return b"".join([encoded(count, data) for count, data in self.blocks])
+
+    def _close(self) -> None:
+        """Ends the block that is open."""
+        if self._loose:
+            self.blocks.append((len(self._loose), b"".join(self._loose)))
+            self._loose, self._loose_bytes = [], 0
+
+
+class Columns:
+    """Ids and payloads apart, without a step in Python for each message."""
+
+    # Whoever asks for columns reads much, and each piece costs a turn of a thread.
+    piece_messages = 10_000
+    is_new = False
+
+    def __init__(self, writer: ColumnarWriter) -> None:
+        self._writer = writer
+        self._ids: list[bytes] = []
+        self._payloads: list[bytes] = []
+
+    def add(self, message: Message) -> None:
+        """Adds a message."""
+        self._ids.append(message.id)
+        self._payloads.append(message.payload)
+
+    def add_rows(self, block: Block, first: int, last: int) -> None:
+        """Adds some rows, none of which is a reference."""
+        keys, payloads = block.keys[first:last], block.payloads[first:last]
+        self._ids += (NO_PAYLOAD_ROW.join(keys), NO_PAYLOAD_ROW)
+        self._payloads += payloads  # type: ignore[arg-type]
+
+    def add_payloads(
+        self, row_key: bytes, keys: Sequence[bytes], payloads: Sequence[bytes]
+    ) -> None:
+        """Adds what one reference stands for."""
+        self._ids += (row_key, row_key.join(keys))
+        self._payloads += payloads
+
+    def written(self) -> bytes:
+        """One piece; nothing for no message."""
+        return self._writer.columns(b"".join(self._ids), self._payloads)

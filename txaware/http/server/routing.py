@@ -1,0 +1,109 @@
+"""The table of routes: a method and a path to the function that answers."""
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from urllib.parse import unquote
+
+import attrs
+
+from txaware.http.server.connection_limits import is_vital
+from txaware.http.server.exchange import Reply, Request, Stream
+from txaware.http.server.failures import error_reply
+from txaware.http.server.permissions import Allow, anybody
+
+Answer = Reply | Stream
+Handle = Callable[[Request], Awaitable[Answer]]
+
+# Paths that were looked up; the same few come again and again.
+# Nobody had to show a token for them, so they are bounded in number and in length.
+KNOWN_PATHS, LONGEST_KNOWN = 20_000, 200
+_NAME = re.compile(r"\\\{(\w+)\\\}")
+# What is no number where one belongs is not there; other names are checked later.
+_NUMBERS = ("transaction",)
+
+
+@attrs.frozen
+class Route:
+    """`path` has `{names}`, and `allow` refuses whoever may not ask.
+
+    `is_open` is whether no token is needed. `waits` is whether it may wait for
+    messages, and is counted apart from the others. A `keyed` one remembers its answers
+    for whoever repeats a request. `query` are the fields that it knows; None takes any,
+    as programs that watch a server add some to come by every cache. `is_page` is
+    whether links of other sites may open it.
+    """
+
+    method: str
+    path: str
+    handle: Handle
+    allow: Allow = anybody
+    is_open: bool = False
+    waits: bool = False
+    keyed: bool = False
+    query: tuple[str, ...] | None = ()
+    is_page: bool = False
+
+    @property
+    def is_vital(self) -> bool:
+        """Whether it is answered however many requests there are."""
+        return is_vital(self.method, self.path)
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """Matches the paths of this route, still percent-encoded."""
+        return re.compile(_NAME.sub(_group, re.escape(self.path)))
+
+
+def _group(name: re.Match[str]) -> str:
+    text = "[0-9]{1,19}" if name[1] in _NUMBERS else "[^/]*"
+    return f"(?P<{name[1]}>{text})"
+
+
+@attrs.frozen
+class Match:
+    """The route of a request, and the names in its path."""
+
+    route: Route
+    params: Mapping[str, str]
+
+
+class Routes:
+    """Finds the route of a request; remembers what it has found."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self.table = tuple(routes)
+        self._patterns = [(route, route.pattern) for route in self.table]
+        self._known: dict[tuple[str, str], Match] = {}
+
+    def match(self, method: str, raw_path: str) -> Match | Reply:
+        """The match; or a reply, 404 or 405. A name is checked after decoding."""
+        found = self._known.get((method, raw_path))
+        if found is not None:
+            return found
+        allowed: list[str] = []
+        for route, pattern in self._patterns:
+            match = pattern.fullmatch(raw_path)
+            if match is None:
+                continue
+            if route.method != method:
+                allowed.append(route.method)
+                continue
+            params = {key: unquote(text) for key, text in match.groupdict().items()}
+            found = Match(route, params)
+            if len(self._known) < KNOWN_PATHS and len(raw_path) <= LONGEST_KNOWN:
+                self._known[method, raw_path] = found
+            return found
+        return _not_found(raw_path, allowed)
+
+
+def _not_found(path: str, allowed: list[str]) -> Reply:
+    shown = path[:200]
+    if not allowed:
+        return error_reply(404, "NotFound", f"there is nothing at {shown}")
+    takes = ", ".join(sorted(set(allowed)))
+    return error_reply(
+        405,
+        "MethodNotAllowed",
+        f"{shown} takes {takes}",
+        headers=((b"allow", takes.encode()),),
+    )

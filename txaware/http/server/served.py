@@ -1,0 +1,38 @@
+"""What a server serves: a value, so that a store is opened without the server."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+
+from coordinator.interfaces import Coordinator
+from txaware.clock import ClockMs
+from txaware.config import Settings
+from txaware.http.server.owners import Owners
+from txaware.http.server.server_file import ServerFile
+from txaware.service.administration import Administration
+from txaware.service.local import LocalService
+from txaware.service.monitor.overview import Overview
+
+
+@attrs.frozen(kw_only=True)
+class Served:
+    """What is served: the parts of a store, and its directory if it has one.
+
+    `announce` is told where a store without one is served, or None for nowhere, and
+    `require_owned` raises once it is another process's. `known` are the servers that
+    run: where each is found from here, and from other hosts.
+    """
+
+    service: LocalService
+    administration: Administration
+    coordinator: Coordinator
+    settings: Settings
+    clock_ms: ClockMs
+    overview: Overview
+    owners: Owners
+    shares_journal: bool = False
+    directory: Path | None = None
+    announce: Callable[[str | None], None] | None = None
+    require_owned: Callable[[], None] | None = None
+    known: list[tuple[ServerFile, str]] = attrs.field(factory=list)

@@ -1,0 +1,150 @@
+"""JSON as strictly as it is meant: whole numbers, no field twice, none unknown.
+
+Only `BadRequest` comes out, and a body costs a few times its own size at most.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Collection
+from itertools import islice
+from typing import Any, NoReturn
+
+from txaware.errors import BadRequest, RequestTooLarge
+from txaware.http.wire.avro_reading import INT_BITS, LONG_BITS, fits
+from txaware.http.wire.requests import MAX_MESSAGES
+
+# Commas and opening brackets; a message that expires has three of them.
+MAX_MARKS = 4 * MAX_MESSAGES
+_NEXT_MARK = re.compile(
+    # Outside strings, each of which ends somewhere, so that no byte is seen twice.
+    rb'[^",{\[]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)[^",{\[]*+)*+(?:([,{\[])|\Z)',
+    re.DOTALL,
+)
+_MOST_DIGITS = 20
+_BITS = {"int": INT_BITS, "long": LONG_BITS}
+
+Fields = dict[str, Any]
+
+
+def load(body: bytes) -> object:
+    """The one value that the body is."""
+    _check_marks(body)
+    try:
+        return json.loads(
+            body.decode(),
+            object_pairs_hook=_object,
+            parse_int=_whole,
+            parse_float=_no_fraction,
+            parse_constant=_no_fraction,
+        )
+    except BadRequest:
+        raise
+    except RecursionError as error:
+        raise BadRequest("the body is nested too deep") from error
+    except ValueError as error:
+        raise BadRequest(f"the body is not JSON in UTF-8: {error}") from error
+
+
+def _check_marks(body: bytes) -> None:
+    rough = body.count(b",") + body.count(b"{") + body.count(b"[")
+    if rough > MAX_MARKS and has_marks(body, more_than=MAX_MARKS):
+        raise RequestTooLarge(
+            f"the body has more than {MAX_MARKS} values; send less at once"
+        )
+
+
+def has_marks(body: bytes, *, more_than: int) -> bool:
+    """Whether more commas and opening brackets than that stand outside strings."""
+    found = islice(_NEXT_MARK.finditer(body), more_than, None)
+    mark = next(found, None)
+    return mark is not None and mark[1] is not None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> Fields:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        raise BadRequest(
+            f"a field stands there twice: {shown(max(counts, key=counts.__getitem__))}"
+        )
+    return fields
+
+
+def _whole(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise BadRequest(f"no number has {len(text)} digits here")
+    return int(text)
+
+
+def _no_fraction(text: str) -> NoReturn:
+    raise BadRequest(f"numbers are whole here, not {text:.40}")
+
+
+def shown(value: object) -> str:
+    """A value for an error message, short whatever it is."""
+    if isinstance(value, str):
+        return f"{value[:80]!r}{'...' if len(value) > 80 else ''}"
+    if isinstance(value, dict):
+        return f"an object with {', '.join(map(shown, [*value][:5])) or 'nothing'}"
+    if isinstance(value, list):
+        return f"an array of {len(value)}"
+    return json.dumps(value)[:80]
+
+
+def checked_fields(value: object, *, what: str, known: Collection[str]) -> Fields:
+    """An object whose fields are all known."""
+    if not isinstance(value, dict):
+        raise BadRequest(f"{what} is an object, not {shown(value)}")
+    unknown = [field for field in value if field not in known]
+    if unknown:
+        raise BadRequest(
+            f"{what} has a field {shown(unknown[0])}, which is none of "
+            f"{', '.join(known)}"
+        )
+    return value
+
+
+def untagged(value: object, *, tag: str) -> object:
+    """What a branch of a union holds, plain or as {tag: it}; null stays null."""
+    if isinstance(value, dict) and value.keys() == {tag}:
+        if value[tag] is None:
+            raise BadRequest(f"null is written plainly, not as a {tag}")
+        return value[tag]
+    return value
+
+
+def number(value: object, *, what: str, kind: str = "long") -> int:
+    """A whole number of 64 or 32 bits, plain or tagged."""
+    whole = untagged(value, tag=kind)
+    if isinstance(whole, bool) or not isinstance(whole, int):
+        raise BadRequest(f"{what} is a whole number, not {shown(whole)}")
+    if not fits(whole, bits=_BITS[kind]):
+        raise BadRequest(
+            f"{what} is a number of {_BITS[kind]} bits, not {shown(whole)}"
+        )
+    return whole
+
+
+def number_or_none(value: object, *, what: str, kind: str = "long") -> int | None:
+    """The same, or null."""
+    return None if value is None else number(value, what=what, kind=kind)
+
+
+def flag(value: object, *, what: str) -> bool:
+    """True or false."""
+    if not isinstance(value, bool):
+        raise BadRequest(f"{what} is true or false, not {shown(value)}")
+    return value
+
+
+def items(value: object, *, what: str) -> list[Any]:
+    """An array, of no more than MAX_MESSAGES."""
+    if not isinstance(value, list):
+        raise BadRequest(f"{what} is an array, not {shown(value)}")
+    if len(value) > MAX_MESSAGES:
+        raise RequestTooLarge(
+            f"{what} is an array of {len(value)}, above the limit of {MAX_MESSAGES}; "
+            f"send less at once"
+        )
+    return value

@@ -1,0 +1,95 @@
+"""The client's side of `application/vnd.txaware+avro`: requests out, answers in.
+
+What reads raises `BadRequest` for bytes that are no such answer; a body that was cut
+off is none. What writes takes values that were checked before.
+"""
+
+from coordinator import codec
+from txaware.http.formats.avro_page_reading import read_page
+from txaware.http.formats.avro_records import (
+    read_receipt,
+    read_response,
+    write_receipt,
+    write_response,
+)
+from txaware.http.formats.expiry import expiries, milliseconds, payload_of
+from txaware.http.wire.avro_reading import INT_BITS, read
+from txaware.http.wire.avro_writing import (
+    array,
+    data_bytes,
+    optional,
+    or_null,
+    payloads_bytes,
+)
+from txaware.http.wire.requests import PollRequest, PublishRequest
+from txaware.messages import Page, PublishResponse, Receipt
+from txaware.requests import Start
+from txaware.store.encoded import long_bytes
+
+_MOST = 2 ** (INT_BITS - 1) - 1
+_BYTES, _LONG, _NULL = map(long_bytes, range(3))
+
+
+def encode_publish(request: PublishRequest) -> bytes:
+    """The body of a publish or a store."""
+    return b"".join(
+        (
+            or_null(request.pointer, long_bytes),
+            payloads_bytes([*map(payload_of, request.messages)]),
+            optional(expiries(request.messages), _expiries),
+            optional(request.attempt, data_bytes),
+            optional(request.receipts, _receipts),
+        )
+    )
+
+
+def decode_publish_response(body: bytes) -> PublishResponse:
+    """What a publish in a transaction was answered."""
+    return read(body, read_response, what="the PublishResponse")
+
+
+def decode_receipt(body: bytes) -> Receipt:
+    """What a store was answered."""
+    return read(body, read_receipt, what="the Receipt")
+
+
+def encode_rollback(response: PublishResponse) -> bytes:
+    """The body of a rollback."""
+    return write_response(response)
+
+
+def encode_poll(request: PollRequest) -> bytes:
+    """The body of a poll; a limit above the greatest int asks for that many."""
+    limit = None if request.limit is None else min(request.limit, _MOST)
+    transaction = request.transaction
+    return b"".join(
+        (
+            _start(request.start),
+            b"\1" if request.inclusive else b"\0",
+            or_null(limit, long_bytes),
+            or_null(transaction, lambda tx: data_bytes(codec.encode(tx))),
+            data_bytes(request.isolation.encode()),
+            long_bytes(milliseconds(request.wait_s)),
+        )
+    )
+
+
+def decode_page(body: bytes) -> Page:
+    """What a poll was answered."""
+    return read(body, read_page, what="the page")
+
+
+def _start(start: Start) -> bytes:
+    if start is None:
+        return _NULL
+    if isinstance(start, int):
+        return _LONG + long_bytes(start)
+    return _BYTES + data_bytes(start)
+
+
+def _expiries(after_ms: list[int | None]) -> bytes:
+    return array([optional(each, long_bytes) for each in after_ms])
+
+
+def _receipts(receipts: list[Receipt]) -> bytes:
+    return array([write_receipt(receipt) for receipt in receipts])

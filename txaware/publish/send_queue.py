@@ -1,0 +1,184 @@
+"""Messages that wait for a background thread: bounded, in order, cut into batches."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import NamedTuple
+
+import attrs
+
+from coordinator.threads import Condition
+from txaware.errors import PublisherClosed
+from txaware.interfaces import Payload
+from txaware.publish.payloads import checked_setting
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """How much one batch takes, how much may wait, and how long a batch is collected.
+
+    A message alone is always let in, whatever its size.
+    """
+
+    batch_limit_bytes: int
+    batch_limit_messages: int
+    queue_limit_bytes: int
+    queue_limit_messages: int
+    linger_s: float
+
+    def __attrs_post_init__(self) -> None:
+        for name, value in attrs.asdict(self).items():
+            checked_setting(name, value, least=0 if name == "linger_s" else 1)
+
+
+class Waiting(NamedTuple):
+    """A message that waits, and who is told how it ended."""
+
+    message: Payload
+    size_bytes: int
+    taken_s: float
+    future: Future[None] | None
+
+
+class Backlog:
+    """Callers put messages in; one thread takes them out, and says when they are over.
+
+    A message counts against the limits until it is over, so that memory is bounded.
+    An interrupt (Ctrl-C) may end any call of the main thread: a message is then in, or
+    not, and the next call of anybody goes on.
+    """
+
+    def __init__(self, limits: Limits, clock_s: Callable[[], float]) -> None:
+        self.refused_messages = 0
+        self.lost_messages = 0
+        # Reentrant: the garbage collector may close a forgotten publisher anywhere.
+        self._changed = Condition()
+        self._limits = limits
+        self._clock_s = clock_s
+        self._waiting: deque[Waiting] = deque()
+        self._waiting_bytes = 0
+        self._held_bytes = 0
+        self._taken_out = 0
+        self._over = 0
+        self._flushed_to = 0
+        # By thread, and not counted: an interrupt may keep one from leaving.
+        self._blocked: set[int] = set()
+        self._closed = False
+
+    def __len__(self) -> int:
+        return self._put_in() - self._over
+
+    def put(
+        self,
+        message: Payload,
+        size_bytes: int,
+        *,
+        future: Future[None] | None = None,
+        waits: bool,
+    ) -> bool:
+        """Takes a message; False where there is no room for it, unless it `waits`."""
+        with self._changed:
+            if self._blocked:
+                self._blocked.discard(threading.get_ident())
+            while not self._has_room(size_bytes):
+                if not waits:
+                    self.refused_messages += 1
+                    return False
+                self._wait_for_room()
+            waiting = Waiting(message, size_bytes, self._clock_s(), future)
+            if not self._waiting or self._is_full(waiting):
+                self._changed.notify_all()
+            # In one step: an interrupt comes before the sums, or when it is in.
+            self._waiting_bytes += size_bytes
+            self._held_bytes += size_bytes
+            self._waiting.append(waiting)
+            return True
+
+    def take(self) -> list[Waiting]:
+        """The next batch once it is due; an empty one after the end."""
+        with self._changed:
+            while not self._waiting and not self._closed:
+                self._changed.wait()
+            while (due_in_s := self.due_in_s()) > 0:
+                self._changed.wait(due_in_s)
+            return self._pop_batch()
+
+    def due_in_s(self) -> float:
+        """For how long more messages may be added to the batch that comes next."""
+        if not self._waiting or self._closed or self._blocked:
+            return 0
+        if self._is_full() or self._taken_out < self._flushed_to:
+            return 0
+        since_s = self._clock_s() - self._waiting[0].taken_s
+        return self._limits.linger_s - since_s
+
+    def over(self, batch: list[Waiting], *, lost_messages: int = 0) -> None:
+        """A batch was published, or `lost_messages` of it were given up."""
+        with self._changed:
+            self._changed.notify_all()
+            self.lost_messages += lost_messages
+            self._held_bytes -= sum(waiting.size_bytes for waiting in batch)
+            self._over += len(batch)
+
+    def flush(self, timeout_s: float | None = None) -> bool:
+        """Waits until all that was put in before is over; False after the time-out."""
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
+        with self._changed:
+            target = self._put_in()
+            self._changed.notify_all()
+            self._flushed_to = max(self._flushed_to, target)
+            while self._over < target:
+                left_s = None if until_s is None else until_s - time.monotonic()
+                if left_s is not None and left_s <= 0:
+                    return False
+                self._changed.wait(left_s)
+            return True
+
+    def close(self) -> None:
+        """Nothing more is let in; what waits is still taken out."""
+        with self._changed:
+            self._changed.notify_all()
+            self._closed = True
+
+    def _put_in(self) -> int:
+        return self._taken_out + len(self._waiting)
+
+    def _has_room(self, size_bytes: int) -> bool:
+        if self._closed:
+            raise PublisherClosed("the publisher is closed, and took nothing")
+        held = len(self)
+        return not held or (
+            held < self._limits.queue_limit_messages
+            and self._held_bytes + size_bytes <= self._limits.queue_limit_bytes
+        )
+
+    def _wait_for_room(self) -> None:
+        self._changed.notify_all()
+        self._blocked.add(threading.get_ident())
+        try:
+            self._changed.wait()
+        finally:
+            self._blocked.discard(threading.get_ident())
+
+    def _is_full(self, more: Waiting | None = None) -> bool:
+        messages, size_bytes = len(self._waiting), self._waiting_bytes
+        if more is not None:
+            messages, size_bytes = messages + 1, size_bytes + more.size_bytes
+        return (
+            messages >= self._limits.batch_limit_messages
+            or size_bytes >= self._limits.batch_limit_bytes
+        )
+
+    def _pop_batch(self) -> list[Waiting]:
+        batch: list[Waiting] = []
+        room_bytes = self._limits.batch_limit_bytes
+        while self._waiting and len(batch) < self._limits.batch_limit_messages:
+            room_bytes -= self._waiting[0].size_bytes
+            if batch and room_bytes < 0:
+                break
+            batch.append(self._waiting.popleft())
+        self._taken_out += len(batch)
+        self._waiting_bytes -= sum(waiting.size_bytes for waiting in batch)
+        return batch

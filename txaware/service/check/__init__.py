@@ -1,0 +1,1 @@
+"""Checks every invariant of a store."""

@@ -1,0 +1,183 @@
+"""Verifies every invariant of the data, and changes nothing."""
+
+from collections.abc import Container
+from pathlib import Path
+
+from coordinator.embedded.write_barrier import AHEAD_MS
+from coordinator.transaction import POINTERS_PER_MS
+from txaware.clock import ClockMs, system_clock_ms
+from txaware.config import Settings
+from txaware.errors import StoreCorrupted
+from txaware.keys import (
+    COORDINATOR,
+    JOURNAL,
+    KEEPER,
+    MARK,
+    MESSAGE,
+    PAYLOAD,
+    POSITION,
+    STATE,
+    TOPIC,
+)
+from txaware.service.check.copy import copied
+from txaware.service.check.groups import Judging
+from txaware.service.check.journal import (
+    Uncommitted,
+    check_coordinator,
+    check_journal,
+    check_keepers,
+    check_state,
+    saved_ms,
+)
+from txaware.service.check.messages import MessageCheck
+from txaware.service.check.payloads import check_marks, check_payloads, check_positions
+from txaware.service.check.report import Findings, Report
+from txaware.service.check.scan import Progress, Rows, Scan, SizeBytes
+from txaware.service.coordinator_kind import OTHER, coordinator_of
+from txaware.store.journaled_table import FIRST_FORMAT, FORMAT
+
+KNOWN = (TOPIC, MESSAGE, PAYLOAD, POSITION, MARK, JOURNAL, STATE, KEEPER)
+
+
+def check(
+    rows: Rows,
+    *,
+    durable: bool = True,
+    progress: Progress | None = None,
+    size_bytes: SizeBytes | None = None,
+    invalid: Container[int] | None = None,
+    clock_ms: ClockMs = system_clock_ms,
+    findings: Findings | None = None,
+    in_use: bool = True,
+) -> Report:
+    """Reads everything once, payloads of references twice, and says what is wrong.
+
+    What is damaged is a finding; `Unavailable` means that it could not be checked.
+    `rows` is an open table, whose users need not stop, or a copy. A table that is not
+    `durable` keeps no time and no journal. `size_bytes` is asked how far it has come.
+    `invalid` are the pointers that a coordinator elsewhere calls so, from before; where
+    it was not asked, what the data needs is not known. Of data that is not `in_use`,
+    pointers without any record are known to be lost.
+    `findings` are those of other checks, to which these are added.
+    Memory is bounded, but for eight bytes for every reference.
+    """
+    findings = findings or Findings()
+    scan = Scan(rows, findings, progress=progress, size_bytes=size_bytes)
+    try:
+        _check(
+            scan,
+            rows,
+            findings,
+            durable=durable,
+            invalid=invalid,
+            now_ms=clock_ms(),
+            in_use=in_use,
+        )
+    except StoreCorrupted as error:
+        findings.problem("store", b"", str(error))
+    return findings.report()
+
+
+def _check(
+    scan: Scan,
+    rows: Rows,
+    findings: Findings,
+    *,
+    durable: bool,
+    invalid: Container[int] | None,
+    now_ms: int,
+    in_use: bool,
+) -> None:
+    if durable and rows.get(FORMAT) == FIRST_FORMAT:
+        findings.problem(
+            "format",
+            FORMAT,
+            f"the format is {FIRST_FORMAT!r}: whoever opens the data brings it up to "
+            f"date, and then it can be checked",
+        )
+        return
+    uncommitted = Uncommitted(invalid or ())
+    if durable:
+        if not _is_new(rows):
+            check_state(scan, rows, findings)
+        history = check_journal(scan, rows, findings)
+        if invalid is None:
+            uncommitted = Uncommitted.of(history, in_use=in_use)
+    findings.coordinator = coordinator_of(rows)
+    if invalid is None and rows.get(COORDINATOR) == OTHER:
+        findings.knows_needed = False
+    judging = Judging(rows, findings, uncommitted=uncommitted, timed=durable)
+    for key, value in scan.table(TOPIC):
+        findings.counts["topics"] += 1
+        judging.take_topic(key, value)
+    messages = MessageCheck(judging, now_ms=now_ms)
+    messages.run(scan)
+    check_payloads(scan, judging, messages.named)
+    check_positions(scan, judging)
+    check_marks(scan, judging)
+    check_keepers(scan, findings)
+    _check_unknown(scan, rows, findings)
+    embedded = durable and check_coordinator(rows, findings)
+    if embedded and judging.suspects:
+        _check_pointers(judging)
+
+
+def _is_new(rows: Rows) -> bool:
+    """Whether who opened it first was killed before the first batch."""
+    if rows.get(FORMAT) is not None:
+        return False
+    return not any(rows.scan(first_byte, limit=1) for first_byte in KNOWN)
+
+
+def _check_unknown(scan: Scan, rows: Rows, findings: Findings) -> None:
+    """No key begins with any other byte."""
+    if rows.get(b"") is not None:
+        findings.problem("key", b"", "a row has no key")
+    for byte in range(256):
+        first_byte = bytes([byte])
+        if first_byte in KNOWN:
+            continue
+        for key, _ in scan.table(first_byte):
+            findings.problem("key", first_byte + key, "no table has such keys")
+
+
+def _check_pointers(judging: Judging) -> None:
+    """No row carries a pointer that its coordinator will only give out some day.
+
+    The journal is read again, since pointers may have been given out meanwhile. What
+    lies a day ahead of it came from elsewhere, and is taken as it comes.
+    """
+    scan = Scan(judging.rows, Findings())
+    reserved = check_journal(scan, judging.rows, Findings()).reserved
+    ours = ((saved_ms(judging.rows) or 0) + AHEAD_MS) * POINTERS_PER_MS
+    for key, pointer in judging.suspects:
+        if reserved < pointer <= ours:
+            judging.problem(
+                "pointer",
+                key,
+                f"a row has the pointer {pointer}, and none above {reserved} was given "
+                f"out: the next transaction of that number would own it",
+            )
+
+
+def check_directory(
+    directory: Path,
+    settings: Settings,
+    *,
+    progress: Progress | None = None,
+    invalid: Container[int] | None = None,
+) -> Report:
+    """Checks a data directory on a copy; raises `Unavailable` while it is in use."""
+    try:
+        with copied(directory, settings) as rows:
+            return check(
+                rows,
+                progress=progress,
+                size_bytes=rows.size_bytes,
+                invalid=invalid,
+                in_use=False,
+            )
+    except StoreCorrupted as error:
+        findings = Findings()
+        findings.problem("store", b"", str(error))
+        return findings.report()

@@ -1,0 +1,179 @@
+"""A data directory as it is now, to be read beside it while nothing in it changes."""
+
+import errno
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from coordinator.directory_lock import NAME as LOCK
+from coordinator.directory_lock import DirectoryInUse
+from txaware.config import Settings
+from txaware.errors import StoreCorrupted, Unavailable
+from txaware.interfaces import Row
+from txaware.store.damage import check_end, is_damage, said, untorn
+from txaware.store.leveldb import ROWS
+
+# LevelDB never changes these once they are written; all other files it does.
+IMMUTABLE = (".ldb", ".sst")
+_BAD_DISK = os.strerror(errno.EIO)
+
+
+class CopiedRows:
+    """The rows of a copy, read with their checksums and past all caches."""
+
+    def __init__(self, db: Any) -> None:
+        self._db = db
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key."""
+        with _mapped_errors():
+            value: bytes | None = self._db.get(key, verify_checksums=True)
+            return value
+
+    def scan(
+        self,
+        prefix: bytes,
+        *,
+        start: bytes = b"",
+        stop: bytes | None = None,
+        limit: int = 1000,
+        max_bytes: int = 1 << 20,
+    ) -> list[Row]:
+        """Rows whose key begins with `prefix`, which is left off, in order."""
+        taken: list[Row] = []
+        size = 0
+        with _mapped_errors():
+            for key, value in self._db.prefixed_db(prefix).iterator(
+                start=start, stop=stop, verify_checksums=True, fill_cache=False
+            ):
+                taken.append((key, value))
+                size += len(value)
+                if len(taken) >= limit or size >= max_bytes:
+                    return taken
+            end = prefix + (taken[-1][0] if taken else start)
+            check_end(self._db, end, is_row=bool(taken), fill_cache=False)
+        return taken
+
+    def size_bytes(self, start: bytes, stop: bytes) -> int:
+        """About how much of the disk a range takes."""
+        size: int = self._db.approximate_size(start, stop)
+        return size
+
+
+@contextmanager
+def _mapped_errors() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if is_damage(error) or _BAD_DISK in said(error):
+            raise StoreCorrupted(said(error)) from error
+        if type(error).__module__.startswith("plyvel"):
+            raise Unavailable(said(error)) from error
+        raise
+
+
+@contextmanager
+def copied(directory: Path, settings: Settings) -> Iterator[CopiedRows]:
+    """Links or copies a directory that nobody has open, and opens that.
+
+    Raises `DirectoryInUse` where somebody has, and `StoreCorrupted` where LevelDB
+    cannot read it at all.
+    """
+    if not (directory / ROWS).is_dir():
+        raise Unavailable(f"{directory} is no data directory: it has no {ROWS}/")
+    with _place_beside(directory) as place:
+        with _held_still(directory):
+            _copy_files(directory / ROWS, place)
+        db = _opened(place, directory, settings)
+        try:
+            yield CopiedRows(db)
+        finally:
+            db.close()
+
+
+@contextmanager
+def _held_still(directory: Path) -> Iterator[None]:
+    """Keeps others from opening it, as its owner would, but writes no name into it."""
+    try:
+        fd = os.open(directory / LOCK, os.O_RDONLY)
+    except FileNotFoundError:
+        yield  # nobody ever had it open, so it is a copy itself
+        return
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
+            raise DirectoryInUse(
+                f"{directory} is in use by process {holder or 'unknown'}, and is "
+                f"checked when that has closed it"
+            ) from error
+        yield
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _place_beside(directory: Path) -> Iterator[Path]:
+    """On the same file system, so that files can be linked; else wherever it may."""
+    directory = directory.resolve()
+    name = f".{directory.name}-check-"
+    try:
+        place = tempfile.mkdtemp(prefix=name, dir=directory.parent)
+    except OSError:
+        place = tempfile.mkdtemp(prefix=name)
+    try:
+        yield Path(place)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _copy_files(source: Path, target: Path) -> None:
+    for path in sorted(source.iterdir()):
+        if path.name == "LOCK" or not path.is_file():
+            continue
+        copy: Callable[[Path, Path], object] = shutil.copyfile
+        if path.suffix in IMMUTABLE:
+            copy = _link
+        copy(path, target / path.name)
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _is_unborn(place: Path) -> bool:
+    """Whether LevelDB was killed while it made the database: nothing was written."""
+    return not any(
+        path.name == "CURRENT" or path.suffix in (*IMMUTABLE, ".log")
+        for path in place.iterdir()
+    )
+
+
+def _opened(place: Path, directory: Path, settings: Settings) -> Any:
+    import plyvel
+
+    def attempt() -> Any:
+        return plyvel.DB(
+            str(place),
+            create_if_missing=_is_unborn(place),
+            paranoid_checks=True,
+            block_size=settings.block_bytes,
+            write_buffer_size=settings.write_buffer_bytes,
+            bloom_filter_bits=settings.bloom_filter_bits,
+            compression=None if settings.compression == "none" else "snappy",
+        )
+
+    try:
+        return untorn(place, attempt)  # as whoever opens the directory does
+    except Exception as error:
+        text = said(error).replace(str(place), str(directory / ROWS))
+        raise StoreCorrupted(f"LevelDB cannot open {directory}: {text}") from error

@@ -1,0 +1,202 @@
+"""Says of a row's key whether it can be: known topic, a generation there has been."""
+
+from collections.abc import Callable
+
+import attrs
+
+from txaware.errors import BadRequest, StoreCorrupted
+from txaware.keys import POINTER_BYTES, ROW_KEY_BYTES, TOPIC
+from txaware.service.check.journal import Uncommitted, saved_ms
+from txaware.service.check.report import Findings
+from txaware.service.check.scan import Rows
+from txaware.store.columns import (
+    EXPIRY,
+    RECEIPTS,
+    Columns,
+    decode,
+    decode_receipts,
+    encode_receipts,
+)
+from txaware.topics import Topic, TopicName, checked_ttl_s
+
+GENERATION_BYTES = 4
+MOST_SUSPECTS = 1000
+_FAST_TAGS = {0: 1, 1: 9}  # messages without and with a pointer: the least length
+
+
+@attrs.define(eq=False)
+class Group:
+    """Rows of one generation of a topic, or those of one transaction within it."""
+
+    prefix: bytes
+    topic: Topic
+    generation: int
+
+    @property
+    def is_current(self) -> bool:
+        """Whether readers still see it."""
+        return self.topic.generation == self.generation
+
+
+class Judging:
+    """What rows are judged by: topics, the time, who has not committed.
+
+    What a transaction wrote that has not committed need not be whole: nobody reads it.
+    What looks wrong is read once more, as an open table may have changed meanwhile.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        findings: Findings,
+        *,
+        uncommitted: Uncommitted,
+        timed: bool,
+    ) -> None:
+        self.rows = rows
+        self.findings = findings
+        self.uncommitted = uncommitted
+        self.suspects: list[tuple[bytes, int]] = []
+        self._timed = timed
+        self._topics: dict[bytes, Topic | None] = {}
+
+    def group(self, first_byte: bytes, prefix: bytes, key: bytes) -> Group | None:
+        """The group of a key that begins so; None, and a problem, where it has none."""
+        topic_key, generation = prefix[:-GENERATION_BYTES], prefix[-GENERATION_BYTES:]
+        number = int.from_bytes(generation, "big")
+        topic = self.topic(topic_key)
+        if topic is not None and number > abs(topic.generation):
+            topic = self.topic(topic_key, anew=True)
+        if topic is None:
+            self.problem(
+                "topic", first_byte + key, f"{topic_key!r} is no topic of this data"
+            )
+            return None
+        if not 0 < number <= abs(topic.generation):
+            self.problem(
+                "generation",
+                first_byte + key,
+                f"topic {topic.topic} never had generation {number}; it is at "
+                f"{abs(topic.generation)}",
+            )
+            return None
+        return Group(prefix, topic, number)
+
+    def topic(self, topic_key: bytes, *, anew: bool = False) -> Topic | None:
+        """The topic of a key, deleted ones included."""
+        if anew or self._topics.get(topic_key) is None:
+            value = self.rows.get(TOPIC + topic_key)
+            self._topics[topic_key] = _topic_or_none(topic_key, value or b"")
+        return self._topics[topic_key]
+
+    def take_topic(self, topic_key: bytes, value: bytes) -> Topic | None:
+        """Reads a topic row; None, and a problem, where that cannot be."""
+        try:
+            topic = self._topics[topic_key] = read_topic(topic_key, value)
+        except (BadRequest, ValueError, TypeError, LookupError) as error:
+            self._topics[topic_key] = None
+            self.problem("topic", TOPIC + topic_key, f"no topic can be read: {error}")
+            return None
+        return topic
+
+    def check_time(self, first_byte: bytes, key: bytes, time_ms: int) -> None:
+        """A time has to lie below the saved one, or it could be given out again."""
+        if not self._timed:
+            return
+        saved = saved_ms(self.rows)
+        if saved is not None and time_ms >= saved:
+            self.problem(
+                "time",
+                first_byte + key,
+                f"the row is of {time_ms} ms, and only times below {saved} ms were "
+                f"given out",
+            )
+
+    def suspect(self, key: bytes, pointer: int) -> None:
+        """The highest pointer of a group, to be compared with what was given out."""
+        if len(self.suspects) < MOST_SUSPECTS:
+            self.suspects.append((key, pointer))
+
+    def columns(self, key: bytes, value: bytes) -> Columns | None:
+        """What a row holds; None, and a problem, where that cannot be read."""
+        try:
+            columns = decode(value)
+            _check_columns(columns)
+        except (StoreCorrupted, ValueError) as error:
+            self.problem("value", key, str(error))
+            return None
+        return columns
+
+    def problem(self, kind: str, key: bytes, sentence: str) -> None:
+        """Something is wrong with a row."""
+        self.findings.problem(kind, key, sentence)
+
+
+def is_plain_value(value: bytes) -> bool:
+    """Whether it is one of the two kinds that nearly all rows are, and in order."""
+    least = _FAST_TAGS.get(value[0]) if value else None
+    return least is not None and len(value) >= least
+
+
+def _check_columns(columns: Columns) -> None:
+    expiry, receipts = columns.more.get(EXPIRY), columns.more.get(RECEIPTS)
+    if expiry is not None and len(expiry) != POINTER_BYTES:
+        raise ValueError(f"an expiry has 8 bytes, not {len(expiry)}")
+    if receipts is not None:
+        read_receipts(receipts)
+
+
+def read_receipts(data: bytes) -> dict[bytes, int]:
+    """Column r; raises `ValueError` for what it cannot be."""
+    try:
+        counts = decode_receipts(data)
+    except Exception as error:
+        raise ValueError(f"receipts cannot be read: {error}") from error
+    if encode_receipts(counts) != data:
+        raise ValueError("receipts are cut off, or name an attempt twice")
+    return counts
+
+
+def read_topic(topic_key: bytes, value: bytes) -> Topic:
+    """A topic row; raises what is wrong with it."""
+    namespace, name, rest = topic_key.decode("ascii").split(":")
+    if rest:
+        raise ValueError(f"there is {rest!r} behind the topic's name")
+    topic = Topic.from_bytes(TopicName.parse(f"{namespace}:{name}"), value)
+    checked_ttl_s(topic.ttl_s)
+    if not topic.generation:
+        raise ValueError("its generation is 0")
+    for key, text in topic.properties.items():
+        if not isinstance(text, str):
+            raise TypeError(f"property {key} is {text!r}, not text")
+    return topic
+
+
+def _topic_or_none(topic_key: bytes, value: bytes) -> Topic | None:
+    try:
+        return read_topic(topic_key, value)
+    except (BadRequest, ValueError, TypeError, LookupError):
+        return None
+
+
+def grouped(
+    judging: Judging, first_byte: bytes, tail_bytes: int
+) -> Callable[[bytes], Group | None]:
+    """Answers the group of one key after the other: one problem for each prefix."""
+    last_prefix: bytes | None = None
+    last_group: Group | None = None
+
+    def group_of(key: bytes) -> Group | None:
+        nonlocal last_prefix, last_group
+        prefix = key[:-tail_bytes]
+        if prefix != last_prefix:
+            last_prefix = prefix
+            last_group = judging.group(first_byte, prefix, key)
+        if last_group is None:
+            judging.findings.counts["rows of no topic"] += 1
+        return last_group
+
+    return group_of
+
+
+PAYLOAD_TAIL_BYTES = POINTER_BYTES + ROW_KEY_BYTES

@@ -1,0 +1,204 @@
+"""Checks the coordinator's journal, and the few rows about the store itself."""
+
+from collections.abc import Container
+
+import attrs
+
+from coordinator.embedded.history import History
+from coordinator.embedded.records import decode_records
+from coordinator.errors import JournalCorrupted
+from coordinator.transaction import NO_POINTER
+from txaware.errors import StoreCorrupted
+from txaware.keys import (
+    COORDINATOR,
+    COORDINATOR_ADDRESS,
+    COPY,
+    COPY_PLACE,
+    JOURNAL,
+    KEEPER,
+    STATE,
+    UNWATCHED,
+)
+from txaware.service.check.report import Findings
+from txaware.service.check.scan import Rows, Scan
+from txaware.service.coordinator_kind import EMBEDDED, OTHER, coordinator_of
+from txaware.service.keepers import read_keeper
+from txaware.service.transfer.copy_state import is_unfinished
+from txaware.store.batch_writer import TIME
+from txaware.store.journaled_table import FORMAT, OUR_FORMAT, SECOND_FORMAT
+
+COORDINATORS = (EMBEDDED, OTHER)
+NUMBER_BYTES = 8
+
+
+@attrs.frozen(eq=False)
+class Uncommitted:
+    """Pointers whose transactions did not commit, or may not have.
+
+    Those above `known_to` were given out since the journal was read. The invalid ones
+    are forgotten some day, those that were lost in a crash never.
+    """
+
+    invalid: Container[int] = ()
+    lost: Container[int] = ()
+    open: Container[int] = ()
+    known_to: int = NO_POINTER
+
+    @classmethod
+    def of(cls, history: History, *, in_use: bool) -> "Uncommitted":
+        """By the journal; where nobody is at work, what has no record is lost."""
+        return cls(
+            history.invalid,
+            history.lost_pointers(crashed=not in_use),
+            history.open,
+            history.highest if in_use else NO_POINTER,
+        )
+
+    def __contains__(self, pointer: int) -> bool:
+        return (
+            pointer in self.invalid
+            or pointer in self.open
+            or pointer in self.lost
+            or pointer > self.known_to
+        )
+
+
+def check_journal(scan: Scan, rows: Rows, findings: Findings) -> History:
+    """What its entries add up to, as far as they can be read."""
+    history = History()
+    for key, data in scan.table(JOURNAL):
+        findings.counts["journal entries"] += 1
+        if len(key) != NUMBER_BYTES:
+            findings.problem(
+                "journal", JOURNAL + key, "a journal key has 8 bytes, and this has not"
+            )
+            continue
+        try:
+            for record in decode_records(data):
+                history.apply(record)
+        except (JournalCorrupted, ValueError) as error:
+            findings.problem(
+                "journal",
+                JOURNAL + key,
+                f"entry {int.from_bytes(key, 'big')} cannot be read: {error}",
+            )
+    _check_history(history, findings)
+    findings.counts["open transactions"] = len(history.open)
+    findings.counts["invalid pointers"] = len(history.invalid)
+    return history
+
+
+def _check_history(history: History, findings: Findings) -> None:
+    highest, reserved = history.highest, history.reserved
+    if highest > reserved:
+        findings.problem(
+            "journal",
+            JOURNAL,
+            f"pointer {highest} has a record, and none above {reserved} was reserved: "
+            f"it could be given out twice",
+        )
+    for pointer in history.open.keys() & history.invalid.keys():
+        findings.problem(
+            "journal", JOURNAL, f"transaction {pointer} is both open and invalid"
+        )
+    for what, pointers in (("open", history.open), ("invalid", history.invalid)):
+        above = max(pointers, default=0)
+        if above > reserved:
+            findings.problem(
+                "journal",
+                JOURNAL,
+                f"pointer {above} is {what}, and none above {reserved} was reserved",
+            )
+    for lost in history.lost:
+        if not lost.first <= lost.last <= reserved:
+            findings.problem(
+                "journal",
+                JOURNAL,
+                f"pointers {lost.first} to {lost.last} cannot have been lost: none "
+                f"above {reserved} was reserved",
+            )
+
+
+def check_state(scan: Scan, rows: Rows, findings: Findings) -> None:
+    """The format, the coordinator, the saved time and what was copied."""
+    known = {
+        FORMAT,
+        COORDINATOR,
+        COORDINATOR_ADDRESS,
+        TIME,
+        COPY,
+        COPY_PLACE,
+        UNWATCHED,
+    }
+    for key, _ in scan.table(STATE):
+        findings.counts["state rows"] += 1
+        if STATE + key not in known:
+            findings.problem(
+                "key", STATE + key, "nothing about the store has this name"
+            )
+    found = rows.get(FORMAT)
+    if found not in (SECOND_FORMAT, OUR_FORMAT):  # which have the same rows
+        findings.problem(
+            "format", FORMAT, f"the format is {found!r}, and {OUR_FORMAT!r} is ours"
+        )
+    saved_ms(rows, findings)
+    _check_copy(rows, findings)
+
+
+def check_keepers(scan: Scan, findings: Findings) -> None:
+    """Who keeps rows elsewhere; each needs what it may still hold."""
+    for key, value in scan.table(KEEPER):
+        findings.counts["keepers"] += 1
+        try:
+            row = read_keeper(key, value)
+        except StoreCorrupted as error:
+            findings.problem("keeper", KEEPER + key, str(error))
+        else:
+            findings.needs(f"keeper {row.name}", row.smallest_pointer)
+
+
+def _check_copy(rows: Rows, findings: Findings) -> None:
+    try:
+        unfinished = is_unfinished(rows)
+    except StoreCorrupted as error:
+        findings.problem("copy", COPY, str(error))
+        return
+    if unfinished:
+        findings.problem("copy", COPY, "the copy to here has not come to its end")
+
+
+def check_coordinator(rows: Rows, findings: Findings) -> bool:
+    """Whether the coordinator is the embedded one; asked when all is counted."""
+    found, counts = rows.get(COORDINATOR), findings.counts
+    about_itself = counts["state rows"] + counts["journal entries"]
+    if found is None and not sum(counts.values()) - about_itself:
+        return False  # it was killed before the batch that says so, and has no row yet
+    if found not in COORDINATORS:
+        findings.problem(
+            "coordinator",
+            COORDINATOR,
+            f"whose pointers the rows carry is not said: {found!r}",
+        )
+    if found == OTHER and counts["journal entries"]:
+        findings.problem(
+            "coordinator",
+            COORDINATOR,
+            f"there is a journal of an embedded coordinator, and another one is named "
+            f"({coordinator_of(rows) or 'where is not kept'})",
+        )
+    return found == EMBEDDED
+
+
+def saved_ms(rows: Rows, findings: Findings | None = None) -> int | None:
+    """The time below which all times lie that were ever given out."""
+    return _number(rows, TIME, findings)
+
+
+def _number(rows: Rows, key: bytes, findings: Findings | None) -> int | None:
+    data = rows.get(key)
+    if data is not None and len(data) == NUMBER_BYTES:
+        return int.from_bytes(data, "big")
+    if findings is not None:
+        what = "is missing" if data is None else f"has {len(data)} bytes, not 8"
+        findings.problem("state", key, f"{key[1:].decode()} {what}")
+    return None

@@ -1,0 +1,1 @@
+"""Shows topics, groups and transactions to operators."""

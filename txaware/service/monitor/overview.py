@@ -1,0 +1,397 @@
+"""How things stand, for a page that asks every second: bounded, whatever there is."""
+
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+
+import attrs
+
+from coordinator.embedded.coordinator import EmbeddedCoordinator
+from coordinator.errors import Unavailable
+from coordinator.interfaces import Coordinator
+from coordinator.transaction import POINTERS_PER_MS, Transaction
+from coordinator.transaction_status import OPEN, standings
+from txaware.errors import TopicNotFound
+from txaware.messages import Bounds, MessageId
+from txaware.metrics import TopicMetrics
+from txaware.service.local import LocalService
+from txaware.service.monitor.blocked_topics import Blocked
+from txaware.service.monitor.group_lag import Lags, Pair
+from txaware.service.monitor.overview_report import (
+    OpenOverview,
+    OverviewReport,
+    Sample,
+    TopicOverview,
+)
+from txaware.service.monitor.turns import Failures, Remembered
+from txaware.service.retention.clean_up import Retention
+from txaware.service.store_context import Site
+from txaware.store.topic_table import TopicTable
+from txaware.topics import Topic, TopicName
+
+log = logging.getLogger(__name__)
+
+REMEMBERED_S = 1.0
+MOST_LISTED, MOST_BLOCKED = 200, 1000
+# What a page draws: so long, with a sample each two seconds at most.
+KEPT_MS, EVERY_MS = 120_000, 1900
+
+# Whether somebody may see a topic, by its name.
+Sees = Callable[[str], bool]
+_NOTHING = TopicMetrics()
+_UNKNOWN = Bounds(None, None, MessageId(bytes(20)))
+
+
+@attrs.define
+class _Moment:
+    """What all who ask within a second are answered from."""
+
+    now_ms: int
+    coordinator: str
+    store: str
+    topics: Mapping[str, Topic]
+    metrics: Mapping[str, TopicMetrics]
+    by_activity: list[str]
+    transactions: list[OpenOverview]
+    invalid: int | None
+    behind: Mapping[str, int]
+    pairs: Collection[Pair]
+    failures: Failures
+    details: dict[str, TopicOverview | None] = attrs.field(factory=dict)
+
+    def owner(self, pointer: int) -> int:
+        """The transaction that writes with that pointer."""
+        return next(
+            (one.id for one in self.transactions if pointer in one.pointers), pointer
+        )
+
+
+@attrs.frozen
+class _Chosen:
+    """What somebody asks to see, of what they may see."""
+
+    seen: frozenset[str]
+    search: str
+    namespace: str | None
+
+    def has(self, topic: str, *names: str) -> bool:
+        """Whether that topic is one of them, or what is named in it."""
+        if topic not in self.seen:
+            return False
+        if self.namespace is not None:
+            namespace = TopicName.parse(topic).namespace
+            if namespace != self.namespace:
+                return False
+        return not self.search or any(self.search in name.lower() for name in names)
+
+
+class Overview:
+    """Looks at most once a second, however many ask, and each time at a bounded part.
+
+    With very many topics or groups a round does not come to all of them; the next one
+    goes on from there. What cannot be read is left out by itself, and is named in
+    `left_out`. Any number of threads may ask.
+    """
+
+    def __init__(
+        self,
+        service: LocalService,
+        retention: Retention,
+        site: Site,
+        *,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._service = service
+        self._retention = retention
+        self._site = site
+        self._clock_s = clock_s
+        self._started_ms = site.clock_ms()
+        self._topic_table = TopicTable(site.table)
+        self._topics = Remembered(self._all_topics, clock_s=clock_s)
+        self._blocked = Blocked(service, site)
+        self._lags = Lags(service, site, clock_s=clock_s)
+        self._lock = threading.Lock()
+        self._until_s = float("-inf")
+        self._moment: _Moment | None = None
+        self._before: Mapping[str, TopicMetrics] = {}
+        self._samples: deque[Sample] = deque()
+
+    def snapshot(
+        self,
+        *,
+        search: str = "",
+        namespace: str | None = None,
+        sees: Sees | None = None,
+        history: bool = False,
+    ) -> OverviewReport:
+        """Everything, or only topics that `sees` answers True for.
+
+        `search` chooses among topics and groups, by a part of the name of either, in
+        capitals or not, and `namespace` too; sums are of all that may be seen. With
+        `history` it has how things stood lately, too.
+        """
+        may_see = _everything if sees is None else sees
+        with self._lock:
+            moment = self._current()
+            seen = [name for name in moment.by_activity if may_see(name)]
+            chosen = _Chosen(frozenset(seen), search.lower(), namespace)
+            report = self._report(moment, seen, chosen)
+            if not history:
+                return report
+            return attrs.evolve(report, history=_seen(self._samples, sees))
+
+    def _current(self) -> _Moment:
+        moment = self._moment
+        if moment is None or self._clock_s() >= self._until_s:
+            moment = self._moment = self._look()
+            self._sample(moment)
+            self._until_s = self._clock_s() + REMEMBERED_S
+        return moment
+
+    def _look(self) -> _Moment:
+        metrics = self._service.topic_metrics()
+        before = () if self._moment is None else self._moment.failures.parts
+        failures = Failures(reads_wait=self._service.reads_wait, before=before)
+        topics = self._known_topics(metrics, failures)
+        known: Collection[Pair] = self._lags.groups.keys()
+        pairs = failures.attempt("groups", lambda: self._lags.pairs, known)
+        status, snapshot = self._ask_coordinator()
+        transactions: list[OpenOverview] = []
+        if snapshot is not None:
+            self._blocked.look(topics, metrics.keys(), snapshot, failures)
+            self._lags.look(pairs, snapshot, self._blocked.blockers, failures)
+            transactions = self._open(snapshot)
+        last, self._before = self._before, metrics
+
+        def activity(name: str) -> tuple[bool, int, int]:
+            total, earlier = (
+                _total(metrics.get(name)),
+                _total(last.get(name)),
+            )
+            return name in self._blocked.blockers, total - earlier, total
+
+        return _Moment(
+            self._site.clock_ms(),
+            status,
+            self._store_status(failures),
+            topics,
+            metrics,
+            sorted(topics, key=activity, reverse=True),
+            transactions,
+            None if snapshot is None else len(snapshot.invalids),
+            self._lags.by_topic(),
+            pairs,
+            failures,
+        )
+
+    def _sample(self, moment: _Moment) -> None:
+        """Keeps how things stand, when somebody looks: nothing wakes up for it."""
+        samples, now_ms = self._samples, moment.now_ms
+        if samples and now_ms < samples[-1].ms:  # the clock was set back
+            samples.clear()
+        if samples and now_ms < samples[-1].ms + EVERY_MS:
+            return
+        while samples and samples[0].ms < now_ms - KEPT_MS:
+            samples.popleft()
+        counts = [found for n in moment.by_activity if (found := moment.metrics.get(n))]
+        groups = self._lags.groups.values()
+        unread_ms = [g.unread_since_ms for g in groups if g.unread_since_ms is not None]
+        busy = [name for name in moment.by_activity if name in moment.metrics]
+        sample = Sample(
+            ms=now_ms,
+            messages_in=sum([count.messages_in for count in counts]),
+            messages_out=sum([count.messages_out for count in counts]),
+            unread_ms=max(0, now_ms - min(unread_ms)) if unread_ms else 0,
+            open=None if moment.invalid is None else len(moment.transactions),
+            topics={name: _in_and_out(moment, name) for name in busy[:MOST_LISTED]},
+        )
+        samples.append(sample)
+
+    def _store_status(self, failures: Failures) -> str:
+        """How writes went last, and whether rows can be listed."""
+        status = self._site.table.status()
+        why = failures.parts.get("topics") or failures.parts.get("groups")
+        return f"rows cannot be read: {why}" if status == "OK" and why else status
+
+    def _all_topics(self) -> dict[str, Topic]:
+        return {
+            str(topic.topic): topic
+            for topic in self._topic_table.all()
+            if topic.generation > 0
+        }
+
+    def _known_topics(
+        self, touched: Iterable[str], failures: Failures
+    ) -> dict[str, Topic]:
+        """All there are; those used in this process as they stand at this moment.
+
+        While they cannot be read, those that were known before.
+        """
+        topics = dict(failures.attempt("topics", self._topics, self._topics.last or {}))
+        for name in touched:
+            ask = partial(self._service.topic, name)
+            try:
+                topic = failures.attempt("topics", ask, topics.get(name))
+            except TopicNotFound:
+                topic = None
+            if topic is None:
+                topics.pop(name, None)
+            else:
+                topics[name] = topic
+        return topics
+
+    def _ask_coordinator(self) -> tuple[str, Transaction | None]:
+        coordinator = self._site.coordinator
+        try:
+            return coordinator.status(), coordinator.snapshot()
+        except Unavailable as error:
+            return str(error), None
+        except Exception as error:
+            log.exception("the coordinator cannot be asked")
+            return f"the coordinator cannot be asked: {error}", None
+
+    def _open(self, snapshot: Transaction) -> list[OpenOverview]:
+        """All that are open, those that block a topic first, and then the oldest."""
+        blocks: dict[int, list[tuple[str, int]]] = {}
+        for name, blocker in self._blocked.blockers.items():
+            blocks.setdefault(blocker.pointer, []).append((name, blocker.since_ms))
+        found = []
+        for one in _open_ones(self._site.coordinator, snapshot):
+            waiting = sorted(w for p in one.pointers for w in blocks.get(p, ()))
+            names = [name for name, _ in waiting]
+            since_ms = min([since_ms for _, since_ms in waiting], default=None)
+            found.append(attrs.evolve(one, blocks=names, blocks_since_ms=since_ms))
+        return sorted(found, key=lambda one: (not one.blocks, one.id))
+
+    def _report(
+        self, moment: _Moment, seen: list[str], chosen: _Chosen
+    ) -> OverviewReport:
+        topics = [name for name in seen if chosen.has(name, name)]
+        blocked = [name for name in topics if name in self._blocked.blockers]
+        pairs = [pair for pair in moment.pairs if chosen.has(pair[1], *pair)]
+        groups = [g for pair in pairs if (g := self._lags.groups.get(pair))]
+        groups.sort(key=lambda group: (group.unread_since_ms or math.inf, group.topic))
+        counts = [moment.metrics[name] for name in seen if name in moment.metrics]
+        details = [
+            self._detail(moment, name)
+            for name in topics[: max(MOST_LISTED, min(len(blocked), MOST_BLOCKED))]
+        ]
+        cache = self._service.cache
+        return OverviewReport(
+            now_ms=moment.now_ms,
+            started_ms=self._started_ms,
+            coordinator=moment.coordinator,
+            decided_by=self._site.decided_by,
+            store=moment.store,
+            namespaces=sorted({moment.topics[name].namespace for name in seen}),
+            topics=[topic for topic in details if topic is not None],
+            topic_count=len(topics),
+            blocked_count=len(blocked),
+            unjudged_topics=self._blocked.unjudged,
+            groups=groups[:MOST_LISTED],
+            group_count=len(pairs),
+            transactions=[
+                attrs.evolve(one, blocks=[t for t in one.blocks if t in chosen.seen])
+                for one in moment.transactions[:MOST_LISTED]
+            ],
+            transaction_count=len(moment.transactions),
+            invalid_transactions=moment.invalid,
+            messages_in=sum([count.messages_in for count in counts]),
+            messages_out=sum([count.messages_out for count in counts]),
+            bytes_in=sum([count.bytes_in for count in counts]),
+            bytes_out=sum([count.bytes_out for count in counts]),
+            cache_bytes=cache.size_bytes,
+            cache_hits=cache.hits,
+            cache_misses=cache.misses,
+            left_out=sorted(moment.failures.parts),
+        )
+
+    def _detail(self, moment: _Moment, name: str) -> TopicOverview | None:
+        """Found out once a moment; None where the topic was deleted just now."""
+        if name not in moment.details:
+            try:
+                moment.details[name] = self._look_at(moment, name)
+            except TopicNotFound:
+                moment.details[name] = None
+        return moment.details[name]
+
+    def _look_at(self, moment: _Moment, name: str) -> TopicOverview:
+        topic = moment.topics[name]
+        bounds = moment.failures.attempt(
+            "topic_ages", partial(self._service.bounds, name), _UNKNOWN
+        )
+        blocker, blocked_by = self._blocked.blockers.get(name), None
+        if blocker is not None:
+            blocked_by = blocker.by(moment.owner(blocker.pointer))
+        counts = moment.metrics.get(name, _NOTHING)
+        return TopicOverview(
+            topic=name,
+            generation=topic.generation,
+            ttl_s=topic.ttl_s,
+            messages_in=counts.messages_in,
+            bytes_in=counts.bytes_in,
+            messages_out=counts.messages_out,
+            bytes_out=counts.bytes_out,
+            oldest_ms=_time_ms(bounds.first),
+            newest_ms=_time_ms(bounds.last),
+            rows_behind=moment.behind.get(name),
+            blocked_by=blocked_by,
+            expired_unseen=self._retention.expired_unseen.get(name, 0),
+        )
+
+
+def _in_and_out(moment: _Moment, name: str) -> tuple[int, int]:
+    counts = moment.metrics[name]
+    return counts.messages_in, counts.messages_out
+
+
+def _seen(samples: Iterable[Sample], sees: Sees | None) -> list[Sample]:
+    """What of the history somebody may see; sums are of all topics."""
+    if sees is None:
+        return list(samples)
+    return [
+        attrs.evolve(
+            sample,
+            messages_in=None,
+            messages_out=None,
+            unread_ms=None,
+            topics={name: one for name, one in sample.topics.items() if sees(name)},
+        )
+        for sample in samples
+    ]
+
+
+def _time_ms(message_id: MessageId | None) -> int | None:
+    return None if message_id is None else message_id.publish_time_ms
+
+
+def _everything(_: str) -> bool:
+    return True
+
+
+def _total(counts: TopicMetrics | None) -> int:
+    return counts.messages_in + counts.messages_out if counts is not None else 0
+
+
+def _open_ones(coordinator: Coordinator, snapshot: Transaction) -> list[OpenOverview]:
+    if not isinstance(coordinator, EmbeddedCoordinator):
+        return [
+            OpenOverview(pointer, pointer // POINTERS_PER_MS, pointers=(pointer,))
+            for pointer in snapshot.in_progress
+        ]
+    return [
+        OpenOverview(
+            one.transaction_id,
+            one.began_ms,
+            pointers=one.pointers,
+            type=one.type,
+            stage=one.stage,
+            expires_ms=one.expires_ms,
+            address=one.address,
+        )
+        for one in standings(coordinator, OPEN)
+    ]

@@ -1,0 +1,1 @@
+"""Reads pages, and plans how several readers share a topic."""

@@ -1,0 +1,51 @@
+"""Finds the first row of a range that a snapshot cannot decide; expands nothing."""
+
+from coordinator.transaction import POINTERS_PER_MS, Transaction
+from txaware.errors import BadRequest
+from txaware.interfaces import OrderedTable
+from txaware.keys import MESSAGE, row_key
+from txaware.messages import ID_BYTES, MessageId
+from txaware.service.visibility import STOP, Judge
+from txaware.store.columns import pointer_of
+
+# How much earlier than its transaction a row may seem, where clocks are several.
+CLOCKS_DIFFER_MS = 60_000
+# Of one look at the table.
+ROWS, ROWS_BYTES = 1000, 1 << 20
+
+
+def first_undecided(
+    table: OrderedTable,
+    prefix: bytes,
+    *,
+    start: MessageId,
+    stop: MessageId,
+    snapshot: Transaction,
+) -> MessageId:
+    """The id of that row, or `stop`, which is not behind the snapshot.
+
+    Rows of transactions in progress are not older than the first of those.
+    """
+    if not snapshot.in_progress:
+        return stop
+    since_ms = max(0, snapshot.in_progress[0] // POINTERS_PER_MS - CLOCKS_DIFFER_MS)
+    first = max(start.row_key, row_key(since_ms))
+    last = stop.row_key + b"\0" if any(stop.payload_key) else stop.row_key
+    judge = Judge(snapshot)
+    while rows := table.scan(
+        MESSAGE + prefix, start=first, stop=last, limit=ROWS, max_bytes=ROWS_BYTES
+    ):
+        for key, value in rows:
+            if judge.verdict(pointer_of(value)) == STOP:
+                return min(stop, max(start, MessageId.of_row(key)))
+        first = rows[-1][0] + b"\0"
+    return stop
+
+
+def check_range(start: object, stop: object, snapshot: object) -> None:
+    """Two ids, and a transaction by whose snapshot is judged."""
+    for end in (start, stop):
+        if not isinstance(end, MessageId) or len(end) != ID_BYTES:
+            raise BadRequest(f"a range has two MessageIds, not {end!r:.100}")
+    if not isinstance(snapshot, Transaction):
+        raise BadRequest(f"a snapshot is a Transaction, not {snapshot!r:.100}")

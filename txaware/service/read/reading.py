@@ -1,0 +1,207 @@
+"""Poll and wait: the read side of the service."""
+
+import time
+from collections.abc import Callable
+
+import attrs
+
+from coordinator.transaction import Transaction
+from txaware.errors import BadRequest, Unavailable
+from txaware.interfaces import COMMITTED, UNCOMMITTED
+from txaware.keys import row_key
+from txaware.messages import Bounds, MessageId, Page
+from txaware.requests import Start, checked_wait_s
+from txaware.service.polling import Polling
+from txaware.service.read.scan import Scan
+from txaware.service.read.selection import Messages, Query
+from txaware.service.store_context import Site
+from txaware.service.topic_handles import Place
+from txaware.service.visibility import Judge, NoJudge
+from txaware.store.message_table import MessageTable
+from txaware.store.payload_table import PayloadTable
+
+# Whoever is blocked looks again after this: a time-out wakes nobody, for example.
+LOOK_AGAIN_S = 1.0
+UNBLOCKED_S = 60.0
+# A coordinator elsewhere wakes nobody: looks are that close at first, then less so.
+FIRST_PAUSE_S, SLOWER = 0.005, 1.5
+
+_NO_JUDGE = NoJudge()
+
+
+@attrs.frozen
+class Ask:
+    """What a poll asks for, checked."""
+
+    start: Start
+    inclusive: bool
+    limit: int
+    transaction: Transaction | None = None
+    isolation: str = UNCOMMITTED
+
+
+class Reading:
+    """Makes pages, and waits for something to be in them."""
+
+    def __init__(
+        self, site: Site, *, clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._messages = MessageTable(site.table)
+        self._polling = Polling(self._messages, PayloadTable(site.table), site.cache)
+        self._coordinator = site.coordinator
+        self._gate = site.gate
+        self._strangers = site.strangers
+        self._settings = site.settings
+        self._clock_ms = site.clock_ms
+        self._clock_s = clock_s
+        self._closed = False
+
+    def poll(self, place: Callable[[], Place], ask: Ask, wait_s: float) -> Page:
+        """A page; waits for its first message up to `wait_s`, and counts it."""
+        page, scan, took_s = self.wait(place, ask, wait_s)
+        size_bytes = sum([len(message.payload) for message in page])
+        scan.place.counters.polled(len(page), size_bytes, took_s)
+        return Page(
+            page,
+            next_id=scan.next,
+            blocked_by=scan.blocked_by,
+            skipped_before=scan.skipped_before,
+        )
+
+    def wait(
+        self, place: Callable[[], Place], ask: Ask, wait_s: float
+    ) -> tuple[Messages, Scan, float]:
+        """What the last look found, and how long that look took.
+
+        `place` is asked at every look: the topic may change meanwhile.
+        """
+        until_s, pause_s = self._clock_s() + checked_wait_s(wait_s), FIRST_PAUSE_S
+        while True:
+            here, found = place(), Messages()
+            began_s = time.perf_counter()
+            scan = self.begin(here, ask)
+            scan.read(found)
+            left_s = until_s - self._clock_s() if wait_s and not found else 0
+            if left_s <= 0:
+                return found, scan, time.perf_counter() - began_s
+            pause_s = self.pause_s(scan, pause_s)
+            here.writer.signal.wait(scan.seen, min(left_s, pause_s))
+
+    def begin(self, place: Place, ask: Ask) -> Scan:
+        """One look at a topic, as it is now."""
+        if self._closed:
+            raise Unavailable("the messaging service is closed")
+        seen = place.writer.signal.count  # first: what comes later is not missed
+        query, skipped_before = self._query(place, ask, stop=place.writer.mark())
+        is_over = False
+        if ask.transaction is not None:
+            judge = self.judge(ask.transaction)
+        elif ask.isolation == UNCOMMITTED:
+            judge = _NO_JUDGE
+        elif self._polling.is_empty(query):
+            judge, is_over = _NO_JUDGE, True
+        else:
+            # First the snapshot, then the rows: one that was rolled back between
+            # the two would be delivered.
+            judge = self.judge(None)
+            query = attrs.evolve(query, stop=place.writer.mark())
+        return Scan(
+            self._polling,
+            place,
+            query,
+            judge,
+            seen=seen,
+            strangers=self._strangers,
+            skipped_before=skipped_before,
+            is_over=is_over,
+        )
+
+    def pause_s(self, scan: Scan, last_s: float) -> float:
+        """How long to wait for a signal after a look that found nothing.
+
+        Only what a publish changes is signalled for sure: whoever is blocked looks
+        again, more and more slowly where the coordinator is elsewhere.
+        """
+        if scan.blocked_by is None:
+            return UNBLOCKED_S
+        if self._gate is not None:
+            return LOOK_AGAIN_S
+        return min(last_s * SLOWER, LOOK_AGAIN_S)
+
+    def bounds(self, place: Place) -> Bounds:
+        """The first and last row within the time to live, and the next one's place."""
+        mark, prefix = place.writer.mark(), place.topic.prefix
+        start = row_key(self._bound_ms(place))
+        first = self._messages.first(prefix, start=start, stop=mark)
+        last = first and self._messages.last(prefix, start=start, stop=mark)
+        return Bounds(
+            MessageId.of_row(first[0]) if first else None,
+            MessageId.of_row(last[0]) if last else None,
+            MessageId.of_row(mark),
+        )
+
+    def judge(self, transaction: Transaction | None) -> Judge:
+        """By that snapshot, or by a fresh one."""
+        gate = self._gate
+        if transaction is not None:
+            return Judge(transaction, lost=None if gate is None else gate.was_lost)
+        known = None if gate is None else gate.gave_out
+        return Judge(self._coordinator.snapshot(), known)
+
+    def close(self) -> None:
+        """Nobody waits here any more."""
+        self._closed = True
+
+    def _bound_ms(self, place: Place) -> int:
+        return max(0, self._clock_ms() - place.topic.ttl_ms)
+
+    def _query(
+        self, place: Place, ask: Ask, *, stop: bytes
+    ) -> tuple[Query, int | None]:
+        """What to read, and where the time to live cut off what was asked for."""
+        settings, bound_ms = self._settings, self._bound_ms(place)
+        start, inclusive, skipped_before = ask.start, ask.inclusive, None
+        if start is None:
+            start = 0
+        if not isinstance(start, MessageId):
+            start, inclusive = MessageId.of(start), True
+        bound = MessageId.of(bound_ms)
+        before = start.before() if inclusive else start
+        if start < bound:
+            skipped_before = None if ask.start is None else bound_ms
+            start, inclusive = bound, True
+        now_ms = self._clock_ms()
+        judged = ask.transaction is not None or ask.isolation == COMMITTED
+        grace_ms = int(settings.prune_grace_s * 500)
+        return (
+            Query(
+                place.topic.prefix,
+                before,
+                start,
+                inclusive,
+                stop,
+                min(ask.limit, settings.poll_limit_messages),
+                settings.poll_limit_bytes,
+                now_ms,
+                row_key(max(0, now_ms - grace_ms)) if judged else b"",
+            ),
+            skipped_before,
+        )
+
+
+def checked_isolation(isolation: object) -> str:
+    """`committed` or `uncommitted`."""
+    if isolation not in (COMMITTED, UNCOMMITTED):
+        raise BadRequest(
+            f"isolation is {COMMITTED!r} or {UNCOMMITTED!r}, not {isolation!r}"
+        )
+    return str(isolation)
+
+
+def checked_snapshot(transaction: object) -> None:
+    """A `Transaction` or None: a bare pointer has no snapshot to judge by."""
+    if transaction is not None and not isinstance(transaction, Transaction):
+        raise BadRequest(
+            f"transaction is a Transaction, by whose snapshot is judged, not "
+            f"{transaction!r}; that of a context is its .transaction"
+        )

@@ -1,0 +1,1 @@
+"""Removes what has expired, and marks the rows of invalid transactions."""

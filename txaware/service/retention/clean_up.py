@@ -1,0 +1,261 @@
+"""Removes what has expired, and what a transaction left that nobody will see."""
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+from coordinator.transaction import Transaction
+from txaware.metrics import RetentionCounters
+from txaware.service.retention.clean_up_plan import (
+    EXPIRED,
+    Piece,
+    PieceResult,
+    Plan,
+    Results,
+)
+from txaware.service.retention.cleaning import Cleaning
+from txaware.service.retention.deletion import Deleting
+from txaware.service.retention.mark_invalid_rows import Marking
+from txaware.service.retention.payload_retention import PayloadRetention
+from txaware.service.retention.planning import Planning
+from txaware.service.retention.prune import Forgetting, Pruned
+from txaware.service.store_context import Site
+from txaware.store.topic_table import TopicTable
+
+__all__ = ["CleanUp", "OnProgress", "Pruned", "Retention"]
+
+log = logging.getLogger(__name__)
+
+# The topic that is done now, how many are done, and how many there are.
+OnProgress = Callable[[str, int, int], object]
+# What rows are removed or marked for: fields of `CleanUp`.
+REASONS = (
+    *("expired_messages", "expired_payloads", "old_generation_rows"),
+    *("marked_rows", "positions"),
+)
+
+
+@attrs.frozen
+class CleanUp:
+    """What one clean-up removed: rows, by reason.
+
+    Where pieces were done beside each other, both of two that found an expired
+    reference may have counted it.
+
+    Every invalid transaction below `least_needed` may be forgotten by its coordinator;
+    None where the coordinator was not asked, as nothing had to be judged, and where a
+    topic failed, or a piece of it (the log says why; all others were cleaned up).
+
+    `forgotten` invalid transactions it had the coordinator forget; `held_back` says why
+    others of more than a day ago were kept, or is None.
+    """
+
+    topics: int = 0
+    failed_topics: int = 0
+    expired_messages: int = 0
+    expired_payloads: int = 0
+    old_generation_rows: int = 0
+    marked_rows: int = 0
+    positions: int = 0
+    least_needed: int | None = None
+    forgotten: int = 0
+    held_back: str | None = None
+
+
+class Retention:
+    """Beside everything else that goes on; one clean-up at a time in this process.
+
+    A clean-up is a plan, its pieces, and a finish. Pieces of a plan may be done in any
+    order, more than once or never, beside each other and beside other clean-ups.
+    """
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._topics = TopicTable(site.table)
+        self._coordinator = site.coordinator
+        self._gate = site.gate
+        self._keepers = site.keepers
+        self._clock_ms = site.clock_ms
+        self._settings = site.settings
+        self._turn = threading.Lock()
+        self._stopped = False
+        self.expired_unseen: Counter[str] = Counter()
+        self.counters = RetentionCounters()
+        self._marking = Marking(site.table, site.cache, site.gate, site.rewriting)
+        self._payloads = PayloadRetention(site)
+        self._positions = site.positions
+        self._planning = Planning(site.table, self._marking)
+        self._cleaning = Cleaning(site, self._topics, self._marking, self._payloads)
+        self._forgetting = Forgetting(site, self._marking)
+
+    def clean_up(self, on_progress: OnProgress | None = None) -> CleanUp:
+        """Goes through all topics once; what `on_progress` raises ends it there.
+
+        Then it forgets invalid transactions, where nobody can need them.
+        """
+        with self._turn:
+            began_s = time.monotonic()
+            cleaned = self._forget(self._clean_up(on_progress))
+            self._count(cleaned, took_s=time.monotonic() - began_s)
+            return cleaned
+
+    def stop(self) -> None:
+        """Has the clean-up that runs just now end after the topic that it is at."""
+        self._stopped = True
+
+    def plan(self, *, pieces: int = 1) -> Plan:
+        """What is to be done now: so many `pieces` of each topic for each rule."""
+        with self._turn:
+            return self._plan(pieces)
+
+    def clean_piece(self, plan: Plan, piece: Piece) -> PieceResult:
+        """Does one piece; see `Cleaning`. What it raises, `finish` need not know."""
+        return self._cleaning.clean(plan, piece)
+
+    def finish(self, plan: Plan, results: Results) -> CleanUp:
+        """What comes after the pieces; `results` has those that were done.
+
+        While one is missing, no transaction counts as marked. Nothing is lost by that:
+        the next clean-up looks again.
+        """
+        with self._turn:
+            self.counters.begun(len(plan.topics))
+            cleaned = self._forget(self._finish(plan, results))
+            self.counters.done(len(plan.topics))
+            took_ms = self._clock_ms() - plan.planned_ms
+            self._count(cleaned, took_s=max(0, took_ms) / 1000)
+            return cleaned
+
+    def prune(
+        self, *, exclusive: bool, on_progress: OnProgress | None = None
+    ) -> Pruned:
+        """Has the coordinator forget invalid transactions that are wholly marked.
+
+        One that others may share is asked only when it is known to be `exclusive`:
+        nobody elsewhere has rows of it, but for keepers that registered. Raises
+        `KeeperMissing` where one of those does not answer; nothing was forgotten then.
+        """
+        self._keepers.ask()
+        # Nobody writes with what was late before the marking began. Where it failed,
+        # or was not even tried, somebody may have written since it was marked last.
+        late_ms = self._late_ms()
+        with self._turn:
+            began_s = time.monotonic()
+            cleaned = self._clean_up(on_progress)
+            self._count(cleaned, took_s=time.monotonic() - began_s)
+        late_ms = 0 if cleaned.least_needed is None else late_ms
+        done = self._forgetting.prune(late_ms, exclusive=exclusive)
+        self.counters.forgot(done.pruned, done.held_back, done.held_back_count)
+        return attrs.evolve(done, least_needed=cleaned.least_needed)
+
+    def _forget(self, cleaned: CleanUp) -> CleanUp:
+        """What can be forgotten without being asked to; the clean-up, with that."""
+        if self._stopped or cleaned.least_needed is None:
+            return cleaned
+        done, before = self._forgetting.by_itself(), self.counters.snapshot().held_back
+        if done.held_back is not None and before is None:
+            log.warning("invalid transactions: %s", done.held_back)
+        self.counters.forgot(done.pruned, done.held_back, done.held_back_count)
+        return attrs.evolve(cleaned, forgotten=done.pruned, held_back=done.held_back)
+
+    def _late_ms(self) -> int:
+        """Nobody writes any more with pointers from before."""
+        return self._clock_ms() - int(self._settings.orphan_grace_s * 1000)
+
+    def _snapshot(self) -> Transaction | None:
+        """None while there is nothing to judge: it uses up a pointer."""
+        if (
+            self._positions.has_positions()
+            or self._payloads.has_any()
+            or self._coordinator.invalid_size()
+        ):
+            return self._coordinator.snapshot()
+        return None
+
+    def _plan(self, pieces: int) -> Plan:
+        snapshot = self._snapshot()
+        # The topics come after the snapshot: what is invalid in it has no row in a
+        # topic that is made later.
+        topics = list(self._topics.all())
+        return self._planning.plan(
+            topics, snapshot, now_ms=self._clock_ms(), pieces=pieces
+        )
+
+    def _clean_up(self, on_progress: OnProgress | None) -> CleanUp:
+        """All pieces, topic by topic, in this thread."""
+        plan, failed = self._plan(1), 0
+        results: dict[int, PieceResult] = {}
+        self.counters.begun(len(plan.topics))
+        for number, topic in enumerate(plan.topics, 1):
+            if self._stopped:
+                counts = _counted(plan, results)
+                counts.update(topics=number - 1 - failed, failed_topics=failed)
+                return _clean_up_of(counts)
+            try:
+                self._clean_topic(topic, plan, results)
+            except Exception:
+                log.exception("topic %s could not be cleaned up", topic)
+                failed += 1
+            self.counters.done(number)
+            if on_progress is not None:
+                on_progress(topic, number, len(plan.topics))
+        return self._finish(plan, results)
+
+    def _clean_topic(
+        self, topic: str, plan: Plan, results: dict[int, PieceResult]
+    ) -> None:
+        for number in plan.by_topic.get(topic, ()):
+            results[number] = self.clean_piece(plan, plan.pieces[number])
+
+    def _finish(self, plan: Plan, results: Results) -> CleanUp:
+        deleting = Deleting(self._site.table, self._site.rewriting)
+        counts, failed = _counted(plan, results), set(plan.unplanned)
+        unseen: set[str] = set()
+        for number, piece in enumerate(plan.pieces):
+            if number not in results:
+                failed.add(piece.topic)
+            elif results[number].unseen is not None:
+                unseen.add(piece.topic)
+        self.expired_unseen.update(unseen)
+        least_needed = None
+        if plan.judge is not None and not failed:
+            counts["marked_rows"] += self._marking.mark_positions(plan.marked)
+            self._marking.done(plan.invalid)
+            counts["positions"] += self._positions.clean_up(plan.judge, deleting)
+            counts["positions"] += self._positions.forget_markers(
+                plan.judge, deleting, now_ms=plan.planned_ms
+            )
+            least_needed = min(
+                self._marking.least_needed(plan.judge), self._keepers.least_needed()
+            )
+        deleting.compact(one for result in results.values() for one in result.touched)
+        counts.update(topics=len(plan.topics) - len(failed), failed_topics=len(failed))
+        done = _clean_up_of(counts, least_needed=least_needed)
+        log.info("cleaned up", extra=attrs.asdict(done))
+        return done
+
+    def _count(self, cleaned: CleanUp, *, took_s: float) -> None:
+        self.counters.ended(
+            {reason: getattr(cleaned, reason) for reason in REASONS},
+            failed=cleaned.failed_topics,
+            ended_ms=self._clock_ms(),
+            took_s=took_s,
+        )
+
+
+def _clean_up_of(counts: Mapping[str, Any], **more: Any) -> CleanUp:
+    return CleanUp(**counts, **more)
+
+
+def _counted(plan: Plan, results: Results) -> Counter[str]:
+    """What pieces removed and marked, by the fields of `CleanUp`."""
+    counts = Counter[str]()
+    for number, result in results.items():
+        counts[plan.pieces[number].what] += result.rows
+        counts[EXPIRED] += result.references
+    return counts

@@ -1,0 +1,138 @@
+"""Does one piece of a clean-up; again, never, or beside all others does no harm."""
+
+import logging
+
+from txaware.interfaces import Row
+from txaware.keys import MARK, MESSAGE, PAYLOAD, row_key
+from txaware.service.retention.clean_up_plan import (
+    EXPIRED,
+    MARKED,
+    OLD_GENERATIONS,
+    PAYLOADS,
+    Piece,
+    PieceResult,
+    Plan,
+)
+from txaware.service.retention.deletion import Deleting
+from txaware.service.retention.mark_invalid_rows import Marking
+from txaware.service.retention.payload_retention import PayloadRetention
+from txaware.service.retention.planning import first_kept
+from txaware.service.store_context import Site
+from txaware.store.columns import pointer_of
+from txaware.store.topic_table import TopicTable
+from txaware.topics import Topic, TopicName
+
+log = logging.getLogger(__name__)
+
+
+class Cleaning:
+    """The rules are asked again for every piece, as the topic stands then.
+
+    So a plan that is old, or wrong, removes less than it might, and never more.
+    """
+
+    def __init__(
+        self, site: Site, topics: TopicTable, marking: Marking, stored: PayloadRetention
+    ) -> None:
+        self._site = site
+        self._table = site.table
+        self._topics = topics
+        self._marking = marking
+        self._stored = stored
+
+    def clean(self, plan: Plan, piece: Piece) -> PieceResult:
+        """Removes or marks what is due; what was done already is not done again."""
+        name = TopicName.parse(piece.topic)
+        topic = next(self._topics.all(name.key), None)  # read anew, also a deleted one
+        if topic is None:
+            return PieceResult()
+        if piece.what == OLD_GENERATIONS:
+            return self._old_generations(topic, piece)
+        if topic.generation < 0 or topic.generation != piece.generation:
+            return PieceResult()  # it is an old generation now, and goes as such
+        if piece.what == MARKED:
+            return PieceResult(
+                self._marking.mark_topic(
+                    topic, plan.marked, start=piece.start, stop=piece.stop
+                )
+            )
+        now_ms = min(plan.planned_ms, self._site.clock_ms())
+        if piece.what == PAYLOADS:
+            return self._payloads(topic, plan, piece, now_ms)
+        if piece.what == EXPIRED:
+            return self._expired(topic, plan, piece, now_ms)
+        raise ValueError(f"nothing is known of {piece.what!r}")
+
+    def _deleting(self) -> Deleting:
+        return Deleting(self._table, self._site.rewriting)
+
+    def _old_generations(self, topic: Topic, piece: Piece) -> PieceResult:
+        """Rows of all generations that were deleted."""
+        deleting, stop = self._deleting(), first_kept(topic)
+        if piece.stop is not None:
+            stop = min(stop, piece.stop)
+        rows = sum(
+            deleting.delete_range(table + topic.topic.key, start=piece.start, stop=stop)
+            for table in (MESSAGE, PAYLOAD, MARK)
+        )
+        return PieceResult(rows, deleting.touched)
+
+    def _payloads(
+        self, topic: Topic, plan: Plan, piece: Piece, now_ms: int
+    ) -> PieceResult:
+        """Payloads that nobody needs."""
+        if plan.judge is None:
+            return PieceResult()
+        deleting = self._deleting()
+        removed = self._stored.clean_up(
+            topic, plan.judge, now_ms, deleting, start=piece.start, stop=piece.stop
+        )
+        return PieceResult(
+            removed.payloads, deleting.touched, references=removed.references
+        )
+
+    def _expired(
+        self, topic: Topic, plan: Plan, piece: Piece, now_ms: int
+    ) -> PieceResult:
+        """Messages older than the time to live."""
+        deleting, unseen = self._deleting(), _Unseen(topic, plan)
+        live_from = row_key(max(0, now_ms - topic.ttl_ms))
+        planned_stop = live_from if piece.stop is None else piece.stop
+        try:
+            rows = deleting.delete_range(
+                MESSAGE + topic.prefix,
+                start=piece.start,
+                stop=min(planned_stop, live_from),
+                look=unseen.look,
+            )
+        finally:
+            if unseen.looked:
+                self._site.cache.drop(topic.prefix)
+        return PieceResult(rows, deleting.touched, unseen.pointer)
+
+
+class _Unseen:
+    """Says so, once, when what expires was kept from readers until now."""
+
+    def __init__(self, topic: Topic, plan: Plan) -> None:
+        self._topic = topic
+        self._snapshot = plan.judge
+        self.looked = False
+        self.pointer: int | None = None
+
+    def look(self, rows: list[Row]) -> None:
+        """Looks at rows that are about to go."""
+        self.looked = True
+        if self._snapshot is None or self.pointer is not None:
+            return
+        for _, value in rows:
+            pointer = pointer_of(value)
+            if pointer is not None and self._snapshot.is_in_progress(pointer):
+                self.pointer = pointer
+                log.warning(
+                    "messages of topic %s expire unseen: transaction %d has kept its "
+                    "readers waiting for the whole time to live",
+                    self._topic.topic,
+                    pointer,
+                )
+                return

@@ -1,0 +1,128 @@
+"""Has the coordinator forget invalid transactions that nobody can need any more."""
+
+import attrs
+
+from coordinator.transaction import POINTERS_PER_MS, Transaction
+from txaware.errors import KeeperMissing
+from txaware.service.keepers import HOW_TO_GO_ON, Kept
+from txaware.service.retention.mark_invalid_rows import Marking
+from txaware.service.store_context import Site
+
+
+@attrs.frozen
+class Pruned:
+    """How many invalid transactions the coordinator has forgotten.
+
+    `held_back` says why others of more than a day ago were kept, or is None, and
+    `held_back_count` how many those are.
+    """
+
+    pruned: int
+    least_needed: int | None
+    held_back: str | None = None
+    held_back_count: int = 0
+
+
+class Forgetting:
+    """What is forgotten becomes visible, so first every row of it has to be marked.
+
+    Rows of the store are marked by a clean-up. Those that participants keep elsewhere
+    are theirs to judge, so nothing that one of them may still hold is forgotten,
+    registered or not.
+    """
+
+    def __init__(self, site: Site, marking: Marking) -> None:
+        self._marking = marking
+        self._keepers = site.keepers
+        self._coordinator = site.coordinator
+        self._gate = site.gate
+
+    def prune(self, late_ms: int, *, exclusive: bool) -> Pruned:
+        """As an operator asks for it; raises `KeeperMissing`.
+
+        Without a gate only what is from before `late_ms`, with which nobody writes now.
+        """
+        # First the snapshot: what is invalid in it is in all rows that are asked for.
+        snapshot = self._coordinator.snapshot()
+        if not self._is_alone and not exclusive:
+            return self._shared(snapshot)
+        kept = self._keepers.ask()
+        if exclusive:  # then nobody is left who never registered
+            kept = kept.of_registered()
+        return self._forget(snapshot, kept, late_ms, watched_from=0)
+
+    def by_itself(self) -> Pruned:
+        """What needs nobody's word: a coordinator of our own, and all keepers known.
+
+        Of transactions from before keepers were written down nobody knows who wrote
+        elsewhere with them: they are left to `prune`.
+        """
+        if not self._coordinator.invalid_size():
+            return Pruned(0, None)
+        snapshot = self._coordinator.snapshot()
+        if not self._is_alone:
+            return self._shared(snapshot)
+        try:
+            kept = self._keepers.ask()
+        except KeeperMissing as error:
+            return _held(0, len(self._old(snapshot)), str(error))
+        return self._forget(snapshot, kept, 0, watched_from=self._keepers.unwatched)
+
+    @property
+    def _is_alone(self) -> bool:
+        return self._gate is not None and not self._gate.is_shared
+
+    def _forget(
+        self, snapshot: Transaction, kept: Kept, late_ms: int, *, watched_from: int
+    ) -> Pruned:
+        free = [
+            pointer
+            for pointer in self._marking.forgettable(snapshot, late_ms)
+            if watched_from < pointer < kept.bound
+        ]
+        before = self._coordinator.invalid_size()
+        if free:
+            self._coordinator.truncate_invalid_tx(free)
+        count = max(0, before - self._coordinator.invalid_size())
+        return self._why_not(count, snapshot, kept, watched_from)
+
+    def _old(self, snapshot: Transaction) -> list[int]:
+        """The invalid pointers that no grace keeps any more, oldest first."""
+        grace = int(self._coordinator.settle_grace_s * 1000) * POINTERS_PER_MS
+        invalids = snapshot.invalids
+        return list(invalids[: invalids.place(snapshot.transaction_id - grace)])
+
+    def _why_not(
+        self, pruned: int, snapshot: Transaction, kept: Kept, watched_from: int
+    ) -> Pruned:
+        """What was forgotten, and who needs the others."""
+        old = self._old(snapshot)
+        needed = [pointer for pointer in old if pointer >= kept.bound]
+        if needed:
+            names = ", ".join(kept.names_below(needed[-1]))
+            why = f"participants with rows of their own may still hold them: {names}"
+            unasked = [n for n in kept.unregistered if kept.bounds[n] <= needed[-1]]
+            if unasked:
+                why += f". Nobody registered {', '.join(unasked)}: {HOW_TO_GO_ON}"
+            return _held(pruned, len(needed), why)
+        return _held(
+            pruned,
+            sum(pointer <= watched_from for pointer in old),
+            "an earlier version ended them, which wrote down nobody with rows of their "
+            "own. When no participant has any, or all that do are registered, txaware "
+            "transactions prune forgets them",
+        )
+
+    def _shared(self, snapshot: Transaction) -> Pruned:
+        return _held(
+            0,
+            len(self._old(snapshot)),
+            "others may use this coordinator, and need them. Where nobody does, "
+            "txaware transactions prune --exclusive forgets them",
+        )
+
+
+def _held(pruned: int, count: int, why: str) -> Pruned:
+    if not count:
+        return Pruned(pruned, None)
+    return Pruned(pruned, None, f"{count:,} are kept: {why}", count)

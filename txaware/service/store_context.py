@@ -1,0 +1,77 @@
+"""What all parts of the service work on, together."""
+
+import threading
+
+import attrs
+
+from coordinator.embedded.write_barrier import Gate
+from coordinator.interfaces import Coordinator
+from txaware.clock import ClockMs, system_clock_ms
+from txaware.config import Settings
+from txaware.interfaces import OrderedTable
+from txaware.service.keepers import Keepers
+from txaware.service.read.scan_cache import ScanCache
+from txaware.service.retention.position_retention import PositionRetention
+from txaware.service.strangers import Strangers
+from txaware.service.wakeups import Endings
+from txaware.service.write.references import References
+from txaware.store.payload_table import PayloadTable
+
+
+def _cache(site: "Site") -> ScanCache:
+    return ScanCache(site.settings.cache_bytes)
+
+
+def _references(site: "Site") -> References:
+    return References(site.table, PayloadTable(site.table))
+
+
+def _keepers(site: "Site") -> Keepers:
+    return Keepers(site.table, site.coordinator, site.clock_ms)
+
+
+def _positions(site: "Site") -> PositionRetention:
+    return PositionRetention(
+        site.table,
+        site.coordinator,
+        site.strangers,
+        site.rewriting,
+        site.settings,
+        site.gate,
+    )
+
+
+def _strangers(site: "Site") -> Strangers:
+    return Strangers(None if site.gate is None else site.gate.gave_out)
+
+
+@attrs.frozen
+class Site:
+    """One table, one coordinator, and what the parts of the service share.
+
+    `gate` is that of an embedded coordinator of this process which keeps its journal in
+    the same table (or, as the table, in memory). Without one, pointers are taken as
+    they come, and nobody tells when a transaction ends. Who cleans up holds `rewriting`
+    while it removes rows or marks what it has just read. `decided_by` is `embedded`,
+    the address of another coordinator, or None where that is unknown.
+    """
+
+    table: OrderedTable
+    coordinator: Coordinator
+    gate: Gate | None
+    settings: Settings
+    clock_ms: ClockMs = system_clock_ms
+    cache: ScanCache = attrs.field(default=attrs.Factory(_cache, takes_self=True))
+    references: References = attrs.field(
+        default=attrs.Factory(_references, takes_self=True)
+    )
+    strangers: Strangers = attrs.field(
+        default=attrs.Factory(_strangers, takes_self=True)
+    )
+    decided_by: str | None = "embedded"
+    keepers: Keepers = attrs.field(default=attrs.Factory(_keepers, takes_self=True))
+    endings: Endings = attrs.field(factory=Endings)
+    rewriting: threading.Lock = attrs.field(factory=threading.Lock, eq=False)
+    positions: PositionRetention = attrs.field(
+        default=attrs.Factory(_positions, takes_self=True)
+    )

@@ -1,0 +1,138 @@
+"""Finds what belongs to a topic: its row, its writer, its counters."""
+
+import logging
+from collections.abc import Callable, Mapping
+
+import attrs
+
+from txaware.config import Settings
+from txaware.errors import TopicExists
+from txaware.interfaces import OrderedTable
+from txaware.metrics import Latencies, TopicCounters, TopicMetrics
+from txaware.service.write.topic_writer import TopicWriter
+from txaware.store.topic_table import TopicTable
+from txaware.topics import (
+    Topic,
+    TopicName,
+    checked_changes,
+    checked_properties,
+    checked_ttl_s,
+    expand_names,
+    valid_names,
+)
+
+log = logging.getLogger(__name__)
+
+# The same few names come again and again; so many are kept parsed.
+KNOWN_NAMES = 100_000
+
+
+@attrs.frozen
+class Place:
+    """A topic as it stands, the one who writes to it, and who counts that."""
+
+    topic: Topic
+    writer: TopicWriter
+    counters: TopicCounters
+
+
+class Places:
+    """Writers and counters live as long as the store, over all generations."""
+
+    def __init__(self, table: OrderedTable, settings: Settings) -> None:
+        self.topics = TopicTable(table)
+        self.latencies = Latencies()
+        self._table = table
+        self._settings = settings
+        self._names: dict[str, TopicName] = {}
+        self._writers: dict[TopicName, TopicWriter] = {}
+        self._counters: dict[TopicName, TopicCounters] = {}
+        self._places: dict[str, Place] = {}
+
+    def name(self, topic: str) -> TopicName:
+        """The parsed name."""
+        name = self._names.get(topic) if isinstance(topic, str) else None
+        if name is None:
+            name = TopicName.parse(topic)
+            if len(self._names) < KNOWN_NAMES:
+                self._names[topic] = name
+        return name
+
+    def at(self, topic: str) -> Place:
+        """All of a topic that exists now."""
+        name = self.name(topic)
+        return self._place(topic, name, self.topics.get(name))
+
+    def at_once(self, topic: str) -> Place | None:
+        """The same for an event loop; None where it would wait for a network."""
+        if not self._table.reads_wait:
+            return self.at(topic)
+        name = self.name(topic)
+        found = self.topics.remembered(name)
+        if found is None or found.generation < 0:
+            return None
+        return self._place(topic, name, found)
+
+    def _place(self, topic: str, name: TopicName, found: Topic) -> Place:
+        place = self._places.get(topic)
+        if place is not None and place.topic is found:
+            return place
+        writer = self._writers.get(name)
+        if writer is None:
+            self._counters.setdefault(name, TopicCounters(self.latencies))
+            writer = self._writers.setdefault(name, TopicWriter(self._table))
+        place = Place(found, writer, self._counters[name])
+        if len(self._places) < KNOWN_NAMES:
+            self._places[topic] = place
+        return place
+
+    def described(
+        self,
+        topic: str,
+        ttl_s: int | str | None,
+        properties: Mapping[str, str] | None,
+    ) -> Topic:
+        """What the caller says of a topic, checked."""
+        ttl = self._settings.default_ttl_s if ttl_s is None else checked_ttl_s(ttl_s)
+        return Topic(TopicName.parse(topic), 1, ttl, checked_properties(properties))
+
+    def change(
+        self,
+        topic: str,
+        ttl_s: int | str | None,
+        properties: Mapping[str, str | None] | None,
+    ) -> Callable[[Topic], Topic]:
+        """Turns a topic as it stands into what it is after an update, checked."""
+        TopicName.parse(topic)
+        ttl = None if ttl_s is None else checked_ttl_s(ttl_s)
+        changes = checked_changes(properties)
+
+        def changed(found: Topic) -> Topic:
+            return found.changed(ttl, changes)
+
+        return changed
+
+    def create_from_settings(self) -> None:
+        """The topics that exist from the start."""
+        names = list(expand_names(self._settings.topics))
+        valid = list(valid_names(names))
+        for name in set(names) - set(valid):
+            log.warning("%r in the setting topics is no topic name", name)
+        for name in valid:
+            try:
+                self.topics.create(self.described(name, None, None))
+            except TopicExists:
+                log.debug("topic %s exists already", name)
+
+    def metrics(self) -> dict[str, TopicMetrics]:
+        """What was counted, by topic."""
+        return {
+            str(name): counters.snapshot()
+            for name, counters in list(self._counters.items())
+        }
+
+    def wake(self, name: TopicName | None = None) -> None:
+        """Has whoever waits in a topic, or in any, look again."""
+        for found, writer in list(self._writers.items()):
+            if name in (None, found):
+                writer.signal.tell()

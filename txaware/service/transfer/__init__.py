@@ -1,0 +1,1 @@
+"""Copies a store: to a file, from a file, and to another store."""

@@ -1,0 +1,239 @@
+"""Backups of a data directory in use, and the directory that one is restored to."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import attrs
+
+from coordinator.directory_lock import DirectoryLock
+from coordinator.embedded.history import History
+from coordinator.embedded.records import Invalidated, Lost, Record, Reserved
+from coordinator.private_directory import make_private
+from coordinator.transaction import POINTERS_PER_MS, Transaction
+from txaware.clock import ClockMs, system_clock_ms
+from txaware.config import Settings
+from txaware.errors import BadRequest, StoreCorrupted, Unavailable
+from txaware.interfaces import OrderedTable, Row
+from txaware.keys import MESSAGE, POSITION
+from txaware.service.check.scan import Progress
+from txaware.service.transfer.backup_format import Passing, Reading, Writing
+from txaware.store.columns import negated, pointer_of
+from txaware.store.damage import said
+from txaware.store.hbase.table import HBaseTable
+from txaware.store.leveldb import ROWS, LevelDbTable
+from txaware.store.leveldb_store import View, leveldb_at
+
+PIECE_BYTES = 1 << 20
+# A new file system of its own is as good as empty.
+_NOT_OURS = {"lost+found"}
+_JUDGED = (MESSAGE, POSITION)
+
+
+@attrs.frozen
+class Backup:
+    """What is in a backup, and when it was made: `as of` that moment."""
+
+    rows: int
+    size_bytes: int
+    created_ms: int
+
+
+def backup_chunks(
+    table: OrderedTable, seen_by: Transaction | None = None
+) -> Iterator[bytes]:
+    """All that is on disk at this moment, as the bytes of a backup.
+
+    Nobody has to stop. Rows and journal are of one moment, so what the embedded
+    coordinator had committed is there as a whole, and the rest is as after a crash.
+    With a coordinator elsewhere that takes a snapshot of it from before: what that does
+    not see is rolled back in the backup, since it may be there in part.
+    """
+    if isinstance(table, HBaseTable):
+        raise BadRequest(
+            "a backup is made of a directory; of data in HBase, txaware copy makes a "
+            "copy elsewhere, and HBase has snapshots of its own"
+        )
+    if not isinstance(table, LevelDbTable):
+        raise BadRequest("data in memory ends with its process, and has no backup")
+    return _chunks(table.view(), seen_by, table.clock.now_ms())
+
+
+def _chunks(view: View, seen_by: Transaction | None, now_ms: int) -> Iterator[bytes]:
+    writing = Writing()
+    try:
+        yield writing.begin({"created_ms": now_ms, "about_bytes": view.size_bytes})
+        for rows in view.pieces(PIECE_BYTES):
+            part = view.part(rows[-1][0])
+            if seen_by is not None:
+                rows = [_judged(row, seen_by) for row in rows]
+            yield writing.rows(rows, part=part)
+        yield writing.end()
+    except StoreCorrupted as error:  # whoever reads the stream is told, far away too
+        yield writing.failed(f"there is no backup, since the data is damaged: {error}")
+    finally:
+        view.close()
+
+
+def _judged(row: Row, seen_by: Transaction) -> Row:
+    """The row, or its rollback where the snapshot does not see it."""
+    key, value = row
+    if key[:1] not in _JUDGED:
+        return row
+    pointer = pointer_of(value)
+    if pointer is None or pointer < 0 or seen_by.is_visible(pointer):
+        return row
+    return key, negated(value)
+
+
+def save(
+    chunks: Iterator[bytes], file: BinaryIO, *, progress: Progress | None = None
+) -> Backup:
+    """Writes a backup to a file, and makes sure that it is whole."""
+    reading = Reading(Passing(chunks, file))
+    for _ in reading.bodies():
+        if progress is not None:
+            progress(reading.rows, reading.part)
+    return _summary(reading)
+
+
+def restore(
+    file: BinaryIO,
+    directory: Path,
+    settings: Settings,
+    *,
+    progress: Progress | None = None,
+    clock_ms: ClockMs = system_clock_ms,
+) -> Backup:
+    """Makes a data directory of a backup; all of it is on disk, or nothing is there.
+
+    The directory does not exist yet, or is empty. Transactions that were open when the
+    backup was made are invalid in it, and so are those that began since: whoever still
+    holds one is told so.
+    """
+    _check_free(directory)
+    reading = Reading(file)
+    with _place_in(directory) as place:
+        with _failing(directory):
+            db = leveldb_at(place / ROWS, settings)()
+        with closing(db):
+            for rows in reading.pieces():
+                with _failing(directory):
+                    _write(db, rows)
+                if progress is not None:
+                    progress(reading.rows, reading.part)
+        _end_transactions(place, settings, clock_ms)
+        with _failing(directory):
+            _sync(place / ROWS)
+            os.rename(place / ROWS, directory / ROWS)
+            DirectoryLock(directory).release()
+            _sync(directory)
+    return _summary(reading)
+
+
+def _summary(reading: Reading) -> Backup:
+    created_ms = reading.about.get("created_ms", 0)
+    return Backup(reading.rows, reading.size_bytes, created_ms)
+
+
+def _check_free(directory: Path) -> None:
+    try:
+        found = {path.name for path in directory.iterdir()} - _NOT_OURS
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise BadRequest(f"{directory}: {error.strerror}") from error
+    if found:
+        raise BadRequest(
+            f"{directory} is not empty: it has {min(found)}; a backup is restored to a "
+            f"directory that is empty, or does not exist"
+        )
+
+
+@contextmanager
+def _place_in(directory: Path) -> Iterator[Path]:
+    """On the same file system, even where the directory is one; removed at the end.
+
+    What raises takes back the directories as well that were made for it.
+    """
+    made = [path for path in (directory, *directory.parents) if not path.exists()]
+    with _failing(directory):
+        make_private(directory)
+        place = Path(tempfile.mkdtemp(prefix=".restore-", dir=directory))
+    try:
+        yield place
+    except BaseException:
+        shutil.rmtree(place, ignore_errors=True)
+        with suppress(OSError):
+            for path in made:
+                path.rmdir()
+        raise
+    shutil.rmtree(place, ignore_errors=True)
+    for path in made:
+        _sync(path.parent, deep=False)
+
+
+def _write(db: Any, rows: list[Row]) -> None:
+    batch = db.write_batch()
+    for key, value in rows:
+        batch.put(key, value)
+    batch.write()
+
+
+def _end_transactions(place: Path, settings: Settings, clock_ms: ClockMs) -> None:
+    """Opens it once, as its owner will, and ends what the copy cannot go on with."""
+    table = LevelDbTable.open(place, settings, clock_ms=clock_ms)
+    try:
+        now_pointer = table.clock.now_ms() * POINTERS_PER_MS
+        records = list(_endings(table.journal.history, now_pointer))
+        if records:
+            table.journal.append(*records)
+    finally:
+        table.close()
+
+
+def _endings(history: History, now_pointer: int) -> Iterator[Record]:
+    """Ends all who are open, and all that the original began since the backup.
+
+    The copy never saw the latter, and a coordinator says of an id from before its time
+    that is not invalid: it committed.
+    """
+    if not history.first:
+        return  # no embedded coordinator ever kept its journal here
+    if history.open:
+        checkpoints = history.checkpoints.values()
+        pointers = [*history.open, *(p for found in checkpoints for p in found)]
+        yield Invalidated(now_pointer // POINTERS_PER_MS, pointers)
+    last = max(now_pointer, history.reserved)
+    if history.highest < last:
+        yield Reserved(last)
+        yield Lost(history.highest + 1, last)
+
+
+@contextmanager
+def _failing(directory: Path) -> Iterator[None]:
+    """What the file system and LevelDB raise, as errors of ours."""
+    try:
+        yield
+    except Exception as error:
+        if not (
+            isinstance(error, OSError) or type(error).__module__.startswith("plyvel")
+        ):
+            raise
+        why = getattr(error, "strerror", None) or said(error)
+        raise Unavailable(f"{directory} cannot be written: {why}") from error
+
+
+def _sync(directory: Path, *, deep: bool = True) -> None:
+    """Returns when a directory is on disk, and with `deep` all files in it."""
+    paths = [path for path in directory.iterdir() if path.is_file()] if deep else []
+    for path in (*paths, directory):
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

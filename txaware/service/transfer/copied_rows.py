@@ -1,0 +1,156 @@
+"""What a copy takes of a store: each row as one snapshot judges it."""
+
+import hashlib
+import struct
+from collections.abc import Iterator, Sequence
+
+from coordinator.transaction import Transaction
+from txaware.errors import BadRequest, StoreCorrupted
+from txaware.interfaces import OrderedTable, Row
+from txaware.keys import (
+    KEEPER,
+    MARK,
+    MESSAGE,
+    PAYLOAD,
+    POINTER_BYTES,
+    POSITION,
+    PRODUCER,
+    ROW_KEY_BYTES,
+    TOPIC,
+)
+from txaware.service.transfer.copy_state import AsOf
+from txaware.service.visibility import DELIVER, SKIP, STOP, Judge
+from txaware.store.columns import (
+    EXPIRY,
+    MORE,
+    decode,
+    decode_expiry,
+    negated,
+    pointer_of,
+)
+from txaware.store.ranges import pieces
+
+# In the order of keys. The journal stays behind, and what a store says of itself.
+COPIED = tuple(sorted((KEEPER, MARK, MESSAGE, PAYLOAD, POSITION, PRODUCER, TOPIC)))
+PIECE_ROWS = 5000
+# So many of the transactions whose rows are left out are named.
+NAMED = 100
+
+_SIZES = struct.Struct(">II").pack
+_BEFORE_POINTER = {MARK: POINTER_BYTES, PAYLOAD: POINTER_BYTES + ROW_KEY_BYTES}
+_POINTED, _TIMED = (MESSAGE, POSITION), (MESSAGE, PAYLOAD)
+
+
+class JudgedRows:
+    """All rows of a store in order, as they are to stand in its copy; counts them.
+
+    What an invalid transaction wrote comes rolled back; what was stored for it comes as
+    it stands, since plain polls deliver that too. Rows of a transaction in progress are
+    left out, and those that are newer than the moment, with all that belongs to them.
+    """
+
+    def __init__(
+        self, table: OrderedTable, as_of: AsOf, *, seen_by: Transaction | None = None
+    ) -> None:
+        self.rolled_back = 0
+        self.left_out = 0
+        self.undecided: set[int] = set()
+        self.lowest = as_of.snapshot.transaction_id
+        self._table = table
+        self._as_of = as_of
+        self._seen_by = seen_by
+
+    def pieces(self) -> Iterator[list[Row]]:
+        """Some rows at a time, by their whole keys; perhaps none of a piece."""
+        for first_byte in COPIED:
+            for rows in pieces(self._table, first_byte, limit=PIECE_ROWS):
+                judge = Judge(self._as_of.snapshot)  # a new one remembers little
+                judged = (self._row(judge, first_byte + k, v) for k, v in rows)
+                yield [row for row in judged if row is not None]
+
+    def _row(self, judge: Judge, key: bytes, value: bytes) -> Row | None:
+        pointer = _pointer_of(key, value)
+        # By the sign nothing is decided: who rolls back may still be in progress.
+        verdict = judge.verdict(None if pointer is None else abs(pointer))
+        if verdict == STOP or self._is_newer(key):
+            self._leave_out(pointer)
+            return None
+        if not pointer:
+            return key, value
+        self.lowest = min(self.lowest, abs(pointer))
+        if pointer < 0:
+            return key, value
+        if verdict == DELIVER:
+            self._check_seen(key, pointer)
+        elif verdict == SKIP and key[:1] in _POINTED:
+            self.rolled_back += 1
+            return key, negated(value)
+        return key, value
+
+    def _is_newer(self, key: bytes) -> bool:
+        if key[:1] not in _TIMED:
+            return False
+        return int.from_bytes(key[-ROW_KEY_BYTES:-2], "big") >= self._as_of.before_ms
+
+    def _leave_out(self, pointer: int | None) -> None:
+        self.left_out += 1
+        if pointer is not None and len(self.undecided) < NAMED:
+            self.undecided.add(abs(pointer))
+
+    def _check_seen(self, key: bytes, pointer: int) -> None:
+        if self._seen_by is not None and not self._seen_by.is_visible(pointer):
+            raise BadRequest(
+                f"the coordinator of the target does not see transaction {pointer}, "
+                f"which has committed the row {key.hex()}: readers there would stop "
+                f"before it, or never get it"
+            )
+
+
+def _pointer_of(key: bytes, value: bytes) -> int | None:
+    if key[:1] in _POINTED:
+        try:
+            return pointer_of(value)
+        except (IndexError, struct.error) as error:
+            raise StoreCorrupted(
+                f"the row {key.hex()} cannot be read; txaware check tells more"
+            ) from error
+    if key[:1] in _BEFORE_POINTER:
+        at = len(key) - _BEFORE_POINTER[key[:1]]
+        return int.from_bytes(key[at : at + POINTER_BYTES], "big")
+    return None
+
+
+class RowDigest:
+    """SHA-256 over the keys and values of rows, in the order of keys.
+
+    Of all that stay: rows that expire by themselves may go from a store at any time.
+    Where `expiring_after_ms` is given, it is of those alone that expire later.
+    """
+
+    def __init__(self, *, expiring_after_ms: int | None = None) -> None:
+        self.rows = 0
+        self.expiring = 0
+        self._after_ms = expiring_after_ms
+        self._digest = hashlib.sha256()
+
+    def update(self, rows: Sequence[Row]) -> None:
+        """Takes the next rows; how they are cut into pieces does not matter."""
+        self.rows += len(rows)
+        parts: list[bytes] = []
+        for key, value in rows:
+            if self._takes(key, value):
+                parts += (_SIZES(len(key), len(value)), key, value)
+        self._digest.update(b"".join(parts))
+
+    def _takes(self, key: bytes, value: bytes) -> bool:
+        if key[:1] not in _TIMED or not value or not value[0] & MORE:
+            return self._after_ms is None
+        expiry = decode(value).more.get(EXPIRY)
+        if expiry is None:
+            return self._after_ms is None
+        self.expiring += 1
+        return self._after_ms is not None and decode_expiry(expiry) > self._after_ms
+
+    def digest(self) -> bytes:
+        """The digest of all rows so far."""
+        return self._digest.digest()

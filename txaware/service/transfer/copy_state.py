@@ -1,0 +1,93 @@
+"""What a store says of the copy that made it: of what moment, and how far it is."""
+
+from typing import Protocol
+
+import attrs
+
+from coordinator import codec
+from coordinator.errors import MalformedTransaction
+from coordinator.transaction import Transaction
+from txaware.errors import StoreCorrupted, Unavailable
+from txaware.interfaces import Write
+from txaware.keys import COPY, COPY_PLACE
+
+TIME_BYTES, DIGEST_BYTES = 8, 32
+_GOING_ON, _DONE = b"c", b"d"
+
+
+class Gets(Protocol):
+    """What is needed of a table here."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key."""
+
+
+@attrs.frozen
+class AsOf:
+    """The moment of a copy: who had committed, and the time that rows are from before.
+
+    A copy that is gone on with keeps its moment.
+    """
+
+    snapshot: Transaction
+    before_ms: int
+
+    def write(self) -> Write:
+        """The row that keeps it."""
+        time = self.before_ms.to_bytes(TIME_BYTES, "big")
+        return COPY, time + codec.encode(self.snapshot)
+
+
+@attrs.frozen
+class Place:
+    """The last key that was copied, and the digest of all rows up to it."""
+
+    key: bytes
+    digest: bytes
+    is_done: bool = False
+
+    def write(self) -> Write:
+        """The row that keeps it."""
+        return COPY_PLACE, (_DONE if self.is_done else _GOING_ON) + (
+            self.digest + self.key
+        )
+
+
+def read_as_of(rows: Gets) -> AsOf | None:
+    """The moment of the copy that was begun here, if any was."""
+    data = rows.get(COPY)
+    if data is None:
+        return None
+    try:
+        snapshot = codec.decode(data[TIME_BYTES:])
+    except MalformedTransaction as error:
+        raise StoreCorrupted(f"the moment of a copy cannot be read: {error}") from error
+    return AsOf(snapshot, int.from_bytes(data[:TIME_BYTES], "big"))
+
+
+def read_place(rows: Gets) -> Place | None:
+    """How far it has come; None where nothing was copied yet."""
+    data = rows.get(COPY_PLACE)
+    if data is None:
+        return None
+    digest, key = data[1 : 1 + DIGEST_BYTES], data[1 + DIGEST_BYTES :]
+    if data[:1] not in (_GOING_ON, _DONE) or len(digest) != DIGEST_BYTES:
+        raise StoreCorrupted("how far a copy has come cannot be read")
+    return Place(key, digest, data[:1] == _DONE)
+
+
+def is_unfinished(rows: Gets) -> bool:
+    """Whether a copy to here was begun and never came to its end."""
+    if rows.get(COPY) is None:
+        return False
+    place = read_place(rows)
+    return place is None or not place.is_done
+
+
+def check_whole(rows: Gets, name: str) -> None:
+    """Raises `Unavailable` where some rows of a copy may be missing."""
+    if is_unfinished(rows):
+        raise Unavailable(
+            f"{name} is a copy that has not come to its end; txaware copy, called "
+            f"again as before, goes on with it"
+        )

@@ -1,0 +1,310 @@
+"""Copies one store to another: as of one moment, resumable, verified by a digest."""
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
+
+import attrs
+
+from coordinator.embedded.coordinator import EmbeddedCoordinator
+from coordinator.embedded.history import KNOWN_ABOVE
+from coordinator.embedded.journal import Journal
+from coordinator.embedded.records import (
+    Aborted,
+    Invalidated,
+    Lost,
+    Reached,
+    Record,
+    Reserved,
+    Truncated,
+)
+from coordinator.interfaces import Coordinator
+from coordinator.transaction import POINTERS_PER_MS, Transaction
+from txaware.errors import BadRequest, StoreCorrupted
+from txaware.interfaces import OrderedTable, Row, Write
+from txaware.keys import UNWATCHED
+from txaware.service.check.scan import Progress
+from txaware.service.coordinator_kind import EMBEDDED, OTHER, claim
+from txaware.service.copy_progress import Phases
+from txaware.service.transfer.copied_rows import (
+    COPIED,
+    PIECE_ROWS,
+    JudgedRows,
+    RowDigest,
+)
+from txaware.service.transfer.copy_state import AsOf, Place, read_as_of, read_place
+from txaware.store.ranges import pieces
+
+
+@attrs.frozen
+class Source:
+    """The store that is copied, and who decided there what committed."""
+
+    table: OrderedTable
+    coordinator: Coordinator
+
+
+@attrs.frozen
+class Target:
+    """The store that becomes the copy.
+
+    `coordinator` is one elsewhere, at `coordinator_address` if that is known. Without
+    one it will be the embedded one, which is not open yet and will find in `journal`
+    (None in memory) what it has to know.
+    """
+
+    name: str
+    table: OrderedTable
+    journal: Journal | None = None
+    coordinator: Coordinator | None = None
+    coordinator_address: str | None = None
+
+    @property
+    def kind(self) -> bytes:
+        """Which kind of coordinator its pointers are from."""
+        return EMBEDDED if self.coordinator is None else OTHER
+
+
+@attrs.frozen
+class Copied:
+    """What a copy has, and what was left out of it.
+
+    `digest` is over all rows as they stand in the copy, but for those that expire by
+    themselves. `undecided` are transactions in progress, or begun later, whose rows
+    were left out (100 of them at most).
+    """
+
+    rows: int
+    rolled_back_rows: int
+    left_out_rows: int
+    undecided: tuple[int, ...]
+    digest: str
+    as_of_ms: int
+    was_complete: bool
+
+
+def copy(source: Source, target: Target, *, progress: Progress | None = None) -> Copied:
+    """Copies all rows, or goes on with the copy that was begun; reads them back.
+
+    Nobody else may write to the source meanwhile. `BadRequest` changed nothing.
+    """
+    as_of = read_as_of(target.table)
+    if as_of is None:
+        _check_empty(target)
+        as_of = _as_of_now(source)
+    return _Copying(source, target, as_of, progress).run()
+
+
+def _as_of_now(source: Source) -> AsOf:
+    snapshot = source.coordinator.snapshot()
+    return AsOf(snapshot, source.table.clock.now_ms() + 1)
+
+
+def _check_empty(target: Target) -> None:
+    found = [rows for b in COPIED if (rows := target.table.scan(b, limit=1))]
+    if found or (target.journal is not None and target.journal.history.first):
+        what = "rows" if found else "a journal"
+        raise BadRequest(
+            f"{target.name} has {what} of its own, and no copy that could be gone on "
+            f"with; a copy needs a place that is empty or does not exist"
+        )
+
+
+class _Copying:
+    """The steps of one copy, which may have been begun before."""
+
+    def __init__(
+        self, source: Source, target: Target, as_of: AsOf, progress: Progress | None
+    ) -> None:
+        self._source, self._target, self._as_of = source, target, as_of
+        self._place = read_place(target.table)
+        self._was_complete = self._place is not None and self._place.is_done
+        looks_first = target.coordinator is not None and not self._was_complete
+        self._phases = Phases(
+            source.table.size_bytes,
+            progress,
+            1 + looks_first + (not self._was_complete),
+        )
+        self._judged = JudgedRows(source.table, as_of)
+        self._digest = RowDigest()
+
+    def run(self) -> Copied:
+        """Copies, and answers what there is."""
+        if self._was_complete:
+            deque(self._new_rows(), maxlen=0)  # there are none
+            return self._summary()
+        self._check_seen()
+        self._begin()
+        self._write_rows()
+        self._keep_journal()
+        self._read_back()
+        self._finish()
+        return self._summary()
+
+    def _check_seen(self) -> None:
+        """A coordinator elsewhere has to see, before anything is written."""
+        if self._target.coordinator is None:
+            return
+        seen_by = _fresh_snapshot(self._target.coordinator)
+        judged = JudgedRows(self._source.table, self._as_of, seen_by=seen_by)
+        for rows in judged.pieces():
+            self._phases.tell(rows)
+        self._phases.next()
+
+    def _begin(self) -> None:
+        """What comes first: the moment, the coordinator, and a time above all rows."""
+        target, table = self._target, self._target.table
+        table.clock.given(self._as_of.before_ms)
+        claim(table, target.kind, target.coordinator_address, name=target.name)
+        unwatched = self._source.table.get(UNWATCHED)
+        more: list[Write] = [] if unwatched is None else [(UNWATCHED, unwatched)]
+        table.submit([self._as_of.write(), *more])()
+        table.reserve_time()
+
+    def _write_rows(self) -> None:
+        """A batch has its rows, and the place to which earlier batches have come.
+
+        So the place is never ahead of the rows, also where a batch is not atomic.
+        """
+        before: list[Write] = []
+        for rows in self._new_rows():
+            self._target.table.submit([*rows, *before])()
+            before = [Place(rows[-1][0], self._digest.digest()).write()]
+
+    def _new_rows(self) -> Iterator[list[Row]]:
+        """What is not in the target yet; what is there has to be as it was."""
+        place = self._place
+        for rows in self._judged.pieces():
+            new = rows
+            if place is not None:
+                known = _count_up_to(rows, place)
+                self._digest.update(rows[:known])
+                new = rows[known:]
+                if new:
+                    self._check_place(place)
+                    place = None
+            self._digest.update(new)
+            if new:
+                yield new
+            self._phases.tell(rows)
+        if place is not None:
+            self._check_place(place)
+        self._phases.next()
+
+    def _check_place(self, place: Place) -> None:
+        if self._digest.digest() != place.digest:
+            raise self._other_source()
+
+    def _other_source(self) -> BadRequest:
+        done = "is a copy" if self._was_complete else "is the beginning of a copy"
+        return BadRequest(
+            f"{self._target.name} {done} of something else, or its source has lost "
+            f"rows since; name that source, or copy to an empty place"
+        )
+
+    def _keep_journal(self) -> None:
+        """What the embedded coordinator of the target begins with."""
+        target, journal = self._target, self._target.journal
+        if target.coordinator is None and journal is not None:
+            snapshot, now_ms = self._as_of.snapshot, target.table.clock.now_ms()
+            known: Sequence[Record] = ()
+            lowest, decided = self._judged.lowest, self._source.coordinator
+            if isinstance(decided, EmbeddedCoordinator):
+                known = decided.outcomes()
+                lowest = min(lowest, decided.first_pointer)
+            journal.append(*_records(snapshot, lowest, now_ms, known))
+
+    def _read_back(self) -> None:
+        """Of what expires by itself, what is not due yet is there on both sides."""
+        now_ms = self._target.table.clock.now_ms()
+        found, found_expiring, expiring = (
+            RowDigest(),
+            RowDigest(expiring_after_ms=now_ms),
+            RowDigest(expiring_after_ms=now_ms),
+        )
+        for whole in _rows_of(self._target.table):
+            found.update(whole)
+            found_expiring.update(whole)
+            self._phases.tell(whole)
+        self._compare(found, self._digest)
+        if found.expiring or self._digest.expiring:
+            for rows in JudgedRows(self._source.table, self._as_of).pieces():
+                expiring.update(rows)
+            self._compare(found_expiring, expiring)
+        self._phases.next()
+
+    def _compare(self, found: RowDigest, written: RowDigest) -> None:
+        if found.digest() != written.digest():
+            raise StoreCorrupted(
+                f"{self._target.name} has {found.rows:,} rows with the digest "
+                f"{found.digest().hex()}, and {written.rows:,} with the digest "
+                f"{written.digest().hex()} were written; copy to another place"
+            )
+
+    def _finish(self) -> None:
+        done = Place(b"\xff", self._digest.digest(), is_done=True)
+        self._target.table.submit([done.write()])()
+
+    def _summary(self) -> Copied:
+        judged = self._judged
+        return Copied(
+            rows=self._digest.rows,
+            rolled_back_rows=judged.rolled_back,
+            left_out_rows=judged.left_out,
+            undecided=tuple(sorted(judged.undecided)),
+            digest=self._digest.digest().hex(),
+            as_of_ms=self._as_of.before_ms - 1,
+            was_complete=self._was_complete,
+        )
+
+
+def _rows_of(table: OrderedTable) -> Iterator[list[Row]]:
+    for first_byte in COPIED:
+        for rows in pieces(table, first_byte, limit=PIECE_ROWS):
+            yield [(first_byte + key, value) for key, value in rows]
+
+
+def _count_up_to(rows: Sequence[Row], place: Place) -> int:
+    return bisect_right(rows, place.key, key=itemgetter(0))
+
+
+def _fresh_snapshot(coordinator: Coordinator) -> Transaction:
+    """Tephra sees up to the last transaction that has ended: have one end first."""
+    coordinator.snapshot()
+    return coordinator.snapshot()
+
+
+def _records(
+    snapshot: Transaction, lowest: int, now_ms: int, known: Sequence[Record]
+) -> Iterable[Record]:
+    """Everything copied is of this coordinator, and is over.
+
+    Whoever still holds a transaction that was open, or asks about one that was invalid
+    or that the source began later, is told a no. `known` is what the source knows of
+    outcomes; without it all are forgotten but those of what was open or invalid.
+    """
+    excluded = [*snapshot.invalids, *snapshot.in_progress]
+    highest = snapshot.transaction_id
+    yield Reached(min([lowest, *excluded]), highest)
+    # What lies between the two has no record, and so is lost.
+    yield Reserved(max(highest, now_ms * POINTERS_PER_MS))
+    if known:
+        yield from _known_by(highest, known)
+    else:
+        yield Truncated((KNOWN_ABOVE, highest))
+    if excluded:
+        yield Invalidated(now_ms, excluded)
+
+
+def _known_by(highest: int, known: Iterable[Record]) -> Iterator[Record]:
+    """Of what the source knows now that which is no newer than the copy's moment.
+
+    It may have been killed, and opened again, since that.
+    """
+    for record in known:
+        if isinstance(record, Lost):
+            if record.first <= highest:
+                yield Lost(record.first, min(record.last, highest))
+        elif not isinstance(record, Aborted) or record.transaction_id <= highest:
+            yield record

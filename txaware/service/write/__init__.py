@@ -1,0 +1,1 @@
+"""Writes messages, references and positions."""

@@ -1,0 +1,49 @@
+"""Positions of groups: judged by a snapshot, like messages."""
+
+from txaware.interfaces import OrderedTable
+from txaware.messages import MessageId
+from txaware.service.visibility import DELIVER, Judge
+from txaware.store.position_table import PositionTable, position_write
+from txaware.store.ranges import negate
+from txaware.topics import TopicName
+
+
+class Positions:
+    """The greatest visible pointer counts, whatever was saved before or beside it."""
+
+    def __init__(self, table: OrderedTable) -> None:
+        self._table = table
+        self._positions = PositionTable(table)
+
+    def has_any(self, group: str, topic: TopicName) -> bool:
+        """Whether there is anything to judge."""
+        return next(self._positions.newest_first(group, topic), None) is not None
+
+    def position(self, group: str, topic: TopicName, judge: Judge) -> MessageId | None:
+        """How far the group has come, as that reader may see it."""
+        for row in self._positions.newest_first(group, topic):
+            if judge.verdict(row.pointer) == DELIVER:
+                return row.position
+        return None
+
+    def save(
+        self,
+        group: str,
+        topic: TopicName,
+        pointer: int,
+        position: MessageId,
+        *,
+        held: bool,
+    ) -> None:
+        """Returns when it is on disk, or held for the commit."""
+        write = position_write(group, topic, pointer, position)
+        if not (held and self._table.hold(pointer, [write])):
+            self._table.submit([write])()
+
+    def take_back(self, group: str, topic: TopicName, pointer: int) -> None:
+        """Negates what that transaction had saved, if anything."""
+        key, _ = position_write(group, topic, pointer, MessageId(bytes(20)))
+        value = self._table.get(key)
+        if value is None:
+            return
+        negate(self._table, [(key, value)])

@@ -1,0 +1,304 @@
+"""Publish, store and roll back: the write side of the service."""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from types import MappingProxyType
+from typing import cast
+
+from coordinator.batch import Then
+from coordinator.embedded.open_transactions import OpenTransaction
+from coordinator.transaction import POINTERS_PER_MS, Transaction
+from txaware.errors import (
+    BadRequest,
+    TransactionNotInProgress,
+    TransactionRefused,
+    Unavailable,
+)
+from txaware.interfaces import Write
+from txaware.keys import MESSAGE, payload_prefix, row_key
+from txaware.messages import PublishResponse, Receipt
+from txaware.requests import Payloads, Pointer, checked_pointer
+from txaware.service.store_context import Site
+from txaware.service.topic_handles import Place
+from txaware.service.write.references import checked_receipts
+from txaware.service.write.topic_writer import Rows
+from txaware.store.columns import ATTEMPT, EXPIRY, RECEIPTS, encode_expiry, value_head
+from txaware.store.message_table import MessageTable
+from txaware.topics import Topic
+
+# Transactions of a coordinator elsewhere whose start is known to be on disk.
+REMEMBERED = 1000
+
+
+class Publishing:
+    """Writes rows; those of a transaction of this process wait for its commit."""
+
+    def __init__(self, site: Site) -> None:
+        self._messages = MessageTable(site.table)
+        self._references = site.references
+        self._cache = site.cache
+        self._endings = site.endings
+        self._gate = site.gate
+        self._strangers = site.strangers
+        self._settings = site.settings
+        self._clock_ms = site.clock_ms
+        self._coordinator = site.coordinator
+        self._persisted: dict[int, None] = {}
+
+    def plain(self, place: Place, payloads: Payloads) -> None:
+        """Publishes without a transaction; on disk when it returns."""
+        _check_plain(place.topic)
+        began_s = time.perf_counter()
+        rows = partial(_rows, MESSAGE + place.topic.prefix, payloads)
+        place.writer.publish(len(payloads), rows)
+        place.counters.published(
+            len(payloads), payloads.size_bytes, time.perf_counter() - began_s
+        )
+
+    def plain_soon(self, place: Place, payloads: Payloads, then: Then) -> None:
+        """The same for whoever must not wait: `then` is told in another thread."""
+        _check_plain(place.topic)
+        began_s = time.perf_counter()
+
+        def written(error: Unavailable | None) -> None:
+            if error is None:
+                place.counters.published(
+                    len(payloads), payloads.size_bytes, time.perf_counter() - began_s
+                )
+            then(error)
+
+        rows = partial(_rows, MESSAGE + place.topic.prefix, payloads)
+        place.writer.publish_soon(len(payloads), rows, written)
+
+    def transactional(
+        self, place: Place, payloads: Payloads, pointer: int
+    ) -> PublishResponse:
+        """Publishes in a transaction, visible with its commit."""
+        self._check_transactional(place.topic, pointer)
+        began_s = time.perf_counter()
+        prefix = MESSAGE + place.topic.prefix
+        rows = partial(_rows, prefix, payloads, pointer=pointer)
+        entry = self.enter(pointer)
+        try:
+            response = self._publish(
+                place, len(payloads), rows, pointer=pointer, entry=entry
+            )
+        finally:
+            self.leave(entry)
+        place.counters.published(
+            len(payloads), payloads.size_bytes, time.perf_counter() - began_s
+        )
+        return response
+
+    def reference(
+        self, place: Place, pointer: int, receipts: Iterable[Receipt] | None
+    ) -> PublishResponse:
+        """Publishes what was stored, as one row."""
+        if receipts is not None:  # perhaps they are stored only while they are read
+            receipts = checked_receipts(receipts)
+        self._check_transactional(place.topic, pointer)
+        responses: list[PublishResponse] = []
+        prefix = MESSAGE + place.topic.prefix
+        entry = self.enter(pointer)
+        held = waits_for_commit(entry)
+
+        def publish(column_r: bytes, marks: list[Write]) -> None:
+            head = value_head(pointer, reference=True, more={RECEIPTS: column_r})
+
+            def rows(keys: list[bytes]) -> list[Write]:
+                return [(prefix + keys[0], head), *marks]
+
+            responses.append(
+                self._publish(place, 1, rows, pointer=pointer, entry=entry)
+            )
+
+        try:
+            self._references.name(
+                place.topic, pointer, receipts, own=held, publish=publish
+            )
+        finally:
+            self.leave(entry)
+        return responses[0]
+
+    def store(
+        self, place: Place, payloads: Payloads, pointer: int, attempt: bytes
+    ) -> Receipt:
+        """Stores payloads ahead of the commit."""
+        self._check_transactional(place.topic, pointer)
+        topic, count = place.topic, len(payloads)
+        more = {ATTEMPT: attempt} if attempt else {}
+        prefix = payload_prefix(topic.prefix, pointer)
+        rows = partial(_rows, prefix, payloads, more=more)
+        entry = self.enter(pointer)
+        held = waits_for_commit(entry)
+        try:
+            with self._references.storing(topic, pointer, attempt, count, own=held):
+                wait = place.writer.store(
+                    count, rows, hold_for=pointer if held else None
+                )
+                if wait is not None:
+                    wait()
+        finally:
+            self.leave(entry)
+        place.counters.stored(count)
+        return Receipt(pointer, str(topic.topic), attempt, count)
+
+    def roll_back(self, place: Place, response: PublishResponse) -> None:
+        """Negates the rows of that response which carry its pointer."""
+        pointer, prefix = response.transaction_write_pointer, place.topic.prefix
+        start, stop = _range(response)
+        rows = self._messages.to_negate(prefix, pointer, start=start, stop=stop)
+        if not rows:
+            return
+        with self.undoing(pointer):
+            self._messages.negate(prefix, rows)
+            self._cache.negate(prefix, [key for key, _ in rows])
+        place.counters.rolled_back()
+        place.writer.signal.tell()
+
+    def begun(self, transaction: Pointer) -> int:
+        """Its first pointer, once its start is on disk, where that is kept elsewhere.
+
+        A row would otherwise outlive a crash that its transaction does not.
+        """
+        pointer = checked_pointer(transaction)
+        elsewhere = self._gate is None and isinstance(transaction, Transaction)
+        if elsewhere and pointer not in self._persisted:
+            self._coordinator.persist(cast(Transaction, transaction))
+            self._persisted[pointer] = None
+            for oldest in list(self._persisted)[:-REMEMBERED]:
+                self._persisted.pop(oldest, None)
+        return pointer
+
+    def enter(self, pointer: int) -> OpenTransaction | None:
+        """Keeps the end of a transaction of ours waiting until `leave`."""
+        gate = self._gate
+        if gate is None or not gate.owns(pointer):
+            return None
+        return gate.enter(pointer)
+
+    def leave(self, entry: OpenTransaction | None) -> None:
+        """The write is done, however it went."""
+        if entry is None or self._gate is None or self._gate.leave(entry):
+            return
+        # It ended meanwhile, and was forgotten before this write was noted.
+        self._endings.ended((entry.transaction_id,))
+        self._references.ended((entry.transaction_id,))
+
+    @contextmanager
+    def undoing(self, pointer: int) -> Iterator[None]:
+        """The same for a rollback, which also what is invalid may still have."""
+        gate = self._gate
+        if gate is None or not gate.owns(pointer) or gate.is_invalid(pointer):
+            yield
+            return
+        try:
+            entry = gate.enter(pointer)
+        except TransactionNotInProgress as error:
+            if gate.is_invalid(pointer):
+                yield
+                return
+            raise TransactionNotInProgress(
+                f"what transaction {pointer} wrote stays: it has ended, and not by "
+                f"being invalid"
+            ) from error
+        try:
+            yield
+        finally:
+            gate.leave(entry)
+
+    def _publish(
+        self,
+        place: Place,
+        count: int,
+        rows: Rows,
+        *,
+        pointer: int,
+        entry: OpenTransaction | None,
+    ) -> PublishResponse:
+        if entry is not None:
+            self._endings.expect(pointer, place.writer.signal)
+        first, last = place.writer.publish(
+            count, rows, hold_for=pointer if waits_for_commit(entry) else None
+        )
+        if entry is None:
+            self._strangers.note(pointer, place.topic.prefix, first)
+        return PublishResponse(pointer, *_numbers(first), *_numbers(last))
+
+    def _check_transactional(self, topic: Topic, pointer: int) -> None:
+        if topic.publishing == "plain":
+            raise BadRequest(f"topic {topic.topic} accepts no messages in transactions")
+        lifetime_s = self._settings.max_transaction_lifetime_s
+        if lifetime_s is None:
+            return
+        if pointer // POINTERS_PER_MS + lifetime_s * 1000 <= self._clock_ms():
+            raise TransactionRefused(
+                f"transaction {pointer} began more than {lifetime_s:g} s ago"
+            )
+
+
+def _check_plain(topic: Topic) -> None:
+    if topic.publishing == "transactional":
+        raise BadRequest(f"topic {topic.topic} accepts messages in transactions only")
+
+
+def waits_for_commit(entry: OpenTransaction | None) -> bool:
+    """Whether its rows may wait for its commit: it ends with this process."""
+    return entry is not None and not entry.outlives_process
+
+
+def _rows(
+    prefix: bytes,
+    payloads: Payloads,
+    keys: list[bytes],
+    *,
+    pointer: int | None = None,
+    more: Mapping[bytes, bytes] = MappingProxyType({}),
+) -> list[Write]:
+    """The rows of a request; those that expire have a head each."""
+    if payloads.expire_after_s is None:
+        head = value_head(pointer, more=more)
+        return [
+            (prefix + key, head + payload)
+            for key, payload in zip(keys, payloads.payloads, strict=True)
+        ]
+    return [
+        (
+            prefix + key,
+            value_head(pointer, more={**more, **_expiry(key, after_s)}) + data,
+        )
+        for key, data, after_s in zip(
+            keys, payloads.payloads, payloads.expire_after_s, strict=True
+        )
+    ]
+
+
+def _expiry(key: bytes, after_s: float | None) -> dict[bytes, bytes]:
+    if after_s is None:
+        return {}
+    time_ms = int.from_bytes(key[:8], "big")
+    return {EXPIRY: encode_expiry(time_ms + int(after_s * 1000))}
+
+
+def _numbers(key: bytes) -> tuple[int, int]:
+    return int.from_bytes(key[:8], "big"), int.from_bytes(key[8:], "big")
+
+
+def _range(response: PublishResponse) -> tuple[bytes, bytes]:
+    """From the first row of a response to behind its last one."""
+    numbers = (
+        response.start_timestamp,
+        response.start_sequence_id,
+        response.end_timestamp,
+        response.end_sequence_id,
+    )
+    if not all(isinstance(number, int) for number in numbers):
+        raise BadRequest(f"{response} names no rows")
+    try:
+        start = row_key(response.start_timestamp, response.start_sequence_id)
+        end = row_key(response.end_timestamp, response.end_sequence_id)
+    except OverflowError as error:
+        raise BadRequest(f"{response} names no rows") from error
+    return start, end + b"\0"

@@ -1,0 +1,263 @@
+"""What transactions have stored ahead, and which of it their references name."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+
+from coordinator.threads import Condition
+from txaware.errors import BadRequest, TransactionRefused, changed_nothing
+from txaware.interfaces import OrderedTable, Write
+from txaware.keys import mark_key
+from txaware.messages import Receipt
+from txaware.requests import checked_attempt
+from txaware.store.columns import decode_receipts, encode_receipts
+from txaware.store.payload_table import PayloadTable
+from txaware.topics import Topic
+
+# Transactions that are not this process's own have no end here; so many are remembered.
+REMEMBERED = 1000
+LOOK_AGAIN_S = 0.05
+
+# What a mark says of a transaction in a topic.
+_OPEN, _CLOSED, _DELETED = b"o", b"c", b"d"
+
+
+class Stored:
+    """What one transaction has stored in one topic, by attempt.
+
+    `named` are the attempts that a reference has named: they take no more. `closed` is
+    all of it, after a reference that named no receipts of its own. `writing` are the
+    stores on their way, and `users` whoever holds this just now. What is not `known`
+    has to be read from the table first; `in_doubt` is a reference that cannot be. (No
+    counts: an interrupt may keep one from leaving.)
+    """
+
+    def __init__(self, *, own: bool) -> None:
+        self.own = own
+        self.known = own
+        self.counts: dict[bytes, int] = {}
+        self.named: dict[bytes, int] = {}
+        self.closed = False
+        self.deleted = False
+        self.in_doubt = False
+        self.writing: set[object] = set()
+        self.users: set[object] = set()
+        self.lock = Condition()
+
+    def mark(self) -> bytes:
+        """What has to outlive the process."""
+        state = _DELETED if self.deleted else _CLOSED if self.closed else _OPEN
+        return state + encode_receipts(self.named)
+
+    def read_mark(self, data: bytes) -> None:
+        """Takes over what was written of it."""
+        self.deleted, self.closed = data[:1] == _DELETED, data[:1] == _CLOSED
+        self.named = decode_receipts(data[1:])
+
+    def wait_for_stores(self) -> None:
+        """Returns when none is on its way; lets go of the lock meanwhile."""
+        while self.writing:
+            self.lock.wait(LOOK_AGAIN_S)
+
+
+class References:
+    """Keeps what is read by a reference the same for ever.
+
+    Rows that belong to a reference must all be there when it is published, and none may
+    join them later.
+    """
+
+    def __init__(self, table: OrderedTable, payloads: PayloadTable) -> None:
+        self._table = table
+        self._payloads = payloads
+        self._lock = threading.Lock()  # never held over the disk
+        self._stored: OrderedDict[tuple[bytes, int], Stored] = OrderedDict()
+        self._own: dict[int, list[bytes]] = {}
+
+    @contextmanager
+    def storing(
+        self, topic: Topic, pointer: int, attempt: bytes, count: int, *, own: bool
+    ) -> Iterator[None]:
+        """Around the write of `count` payload rows; refuses what comes too late."""
+        with self._using(topic.prefix, pointer, own=own) as stored:
+            store = object()
+            try:
+                with stored.lock:
+                    if not stored.known:  # or theirs would be counted twice
+                        stored.wait_for_stores()
+                    self._read(stored, topic.prefix, pointer)
+                    if stored.deleted or stored.closed or attempt in stored.named:
+                        raise TransactionRefused(
+                            f"transaction {pointer} stores nothing more in "
+                            f"{topic.topic}{_of_attempt(attempt)}: "
+                            f"{_why_closed(stored)}"
+                        )
+                    stored.writing.add(store)
+                try:
+                    yield
+                except BaseException as error:
+                    if not changed_nothing(error):
+                        stored.known = False  # it may be on disk all the same
+                    raise
+                with stored.lock:
+                    stored.counts[attempt] = stored.counts.get(attempt, 0) + count
+            finally:
+                stored.writing.discard(store)
+                with stored.lock:
+                    stored.lock.notify_all()
+
+    def name(
+        self,
+        topic: Topic,
+        pointer: int,
+        receipts: Iterable[Receipt] | None,
+        *,
+        own: bool,
+        publish: Callable[[bytes, list[Write]], None],
+    ) -> None:
+        """Has a reference published that names these receipts, and closes them.
+
+        `publish` gets column r, and what else has to be written with the row.
+        """
+        checked = None if receipts is None else checked_receipts(receipts)
+        with self._using(topic.prefix, pointer, own=own) as stored, stored.lock:
+            stored.wait_for_stores()
+            self._read(stored, topic.prefix, pointer)
+            if stored.deleted or stored.in_doubt:
+                raise TransactionRefused(
+                    f"transaction {pointer} publishes no reference in {topic.topic}: "
+                    f"{_why_closed(stored)}"
+                )
+            named = _named(topic, pointer, stored, checked)
+            before = stored.named, stored.closed
+            stored.named = {**stored.named, **named}
+            stored.closed = stored.closed or checked is None
+            key = mark_key(topic.prefix, pointer)
+            try:
+                publish(encode_receipts(named), [] if own else [(key, stored.mark())])
+            except BaseException as error:
+                if changed_nothing(error):
+                    stored.named, stored.closed = before
+                else:
+                    # The mark tells, where there is one. Without one it stays closed:
+                    # a second reference would name nothing, and lose what was stored.
+                    stored.known, stored.in_doubt = False, own
+                raise
+
+    @contextmanager
+    def removing(self, prefix: bytes, pointer: int) -> Iterator[Callable[[], Write]]:
+        """Around the removal of payloads: nobody stores or names any meanwhile.
+
+        What it yields answers the mark to write with the removal, and then nobody ever
+        does again.
+        """
+        with self._using(prefix, pointer, own=False) as stored, stored.lock:
+            stored.wait_for_stores()
+            self._read(stored, prefix, pointer)
+
+            def mark() -> Write:
+                stored.deleted = True
+                return mark_key(prefix, pointer), stored.mark()
+
+            yield mark
+
+    def ended(self, pointers: Iterable[int]) -> None:
+        """Forgets transactions of this process, which nobody can add to any more."""
+        for pointer in pointers:
+            if pointer in self._own:
+                with self._lock:
+                    for prefix in self._own.pop(pointer, ()):
+                        self._stored.pop((prefix, pointer), None)
+
+    @contextmanager
+    def _using(self, prefix: bytes, pointer: int, *, own: bool) -> Iterator[Stored]:
+        """One that is not forgotten meanwhile: all who use it have the same."""
+        key, user = (prefix, pointer), object()
+        with self._lock:
+            stored = self._stored.get(key)
+            if stored is None:
+                stored = self._stored[key] = Stored(own=own)
+                if own:
+                    self._own.setdefault(pointer, []).append(prefix)
+                self._forget_oldest()
+            stored.users.add(user)
+            self._stored.move_to_end(key)
+        try:
+            yield stored
+        finally:
+            stored.users.discard(user)
+
+    def _read(self, stored: Stored, prefix: bytes, pointer: int) -> None:
+        """Reads what is not known, under its lock."""
+        if stored.known:
+            return
+        stored.counts = self._payloads.counts(prefix, pointer)
+        if not stored.own:
+            stored.read_mark(self._table.get(mark_key(prefix, pointer)) or _OPEN)
+        stored.known = True
+
+    def _forget_oldest(self) -> None:
+        """Only what can be read again, and what nobody uses just now."""
+        surplus = len(self._stored) - REMEMBERED
+        for key in list(islice(self._stored, max(0, surplus))):
+            stored = self._stored[key]
+            if not stored.own and not stored.users:
+                del self._stored[key]
+
+
+def checked_receipts(receipts: Iterable[Receipt]) -> list[Receipt]:
+    """Receipts as `store` answered them; `BadRequest` for anything else."""
+    if isinstance(receipts, Iterable) and not isinstance(receipts, bytes | str):
+        listed = list(receipts)
+        if all(isinstance(receipt, Receipt) for receipt in listed):
+            return listed
+    raise BadRequest(f"receipts are what `store` answered, not {receipts!r}")
+
+
+def _named(
+    topic: Topic, pointer: int, stored: Stored, receipts: Iterable[Receipt] | None
+) -> dict[bytes, int]:
+    """Attempts, and how many rows of each a reference names; all of them are there."""
+    if receipts is None:
+        return {
+            attempt: count
+            for attempt, count in stored.counts.items()
+            if attempt not in stored.named
+        }
+    named: dict[bytes, int] = {}
+    for receipt in receipts:
+        if receipt.pointer != pointer or receipt.topic != str(topic.topic):
+            raise BadRequest(
+                f"{receipt} is not of transaction {pointer} and topic {topic.topic}"
+            )
+        attempt, count = checked_attempt(receipt.attempt), receipt.count
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise BadRequest(f"{receipt} has no count")
+        named[attempt] = named.get(attempt, 0) + count
+    for attempt, count in named.items():
+        found = stored.counts.get(attempt, 0)
+        if found != count:
+            raise TransactionRefused(
+                f"the receipts of transaction {pointer}{_of_attempt(attempt)} name "
+                f"{count} rows in {topic.topic}, and {found} are stored"
+            )
+        if attempt in stored.named:
+            raise TransactionRefused(
+                f"transaction {pointer}{_of_attempt(attempt)} has published its rows "
+                f"in {topic.topic} already"
+            )
+    return named
+
+
+def _of_attempt(attempt: bytes) -> str:
+    return f" under attempt {attempt.hex()}" if attempt else ""
+
+
+def _why_closed(stored: Stored) -> str:
+    if stored.in_doubt:
+        return "one may be published already, as its answer was lost; roll back"
+    if stored.deleted:
+        return "what it had stored was removed, as it was over"
+    return "a reference to what it had stored is published"

@@ -1,0 +1,174 @@
+"""The one writer of a topic: gives out times and sequences, writes in their order."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from coordinator.batch import Then
+from coordinator.embedded.commit_log import Wait
+from txaware.errors import Unavailable
+from txaware.interfaces import OrderedTable, Write
+from txaware.keys import MAX_SEQUENCE, row_key
+from txaware.service.wakeups import Signal
+
+PER_MS = MAX_SEQUENCE + 1
+
+# From the keys of a request to the rows of it.
+Rows = Callable[[list[bytes]], Sequence[Write]]
+
+
+class Stamper:
+    """Keys that rise: a time, and a sequence from 0 to 65,535 within it.
+
+    `time_ms` is that of the last key.
+    """
+
+    def __init__(self, first_ms: int) -> None:
+        self.time_ms = first_ms
+        self._sequence = 0
+
+    def keys(self, now_ms: int, count: int) -> list[bytes]:
+        """The next keys, contiguous; the next ms begins when one is full."""
+        if now_ms > self.time_ms:
+            self.time_ms, self._sequence = now_ms, 0
+        keys: list[bytes] = []
+        while len(keys) < count:
+            if self._sequence == PER_MS:
+                self.time_ms, self._sequence = self.time_ms + 1, 0
+            first = self._sequence
+            self._sequence = min(first + count - len(keys), PER_MS)
+            time = self.time_ms.to_bytes(8, "big")
+            keys += [
+                time + number.to_bytes(2, "big")
+                for number in range(first, self._sequence)
+            ]
+        return keys
+
+    def next_key(self) -> bytes:
+        """The lowest key that may still be given out."""
+        if self._sequence == PER_MS:
+            return row_key(self.time_ms + 1)
+        return row_key(self.time_ms, self._sequence)
+
+
+class TopicWriter:
+    """Lives as long as the store, over all generations of its topic.
+
+    Rows become readable in the order of their keys: nobody reads at or behind the
+    first one that is still on its way to the disk (`mark`).
+    """
+
+    def __init__(self, table: OrderedTable) -> None:
+        self.signal = Signal()
+        self._table = table
+        self._lock = threading.RLock()
+        self._messages = Stamper(table.clock.first_ms)
+        self._payloads = Stamper(table.clock.first_ms)
+        self._in_flight: deque[bytes] = deque()
+        self._interrupted = False
+
+    def mark(self) -> bytes:
+        """The key before which everything is settled; take it before reading."""
+        with self._lock:
+            if self._interrupted:
+                self._settle()
+            try:
+                return self._in_flight[0]
+            except IndexError:
+                return self._messages.next_key()
+
+    def publish(
+        self, count: int, rows: Rows, *, hold_for: int | None = None
+    ) -> tuple[bytes, bytes]:
+        """Writes message rows and answers their first and last key.
+
+        They are on disk then, or are held for the commit of `hold_for`.
+        """
+        try:
+            if hold_for is not None:
+                self._reserve()
+            with self._lock:
+                keys = self._keys(self._messages, count)
+                writes = rows(keys)
+                held = hold_for is not None and self._hold(hold_for, writes)
+                wait = None if held else self._submit(keys[0], writes)
+            if wait is not None:
+                wait()
+        except Exception:
+            raise
+        except BaseException:
+            self._interrupted = True
+            raise
+        if held:
+            self.signal.tell()
+        return keys[0], keys[-1]
+
+    def publish_soon(self, count: int, rows: Rows, then: Then) -> None:
+        """Writes message rows and does not wait; `then` is told how that ended."""
+
+        def settled(error: Unavailable | None) -> None:
+            self._settled(error)
+            then(error)
+
+        with self._lock:
+            keys = self._keys(self._messages, count)
+            writes = rows(keys)
+            self._in_flight.append(keys[0])
+            try:
+                self._table.hand_over(writes, settled)
+            except Exception:
+                self._in_flight.pop()
+                raise
+
+    def store(self, count: int, rows: Rows, *, hold_for: int | None) -> Wait | None:
+        """Writes payload rows; answers how to wait for the disk, unless held."""
+        if hold_for is not None:
+            self._reserve()
+        with self._lock:
+            writes = rows(self._keys(self._payloads, count))
+            if hold_for is not None and self._hold(hold_for, writes):
+                return None
+            return self._table.submit(writes)
+
+    def _reserve(self) -> None:
+        """Saves time ahead, so that hardly ever anybody does that under the lock.
+
+        An event loop takes the lock too, and must not wait for the disk.
+        """
+        self._table.clock.now_ms()
+        self._table.reserve_time()
+
+    def _keys(self, stamper: Stamper, count: int) -> list[bytes]:
+        clock = self._table.clock
+        keys = stamper.keys(clock.now_ms(), count)
+        clock.given(stamper.time_ms)
+        return keys
+
+    def _hold(self, pointer: int, writes: Sequence[Write]) -> bool:
+        """Holds rows, whose times must not be given out again after a crash.
+
+        They are readable at once. Submitted rows save the time in their own batch.
+        """
+        self._table.reserve_time()
+        return self._table.hold(pointer, writes)
+
+    def _submit(self, first_key: bytes, writes: Sequence[Write]) -> Wait:
+        self._in_flight.append(first_key)
+        try:
+            return self._table.submit(writes, self._settled)
+        except Exception:
+            self._in_flight.pop()
+            raise
+
+    def _settle(self) -> None:
+        """After an interrupt, which may have come before or after rows were submitted.
+
+        Once a later batch is written, all that were submitted are told.
+        """
+        self._table.submit([])()
+        self._in_flight.clear()
+        self._interrupted = False
+
+    def _settled(self, _: Unavailable | None) -> None:
+        self._in_flight.popleft()  # without the lock: its holder may wait for us
+        self.signal.tell()

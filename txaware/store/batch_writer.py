@@ -1,0 +1,275 @@
+"""Writes batches: rows, the coordinator's records and the time, in one."""
+
+import time
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+import attrs
+
+from coordinator.embedded.history import History
+from coordinator.embedded.records import (
+    Committed,
+    Invalidated,
+    Record,
+    decode_records,
+    encode_records,
+)
+from coordinator.errors import JournalCorrupted, NotWritten, Unavailable
+from txaware.clock import StoreClock
+from txaware.errors import StoreCorrupted
+from txaware.interfaces import Write
+from txaware.keys import JOURNAL, STATE
+from txaware.metrics import WriteCounters
+from txaware.store.damage import Damaged, DamagedNotWritten, is_damage, said, way_out
+from txaware.store.interfaces import RowBatch, RowStore
+from txaware.store.uncommitted_rows import HeldRows, Taken
+
+JOURNAL_BYTES = 1 << 20
+READ_ROWS = 10_000
+TIME = STATE + b"time"
+
+
+@attrs.frozen
+class _Batch:
+    """What is written at once, and the held rows among it."""
+
+    number: int
+    writes: list[Write]
+    taken: Taken
+
+
+class Batches:
+    """The `Destination` of a group commit. Each batch is synced and relies on no other.
+
+    What became of a failed write is unknown. The database is then opened again, and
+    says whether it has that batch.
+    """
+
+    def __init__(
+        self,
+        database: RowStore,
+        held: HeldRows,
+        *,
+        journal_bytes: int = JOURNAL_BYTES,
+    ) -> None:
+        self.name = database.name
+        self.clock: StoreClock | None = None
+        self.history = History()
+        self.counters = WriteCounters()
+        self._database = database
+        self._held = held
+        self._journal_bytes = journal_bytes
+        self._problem: str | None = None
+        self._number = 0
+        self._folded = False
+        self._closed = False
+        self._in_doubt: _Batch | None = None
+        self._read()
+
+    @property
+    def saved_ms(self) -> int | None:
+        """The time that was saved last; None in a new database."""
+        data = self._database.get(TIME)
+        return None if data is None else int.from_bytes(data, "big")
+
+    def take(self, records: list[Record]) -> Taken:
+        """The rows that these records commit, and those of whoever ended otherwise."""
+        return self._held.take(_committed(records, self._held))
+
+    def write(
+        self, records: list[Record], rows: list[Write], taken: Taken | None = None
+    ) -> None:
+        """Returns when records, rows and the rows that were taken are on disk."""
+        taken = taken or {}
+        number, due_ms = self._number + 1, self.clock.due() if self.clock else None
+        writes: list[Write] = [*chain.from_iterable(taken.values()), *rows]
+        row_count = len(writes)
+        if records:
+            data = encode_records(records)
+            writes.append((_journal_key(number), data))
+            self._size += len(data)
+        if due_ms is not None:
+            writes.append((TIME, due_ms.to_bytes(8, "big")))
+        began_s = time.perf_counter()
+        self._write(_Batch(number, writes, taken))
+        took_s = time.perf_counter() - began_s
+        commits = sum([type(record) is Committed for record in records])
+        self.counters.written(row_count, commits, took_s)
+        if self.clock is not None and due_ms is not None:
+            self.clock.saved(due_ms)
+
+    def _write(self, batch: _Batch) -> None:
+        filled = self._database.batch(batch.number)
+        _fill(filled, batch.writes)
+        try:
+            filled.write()
+        except Exception as error:
+            damage = self._database.damage(error)
+            self._problem = f"{self.name} could not be written: {damage or said(error)}"
+            self.counters.failed()
+            self._in_doubt = batch
+            try:
+                self._repair()
+            except OSError as later:
+                kind = Damaged if damage or _found_damage(later) else Unavailable
+                raise kind(f"{self._problem}; nor be opened again: {later}") from error
+            if self._number != batch.number:
+                no = DamagedNotWritten if damage else NotWritten
+                raise no(self._problem) from error
+            self._folded = True
+        else:
+            self._kept(batch)
+        self._problem = None
+
+    @property
+    def broken(self) -> bool:
+        """Whether a failed write has to be repaired before the next one."""
+        return self._in_doubt is not None
+
+    def repair(self) -> None:
+        """Opens the database again and reads what it holds; raises `OSError`."""
+        try:
+            self._repair()
+        except OSError as error:
+            if _found_damage(error):
+                raise DamagedNotWritten(
+                    f"{self.name} cannot be opened again: it is damaged ({error}). "
+                    f"{way_out(self.name)}"
+                ) from error
+            raise
+
+    def _repair(self) -> None:
+        if self._closed:
+            raise OSError(f"{self.name} is closed")
+        batch = self._in_doubt
+        if batch is None:
+            return
+        try:
+            self._database.reopen()
+            self._read()
+            is_kept = self._database.has_batch(batch.number, batch.writes)
+        except Exception as error:
+            raise OSError(said(error)) from error
+        if is_kept:
+            self._kept(batch)
+        self._in_doubt = None
+
+    def _kept(self, batch: _Batch) -> None:
+        """That batch is on disk."""
+        self._number = batch.number
+        self._held.carried(batch.taken)
+
+    def fold(self, records: list[Record]) -> None:
+        """Adds what was written to the history; shortens a journal that has grown."""
+        if self._folded:  # it was read together with all others, after a failure
+            self._folded = False
+            return
+        for record in records:
+            self.history.apply(record)
+        if self._size > self._compact_at:
+            self._compact()
+
+    def status(self) -> str:
+        """`"OK"`, or a sentence about what is wrong."""
+        found = self._database.status()
+        return found if found != "OK" else self._problem or "OK"
+
+    def close(self) -> None:
+        """Writes the exact time, and gives the database back."""
+        try:
+            if self.clock is not None and not (self.broken or self._closed):
+                time_ms = self.clock.next_ms.to_bytes(8, "big")
+                self._write(_Batch(self._number + 1, [(TIME, time_ms)], {}))
+        finally:
+            self._closed = True
+            self._database.close()
+
+    def _read(self) -> None:
+        """Reads the journal, from which the coordinator then recovers."""
+        history, self._size = History(), 0
+        for number, data in journal_entries(self._database):
+            try:
+                for record in decode_records(data):
+                    history.apply(record)
+            except JournalCorrupted as error:
+                raise JournalCorrupted(
+                    f"{self.name}, entry {number}: {error}"
+                ) from error
+            self._size += len(data)
+        self._number = self._database.last_batch
+        self.history = history
+        self._set_limit()
+
+    def _set_limit(self) -> None:
+        shortest = len(encode_records(self.history.records()))
+        self._compact_at = max(self._journal_bytes, 2 * shortest)
+
+    def _compact(self) -> None:
+        """Writes the history anew in place of all entries, in one batch."""
+        number = self._number + 1
+        writes: list[Write] = [
+            (_journal_key(earlier), None)
+            for earlier, _ in journal_entries(self._database)
+        ]
+        data = encode_records(self.history.records())
+        writes.append((_journal_key(number), data))
+        try:
+            self._write(_Batch(number, writes, {}))
+        except (NotWritten, Unavailable):
+            return  # the entries stay, and status() says so
+        self._folded = False  # no records of its own follow
+        self._size = len(data)
+        self._set_limit()
+
+
+def journal_entries(database: RowStore) -> Iterable[tuple[int, bytes]]:
+    """All entries of the journal, in order."""
+    start = b""
+    while True:
+        rows = database.scan(
+            JOURNAL,
+            start=start,
+            stop=None,
+            limit=READ_ROWS,
+            max_bytes=64 << 20,
+            reverse=False,
+        )
+        for key, data in rows:
+            if len(key) != 8:
+                raise StoreCorrupted(f"the journal has a key {key.hex()}")
+            yield int.from_bytes(key, "big"), data
+        if not rows:
+            return
+        start = rows[-1][0] + b"\0"
+
+
+def _found_damage(error: OSError) -> bool:
+    """Whether a repair failed since what it read is damaged."""
+    cause = error.__cause__
+    return isinstance(cause, StoreCorrupted | JournalCorrupted) or (
+        cause is not None and is_damage(cause)
+    )
+
+
+def _committed(records: list[Record], held: HeldRows) -> list[int]:
+    """Whose rows have to go along; those of others that ended are released."""
+    committed = []
+    for record in records:
+        if isinstance(record, Committed):
+            committed.append(record.transaction_id)
+        elif isinstance(record, Invalidated):
+            held.release(record.pointers)
+    return committed
+
+
+def _fill(batch: RowBatch, rows: Sequence[Write]) -> None:
+    put = batch.put
+    for key, value in rows:
+        if value is None:
+            batch.delete(key)
+        else:
+            put(key, value)
+
+
+def _journal_key(number: int) -> bytes:
+    return JOURNAL + number.to_bytes(8, "big")

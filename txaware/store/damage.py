@@ -1,0 +1,172 @@
+"""Damage in the files of LevelDB: where it is, and the way out of it."""
+
+import logging
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from txaware.errors import NotWritten, StoreCorrupted, Unavailable
+from txaware.store.manifest import cut_torn_end
+
+log = logging.getLogger(__name__)
+
+# A line of what LevelDB says of its table files: number, first and last key.
+_TABLE = re.compile(
+    rb" *(\d+):\d+\['(.*)' @ \d+ : \d+ \.\. '(.*)' @ \d+ : \d+\]", re.DOTALL
+)
+_ESCAPED = re.compile(rb"\\x([0-9a-f]{2})")
+# So many are looked at to find the one that is damaged.
+MOST_FILES = 64
+
+
+class KeyRange(NamedTuple):
+    """What was read when something went wrong, by the ends of whole keys."""
+
+    first: bytes
+    last: bytes
+    reverse: bool = False
+
+
+class Damaged(StoreCorrupted, Unavailable):
+    """Nobody knows whether it was written: LevelDB met damage, and writes no more."""
+
+
+class DamagedNotWritten(Damaged, NotWritten):
+    """It was not written, and never will be: LevelDB met damage before."""
+
+
+def is_damage(error: BaseException) -> bool:
+    """Whether LevelDB found something that it did not write."""
+    kind = type(error)
+    return kind.__module__.startswith("plyvel") and kind.__name__ == "CorruptionError"
+
+
+def said(error: BaseException) -> str:
+    """What went wrong, as text: LevelDB tells it in bytes."""
+    text = error.args[0] if error.args else ""
+    return text.decode("utf-8", "replace") if isinstance(text, bytes) else str(error)
+
+
+def corrupted(name: str, error: BaseException, place: str | None = None) -> Exception:
+    """The error for whoever reads it: what is damaged, and what to type."""
+    return StoreCorrupted(f"{name}: {damage_text(name, error, place)}")
+
+
+def damage_text(name: str, error: BaseException, place: str | None = None) -> str:
+    """Two sentences: what is damaged, and what helps."""
+    return (
+        f"{place or 'a file of it'} is damaged and cannot be read ({said(error)}). "
+        f"{way_out(name)}"
+    )
+
+
+def way_out(name: str) -> str:
+    """What helps, whatever of that directory is damaged."""
+    return (
+        f"Restore a backup: txaware restore FILE leveldb:NEW. Without one, stop "
+        f"whoever has it open, keep a copy of it, and open it once with the setting "
+        f"accept_damage: TXAWARE_ACCEPT_DAMAGE=true txaware --url leveldb:{name} topic "
+        f"list. What cannot be read is then set aside and the rest kept, which txaware "
+        f"--url leveldb:{name} check verifies"
+    )
+
+
+def check_end(
+    source: Any, key: bytes, *, is_row: bool, reverse: bool = False, **options: Any
+) -> None:
+    """Raises what LevelDB met where an iterator ended, at the last row or the start.
+
+    The iterators of plyvel end as if that were all, where every block that is left is
+    damaged; only their raw ones tell.
+    """
+    raw = source.raw_iterator(verify_checksums=True, **options)
+    try:
+        raw.seek(key)
+        if reverse:
+            if not raw.valid():
+                raw.seek_to_last()
+            if raw.valid():
+                raw.prev()
+        elif is_row and raw.valid():
+            raw.next()
+    finally:
+        raw.close()
+
+
+def damaged_file(
+    db: Any, directory: Path, of: KeyRange, *, known: dict[Path, bool]
+) -> str | None:
+    """The damaged table file with a key of that range; None where none is found.
+
+    LevelDB does not say which one it was reading. Each file is looked at once, as
+    whoever reads what is damaged may do so again and again; `known` remembers that.
+    """
+    import plyvel
+
+    tables = [
+        found for found in _tables(db) if found[0] <= of.last and found[1] >= of.first
+    ]
+    tables.sort(reverse=of.reverse)
+    for _, _, number in tables[:MOST_FILES]:
+        for suffix in (".ldb", ".sst"):
+            path = directory / f"{number:06}{suffix}"
+            try:
+                if path not in known and path.exists():
+                    known[path] = _is_damaged(plyvel, path)
+            except (OSError, plyvel.Error) as error:
+                log.warning("%s cannot be looked at: %s", path, error)
+            if known.get(path):
+                return str(path)
+    return None
+
+
+def _tables(db: Any) -> Iterator[tuple[bytes, bytes, int]]:
+    """First and last key, and number, of every table file."""
+    for line in (db.get_property(b"leveldb.sstables") or b"").split(b"]\n"):
+        found = _TABLE.search(line + b"]")
+        if found is not None:
+            number, first, last = found.groups()
+            yield _unescaped(first), _unescaped(last), int(number)
+
+
+def _unescaped(key: bytes) -> bytes:
+    return _ESCAPED.sub(lambda found: bytes([int(found[1], 16)]), key)
+
+
+def _is_damaged(plyvel: Any, path: Path) -> bool:
+    """Has LevelDB repair a copy of it, which sets it aside where that is needed."""
+    with tempfile.TemporaryDirectory(prefix="txaware-damage-") as place:
+        shutil.copyfile(path, Path(place) / path.name)
+        plyvel.repair_db(place, paranoid_checks=True)
+        return (Path(place) / "lost" / path.name).exists()
+
+
+def untorn(directory: Path, open_database: Callable[[], Any]) -> Any:
+    """Opens a database; where that fails, cuts off a torn end and tries once more."""
+    try:
+        return open_database()
+    except Exception as error:
+        if not (is_damage(error) and cut_torn_end(directory)):
+            raise
+    return open_database()
+
+
+def repair(directory: Path, **options: Any) -> None:
+    """Sets aside what cannot be read, in `lost/` beside the rest."""
+    import plyvel
+
+    log.warning("%s is damaged: what cannot be read goes to lost/ in it", directory)
+    plyvel.repair_db(str(directory), paranoid_checks=True, **options)
+
+
+def verify(db: Any) -> None:
+    """Reads everything with its checksums; raises what LevelDB raises."""
+    last = b""
+    for key in db.iterator(
+        include_value=False, verify_checksums=True, fill_cache=False
+    ):
+        last = key
+    check_end(db, last, is_row=bool(last), fill_cache=False)

@@ -1,0 +1,276 @@
+"""All rows of a store in HBase: read as they are settled, written batch by batch."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from zlib import crc32
+
+from coordinator.threads import try_lock
+from txaware.clock import ClockMs, system_clock_ms
+from txaware.errors import StoreCorrupted, Unavailable
+from txaware.interfaces import Row, Write
+from txaware.store.hbase.connections import Connections
+from txaware.store.hbase.head import Head
+from txaware.store.hbase.ownership import Ownership, StoreInUse
+from txaware.store.hbase.redo import RedoLog, decode_writes, encode_writes
+from txaware.store.hbase.scans import Ask, Scanning, whole_range
+from txaware.store.hbase.schema import check_fits
+from txaware.store.hbase.tallies import Tallies, common_prefix
+from txaware.store.hbase.writing import Writing
+
+# After a batch that failed, reads look so often whether it can be settled now.
+LOOK_AGAIN_S = 0.5
+
+
+class HBaseDatabase:
+    """The `RowStore` in HBase, for the one process that owns it.
+
+    A batch is part of the store when the head names its redo record. Its rows are
+    written next, with a timestamp of their own above all before; until all of them are
+    there readers see the rows from before it. (A deletion alone is seen at once.)
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        ownership: Ownership,
+        writing: Writing,
+        *,
+        clock_ms: ClockMs = system_clock_ms,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = str(connections.address)
+        self._connections = connections
+        self._ownership = ownership
+        self._scanning = Scanning(connections)
+        self._redo = RedoLog(connections)
+        self._tallies = Tallies(connections)
+        self._writing = writing
+        self._clock_ms = clock_ms
+        self._clock_s = clock_s
+        self._settling = threading.RLock()
+        self._looked_s = clock_s()
+        self._closed = self._has_ended = False
+        self._broken = True
+        self._wanted: Head | None = None
+        self._tried_ms = self._settled_ms = 0
+        try:
+            self._head = ownership.take()
+            self.reopen()
+            self._forget_predecessors()
+        except BaseException:
+            ownership.close()
+            raise
+
+    @property
+    def connections(self) -> Connections:
+        """Those to the store, for whoever looks at it in another way."""
+        return self._connections
+
+    def announce(self, url: str | None) -> None:
+        """Says where this process serves the store; None for nowhere any more."""
+        self._ownership.announce(url)
+
+    def require_owned(self) -> None:
+        """Raises `StoreInUse` where another process is known to have the store."""
+        self._ownership.require()
+
+    def status(self) -> str:
+        """`"OK"`, or that the store is another's, as the last beat found it."""
+        try:
+            self._ownership.require()
+        except StoreInUse as error:
+            return str(error)
+        return "OK"
+
+    @property
+    def last_batch(self) -> int:
+        """The number of the last batch that is part of the store."""
+        return self._head.batch
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key."""
+        while True:
+            settled_ms = self._settled()
+            value = self._scanning.get(key, before_ms=settled_ms + 1)
+            # A row that was overwritten again and again meanwhile has no cell that old.
+            if value is not None or settled_ms == self._settled_ms:
+                return value
+
+    def scan(
+        self,
+        prefix: bytes,
+        *,
+        start: bytes,
+        stop: bytes | None,
+        limit: int,
+        max_bytes: int,
+        reverse: bool,
+    ) -> list[Row]:
+        """Rows of one consistent view; see `OrderedTable.scan`."""
+        first, last = whole_range(prefix, start, stop)
+        before_ms = self._settled() + 1
+        return self._scanning.scan(
+            Ask(prefix, first, last, limit, max_bytes, reverse, before_ms)
+        )
+
+    def has_batch(self, number: int, writes: Sequence[Write]) -> bool:
+        """Whether the head names that batch."""
+        return self._head.batch == number
+
+    def batch(self, number: int) -> "HBaseBatch":
+        """A batch to fill; its `write()` returns when its rows are there."""
+        if self._closed:
+            raise Unavailable(f"{self.name} is closed")
+        return HBaseBatch(self, number)
+
+    def write(self, number: int, writes: list[Write]) -> None:
+        """Makes a batch part of the store, and then writes its rows."""
+        check_fits(writes)  # entries of the journal too, which nobody has looked at
+        with self._settling:
+            if self._broken:
+                raise Unavailable(f"{self.name}: an earlier batch is not settled")
+            try:
+                self._write(number, writes)
+            except BaseException:
+                self._broken = True
+                raise
+
+    def _write(self, number: int, writes: list[Write]) -> None:
+        # Nor twice the same: rows that a failed batch put for its record may come late.
+        last_ms = max(self._head.time_ms, self._tried_ms)
+        time_ms = self._tried_ms = max(last_ms + 1, self._clock_ms())
+        wanted = self._head.follow(batch=number, time_ms=time_ms)
+        wanted = self._redo.keep(encode_writes(writes), wanted)
+        self._wanted = wanted
+        self._ownership.move(self._head, wanted)
+        self._head, self._wanted = wanted, None
+        self._writing.write(writes, time_ms=time_ms)
+        self._settled_ms = time_ms
+        self._tallies.count(writes, time_ms=time_ms)
+
+    def reopen(self) -> None:
+        """Finds out what became of the last batch, and finishes it."""
+        with self._settling:
+            if self._closed:
+                raise Unavailable(f"{self.name} is closed")
+            if not self._broken:
+                return
+            head = self._head = self._ownership.settle(self._head, self._wanted)
+            self._wanted = None
+            writes = decode_writes(self._record(head))
+            self._writing.write(writes, time_ms=head.time_ms)
+            self._settled_ms = head.time_ms
+            self._broken = False
+
+    def _record(self, head: Head) -> bytes:
+        """The redo record of the last batch."""
+        try:
+            return self._redo.read(head)
+        except StoreCorrupted:
+            self._ownership.settle(head, None)  # or the next owner has removed it
+            raise
+
+    def _forget_predecessors(self) -> None:
+        """Removes the redo records of owners who are gone: their rows are there.
+
+        Should this process have been taken over by now, those of the next owner are
+        younger, and stay.
+        """
+        found = self._head
+        if found.pieces:
+            self._head = found.follow().with_record(crc=crc32(b""))
+            self._ownership.move(found, self._head)
+        self._redo.remove_others(self._ownership.owner, time_ms=self._head.time_ms)
+
+    def damage(self, error: Exception) -> str | None:
+        """HBase keeps its files, and says by itself what is wrong with them."""
+        return None
+
+    def compact(self, start: bytes, stop: bytes) -> None:
+        """Says that nothing is there any more where that is so.
+
+        The disk is freed by HBase itself; `txaware hbase compact` has it done at once.
+        """
+        self._tallies.forget(start, stop, self._rows)
+
+    def size_bytes(self, start: bytes, stop: bytes) -> int:
+        """About how many bytes a range takes; see `tallies`."""
+        self._settled()  # who is closed tells nothing
+        return self._tallies.size_bytes(start, stop, self._rows)
+
+    def _rows(self, start: bytes, stop: bytes, limit: int, max_bytes: int) -> list[Row]:
+        """Rows from one whole key to before another."""
+        prefix = common_prefix(start, stop)
+        ask = Ask(
+            prefix,
+            start,
+            stop,
+            limit,
+            max_bytes,
+            reverse=False,
+            before_ms=self._settled() + 1,
+        )
+        return [(prefix + key, value) for key, value in self._scanning.scan(ask)]
+
+    def close(self) -> None:
+        """Lets others have the store; a second close does nothing."""
+        with self._settling:
+            if self._has_ended:
+                return
+            is_first, self._closed = not self._closed, True
+            try:
+                if is_first and not self._broken:
+                    self._ownership.give_back(self._head)
+            finally:
+                self._ownership.close()
+                self._connections.close()
+            self._has_ended = True  # or a second close finishes what is left
+
+    def _settled(self) -> int:
+        """The timestamp up to which readers see everything.
+
+        After a batch that failed it is not known what they may see, until that is
+        settled: here, where nobody writes.
+        """
+        if self._closed:
+            raise Unavailable(f"{self.name} is closed")
+        self._ownership.require()
+        if self._broken:
+            self._settle_for_readers()
+        return self._settled_ms
+
+    def _settle_for_readers(self) -> None:
+        now_s = self._clock_s()
+        if now_s - self._looked_s >= LOOK_AGAIN_S:
+            taken: list[bool] = []
+            try:
+                if try_lock(self._settling, taken):
+                    self.reopen()
+            finally:
+                if True in taken:
+                    self._looked_s = self._clock_s()
+                    self._settling.release()
+        if self._broken:
+            raise Unavailable(f"{self.name}: a batch that failed is not settled yet")
+
+
+class HBaseBatch:
+    """Writes to be made as a whole; of one key the last one counts."""
+
+    def __init__(self, database: HBaseDatabase, number: int) -> None:
+        self._database = database
+        self._number = number
+        self._writes: dict[bytes, bytes | None] = {}
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Sets a value."""
+        self._writes[key] = value
+
+    def delete(self, key: bytes) -> None:
+        """Removes a row."""
+        self._writes[key] = None
+
+    def write(self) -> None:
+        """Returns when all of it can be read."""
+        self._database.write(self._number, list(self._writes.items()))

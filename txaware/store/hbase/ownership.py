@@ -1,0 +1,284 @@
+"""Who owns a store in HBase: one process at a time; whoever was it is kept out."""
+
+import json
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+import attrs
+
+from coordinator.threads import Event, JoinableThread
+from txaware.errors import TxAwareError, Unavailable
+from txaware.store.hbase.cells import WHOLE
+from txaware.store.hbase.connections import Connections, Lost
+from txaware.store.hbase.head import NOBODY, OWNER_BYTES, Head
+from txaware.store.hbase.schema import META, OWNER_ROWS
+from txaware.tables.hbase.head_cell import HeadCell
+from txaware.tables.hbase.process import Process
+
+BEAT_S = 3.0
+# An owner that gives no sign for so long is gone, also where its process lives.
+SILENCE_S = 4 * BEAT_S
+# How often it is looked for, and after what time without one that is told.
+LOOK_S, SILENT_S = 1.0, 2 * BEAT_S
+Pause = Callable[[float], None]
+
+log = logging.getLogger(__name__)
+PROCESS_FIELDS = [field.name for field in attrs.fields(Process)]
+
+
+class StoreInUse(Unavailable):
+    """Another process owns the tables; `served_at` is where it serves them to us.
+
+    `served_apart` is where it serves them to its own host alone, which is not ours.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        served_at: str | None = None,
+        *,
+        owner: str | None = None,
+        served_apart: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.served_at = served_at
+        self.owner = owner
+        self.served_apart = served_apart
+
+
+@attrs.frozen
+class Sign:
+    """What an owner says of itself, and when it did by HBase's clock."""
+
+    row: bytes
+    time_ms: int
+
+    @property
+    def process(self) -> Process:
+        """Which process that is."""
+        data = json.loads(self.row)
+        return Process(**{name: data[name] for name in PROCESS_FIELDS})
+
+    @property
+    def url_for_us(self) -> str | None:
+        """Where that owner serves its store, if it lives and we get there."""
+        return self._url if self._is_in_reach else None
+
+    @property
+    def url_apart(self) -> str | None:
+        """Where it serves its store to its own host alone, which is not ours."""
+        return None if self._is_in_reach else self._url
+
+    @property
+    def _url(self) -> str | None:
+        url: str | None = json.loads(self.row).get("served_at")
+        return None if url is None or self.process.has_ended else url
+
+    @property
+    def _is_in_reach(self) -> bool:
+        host = urlsplit(self._url or "").hostname or ""
+        is_loopback = host.startswith("127.") or host in ("localhost", "::1")
+        return self.process.is_here or not is_loopback
+
+
+class Ownership:
+    """Takes the head for this process, keeps saying that it lives, and gives it back.
+
+    Taking is one compare and set: whoever had the head before changes it never again,
+    so none of its batches becomes part of the store any more. Who `watches` does not
+    take the last sign of an owner for its life, and waits for the next one.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        *,
+        process: Process | None = None,
+        watches: bool = False,
+        beat_s: float = BEAT_S,
+        sleep_s: Pause = time.sleep,
+    ) -> None:
+        self.owner = secrets.token_bytes(OWNER_BYTES)
+        self._connections = connections
+        self._this = process or Process.this()
+        self._watches = watches
+        self._beat_s = beat_s
+        self._sleep_s = sleep_s
+        self._cell = HeadCell(connections)
+        self._beats = 0
+        self._served_at: str | None = None
+        self._lost_to: str | None = None
+        self._ended = Event()
+        self._thread: threading.Thread | None = None
+
+    def take(self) -> Head:
+        """The head, owned by this process; raises `StoreInUse` while another lives."""
+        found = self._cell.read()
+        while True:
+            if found is not None and found.owner != NOBODY:
+                self._require_gone(found.owner)
+            self._connections.repeat(self._put_beat)  # so that others see an owner live
+            wanted = (found or Head()).follow(owner=self.owner)
+            before, found = found, self._cell.move(found, wanted)
+            if found == wanted:
+                break
+        if before is not None:
+            self._forget(before.owner)
+        self._thread = JoinableThread(
+            target=self._keep_beating, name="txaware-hbase-owner", daemon=True
+        )
+        self._thread.start()
+        return wanted
+
+    def require(self) -> None:
+        """Raises `StoreInUse` where another process is known to have the store."""
+        if self._lost_to is not None:
+            raise self._lost(self._lost_to)
+
+    def move(self, old: Head, new: Head) -> None:
+        """Sets the head; `Unavailable` where nobody knows, or it is another's."""
+        found = self._cell.move(old, new)
+        if found != new:
+            raise self._taken(found)
+
+    def settle(self, old: Head, wanted: Head | None) -> Head:
+        """Finds out which of the two it is; if `old`, it can be `wanted` no more."""
+        found = self._cell.read()
+        while found == old and wanted is not None:
+            found = self._cell.move(old, old.follow())
+        if found is None or found.owner != self.owner:
+            raise self._taken(found)
+        return found
+
+    def beat(self) -> None:
+        """Says that this process lives, and finds out whether it still is the owner."""
+        self._connections.once(self._put_beat)
+        found = self._cell.read()
+        if not self._ended.is_set() and (found is None or found.owner != self.owner):
+            self._taken(found)
+
+    def announce(self, url: str | None) -> None:
+        """Says where this process serves the store, with a beat at once."""
+        self._served_at = url
+        with suppress(TxAwareError, Lost):
+            self._connections.once(self._put_beat)
+
+    def sign_of_owner(self) -> Sign | None:
+        """What the owner, whoever that is, last said of itself."""
+        found = self._cell.read()
+        return None if found is None else self._sign(found.owner)
+
+    def give_back(self, head: Head) -> None:
+        """Lets the next one have it at once."""
+        self._cell.move(head, head.follow(owner=NOBODY))
+
+    def close(self) -> None:
+        """Says no more that this process lives."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self._beats:
+            self._forget(self.owner)
+
+    def _taken(self, found: Head | None) -> Unavailable:
+        process = None
+        if found is not None:
+            with suppress(TxAwareError):
+                sign = self._sign(found.owner)
+                process = None if sign is None else sign.process
+        self._lost_to = "another process" if process is None else str(process)
+        return self._lost(self._lost_to)
+
+    def _lost(self, to: str) -> StoreInUse:
+        return StoreInUse(
+            f"{self._connections.address} was taken over by {to}; this process has it "
+            f"no more"
+        )
+
+    def _require_gone(self, owner: bytes) -> None:
+        """Returns when an owner has ended, or gives no sign of life.
+
+        So may one that lives, and lost HBase while it opened or closed the store.
+        """
+        sign = self._sign(owner)
+        if sign is None or sign.process.has_ended:
+            return
+        if self._watches or not self._has_just_beaten(sign):
+            sign = self._next_sign(owner, sign)
+            if sign is None:
+                return
+        raise StoreInUse(
+            f"{self._connections.address} is in use by {sign.process}; a store has one "
+            f"owner at a time",
+            sign.url_for_us,
+            owner=str(sign.process),
+            served_apart=sign.url_apart,
+        )
+
+    def _next_sign(self, owner: bytes, last: Sign) -> Sign | None:
+        """Waits for it; None where the owner ends, or is silent for too long."""
+        address, waited_s = self._connections.address, 0.0
+        while waited_s < SILENCE_S:
+            self._sleep_s(LOOK_S)
+            waited_s += LOOK_S
+            sign = self._sign(owner)
+            if sign != last or last.process.has_ended:
+                return None if last.process.has_ended else sign
+            if waited_s == SILENT_S:
+                log.warning(
+                    "%s has %s and gives no sign of life: it hangs, or HBase is away "
+                    "for it; after %g s it is taken over",
+                    *(last.process, address, SILENCE_S),
+                )
+        log.warning("%s is taken over from %s, which hangs", address, last.process)
+        return None
+
+    def _has_just_beaten(self, sign: Sign) -> bool:
+        """Whether a neighbour surely lives, by HBase's times of its sign and of ours.
+
+        Of other hosts nobody knows; and this process may have been the owner before.
+        """
+        if not sign.process.is_here or sign.process == self._this:
+            return False
+        self._connections.repeat(self._put_beat)
+        ours = self._sign(self.owner)
+        return ours is not None and 0 <= ours.time_ms - sign.time_ms < SILENCE_S * 1000
+
+    def _keep_beating(self) -> None:
+        while not self._ended.wait(self._beat_s):
+            with suppress(TxAwareError, Lost):  # the next one tells, or a write does
+                self.beat()
+
+    def _put_beat(self, client: Any) -> None:
+        self._beats += 1
+        data = attrs.asdict(self._this)
+        data |= {"beats": self._beats, "served_at": self._served_at}
+        value = json.dumps(data).encode()
+        mutation = self._connections.structs.Mutation(column=WHOLE, value=value)
+        client.mutateRow(self._table, OWNER_ROWS + self.owner, [mutation], {})
+
+    def _sign(self, owner: bytes) -> Sign | None:
+        found = self._connections.repeat(
+            lambda client: client.getRow(self._table, OWNER_ROWS + owner, {})
+        )
+        if not found:
+            return None
+        cell = found[0].columns[WHOLE]
+        return Sign(cell.value, cell.timestamp)
+
+    def _forget(self, owner: bytes) -> None:
+        """Removes the row of an owner who is gone; one that stays does no harm."""
+        with suppress(TxAwareError):
+            self._connections.repeat(
+                lambda client: client.deleteAllRow(self._table, OWNER_ROWS + owner, {})
+            )
+
+    @property
+    def _table(self) -> bytes:
+        return self._connections.address.table(META)

@@ -1,0 +1,190 @@
+"""The tables that we have in HBase: how they are made, and whether they are so."""
+
+from collections.abc import Iterable
+from operator import methodcaller
+from typing import Any
+
+import attrs
+
+from txaware.errors import BadRequest, RequestTooLarge
+from txaware.interfaces import Write
+from txaware.keys import FIRST_PAYLOAD, MESSAGE, PAYLOAD
+from txaware.store.hbase.cells import FAMILY
+from txaware.store.hbase.connections import Call, Connections
+from txaware.store.hbase.salting import BUCKETS
+
+MESSAGES, PAYLOADS, META = "messages", "payloads", "meta"
+KINDS = (MESSAGES, PAYLOADS, META)
+SALTED = (MESSAGES, PAYLOADS)
+
+# What META has beside rows of the table: below them all, as those begin with letters.
+OWN_ROWS = b"\0"
+HEAD_KEY = OWN_ROWS + b"head"
+OWNER_ROWS, REDO_ROWS, TALLY_ROWS = (
+    OWN_ROWS + name for name in (b"owner", b"redo", b"tally")
+)
+
+# A row that is overwritten is read as it was until its batch is settled. Messages are
+# overwritten when they are rolled back or marked; the head with every batch.
+VERSIONS = {MESSAGES: 3, PAYLOADS: 2, META: 10}
+BLOOM_FILTER = "ROW"
+# Java's own: the one that every HBase has.
+COMPRESSION = "GZ"
+COMPRESSIONS = ("NONE", "GZ", "SNAPPY", "LZ4", "ZSTD", "LZO", "BZIP2")
+FOREVER_S = 2**31 - 1
+# What HBase takes (hbase.client.keyvalue.maxsize), with room for what is beside it.
+MOST_KEY_BYTES, MOST_ROW_BYTES = 32_000, (10 << 20) - (64 << 10)
+# What HBase says where it cannot make a table as it is wanted.
+_REFUSALS = (
+    "IllegalArgument",
+    "sanity checks",
+    "NamespaceNotFound",
+    "AccessDenied",
+)
+
+
+@attrs.frozen
+class Family:
+    """What is chosen for the one family of a table.
+
+    Nothing in it expires by itself: messages do, by their topic or by their own time.
+    """
+
+    versions: int
+    bloom_filter: str = BLOOM_FILTER
+    compression: str = COMPRESSION
+
+
+def kind_of(key: bytes) -> str:
+    """The table of a key, or of the prefix of one.
+
+    A redo record of the first format has payloads under the tag of that.
+    """
+    if key[:1] == MESSAGE:
+        return MESSAGES
+    return PAYLOADS if key[:1] in (PAYLOAD, FIRST_PAYLOAD) else META
+
+
+def family_of(kind: str, compression: str = COMPRESSION) -> Family:
+    """How the family of a table is wanted."""
+    return Family(VERSIONS[kind], compression=compression)
+
+
+def check_fits(writes: Iterable[Write]) -> None:
+    """Refuses rows that HBase would refuse for ever, once they are in a redo record."""
+    for key, value in writes:
+        if len(key) > MOST_KEY_BYTES:
+            raise BadRequest(
+                f"a key of {len(key):,} bytes is too long for HBase, which takes "
+                f"{MOST_KEY_BYTES:,}: give the topic or the group a shorter name"
+            )
+        size = len(key) + len(value or b"")
+        if size > MOST_ROW_BYTES:
+            raise RequestTooLarge(
+                f"a row of {size:,} bytes is too large for HBase, which takes "
+                f"{MOST_ROW_BYTES:,}"
+            )
+
+
+def split_keys(kind: str) -> list[bytes]:
+    """Where the regions of a table begin, but for the first: one for each bucket."""
+    return [bytes([n]) for n in range(1, BUCKETS)] if kind in SALTED else []
+
+
+def missing_tables(connections: Connections) -> list[str]:
+    """The kinds of tables that are not there."""
+    found = set(connections.repeat(methodcaller("getTableNames")))
+    return [kind for kind in KINDS if connections.address.table(kind) not in found]
+
+
+def create_tables(
+    connections: Connections, *, compression: str = COMPRESSION
+) -> list[str]:
+    """Makes the tables that are missing, of one region each; answers their names.
+
+    Thrift knows no split keys: HBase's own Admin makes tables of more regions.
+    """
+    made = []
+    for kind in missing_tables(connections):
+        name = connections.address.table(kind)
+        connections.repeat(_creation(connections, name, family_of(kind, compression)))
+        made.append(name.decode("ascii"))
+    return made
+
+
+def differences(connections: Connections, *, compression: str) -> list[str]:
+    """A sentence for everything about the tables that is not as it is wanted."""
+    found, missing = [], missing_tables(connections)
+    for kind in KINDS:
+        name = connections.address.table(kind)
+        if kind in missing:
+            found.append(f"{name.decode()} is missing")
+            continue
+        families = connections.repeat(methodcaller("getColumnDescriptors", name))
+        wanted = family_of(kind, compression)
+        found += [f"{name.decode()}: {one}" for one in _of_families(families, wanted)]
+    return found
+
+
+def unsplit_tables(connections: Connections) -> list[str]:
+    """The names of tables in which not every bucket begins a region."""
+    found = []
+    for kind in SALTED:
+        name = connections.address.table(kind)
+        regions = connections.repeat(methodcaller("getTableRegions", name))
+        if not {region.startKey for region in regions}.issuperset(split_keys(kind)):
+            found.append(name.decode("ascii"))
+    return found
+
+
+def _of_families(families: dict[bytes, Any], wanted: Family) -> list[str]:
+    family = families.get(FAMILY + b":")
+    if family is None:
+        return [f"it has no family {FAMILY.decode()}"]
+    found = []
+    if family.maxVersions < wanted.versions:
+        found.append(f"keeps {family.maxVersions} versions, not {wanted.versions}")
+    for what, has, wants in (
+        ("bloom filter", _text(family.bloomFilterType), wanted.bloom_filter),
+        ("compression", _text(family.compression), wanted.compression),
+    ):
+        if has != wants:
+            found.append(f"its {what} is {has}, not {wants}")
+    if not family.blockCacheEnabled:
+        found.append("blocks that were read are not kept (BLOCKCACHE)")
+    if 0 < family.timeToLive < FOREVER_S:
+        found.append(f"everything is lost after {family.timeToLive} s (TTL)")
+    return found
+
+
+def _creation(connections: Connections, name: bytes, family: Family) -> Call[None]:
+    descriptor = connections.structs.ColumnDescriptor(
+        name=FAMILY + b":",
+        maxVersions=family.versions,
+        bloomFilterType=family.bloom_filter,
+        compression=family.compression,
+        blockCacheEnabled=True,
+        timeToLive=-1,
+    )
+    exists = connections.structs.AlreadyExists
+
+    def create(client: Any) -> None:
+        try:
+            client.createTable(name, [descriptor])
+        except exists:
+            pass  # by an earlier try, whose answer was lost
+        except Exception as error:
+            raise _refused(name, error) from error
+
+    return create
+
+
+def _refused(name: bytes, error: Exception) -> Exception:
+    text = _text(getattr(error, "message", "") or str(error)).partition("\n")[0]
+    if any(refusal in text for refusal in _REFUSALS):
+        return BadRequest(f"HBase does not make {name.decode()}: {text}")
+    return error
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -1,0 +1,103 @@
+"""The table in HBase, opened: everything above its database is as in LevelDB."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from coordinator.batch import Then
+from coordinator.embedded.commit_log import Wait
+from txaware.clock import ClockMs
+from txaware.config import Settings
+from txaware.interfaces import Write
+from txaware.keys import after
+from txaware.store.hbase.address import HBaseAddress
+from txaware.store.hbase.connections import Connections
+from txaware.store.hbase.database import HBaseDatabase
+from txaware.store.hbase.key_walk import walk
+from txaware.store.hbase.ownership import Ownership, Pause
+from txaware.store.hbase.schema import check_fits
+from txaware.store.hbase.writing import Writing
+from txaware.store.journaled_table import DurableTable
+from txaware.store.outline import Outline
+
+
+class HBaseTable(DurableTable):
+    """Rows and journal in HBase; this process owns them."""
+
+    reads_wait = True
+
+    def __init__(self, database: HBaseDatabase, **options: Any) -> None:
+        super().__init__(database, **options)
+        self._hbase = database
+
+    @property
+    def connections(self) -> Connections:
+        """Those to the store, for whoever looks at it in another way."""
+        return self._hbase.connections
+
+    def announce(self, url: str | None) -> None:
+        """Says where this process serves the store; None for nowhere any more."""
+        self._hbase.announce(url)
+
+    def require_owned(self) -> None:
+        """Raises `StoreInUse` where another process is known to have the store."""
+        self._hbase.require_owned()
+
+    def submit(self, writes: Sequence[Write], then: Then | None = None) -> Wait:
+        """Takes writes for the next batch, none of which is above HBase's limits."""
+        check_fits(writes)
+        return super().submit(writes, then)
+
+    def hand_over(self, writes: Sequence[Write], then: Then) -> None:
+        """The same; `then` is told in another thread."""
+        check_fits(writes)
+        super().hand_over(writes, then)
+
+    def hold(self, pointer: int, writes: Sequence[Write]) -> bool:
+        """Holds rows for the commit; False where they are too many for that."""
+        check_fits(writes)
+        return super().hold(pointer, writes)
+
+    def outline(self, tag: bytes) -> Outline:
+        """Which ranges have no row; what is held comes first, as it moves to HBase."""
+        found = Outline()
+        found.saw(tag + key for key, _ in self._held.scan(tag, tag, after(tag)))
+        walk(self.connections, tag, found)
+        return found
+
+    @classmethod
+    def open(
+        cls,
+        address: HBaseAddress,
+        settings: Settings,
+        *,
+        clock_ms: ClockMs,
+        pause: Pause | None = None,
+    ) -> "HBaseTable":
+        """Takes the store at an address, whose tables have been made.
+
+        With `pause` an owner is watched, in any case: it is called between two looks.
+        """
+        connections = Connections(
+            address,
+            timeout_s=settings.hbase_timeout_s,
+            patience_s=settings.hbase_patience_s,
+        )
+        try:
+            database = HBaseDatabase(
+                connections,
+                Ownership(
+                    connections,
+                    watches=pause is not None,
+                    sleep_s=pause or time.sleep,
+                ),
+                Writing(connections, now_ms=clock_ms),
+            )
+        except BaseException:
+            connections.close()
+            raise
+        return cls(
+            database,
+            clock_ms=clock_ms,
+            sync_limit_bytes=settings.sync_limit_bytes,
+        )

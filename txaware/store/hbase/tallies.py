@@ -1,0 +1,258 @@
+"""Tallies of the bytes that were written where, which tell the size of a range.
+
+HBase tells nobody how much lies between two keys. So whoever writes counts, and keeps a
+small row for each 256 KiB of a topic, or of a transaction's payloads in it. A size is
+then right but for that much at either end, for what was left uncounted when a process
+ended (less than that of each), and for rows that were overwritten, or deleted and not
+yet forgotten.
+"""
+
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from operator import methodcaller
+from typing import Any
+
+import attrs
+
+from txaware.errors import TxAwareError
+from txaware.interfaces import Row, Write
+from txaware.keys import MESSAGE, PAYLOAD, row_prefix
+from txaware.store.hbase.cells import WHOLE
+from txaware.store.hbase.connections import Connections, Lost
+from txaware.store.hbase.salting import topic_end
+from txaware.store.hbase.scanner import scanner
+from txaware.store.hbase.schema import META, TALLY_ROWS
+
+TALLY_BYTES = 256 << 10
+# What has less is counted row by row, up to so much of it.
+COUNTED_BYTES = 2 * TALLY_BYTES
+READ_ROWS, READ_BYTES = 512, 128 << 10
+# Whoever plans asks again and again: what was read is used for so long.
+KEPT_S = 1.0
+# So many are counted at once: of topics, and of transactions that store payloads.
+MOST_OPEN = 10_000
+# Of more tallies neighbours are joined.
+MOST_TALLIES = 4096
+# Behind its topic a key has no more than a pointer, a time and a sequence.
+_TAIL_BYTES = 18
+_PAGE_ROWS = 1000
+_COUNTED = (MESSAGE, PAYLOAD)
+_SIZE = struct.Struct(">Q")
+
+# Rows from one whole key to before another, as many as the limits allow.
+Scan = Callable[[bytes, bytes, int, int], list[Row]]
+
+
+@attrs.define
+class Tally:
+    """So many bytes were written from the key `first` to the key `last`."""
+
+    first: bytes
+    last: bytes
+    size_bytes: int
+
+    def add(self, other: "Tally") -> None:
+        """Counts what another one has counted."""
+        self.first = min(self.first, other.first)
+        self.last = max(self.last, other.last)
+        self.size_bytes += other.size_bytes
+
+
+@attrs.frozen
+class _Kept:
+    """What was read, and when: tallies of a topic, or all rows of a range."""
+
+    start: bytes
+    stop: bytes
+    read_s: float
+    sizes: tuple[tuple[bytes, bytes, int], ...]
+
+
+class Tallies:
+    """Counts what one process writes, and tells sizes by what all have counted."""
+
+    def __init__(
+        self, connections: Connections, *, clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._connections = connections
+        self._table = connections.address.table(META)
+        self._clock_s = clock_s
+        self._lock = threading.Lock()
+        self._open: dict[bytes, Tally] = {}
+        self._topic: _Kept | None = None
+        self._rows: _Kept | None = None
+
+    def count(self, writes: Iterable[Write], *, time_ms: int) -> None:
+        """Counts rows that are there now, with that timestamp.
+
+        What cannot be kept is missing in the sizes, and nothing else comes of it.
+        """
+        full: list[Tally] = []
+        with self._lock:
+            for run in _runs(writes):
+                prefix = row_prefix(run.first)
+                tally = self._open.setdefault(prefix, run)
+                if tally is not run:
+                    tally.add(run)
+                if tally.size_bytes >= TALLY_BYTES:
+                    full.append(self._open.pop(prefix))
+            while len(self._open) > MOST_OPEN:  # the oldest ends as it is
+                full.append(self._open.pop(next(iter(self._open))))
+        if full:
+            with suppress(Lost, TxAwareError):
+                self._connections.once(partial(self._put, full, time_ms))
+
+    def size_bytes(self, start: bytes, stop: bytes, scan: Scan) -> int:
+        """About how many bytes lie from one key to before another of the same table."""
+        if start >= stop:
+            return 0
+        told = self._told(start, stop)
+        if told > COUNTED_BYTES:
+            return told
+        counted, is_all = self._counted(start, stop, scan)
+        return counted if is_all else max(told, counted)
+
+    def forget(self, start: bytes, stop: bytes, scan: Scan) -> None:
+        """Removes the tallies of a range in which no row is left."""
+        self._topic = self._rows = None
+        for tally in self._read(start, stop):
+            end = tally.last + b"\0"
+            if end <= stop and not scan(tally.first, end, 1, 1):
+                key = TALLY_ROWS + tally.first
+                delete = methodcaller("deleteAllRow", self._table, key, {})
+                self._connections.repeat(delete)
+
+    def _told(self, start: bytes, stop: bytes) -> int:
+        """By the tallies of the topic; each one's bytes count as evenly spread."""
+        topic = start[: topic_end(start)]
+        if not topic or not stop.startswith(topic[:1]):
+            return 0
+        kept = self._topic
+        if kept is None or kept.start != topic or not self._is_fresh(kept):
+            tallies = list(self._read(topic, topic + b"\xff" * (_TAIL_BYTES + 1)))
+            with self._lock:
+                tallies += [
+                    tally
+                    for prefix, tally in self._open.items()
+                    if prefix.startswith(topic)
+                ]
+            found = [(one.first, one.last, one.size_bytes) for one in tallies]
+            kept = _Kept(topic, b"", self._clock_s(), tuple(_joined(found)))
+            self._topic = kept
+        ends = _number(start, topic), _number(stop, topic)
+        return int(sum(_share(size, topic, ends) for size in kept.sizes))
+
+    def _counted(self, start: bytes, stop: bytes, scan: Scan) -> tuple[int, bool]:
+        """By the rows themselves, as many as may be read; and whether that is all."""
+        kept = self._rows
+        if (
+            kept is None
+            or not self._is_fresh(kept)
+            or not kept.start <= start < stop <= kept.stop
+        ):
+            rows = scan(start, stop, READ_ROWS, READ_BYTES)
+            sizes = tuple((key, key, len(key) + len(value)) for key, value in rows)
+            held_bytes = sum([len(value) for _, value in rows])
+            if len(rows) >= READ_ROWS or held_bytes >= READ_BYTES:
+                return sum([size for _, _, size in sizes]), False
+            kept = self._rows = _Kept(start, stop, self._clock_s(), sizes)
+        return sum([size for key, _, size in kept.sizes if start <= key < stop]), True
+
+    def _is_fresh(self, kept: _Kept) -> bool:
+        return self._clock_s() - kept.read_s < KEPT_S
+
+    def _put(self, tallies: Iterable[Tally], time_ms: int, client: Any) -> None:
+        structs = self._connections.structs
+        rows = [
+            structs.BatchMutation(
+                row=TALLY_ROWS + tally.first,
+                mutations=[
+                    structs.Mutation(
+                        column=WHOLE, value=_SIZE.pack(tally.size_bytes) + tally.last
+                    )
+                ],
+            )
+            for tally in tallies
+        ]
+        client.mutateRowsTs(self._table, rows, time_ms, {})
+
+    def _read(self, start: bytes, stop: bytes) -> Iterator[Tally]:
+        """Those that begin in a range of whole keys."""
+        at = start
+        while True:
+            page = self._connections.repeat(partial(self._page, at, stop))
+            yield from page
+            if len(page) < _PAGE_ROWS:
+                return
+            at = page[-1].first + b"\0"
+
+    def _page(self, start: bytes, stop: bytes, client: Any) -> list[Tally]:
+        wanted = self._connections.structs.TScan(
+            startRow=TALLY_ROWS + start, stopRow=TALLY_ROWS + stop, caching=_PAGE_ROWS
+        )
+        with scanner(client, self._table, wanted) as more:
+            return [
+                _tally(row.row[len(TALLY_ROWS) :], row.columns[WHOLE].value)
+                for row in more(_PAGE_ROWS)
+            ]
+
+
+def _runs(writes: Iterable[Write]) -> Iterator[Tally]:
+    """Rows with one prefix that follow each other: keys rise, as they are stamped.
+
+    None is larger than a tally, but by a row.
+    """
+    first, last, prefix, size_bytes = b"", b"", b"\xff", 0
+    for key, value in writes:
+        if value is None or key[:1] not in _COUNTED:
+            continue
+        if size_bytes >= TALLY_BYTES or not key.startswith(prefix):
+            if size_bytes:
+                yield Tally(first, last, size_bytes)
+            first, prefix, size_bytes = key, row_prefix(key), 0
+        last = key
+        size_bytes += len(key) + len(value)
+    if size_bytes:
+        yield Tally(first, last, size_bytes)
+
+
+def common_prefix(start: bytes, stop: bytes) -> bytes:
+    """What keys from one to before another begin with; at least their table's byte."""
+    pairs = enumerate(zip(start, stop, strict=False))
+    end = next((at for at, (one, other) in pairs if one != other), len(start))
+    return start[: max(1, end)]
+
+
+def _tally(first: bytes, value: bytes) -> Tally:
+    return Tally(first, value[_SIZE.size :], *_SIZE.unpack_from(value))
+
+
+def _joined(
+    sizes: list[tuple[bytes, bytes, int]],
+) -> Iterator[tuple[bytes, bytes, int]]:
+    step = len(sizes) // MOST_TALLIES + 1
+    for at in range(0, len(sizes), step):
+        some = sizes[at : at + step]
+        yield some[0][0], max(last for _, last, _ in some), sum(s for *_, s in some)
+
+
+def _number(key: bytes, topic: bytes) -> int:
+    """Where a key lies in its topic, or right behind it."""
+    if not key.startswith(topic):
+        return 0 if key < topic else 1 << 8 * _TAIL_BYTES
+    tail = key[len(topic) :][:_TAIL_BYTES]
+    return int.from_bytes(tail.ljust(_TAIL_BYTES, b"\0"), "big")
+
+
+def _share(
+    size: tuple[bytes, bytes, int], topic: bytes, ends: tuple[int, int]
+) -> float:
+    """How much of a tally is between both ends."""
+    first, last, size_bytes = size
+    low, high = _number(first, topic), _number(last, topic) + 1
+    inside = min(high, ends[1]) - max(low, ends[0])
+    return size_bytes * inside / (high - low) if inside > 0 else 0.0

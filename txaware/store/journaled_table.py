@@ -1,0 +1,210 @@
+"""A table that outlives the process, and the journal of the coordinator in it."""
+
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from operator import itemgetter
+
+from coordinator.batch import End, Then
+from coordinator.embedded.commit_log import Wait
+from coordinator.embedded.group_commit import GroupCommit
+from coordinator.embedded.records import Aborted, Invalidated, Record
+from txaware.clock import ClockMs, StoreClock, system_clock_ms
+from txaware.errors import StoreCorrupted, Unavailable
+from txaware.interfaces import Emptiness, Row, Write
+from txaware.keys import STATE, UNWATCHED, after, pointer_key
+from txaware.metrics import WriteMetrics
+from txaware.store.batch_writer import Batches
+from txaware.store.interfaces import RowStore
+from txaware.store.uncommitted_rows import HeldRows
+
+FORMAT, FIRST_FORMAT = STATE + b"format", b"txaware 1"
+# The same rows. Who opens the third writes down who keeps rows elsewhere, and forgets
+# no invalid transaction that they may need; an earlier version does not, so it refuses.
+SECOND_FORMAT, OUR_FORMAT = b"txaware 2", b"txaware 3"
+
+
+class StoreJournal(GroupCommit):
+    """The coordinator's journal; tells the held rows which transactions are over."""
+
+    def __init__(self, batches: Batches, held: HeldRows) -> None:
+        super().__init__(batches)
+        self._held = held
+
+    def note(self, transaction_id: int, record: Record) -> None:
+        """Keeps a record for the next batch."""
+        super().note(transaction_id, record)
+        if isinstance(record, Aborted):
+            self._held.release((transaction_id,))
+        elif isinstance(record, Invalidated):
+            self._held.release(record.pointers)
+
+    def close(self) -> None:
+        """Gives the database back; a second close finishes what an interrupt left.
+
+        Rows that were released and that no batch carried go first, with the records
+        that judge them. Nobody who was answered is waiting for them.
+        """
+        try:
+            if self._held and not self._closed:
+                with suppress(Unavailable):
+                    self.append()
+        finally:
+            super().close()
+
+
+class DurableTable:
+    """Every batch is kept, and shared by all threads that wait at that moment.
+
+    Rows of open transactions are held in memory and are written with the commit. One
+    process owns the store.
+    """
+
+    reads_wait = False
+
+    def __init__(
+        self,
+        store: RowStore,
+        *,
+        clock_ms: ClockMs = system_clock_ms,
+        sync_limit_bytes: int = 1 << 20,
+    ) -> None:
+        self.name = store.name
+        self._sync_limit_bytes = sync_limit_bytes
+        self._setting = threading.Lock()
+        self._held = HeldRows()
+        self._database = store
+        try:
+            self._batches = Batches(store, self._held)
+            self.clock = self._clock(clock_ms)
+        except BaseException:
+            store.close()
+            raise
+        self.journal = StoreJournal(self._batches, self._held)
+
+    def _clock(self, clock_ms: ClockMs) -> StoreClock:
+        """The clock of the last life, which begins at the time that it saved."""
+        found = self._database.get(FORMAT)
+        if found not in (None, FIRST_FORMAT, SECOND_FORMAT, OUR_FORMAT):
+            raise StoreCorrupted(
+                f"{self.name} has the format {found!r}, and this version reads "
+                f"{FIRST_FORMAT!r} to {OUR_FORMAT!r}"
+            )
+        saved_ms = self._batches.saved_ms
+        clock = StoreClock(clock_ms, clock_ms() if saved_ms is None else saved_ms)
+        self._batches.clock = clock
+        if found == FIRST_FORMAT:
+            self._bring_up_to_date()
+        if found != OUR_FORMAT:
+            writes: list[Write] = [(FORMAT, OUR_FORMAT)]
+            if found is not None:
+                unwatched = self._batches.history.reserved
+                writes.append((UNWATCHED, pointer_key(unwatched)))
+            self._batches.write([], writes)
+        return clock
+
+    def _bring_up_to_date(self) -> None:
+        """Makes rows of the first format those of ours; what was done is not redone."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key."""
+        held = self._held.get(key)
+        return self._database.get(key) if held is None else held
+
+    def scan(
+        self,
+        prefix: bytes,
+        *,
+        start: bytes = b"",
+        stop: bytes | None = None,
+        limit: int = 1000,
+        max_bytes: int = 1 << 20,
+        reverse: bool = False,
+    ) -> list[Row]:
+        """Rows whose key begins with `prefix`, which is left off, in order."""
+        # Held rows come first: one that moves to the disk meanwhile is then seen twice.
+        held: list[Row] = []
+        if self._held:
+            last = after(prefix) if stop is None else prefix + stop
+            held = self._held.scan(prefix, prefix + start, last)
+        rows = self._database.scan(
+            prefix,
+            start=start,
+            stop=stop,
+            limit=limit,
+            max_bytes=max_bytes,
+            reverse=reverse,
+        )
+        return _merged(rows, held, limit, max_bytes, reverse=reverse) if held else rows
+
+    def submit(self, writes: Sequence[Write], then: Then | None = None) -> Wait:
+        """Takes writes for the next batch."""
+        self._drop_held(writes)
+        return self.journal.submit(end=None if then is None else End(then), rows=writes)
+
+    def hand_over(self, writes: Sequence[Write], then: Then) -> None:
+        """Takes writes for the next batch; `then` is told in another thread."""
+        self._drop_held(writes)
+        self.journal.hand_over(writes, End(then))
+
+    def _drop_held(self, writes: Sequence[Write]) -> None:
+        if self._held:
+            self._held.drop(key for key, value in writes if value is None)
+
+    def hold(self, pointer: int, writes: Sequence[Write]) -> bool:
+        """Holds rows for the commit; False where they are too many for that."""
+        return self._held.hold(pointer, writes, self._sync_limit_bytes)
+
+    def replace_held(self, key: bytes, value: bytes) -> bool:
+        """Changes a row that is held; False where it is not held (any more)."""
+        return self._held.replace(key, value)
+
+    def reserve_time(self) -> None:
+        """Returns when no restart gives out a time again that was given out so far."""
+        if not self.clock.is_saved:
+            # Any batch saves the time; this one has to have something in it.
+            self.submit([(FORMAT, OUR_FORMAT)])()
+
+    def compare_and_set(self, key: bytes, old: bytes | None, new: bytes) -> bool:
+        """Sets a value that is still `old`, and returns once that is kept."""
+        with self._setting:
+            if self.get(key) != old:
+                return False
+            self.submit([(key, new)])()
+            return True
+
+    def compact(self, start: bytes, stop: bytes) -> None:
+        """Gives the space of deleted rows back to the disk."""
+        self._database.compact(start, stop)
+
+    def size_bytes(self, start: bytes, stop: bytes) -> int:
+        """About how much of the disk a range takes; without the write buffer."""
+        return self._database.size_bytes(start, stop)
+
+    def outline(self, tag: bytes) -> Emptiness | None:
+        """None: a look into each topic costs hardly more."""
+        return None
+
+    def write_metrics(self) -> WriteMetrics:
+        """What was counted of the batches."""
+        return self._batches.counters.snapshot()
+
+    def status(self) -> str:
+        """`"OK"`, or a sentence about what is wrong."""
+        return self.journal.status()
+
+    def close(self) -> None:
+        """Writes what was released and gives the store back."""
+        self.journal.close()
+
+
+def _merged(
+    rows: list[Row], held: list[Row], limit: int, max_bytes: int, *, reverse: bool
+) -> list[Row]:
+    """Both in order; a held row may be newer than the one on disk."""
+    values = dict(rows)
+    if len(rows) >= limit or sum([len(value) for _, value in rows]) >= max_bytes:
+        last = rows[-1][0]  # there may be more rows on disk after it
+        held = [row for row in held if (row[0] > last) == reverse or row[0] == last]
+    values.update(held)
+    return sorted(values.items(), key=itemgetter(0), reverse=reverse)[:limit]

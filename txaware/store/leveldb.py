@@ -1,0 +1,106 @@
+"""A table in LevelDB: a directory, its owner, and what goes wrong with it."""
+
+from pathlib import Path
+
+from coordinator.directory_lock import DirectoryLock
+from coordinator.private_directory import tighten_files
+from txaware.clock import ClockMs, system_clock_ms
+from txaware.config import Settings
+from txaware.errors import BadRequest, StoreCorrupted, TxAwareError, Unavailable
+from txaware.interfaces import Write
+from txaware.keys import FIRST_PAYLOAD, PAYLOAD, STATE
+from txaware.store.damage import damage_text, is_damage, said
+from txaware.store.journaled_table import DurableTable
+from txaware.store.leveldb_store import Database, Open, View, leveldb_at
+
+ROWS = "rows"
+MOVED_ROWS = 5000
+
+
+class LevelDbTable(DurableTable):
+    """Every batch is synced. One process owns the directory."""
+
+    def __init__(
+        self,
+        name: str,
+        open_database: Open,
+        *,
+        clock_ms: ClockMs = system_clock_ms,
+        sync_limit_bytes: int = 1 << 20,
+        lock: DirectoryLock | None = None,
+        rows: Path | None = None,
+    ) -> None:
+        self._lock = lock
+        self._rows = rows  # LevelDB's files, to be taken from all others
+        self._leveldb = Database(name, open_database, Path(name) / ROWS)
+        super().__init__(
+            self._leveldb, clock_ms=clock_ms, sync_limit_bytes=sync_limit_bytes
+        )
+
+    @classmethod
+    def open(
+        cls, directory: str | Path, settings: Settings, *, clock_ms: ClockMs
+    ) -> "LevelDbTable":
+        """Opens a directory, which nobody else may use meanwhile."""
+        path = Path(directory).absolute()  # the program may change its directory
+        try:
+            lock = DirectoryLock(path)
+        except (NotADirectoryError, FileExistsError, ValueError) as error:
+            raise BadRequest(f"{path} is no directory: {error}") from error
+        except OSError as error:
+            raise Unavailable(f"{path} cannot be opened: {error.strerror}") from error
+        try:
+            return cls(
+                str(path),
+                leveldb_at(path / ROWS, settings),
+                clock_ms=clock_ms,
+                sync_limit_bytes=settings.sync_limit_bytes,
+                lock=lock,
+                rows=path / ROWS,
+            )
+        except BaseException as error:
+            lock.release()
+            raise _mapped(path, error) from error
+
+    def _bring_up_to_date(self) -> None:
+        """Moves payloads to where they are now; each batch had a number, in a key."""
+        leveldb = self._leveldb
+        while rows := leveldb.scan(FIRST_PAYLOAD, limit=MOVED_ROWS):
+            moved: list[Write] = [(PAYLOAD + key, value) for key, value in rows]
+            self._batches.write(
+                [], moved + [(FIRST_PAYLOAD + key, None) for key, _ in rows]
+            )
+        self._batches.write([], [(STATE + b"batch", None)])
+
+    def view(self) -> View:
+        """What is on disk now; rows that are held for a commit are not."""
+        return self._leveldb.view()
+
+    def close(self) -> None:
+        """Writes what was released and gives the directory back."""
+        try:
+            super().close()
+        except Exception:
+            self._give_back()
+            raise
+        self._give_back()  # not when interrupted: the next close finishes it
+
+    def _give_back(self) -> None:
+        try:
+            if self._rows is not None:
+                tighten_files(self._rows)
+        finally:
+            if self._lock is not None:
+                self._lock.release()
+
+
+def _mapped(path: Path, error: BaseException) -> BaseException:
+    """What LevelDB or the directory raised when it was opened, as an error of ours."""
+    if isinstance(error, OSError) and not isinstance(error, TxAwareError):
+        return Unavailable(f"{path} cannot be opened: {error.strerror or error}")
+    if not type(error).__module__.startswith("plyvel"):
+        return error
+    if is_damage(error):
+        text = damage_text(str(path), error)
+        return StoreCorrupted(f"{path} cannot be opened: {text}")
+    return Unavailable(f"{path} cannot be opened: {said(error)}")

@@ -1,0 +1,336 @@
+"""A LevelDB database that can be closed and opened again under its readers."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import islice, takewhile
+from pathlib import Path
+from typing import Any, TypeVar
+
+from coordinator.private_directory import make_all_private, tighten_files
+from txaware.config import Settings
+from txaware.errors import Unavailable
+from txaware.interfaces import Row, Write
+from txaware.keys import JOURNAL, after
+from txaware.store.damage import (
+    KeyRange,
+    check_end,
+    corrupted,
+    damage_text,
+    damaged_file,
+    is_damage,
+    repair,
+    said,
+    untorn,
+    verify,
+)
+from txaware.store.interfaces import up_to
+
+FIRST_ROWS, MOST_ROWS = 2, 512
+# Who reads that many takes turns: with each row an iterator lets the interpreter go,
+# and two at once do little else than to take it from each other (1.5 us a row and not
+# 1.0; four at once 2.4). Who reads less does not wait for them.
+MANY_ROWS = 500
+_ABOVE_ALL = b"\xff" * 64
+LOOK_AGAIN_S = 0.002
+
+# LevelDB maps each table file that it has open, and takes 64 of them at least.
+TABLE_FILE_BYTES, OTHER_FILES = 1 << 20, 10
+
+Open = Callable[[], Any]
+T = TypeVar("T")
+
+
+def leveldb_at(directory: Path, settings: Settings) -> Open:
+    """How to open the database of a directory.
+
+    Where damage is accepted, the first opening reads everything, and has LevelDB set
+    aside what it cannot read.
+    """
+    accepts = [settings.accept_damage]
+    options: dict[str, Any] = {
+        "block_size": settings.block_bytes,
+        "lru_cache_size": settings.block_cache_bytes,
+        "write_buffer_size": settings.write_buffer_bytes,
+        "max_file_size": TABLE_FILE_BYTES,
+        "max_open_files": settings.mapped_bytes // TABLE_FILE_BYTES + OTHER_FILES,
+        "bloom_filter_bits": settings.bloom_filter_bits,
+        "compression": None if settings.compression == "none" else "snappy",
+    }
+
+    def opened() -> Any:
+        import plyvel
+
+        def attempt() -> Any:
+            return plyvel.DB(
+                str(directory),
+                create_if_missing=True,
+                paranoid_checks=not settings.accept_damage,
+                **options,
+            )
+
+        make_all_private(directory)
+        db = untorn(directory, attempt)
+        tighten_files(directory)
+        return db
+
+    def open_database() -> Any:
+        if not (accepts and accepts.pop()):
+            return opened()
+        try:
+            db = opened()
+            try:
+                verify(db)
+            except BaseException:
+                db.close()
+                raise
+        except Exception as error:
+            if not is_damage(error):
+                raise
+            repair(directory, **options)
+            return opened()
+        return db
+
+    return open_database
+
+
+class Database:
+    """All of LevelDB that the table needs, with its errors mapped to ours.
+
+    LevelDB must not be closed while somebody reads, so a close waits for readers, and
+    keeps new ones out.
+    """
+
+    def __init__(
+        self, name: str, open_database: Open, directory: Path | None = None
+    ) -> None:
+        self.name = name
+        self._open = open_database
+        self._directory = directory
+        self._damaged: dict[Path, bool] = {}
+        self._readers: set[object] = set()
+        self._db: Any = None
+        self._left: Any = None
+        self._turn = threading.Lock()
+        self.reopen()
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key."""
+
+        def read(db: Any) -> bytes | None:
+            value: bytes | None = db.get(key, verify_checksums=True)
+            return value
+
+        return self._read(read, KeyRange(key, key))
+
+    def scan(
+        self,
+        prefix: bytes,
+        *,
+        start: bytes = b"",
+        stop: bytes | None = None,
+        limit: int = 1000,
+        max_bytes: int = 1 << 20,
+        reverse: bool = False,
+    ) -> list[Row]:
+        """Rows of one consistent view; see `OrderedTable.scan`."""
+
+        last = after(prefix) if stop is None else prefix + stop
+
+        def read(db: Any) -> list[Row]:
+            # Backwards, plyvel leaves `start` out if it is the last key of the range.
+            begin = None if reverse else start or None
+            rows = db.prefixed_db(prefix).iterator(
+                start=begin, stop=stop, reverse=reverse, verify_checksums=True
+            )
+            if reverse and start:
+                rows = takewhile(lambda row: row[0] >= start, rows)
+            if limit < MANY_ROWS:
+                taken, is_all = _bounded(rows, limit, max_bytes)
+            else:
+                with self._turn:
+                    taken, is_all = _bounded(rows, limit, max_bytes)
+            if is_all:
+                ended = taken[-1][0] if taken else None
+                if ended is not None:
+                    end = prefix + ended
+                else:
+                    end = last if reverse else prefix + start
+                check_end(db, end, is_row=ended is not None, reverse=reverse)
+            return taken
+
+        return self._read(read, KeyRange(prefix + start, last, reverse))
+
+    @property
+    def last_batch(self) -> int:
+        """The number of the last batch that had an entry of the journal."""
+        last = self.scan(JOURNAL, limit=1, reverse=True)
+        return int.from_bytes(last[0][0], "big") if last else 0
+
+    def batch(self, number: int) -> Any:
+        """A batch to fill; its `write()` returns when it is on disk."""
+        if self._db is None:
+            raise Unavailable(f"{self.name} is closed")
+        return self._db.write_batch(sync=True)
+
+    def has_batch(self, number: int, writes: Sequence[Write]) -> bool:
+        """Whether all that a batch wrote is there; it is written whole or not at all.
+
+        No key that all batches have says so: with it, every file of LevelDB would reach
+        from there to the rows of the batch, and all would have to be sorted together.
+        """
+        return all(self.get(key) == value for key, value in dict(writes).items())
+
+    def damage(self, error: Exception) -> str | None:
+        """What LevelDB met when it sorted its files, after which it writes no more."""
+        if not is_damage(error):
+            return None
+        return damage_text(self.name, error, self._read(self._place))
+
+    def compact(self, start: bytes, stop: bytes) -> None:
+        """Rewrites a range without what was deleted there."""
+        self._read(lambda db: db.compact_range(start=start, stop=stop))
+
+    def size_bytes(self, start: bytes, stop: bytes) -> int:
+        """About how much of the disk a range takes that is in table files."""
+        size: int = self._read(lambda db: db.approximate_size(start, stop))
+        return size
+
+    def status(self) -> str:
+        """Nothing is known that no write has met."""
+        return "OK"
+
+    def view(self) -> "View":
+        """All rows as they are now; see `View`."""
+        return View(self.name, self._read)
+
+    def reopen(self) -> None:
+        """Closes the database and opens it again; raises what LevelDB raises."""
+        self.close()
+        self._db = self._open()
+
+    def close(self) -> None:
+        """Gives it back, once the last reader has left."""
+        if self._db is not None:  # one step; what an interrupt leaves is closed next
+            self._left, self._db = self._db, None
+        while self._readers:
+            time.sleep(LOOK_AGAIN_S)
+        if self._left is not None:
+            self._left.close()
+            self._left = None
+
+    def _read(self, read: Callable[[Any], T], of: KeyRange | None = None) -> T:
+        """Reads with the database held open; `of` is where damage would be.
+
+        No lock, no count and no generator, which an interrupt (Ctrl-C) could leave
+        behind: `close` would wait for it.
+        """
+        reader = object()
+        try:
+            self._readers.add(reader)
+            db = self._db
+            if db is None:
+                raise Unavailable(f"{self.name} is closed")
+            return read(db)
+        except Exception as error:
+            if is_damage(error):
+                raise corrupted(self.name, error, self._place(db, of)) from error
+            if type(error).__module__.startswith("plyvel"):
+                text = f"{self.name} cannot be read: {said(error)}"
+                raise Unavailable(text) from error
+            raise
+        finally:
+            self._readers.discard(reader)
+
+    def _place(self, db: Any, of: KeyRange | None = None) -> str | None:
+        """The file that is damaged, where that can be told."""
+        if self._directory is None:
+            return None
+        of = of or KeyRange(b"", _ABOVE_ALL)
+        return damaged_file(db, self._directory, of, known=self._damaged)
+
+
+class View:
+    """All rows as they were at one moment, whatever is written meanwhile.
+
+    It ends with `close`, and when the database has to be opened again.
+    """
+
+    def __init__(self, name: str, read: Callable[..., Any]) -> None:
+        self._name = name
+        self._read = read
+        self._of, self._snapshot = read(lambda db: (db, db.snapshot()))
+
+    def pieces(self, piece_bytes: int) -> Iterator[list[Row]]:
+        """All rows in order, about so many bytes of them at a time.
+
+        They are read with their checksums, and past all caches.
+        """
+        last = None
+        while rows := self._read(
+            partial(self._piece, last, piece_bytes), KeyRange(last or b"", _ABOVE_ALL)
+        ):
+            yield rows
+            last = rows[-1][0]
+
+    def part(self, key: bytes) -> float:
+        """About which part of all rows lies before a key, by their place on disk."""
+
+        def read(db: Any) -> float:
+            whole = db.approximate_size(b"", _ABOVE_ALL)
+            return float(db.approximate_size(b"", key) / whole) if whole else 0.0
+
+        part: float = self._read(read)
+        return min(1.0, part)
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much of the disk the rows take that are in table files."""
+        size: int = self._read(lambda db: db.approximate_size(b"", _ABOVE_ALL))
+        return size
+
+    def close(self) -> None:
+        """Lets old rows go; a second close does nothing."""
+        with suppress(Unavailable):  # where it is closed, LevelDB has let them go
+            self._read(lambda _: self._snapshot.close())
+
+    def _piece(self, last: bytes | None, piece_bytes: int, db: Any) -> list[Row]:
+        if db is not self._of:
+            raise Unavailable(
+                f"{self._name} was opened again after a failed write, which ended this "
+                f"view of it; begin again"
+            )
+        rows: list[Row] = []
+        size = 0
+        for row in self._snapshot.iterator(
+            start=last, include_start=False, verify_checksums=True, fill_cache=False
+        ):
+            rows.append(row)
+            size += len(row[0]) + len(row[1])
+            if size >= piece_bytes:
+                return rows
+        end = rows[-1][0] if rows else last or b""
+        check_end(self._snapshot, end, is_row=bool(end), fill_cache=False)
+        return rows
+
+
+def _bounded(rows: Any, limit: int, max_bytes: int) -> tuple[list[Row], bool]:
+    """Takes rows in growing pieces, so that large ones come a few at a time.
+
+    And says whether they came to their end, and to neither limit.
+    """
+    taken: list[Row] = []
+    size, piece = 0, FIRST_ROWS
+    while len(taken) < limit:
+        more = list(islice(rows, min(piece, limit - len(taken))))
+        more_bytes = sum([len(value) for _, value in more])
+        if size + more_bytes >= max_bytes:
+            return taken + up_to(more, max_bytes - size), False
+        taken += more
+        if len(more) < piece:
+            return taken, len(taken) < limit
+        size += more_bytes
+        piece = min(4 * piece, MOST_ROWS)
+    return taken, False

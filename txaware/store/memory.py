@@ -1,0 +1,153 @@
+"""A table in memory, which ends with the process."""
+
+import threading
+from collections.abc import Sequence
+from itertools import islice
+
+from sortedcontainers import SortedDict
+
+from coordinator.batch import Then
+from coordinator.embedded.commit_log import Wait
+from txaware.clock import ClockMs, StoreClock, system_clock_ms
+from txaware.errors import Unavailable
+from txaware.interfaces import Emptiness, Row, Write
+from txaware.keys import after
+
+FOR_EVER_MS = 1 << 62
+# So many rows of a range are weighed one by one; of more, so many in even steps.
+WEIGHED_ROWS, SAMPLE_ROWS = 1000, 100
+
+
+class MemoryTable:
+    """A sorted map under a lock. There is no disk, so nothing waits.
+
+    An interrupt (Ctrl-C) may come between any two lines of a write. Whoever comes next
+    finds in `_redo` what was to be written, and writes all of it again.
+    """
+
+    reads_wait = False
+
+    def __init__(self, *, clock_ms: ClockMs = system_clock_ms) -> None:
+        self.clock = StoreClock(clock_ms, 0)
+        self.clock.saved(FOR_EVER_MS)
+        self._lock = threading.RLock()
+        self._values: SortedDict[bytes, bytes] = SortedDict()
+        self._redo: Sequence[Write] | None = None
+        self._closed = False
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key."""
+        with self._lock:
+            self._require_open()
+            value: bytes | None = self._values.get(key)
+            return value
+
+    def scan(
+        self,
+        prefix: bytes,
+        *,
+        start: bytes = b"",
+        stop: bytes | None = None,
+        limit: int = 1000,
+        max_bytes: int = 1 << 20,
+        reverse: bool = False,
+    ) -> list[Row]:
+        """Rows whose key begins with `prefix`, which is left off, in order."""
+        last = after(prefix) if stop is None else prefix + stop
+        rows: list[Row] = []
+        size, cut = 0, len(prefix)
+        with self._lock:
+            self._require_open()
+            keys = self._values.irange(
+                prefix + start, last, inclusive=(True, False), reverse=reverse
+            )
+            for key in islice(keys, limit):
+                value = self._values[key]
+                rows.append((key[cut:], value))
+                size += len(value)
+                if size >= max_bytes:
+                    break
+        return rows
+
+    def submit(self, writes: Sequence[Write], then: Then | None = None) -> Wait:
+        """Writes at once."""
+        with self._lock:
+            self._require_open()
+            self._write(writes)
+        if then is not None:
+            then(None)
+        return _nothing
+
+    def hand_over(self, writes: Sequence[Write], then: Then) -> None:
+        """Writes at once."""
+        self.submit(writes, then)
+
+    def hold(self, _: int, writes: Sequence[Write]) -> bool:
+        """Writes at once; what a transaction left is judged by its pointer anyway."""
+        self.submit(writes)
+        return True
+
+    def replace_held(self, key: bytes, value: bytes) -> bool:
+        """Changes a row where it is."""
+        self.submit([(key, value)])
+        return True
+
+    def reserve_time(self) -> None:
+        """All time is reserved."""
+
+    def compare_and_set(self, key: bytes, old: bytes | None, new: bytes) -> bool:
+        """Sets a value that is still `old`."""
+        with self._lock:
+            self._require_open()
+            if self._values.get(key) != old:
+                return False
+            self._write([(key, new)])
+            return True
+
+    def compact(self, start: bytes, stop: bytes) -> None:
+        """Memory is given back as it is freed."""
+
+    def size_bytes(self, start: bytes, stop: bytes) -> int:
+        """Exact where rows are few; otherwise their number by the size of some."""
+        with self._lock:
+            self._require_open()
+            first = self._values.bisect_left(start)
+            count = max(0, self._values.bisect_left(stop) - first)
+            step = 1 if count <= WEIGHED_ROWS else count // SAMPLE_ROWS
+            keys = self._values.keys()[first : first + count : step]
+            size = sum([len(key) + len(self._values[key]) for key in keys])
+        return size * count // len(keys) if keys else 0
+
+    def outline(self, tag: bytes) -> Emptiness | None:
+        """None: a look into each topic costs hardly more."""
+        return None
+
+    def status(self) -> str:
+        """`"OK"`, or a sentence about what is wrong."""
+        return "closed" if self._closed else "OK"
+
+    def close(self) -> None:
+        """Forgets everything."""
+        with self._lock:
+            self._closed = True
+            self._values.clear()
+
+    def _write(self, writes: Sequence[Write]) -> None:
+        self._redo = writes
+        for key, value in writes:
+            if value is None:
+                self._values.pop(key, None)
+            else:
+                self._values[key] = value
+        self._redo = None
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise Unavailable("memory: is closed")
+        if self._redo is not None:
+            self._values = SortedDict(dict.items(self._values))
+            self._write(self._redo)
+
+
+def _nothing() -> None:
+    """Waits for nothing."""

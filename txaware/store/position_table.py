@@ -1,0 +1,63 @@
+"""The position table: how far groups have come, a row for each transaction."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from txaware.interfaces import OrderedTable, Write
+from txaware.keys import POINTER_BYTES, POSITION, after, pointer_key, position_prefix
+from txaware.markers import is_marker
+from txaware.messages import MessageId
+from txaware.store.columns import decode, value_head
+from txaware.topics import TopicName
+
+FIRST_LOOK, MOST_ROWS = 2, 256
+
+
+class PositionRow(NamedTuple):
+    """A position, and the pointer it was saved with: negative when taken back."""
+
+    key: bytes
+    pointer: int
+    position: MessageId
+
+
+class PositionTable:
+    """The greatest pointer that a reader may see counts; it judges that itself."""
+
+    def __init__(self, table: OrderedTable) -> None:
+        self._table = table
+
+    def newest_first(self, group: str, topic: TopicName) -> Iterator[PositionRow]:
+        """All positions of a group in a topic, from the greatest pointer down."""
+        prefix = position_prefix(group, topic)
+        stop, limit = None, FIRST_LOOK
+        while rows := self._table.scan(prefix, stop=stop, limit=limit, reverse=True):
+            for key, value in rows:
+                columns = decode(value)
+                yield PositionRow(
+                    prefix + key,
+                    columns.pointer or 0,
+                    MessageId(columns.payload or b""),
+                )
+            stop, limit = rows[-1][0], MOST_ROWS
+
+    def groups(self) -> Iterator[tuple[str, TopicName]]:
+        """Every group and topic that has a position, with one look for each.
+
+        Markers of Spark's saves and streams are positions of nobody who reads.
+        """
+        start = b""
+        while rows := self._table.scan(POSITION, start=start, limit=1):
+            name = rows[0][0][:-POINTER_BYTES]
+            group, namespace, topic, _ = name.decode("ascii").split(":")
+            if not is_marker(group):
+                yield group, TopicName(topic, namespace)
+            start = after(name)
+
+
+def position_write(
+    group: str, topic: TopicName, pointer: int, position: MessageId
+) -> Write:
+    """The row that saves a position."""
+    key = position_prefix(group, topic) + pointer_key(pointer)
+    return key, value_head(pointer) + position

@@ -1,0 +1,127 @@
+"""The topic table: what is known of every topic, deleted ones included."""
+
+import threading
+from collections.abc import Callable, Iterator
+
+import attrs
+
+from coordinator.threads import try_lock
+from txaware.errors import TopicExists, TopicNotFound
+from txaware.interfaces import OrderedTable
+from txaware.keys import TOPIC, topic_key
+from txaware.store.ranges import pieces
+from txaware.topics import Topic, TopicName
+
+Change = Callable[[Topic | None], Topic]
+
+
+class TopicTable:
+    """A row survives its topic, so that a new one gets the next generation.
+
+    What was read is remembered: the one process that owns the table also changes it.
+    """
+
+    def __init__(self, table: OrderedTable) -> None:
+        self._table = table
+        self._changing = threading.Lock()  # what is known is what was set last
+        self._changes = 0
+        self._in_doubt: set[TopicName] = set()
+        self._known: dict[TopicName, Topic] = {}
+
+    def get(self, name: TopicName) -> Topic:
+        """The topic; `TopicNotFound` where there is none now."""
+        topic = self._known.get(name) or self._read(name)
+        if topic is None or topic.generation < 0:
+            raise TopicNotFound(f"topic {name} does not exist")
+        return topic
+
+    def remembered(self, name: TopicName) -> Topic | None:
+        """The topic, also a deleted one; None where the table has to be asked."""
+        return self._known.get(name)
+
+    def create(self, topic: Topic) -> Topic:
+        """Makes the next generation of it."""
+
+        def created(found: Topic | None) -> Topic:
+            if found is not None and found.generation > 0:
+                raise TopicExists(f"topic {topic.topic} exists already")
+            generation = abs(found.generation) + 1 if found is not None else 1
+            return attrs.evolve(topic, generation=generation)
+
+        return self._change(topic.topic, created)
+
+    def update(self, name: TopicName, change: Callable[[Topic], Topic]) -> Topic:
+        """Changes it in one step; the generation stays."""
+
+        def updated(found: Topic | None) -> Topic:
+            topic = _existing(name, found)
+            return attrs.evolve(change(topic), generation=topic.generation)
+
+        return self._change(name, updated)
+
+    def delete(self, name: TopicName) -> Topic:
+        """Turns the generation negative; answers the topic as it was left."""
+
+        def deleted(found: Topic | None) -> Topic:
+            topic = _existing(name, found)
+            return attrs.evolve(topic, generation=-topic.generation)
+
+        return self._change(name, deleted)
+
+    def names(self, namespace: str) -> list[str]:
+        """The existing topics of a namespace, in the order of their keys."""
+        return [
+            topic.name
+            for topic in self.all(f"{namespace}:".encode("ascii"))
+            if topic.generation > 0
+        ]
+
+    def all(self, prefix: bytes = b"") -> Iterator[Topic]:
+        """All topics whose key begins so, deleted ones included."""
+        for rows in pieces(self._table, TOPIC + prefix):
+            for key, value in rows:
+                namespace, name, _ = (prefix + key).decode("ascii").split(":")
+                yield Topic.from_bytes(TopicName(name, namespace), value)
+
+    def _read(self, name: TopicName) -> Topic | None:
+        # Whoever changes a topic holds the lock over the disk, and an event loop asks.
+        # Whoever reads does not: where the disk is far away, many do at once.
+        changes, is_changing = self._changes, self._changing.locked()
+        topic = self._found(name)
+        if topic is None or is_changing:
+            return topic
+        taken: list[bool] = []
+        try:
+            unchanged = try_lock(self._changing, taken) and self._changes == changes
+            if unchanged and name not in self._in_doubt:
+                self._known[name] = topic
+            return topic
+        finally:
+            if True in taken:
+                self._changing.release()
+
+    def _found(self, name: TopicName) -> Topic | None:
+        value = self._table.get(topic_key(name))
+        return None if value is None else Topic.from_bytes(name, value)
+
+    def _change(self, name: TopicName, change: Change) -> Topic:
+        with self._changing:
+            self._changes += 1  # what is being read may be older
+            # Until it is known how the change ended, nothing is remembered: what was
+            # interrupted, or failed, may be written all the same.
+            self._in_doubt.add(name)
+            self._known.pop(name, None)
+            while True:
+                old = self._table.get(topic_key(name))
+                found = None if old is None else Topic.from_bytes(name, old)
+                topic = change(found)
+                if self._table.compare_and_set(topic_key(name), old, topic.to_bytes()):
+                    self._known[name] = topic
+                    self._in_doubt.discard(name)
+                    return topic
+
+
+def _existing(name: TopicName, topic: Topic | None) -> Topic:
+    if topic is None or topic.generation < 0:
+        raise TopicNotFound(f"topic {name} does not exist")
+    return topic

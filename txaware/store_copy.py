@@ -1,0 +1,116 @@
+"""Moves data from one store to another: `txaware.copy`."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from coordinator import Coordinator
+from coordinator.directory_lock import DirectoryInUse
+from txaware.addresses import opened_coordinator, opened_table
+from txaware.clock import ClockMs, system_clock_ms
+from txaware.config import Settings
+from txaware.elsewhere import named_coordinator
+from txaware.errors import BadRequest, Unavailable
+from txaware.interfaces import OrderedTable
+from txaware.keys import COORDINATOR
+from txaware.service.check.scan import Progress
+from txaware.service.transfer import copying
+from txaware.service.transfer.copy_state import check_whole
+from txaware.service.transfer.copying import Copied, Source, Target
+from txaware.store.hbase.ownership import StoreInUse
+from txaware.store.journaled_table import DurableTable
+from txaware.store.leveldb import ROWS
+
+
+def copy(
+    source: str,
+    target: str,
+    *,
+    coordinator: str | Coordinator | None = None,
+    target_coordinator: str | Coordinator | None = None,
+    settings: Settings | None = None,
+    clock_ms: ClockMs = system_clock_ms,
+    progress: Progress | None = None,
+) -> Copied:
+    """Copies all that is committed at `source` to `target`, with ids and positions.
+
+    Both are addresses as `connect` takes them, which nobody has open. The target is
+    empty, or does not exist; a copy that was interrupted goes on when it is called
+    again. It is read back at its end and compared by its digest. What is left out (rows
+    of transactions in progress) is told in the answer. The source is not changed.
+
+    `coordinator` decided what committed at the source, `target_coordinator` will do so
+    at the target: addresses as for `connect`, or coordinators of yours. One elsewhere
+    has to see already whatever was committed, so it is the same one, or a Tephra that
+    has been at work since.
+    """
+    settings = Settings.load() if settings is None else settings
+    _check_addresses(source, target)
+    with ExitStack() as stack:
+        from_table = _owned(stack, source, settings, clock_ms)
+        _check_source(from_table, source)
+        deciding = stack.enter_context(
+            opened_coordinator(from_table, coordinator, settings)
+        )
+        to_table = _owned(stack, target, settings, clock_ms)
+        elsewhere = _elsewhere(
+            stack,
+            target_coordinator,
+            settings,
+            source_named=coordinator,
+            source_coordinator=deciding,
+        )
+        journal = to_table.journal if isinstance(to_table, DurableTable) else None
+        return copying.copy(
+            Source(from_table, deciding),
+            Target(target, to_table, journal, elsewhere, _address(target_coordinator)),
+            progress=progress,
+        )
+
+
+def _check_addresses(source: str, target: str) -> None:
+    if source == target:
+        raise BadRequest(f"{source} cannot be copied to itself")
+    for url in (source, target):
+        if url == "memory:":
+            raise BadRequest("data in memory ends with its process: nobody copies it")
+    scheme, _, path = source.partition(":")
+    if scheme == "leveldb" and path and not (Path(path) / ROWS).is_dir():
+        raise BadRequest(f"there is no data at {source}")
+
+
+def _check_source(table: OrderedTable, name: str) -> None:
+    if table.get(COORDINATOR) is None:
+        raise BadRequest(f"there is no data at {name}")
+    check_whole(table, name)
+
+
+def _owned(
+    stack: ExitStack, url: str, settings: Settings, clock_ms: ClockMs
+) -> OrderedTable:
+    try:
+        return stack.enter_context(opened_table(url, settings, clock_ms))
+    except (DirectoryInUse, StoreInUse) as error:
+        raise Unavailable(
+            f"{error}, and during a copy that is the copy: end that process"
+        ) from error
+
+
+def _address(named: str | Coordinator | None) -> str | None:
+    return named if isinstance(named, str) else None
+
+
+def _elsewhere(
+    stack: ExitStack,
+    named: str | Coordinator | None,
+    settings: Settings,
+    *,
+    source_named: str | Coordinator | None,
+    source_coordinator: Coordinator,
+) -> Coordinator | None:
+    """Who will decide at the target; None for the embedded one, not open yet."""
+    if named is None or named == "embedded":
+        return None
+    if named == source_named:
+        return source_coordinator
+    chosen = named_coordinator(named, settings, token=None)
+    return stack.enter_context(chosen) if isinstance(named, str) else chosen
