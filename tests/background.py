@@ -6,8 +6,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from tests.fake_service import FakeService
-from txaware.publish.at_most_once import AtMostOncePublisher
-from txaware.publish.background_publishers import AsyncPublisher
+from txaware.publish.background_publishers import AsyncPublisher, AtMostOncePublisher
 
 HOUR_MS = 3_600_000
 PATIENCE_S = 20

@@ -6,7 +6,7 @@ from typing import Any
 from coordinator.context import current_transaction
 from tests.consume_setting import Setting
 from txaware.consume import Subscriber
-from txaware.consume.dead_letters import DeadLetters
+from txaware.consume.poison import DeadLetters
 from txaware.messages import Message
 
 

@@ -12,11 +12,10 @@ from txaware.keys import MESSAGE, PAYLOAD, POSITION, TOPIC
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.connections import Connections
 from txaware.store.hbase.database import HBaseDatabase
-from txaware.store.hbase.ownership import Ownership
+from txaware.store.hbase.ownership import Ownership, Process
 from txaware.store.hbase.schema import create_tables
 from txaware.store.hbase.table import HBaseTable
 from txaware.store.hbase.writing import Writing
-from txaware.tables.hbase.process import Process
 
 ADDRESS = HBaseAddress("fake", 9090, "t")
 PREFIXES = (MESSAGE, PAYLOAD, POSITION, TOPIC)

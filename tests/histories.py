@@ -16,7 +16,7 @@ from tests.messagings import Site
 from tests.service_model import INVALID, OPEN, Entry, Model, ModelTopic, Row, View
 from txaware.keys import MESSAGE, payload_prefix
 from txaware.messages import MessageId, Outgoing, PublishResponse
-from txaware.service import polling
+from txaware.service.read import scan as polling
 from txaware.service.read import scan_cache
 from txaware.store.columns import decode
 from txaware.topics import TopicName, data_prefix

@@ -11,8 +11,7 @@ from coordinator.interfaces import TransactionAware
 from tests.doubles import Watched
 from tests.fake_service import FakeService
 from txaware.publish.outbox import TransactionPublisher
-from txaware.publish.payloads import OVERHEAD_BYTES
-from txaware.publish.publisher import Publisher
+from txaware.publish.publisher import OVERHEAD_BYTES, Publisher
 
 ROOM_BYTES = 10 + OVERHEAD_BYTES  # of one message of ten bytes
 

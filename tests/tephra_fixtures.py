@@ -12,7 +12,7 @@ from coordinator.errors import MissingExtra, Unavailable
 from coordinator.java.jars import cached_jars
 from coordinator.java.process import find_java, py4j_jar
 from coordinator.tephra import TephraCoordinator, ThriftCoordinator
-from coordinator.tephra.jars import TEPHRA_JARS
+from coordinator.tephra.local import TEPHRA_JARS
 
 
 def missing(reason: str) -> NoReturn:

@@ -7,7 +7,7 @@ from typing import Any
 
 from coordinator.java.jars import Jar, cached_jars
 from coordinator.java.jvm import Jvm
-from coordinator.tephra.jars import TEPHRA_JARS
+from coordinator.tephra.local import TEPHRA_JARS
 
 SERVICE_JARS = (
     Jar(

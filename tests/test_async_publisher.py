@@ -21,7 +21,7 @@ from txaware.errors import (
 )
 from txaware.messages import Outgoing
 from txaware.publish.background_publishers import AsyncPublisher
-from txaware.publish.payloads import OVERHEAD_BYTES
+from txaware.publish.publisher import OVERHEAD_BYTES
 from txaware.publish.send_queue import Backlog, Limits
 
 

@@ -21,8 +21,7 @@ from txaware.auth import (
     new_token,
 )
 from txaware.auth.digests import digest
-from txaware.auth.patterns import NamePattern, Pattern
-from txaware.auth.rights import REMEMBERED
+from txaware.auth.rights import REMEMBERED, NamePattern, Pattern
 from txaware.errors import BadRequest, NotAuthenticated, NotAuthorized
 from txaware.topics import TopicName
 

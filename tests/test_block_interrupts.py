@@ -20,8 +20,7 @@ from tests.messagings import Site, payloads
 from tests.test_background_interrupts import places
 from tests.test_interrupts import Interrupted
 from tests.test_store_interrupts import interrupted_at
-from txaware.http.client.async_transaction import AsyncTransaction
-from txaware.http.client.workers import Workers
+from txaware.http.client.async_transaction import AsyncTransaction, Workers
 
 ENDED = {Status.NEW, Status.COMMITTED, Status.ABORTED, Status.INVALIDATED}
 

@@ -10,8 +10,7 @@ import pytest
 
 import txaware
 from tests.cli_runs import error_of, run, run_json
-from txaware.cli.logs import KeyValue, logged_to_stderr
-from txaware.cli.root import command
+from txaware.cli.root import KeyValue, command, logged_to_stderr
 from txaware.errors import TransactionOutcomeUnknown, Unavailable
 from txaware.messaging import Messaging
 

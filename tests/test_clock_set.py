@@ -9,7 +9,7 @@ import txaware
 from coordinator.context import TransactionContext
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.errors import TransactionNotInProgress
-from coordinator.timeout import elapsed_of, monotonic_ms, system_clock_ms
+from coordinator.transaction import elapsed_of, monotonic_ms, system_clock_ms
 from tests.doubles import Clock
 from tests.messagings import Site, commit, payloads, publish
 from tests.test_embedded import Lives

@@ -24,7 +24,7 @@ from txaware.store.columns import (
     pointer_of,
     value_head,
 )
-from txaware.tables.blocks import decode_block
+from txaware.store.message_table import decode_block
 
 times = st.integers(0, 2**63 - 1)
 sequences = st.integers(0, MAX_SEQUENCE)

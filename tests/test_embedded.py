@@ -12,6 +12,7 @@ from coordinator.codec import encode
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.embedded.file_journal import FileJournal
 from coordinator.embedded.ledger import Limits
+from coordinator.embedded.recovery import AHEAD_MS
 from coordinator.errors import (
     BadRequest,
     NotWritten,
@@ -21,7 +22,6 @@ from coordinator.errors import (
     TransactionTooLarge,
     Unavailable,
 )
-from coordinator.reserve import AHEAD_MS
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from tests.doubles import Clock
 from tests.fake_disk import FakeDisk, full_disk

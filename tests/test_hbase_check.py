@@ -20,12 +20,11 @@ from txaware.service.check.report import Report
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.cells import WHOLE
 from txaware.store.hbase.connections import Connections
-from txaware.store.hbase.head import Head
+from txaware.store.hbase.head import Head, HeadCell
 from txaware.store.hbase.salting import bucket_of
+from txaware.store.hbase.scanner import stored_keys
 from txaware.store.hbase.schema import HEAD_KEY, MESSAGES, META
 from txaware.store.hbase.view import HBaseView
-from txaware.tables.hbase.head_cell import HeadCell
-from txaware.tables.hbase.stored_keys import stored_keys
 
 pytestmark = pytest.mark.hbase
 

@@ -9,12 +9,11 @@ import pytest
 from tests.hbase_world import World, Wrong
 from txaware.errors import StoreCorrupted, Unavailable
 from txaware.store.hbase import redo, writing
+from txaware.store.hbase import scans as rows
 from txaware.store.hbase import scans as scanning
-from txaware.store.hbase.head import Head
+from txaware.store.hbase.head import Head, HeadCell
 from txaware.store.hbase.ownership import Ownership
 from txaware.store.hbase.redo import RedoLog
-from txaware.tables.hbase import rows
-from txaware.tables.hbase.head_cell import HeadCell
 
 MOST_SEEDS = 400
 Patch = pytest.MonkeyPatch

@@ -11,9 +11,9 @@ from txaware.errors import NotWritten
 from txaware.keys import MESSAGE, TOPIC, row_key
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.database import HBaseDatabase
+from txaware.store.hbase.scans import Range, read_range
 from txaware.store.hbase.schema import META
 from txaware.store.hbase.table import HBaseTable
-from txaware.tables.hbase.rows import Range, read_range
 
 pytestmark = pytest.mark.hbase
 

@@ -37,9 +37,15 @@ from txaware.errors import TxAwareError, Unavailable
 from txaware.messaging import Messaging
 from txaware.spark.addresses import Address
 from txaware.store.hbase.head import Head
-from txaware.store.hbase.ownership import LOOK_S, SILENCE_S, Ownership, StoreInUse
+from txaware.store.hbase.ownership import (
+    LOOK_S,
+    SILENCE_S,
+    Ownership,
+    Process,
+    StoreInUse,
+    _started,
+)
 from txaware.store.hbase.table import HBaseTable
-from txaware.tables.hbase.process import Process, _started
 
 HEALTH = request("GET", "/health")
 URL = str(ADDRESS)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli_runs import error_of
 from txaware.errors import Unavailable
-from txaware.local_hbase.ports import kept_ports
+from txaware.local_hbase.readiness import kept_ports
 
 
 @pytest.fixture

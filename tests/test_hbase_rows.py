@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from txaware.interfaces import Row
-from txaware.tables.hbase.rows import FIRST_ROWS, MOST_ROWS, Range, _rows
+from txaware.store.hbase.scans import FIRST_ROWS, MOST_ROWS, Range, _rows
 
 MIB = 1 << 20
 

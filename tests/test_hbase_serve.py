@@ -44,9 +44,8 @@ from txaware.local_hbase import LocalHBase
 from txaware.spark.addresses import Address
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.connections import Connections
-from txaware.store.hbase.ownership import Ownership, StoreInUse
+from txaware.store.hbase.ownership import Ownership, Process, StoreInUse
 from txaware.store.hbase.table import HBaseTable
-from txaware.tables.hbase.process import Process
 
 pytestmark = pytest.mark.hbase
 

@@ -33,11 +33,10 @@ from txaware.keys import MESSAGE, TOPIC, row_key
 from txaware.store.hbase import redo
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.connections import Connections, Lost
-from txaware.store.hbase.ownership import SILENCE_S, StoreInUse
+from txaware.store.hbase.ownership import SILENCE_S, Process, StoreInUse
 from txaware.store.hbase.schema import MOST_KEY_BYTES, MOST_ROW_BYTES
 from txaware.store.hbase.table import HBaseTable
 from txaware.store.hbase.view import HBaseView
-from txaware.tables.hbase.process import Process
 
 KEY = TOPIC + b"ns:t"
 LARGE = b"x" * 300

@@ -31,8 +31,8 @@ from txaware.errors import (
 from txaware.http.client import ClientSettings, Link
 from txaware.http.client.aio import AsyncMessaging, connect_async
 from txaware.http.client.async_service import AsyncService
+from txaware.http.client.async_transaction import Worker, Workers
 from txaware.http.client.async_transport import AsyncTransport
-from txaware.http.client.workers import Worker, Workers
 from txaware.messages import Message
 
 Test = Callable[..., Coroutine[Any, Any, None]]

@@ -38,8 +38,8 @@ from txaware.http.client import (
     Transport,
     within_limits,
 )
-from txaware.http.client.address import Address
 from txaware.http.client.calls import ServiceCalls
+from txaware.http.client.link import Address
 from txaware.http.server.server import Access
 from txaware.http.wire import OWN
 from txaware.messages import MessageId, Outgoing, PublishResponse, Receipt

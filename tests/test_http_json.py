@@ -16,7 +16,7 @@ from tests.http_access import ROUTES, TRANSACTIONS, Answer, Caller
 from tests.http_served import ServedStore, served
 from txaware.http.client import CoordinatorSend, Link, Transport
 from txaware.http.client.call import Call
-from txaware.http.openapi.operations import operation_of
+from txaware.http.openapi.document import operation_of
 from txaware.http.server.routing import Route
 
 TOPIC = "/v1/namespaces/default/topics/t"

@@ -29,14 +29,14 @@ from tests.http_raw import (
     until,
 )
 from tests.messagings import commit
-from txaware.http.threads import SLOW_THREADS
+from txaware.http.server.server_context import SLOW_THREADS
 from txaware.service.administration import Administration
-from txaware.service.polling import FRESH_ROWS, QUICK_ROWS
+from txaware.service.read.scan import FRESH_ROWS, QUICK_ROWS
 from txaware.service.read.selection import READ_ROWS, Selection
 from txaware.service.wakeups import Signal
 from txaware.store.batch_writer import Batches
 from txaware.store.leveldb import LevelDbTable
-from txaware.tables.blocks import Block
+from txaware.store.message_table import Block
 
 LOOP = "txaware-http"  # its thread; others have numbers behind that
 TOPICS = TOPIC.removesuffix("t")

@@ -21,8 +21,7 @@ from tests.scripted_server import (
 from txaware.config import Settings
 from txaware.errors import BadRequest, TransactionConflict, Unavailable
 from txaware.http.client import ClientSettings, HttpService, Link, Transport
-from txaware.http.client.answers import done
-from txaware.http.client.call import Call, Repeat
+from txaware.http.client.call import Call, Repeat, done
 from txaware.http.client.retry import Tries
 from txaware.messaging import Messaging
 from txaware.spark.addresses import Address

@@ -10,7 +10,7 @@ import pytest
 
 from tests.http_raw import PATIENCE_S, TOPIC, request, serving, until
 from txaware.errors import BadRequest
-from txaware.http.threads import SLOW_THREADS, Threads
+from txaware.http.server.server_context import SLOW_THREADS, Threads
 from txaware.service.administration import Administration
 from txaware.service.check.scan import Scan
 from txaware.service.monitor.inspection import Inspection

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txaware.errors import BadRequest
-from txaware.histogram import Histogram
 from txaware.http.wire.values import (
     from_json,
     read_json,
@@ -22,6 +21,7 @@ from txaware.http.wire.values import (
 from txaware.messages import BlockedBy, Bounds, MessageId
 from txaware.metrics import (
     GroupLag,
+    Histogram,
     Metrics,
     RetentionMetrics,
     Timing,

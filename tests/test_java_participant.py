@@ -11,7 +11,7 @@ from coordinator.errors import ParticipantFailed, TransactionConflict
 from coordinator.java.jars import cached_jars
 from coordinator.java.participant import JavaParticipant
 from coordinator.tephra import TephraCoordinator
-from coordinator.tephra.jars import TEPHRA_JARS
+from coordinator.tephra.local import TEPHRA_JARS
 from tests.doubles import Recorder
 
 pytestmark = pytest.mark.tephra

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.embedded.file_journal import FileJournal
+from coordinator.embedded.file_journal import NAME, FileJournal
 from coordinator.embedded.records import (
     Aborted,
     Checkpointed,
@@ -19,7 +19,6 @@ from coordinator.embedded.records import (
     Started,
 )
 from coordinator.errors import JournalCorrupted, NotWritten, Unavailable
-from coordinator.journal_file import NAME
 from tests.fake_disk import FakeDisk, full_disk
 
 

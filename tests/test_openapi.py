@@ -15,7 +15,7 @@ from tests.http_access import ROUTES, Caller
 from tests.openapi_runs import CHECKS, Run, outcome
 from txaware.auth import EVERYTHING, Principal, Tokens, new_token
 from txaware.config import Settings
-from txaware.http.openapi.operations import OPERATIONS
+from txaware.http.openapi.document import OPERATIONS
 from txaware.http.routes.groups import POSITION
 from txaware.http.routes.transactions import ONE
 from txaware.http.server.server import Access, HttpServer

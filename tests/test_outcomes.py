@@ -13,7 +13,7 @@ from tests.http_raw import PATIENCE_S, until
 from tests.messagings import commit, payloads
 from txaware.config import Settings
 from txaware.errors import Unavailable
-from txaware.http.outcomes import Outcomes
+from txaware.http.server.server_context import Outcomes
 
 
 class Closing:

@@ -13,7 +13,7 @@ from coordinator.transaction import Transaction
 from tests.messagings import KINDS, Site, lent_site, payloads, publish, seen_by
 from txaware.messages import Message, MessageId
 from txaware.messaging import Messaging
-from txaware.service import polling
+from txaware.service.read import scan as polling
 from txaware.service.read import scan_cache
 
 

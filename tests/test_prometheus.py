@@ -17,17 +17,15 @@ from tests.fake_leveldb import OPEN, WRITE, FakeDirectory, io_error
 from tests.messagings import Site, publish
 from txaware.config import Settings
 from txaware.errors import StoreCorrupted, Unavailable
-from txaware.histogram import HistogramCounter
 from txaware.http.metrics import families as all_families
 from txaware.http.metrics import request_counts
 from txaware.http.metrics.exposition import FAMILIES, Exposition
 from txaware.http.metrics.moment import Moment
 from txaware.http.metrics.request_counts import RequestCounts
-from txaware.http.metrics.sight import seen_families
-from txaware.http.metrics.topic_labels import FIELDS, OTHER, TopicLabels
+from txaware.http.metrics.topic_labels import FIELDS, OTHER, TopicLabels, seen_families
 from txaware.http.server.admission import Admission
 from txaware.keys import MESSAGE
-from txaware.metrics import TopicMetrics
+from txaware.metrics import HistogramCounter, TopicMetrics
 from txaware.service.monitor.overview import Overview
 from txaware.service.store_context import Site as ServiceSite
 from txaware.store import leveldb

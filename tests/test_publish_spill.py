@@ -22,9 +22,9 @@ from tests.fake_service import Call, FakeService
 from tests.publishing import ROOM_BYTES, Setting, fail
 from txaware.errors import BadRequest
 from txaware.messages import Receipt
-from txaware.publish import spill
-from txaware.publish.buffer import TopicBuffer
-from txaware.publish.payloads import OVERHEAD_BYTES
+from txaware.publish import outbox as spill
+from txaware.publish.outbox import TopicBuffer
+from txaware.publish.publisher import OVERHEAD_BYTES
 
 
 @pytest.fixture

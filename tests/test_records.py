@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coordinator.embedded.file_journal import HEADER, frame, read_frames
 from coordinator.embedded.history import History
 from coordinator.embedded.records import (
     Aborted,
@@ -24,7 +25,6 @@ from coordinator.embedded.records import (
     encode_records,
 )
 from coordinator.errors import JournalCorrupted
-from coordinator.frames import HEADER, frame, read_frames
 
 ids = st.integers(min_value=1, max_value=40)
 keys = st.lists(st.binary(max_size=4), max_size=3).map(tuple)

@@ -16,7 +16,7 @@ from txaware.messaging import Messaging
 from txaware.service.retention.clean_up import CleanUp
 from txaware.service.retention.deletion import Deleting
 from txaware.service.retention.position_retention import PositionRetention
-from txaware.service.strangers import Strangers
+from txaware.service.visibility import Strangers
 
 pytestmark = pytest.mark.in_process
 

@@ -23,8 +23,7 @@ from txaware.service.read.scan_cache import (
 )
 from txaware.store.columns import value_head
 from txaware.store.encoded import Encoded
-from txaware.store.message_table import MessageTable
-from txaware.tables.blocks import Block, decode_block
+from txaware.store.message_table import Block, MessageTable, decode_block
 
 pytestmark = pytest.mark.in_process
 

@@ -15,7 +15,7 @@ from coordinator.transaction import Transaction
 from tests.test_spark_sink_late import payloads
 from txaware.messages import Receipt
 from txaware.messaging import Messaging
-from txaware.publish.spill import Outbox
+from txaware.publish.outbox import Outbox
 from txaware.spark.committing import Once, commit
 
 pytestmark = pytest.mark.spark

@@ -22,7 +22,7 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.messaging import MessagingTransaction
-from txaware.publish.spill import Outbox
+from txaware.publish.outbox import Outbox
 from txaware.spark import once_per_batch, publish_batches, store_frame
 from txaware.spark.stream_sink import QUERY_ID
 

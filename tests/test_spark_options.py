@@ -20,8 +20,7 @@ from txaware.messages import Outgoing
 from txaware.parts import Reach
 from txaware.spark.addresses import Address
 from txaware.spark.options import READ, READ_STREAM, WRITE, WRITE_STREAM, Options
-from txaware.spark.rows import Columns
-from txaware.spark.storing import Storing
+from txaware.spark.storing import Columns, Storing
 
 pytestmark = pytest.mark.spark
 URL = "http://127.0.0.1:1"

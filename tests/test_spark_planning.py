@@ -33,13 +33,12 @@ from txaware.http.wire import Piece
 from txaware.interfaces import MessagingService
 from txaware.messages import Bounds, Message
 from txaware.messaging import Messaging
-from txaware.spark.admission import Admission
 from txaware.spark.columns import Rows, Table
 from txaware.spark.options import Options
 from txaware.spark.partitions import Span, pages
 from txaware.spark.partitions import read as read_span
-from txaware.spark.places import place
-from txaware.spark.selection import Selection
+from txaware.spark.selection import Selection, place
+from txaware.spark.stream_source import Admission
 
 
 @pytest.fixture(scope="module", params=["memory", "http"])

@@ -22,7 +22,7 @@ from tests.spark_histories import (
     polled,
 )
 from txaware.auth import EVERYTHING, Principal, Tokens, new_token
-from txaware.auth.patterns import NamePattern
+from txaware.auth.rights import NamePattern
 from txaware.errors import NotAuthorized
 from txaware.messages import MessageId
 from txaware.service.administration import Administration

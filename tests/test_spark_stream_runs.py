@@ -26,7 +26,7 @@ from txaware.errors import (
     TxAwareError,
 )
 from txaware.messaging import Messaging
-from txaware.publish.spill import Outbox
+from txaware.publish.outbox import Outbox
 from txaware.spark import committing, stream_sink
 from txaware.spark.options import Options
 from txaware.spark.storing import Extent

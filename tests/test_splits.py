@@ -16,7 +16,7 @@ from tests.messagings import KINDS, Site, lent_site, table_of
 from txaware.errors import BadRequest, TopicNotFound
 from txaware.messages import MessageId, Receipt
 from txaware.messaging import Messaging
-from txaware.service import referring
+from txaware.service.read import split_planner as referring
 from txaware.service.read import split_planner as splits
 from txaware.service.read.splits import MOST_CUTS
 

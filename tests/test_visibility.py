@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.batch import Then
 from coordinator.embedded.commit_log import Wait
+from coordinator.embedded.group_commit import Then
 from tests.messagings import Site, commit, payloads, publish
 from txaware.errors import (
     TransactionNotInProgress,
@@ -17,7 +17,7 @@ from txaware.errors import (
 )
 from txaware.interfaces import Write
 from txaware.messaging import Messaging
-from txaware.service.polling import Polling
+from txaware.service.read.scan import Polling
 
 
 def committed(messaging: Messaging) -> list[bytes]:

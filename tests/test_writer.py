@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.batch import Then
 from coordinator.embedded.commit_log import Wait
+from coordinator.embedded.group_commit import Then
 from coordinator.errors import TransactionNotInProgress, Unavailable
 from tests.doubles import Clock
 from tests.messagings import Site, commit, payloads, publish

@@ -10,24 +10,24 @@ from coordinator.directory_lock import DirectoryInUse, DirectoryLock
 from coordinator.embedded.write_barrier import Gate
 from txaware.clock import ClockMs
 from txaware.config import Settings
-from txaware.elsewhere import (
-    ANOTHER_STORE,
-    is_http,
-    named_coordinator,
-    open_remote,
-)
 from txaware.errors import BadRequest, Unavailable
 from txaware.http.server.owners import Owners
 from txaware.http.server.served import Served
 from txaware.http.server.server_file import forget_server, read_server_file
 from txaware.interfaces import OrderedTable
-from txaware.parts import Parts, Reach
+from txaware.parts import (
+    ANOTHER_STORE,
+    Parts,
+    Reach,
+    is_http,
+    named_coordinator,
+    open_remote,
+)
 from txaware.service.administration import Administration
 from txaware.service.coordinator_kind import EMBEDDED, OTHER, claim, coordinator_of
-from txaware.service.janitor import Janitor
 from txaware.service.local import LocalService
 from txaware.service.monitor.overview import Overview
-from txaware.service.retention.clean_up import Retention
+from txaware.service.retention.clean_up import Janitor, Retention
 from txaware.service.store_context import Site
 from txaware.service.transfer.copy_state import check_whole
 from txaware.store.hbase.address import HBaseAddress

@@ -2,7 +2,7 @@
 
 import threading
 
-from coordinator.timeout import ClockMs, elapsed_of, system_clock_ms
+from coordinator.transaction import ClockMs, elapsed_of, system_clock_ms
 
 __all__ = ["ClockMs", "StoreClock", "system_clock_ms"]
 

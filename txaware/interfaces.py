@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, Protocol, cast
 
-from coordinator.batch import Then
 from coordinator.embedded.commit_log import Wait
+from coordinator.embedded.group_commit import Then
 from coordinator.transaction import Transaction
 from txaware.clock import StoreClock
 from txaware.messages import (

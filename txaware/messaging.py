@@ -22,8 +22,7 @@ from txaware.consume.subscribe_options import TIMEOUT_S
 from txaware.errors import Unavailable
 from txaware.http.server.server_file import ServerFile
 from txaware.interfaces import COMMITTED, Isolation
-from txaware.keeper_verbs import KeeperVerbs
-from txaware.operator_verbs import OperatorVerbs
+from txaware.operator_verbs import KeeperVerbs, OperatorVerbs
 from txaware.parts import Parts, Reach
 from txaware.publish import (
     AsyncPublisher,

@@ -1,13 +1,27 @@
 """What a `Messaging` is put together from, wherever its data is."""
 
+import logging
 from collections.abc import Callable
 
 import attrs
 
 from coordinator import Coordinator
+from coordinator.address import open_coordinator
+from coordinator.remote.client import RemoteCoordinator
+from txaware.auth import token_to_send
 from txaware.clock import ClockMs
 from txaware.config import Settings
-from txaware.http.client import HttpAdministration
+from txaware.errors import BadRequest, NotAuthorized
+from txaware.http.client import (
+    ClientSettings,
+    CoordinatorSend,
+    HttpAdministration,
+    HttpService,
+    Link,
+    ServerInfo,
+    Transport,
+    within_limits,
+)
 from txaware.http.server.served import Served
 from txaware.interfaces import MessagingService
 from txaware.service.administration import Administration
@@ -44,3 +58,147 @@ class Parts:
     served: Served | None = None
     largest_buffer_bytes: int | None = None
     reach: Reach | None = None
+
+
+log = logging.getLogger(__name__)
+
+# The name, among participants that keep rows, of stores that use a coordinator
+# of another one.
+ANOTHER_STORE = "(another store)"
+
+
+def is_http(url: object) -> bool:
+    """Whether an address is that of a server."""
+    return isinstance(url, str) and url.lower().startswith(("http://", "https://"))
+
+
+def open_remote(
+    reach: Reach,
+    coordinator: str | Coordinator | None,
+    settings: Settings,
+    clock_ms: ClockMs,
+    *,
+    coordinator_token: str | None,
+) -> Parts:
+    """A server's service, and its coordinator unless another one is named.
+
+    `coordinator_token` is for that other one.
+    """
+    reach = attrs.evolve(reach, token=token_to_send(reach.token))
+    client_settings = ClientSettings(certificate=reach.certificate)
+    link = Link(reach.url, token=reach.token, settings=client_settings)
+    transport = Transport(link)
+    try:
+        service = HttpService(transport)
+        info = service.info()
+        chosen = _coordinator_of(
+            coordinator, transport, settings, info, token=coordinator_token
+        )
+    except BaseException:
+        transport.close()
+        raise
+
+    limited = within_limits(settings, info)
+
+    def close() -> None:
+        try:
+            if isinstance(coordinator, str):
+                chosen.close()
+        finally:
+            transport.close()
+
+    return Parts(
+        service,
+        chosen,
+        HttpAdministration(transport),
+        limited,
+        clock_ms,
+        coordinator is None and info.shares_journal,
+        close,
+        largest_buffer_bytes=limited.buffer_limit_bytes,
+        reach=reach,
+    )
+
+
+def _coordinator_of(
+    coordinator: str | Coordinator | None,
+    transport: Transport,
+    settings: Settings,
+    info: ServerInfo,
+    *,
+    token: str | None,
+) -> Coordinator:
+    if coordinator is None:
+        send = CoordinatorSend(transport)
+        return RemoteCoordinator(
+            send,
+            settle_grace_s=info.settle_grace_s,
+            takes_writers=lambda: info.takes_writers,
+        )
+    if coordinator == "embedded":
+        raise BadRequest(
+            "a server has a coordinator of its own; an embedded one would end with "
+            "this process, and what it has committed would not be known there"
+        )
+    chosen = named_coordinator(coordinator, settings, token=token)
+    if info.shares_journal and not isinstance(chosen, RemoteCoordinator):
+        raise BadRequest(
+            f"{transport.link.url} has its own embedded coordinator; another one would "
+            f"confuse its transactions with those"
+        )
+    return chosen
+
+
+def named_coordinator(
+    coordinator: str | Coordinator, settings: Settings, *, token: str | None
+) -> Coordinator:
+    """The coordinator at an address, or one of the caller's."""
+    if is_http(coordinator):
+        link = Link(str(coordinator), token=token_to_send(token))
+        hosted = HostedCoordinator(Transport(link))
+        try:
+            hosted.say_that_rows_are_elsewhere()
+        except BaseException:
+            hosted.close()
+            raise
+        return hosted
+    if isinstance(coordinator, str):
+        timeout_s = settings.coordinator_timeout_s
+        return open_coordinator(coordinator, answer_timeout_s=timeout_s)
+    if not hasattr(coordinator, "start_short"):
+        raise BadRequest(f"{coordinator!r} is no coordinator and no address of one")
+    return coordinator
+
+
+class HostedCoordinator(RemoteCoordinator):
+    """The coordinator of a server, over connections of its own."""
+
+    def __init__(self, transport: Transport) -> None:
+        info = HttpService(transport).info()
+        super().__init__(
+            CoordinatorSend(transport),
+            settle_grace_s=info.settle_grace_s,
+            takes_writers=lambda: info.takes_writers,
+        )
+        self._transport = transport
+
+    def say_that_rows_are_elsewhere(self) -> None:
+        """Tells that its pointers are written to another store than its own.
+
+        Nothing that these rows may need is forgotten there, unless somebody says so.
+        """
+        if not self._takes_writers():
+            return
+        try:
+            tx = self.start_short()
+            try:
+                self.note_writers(tx, [ANOTHER_STORE])
+                self.persist(tx)
+            finally:
+                self.abort(tx)
+        except NotAuthorized as error:  # whoever may begin transactions tells it
+            log.debug("%r is not told that rows are elsewhere: %s", self, error)
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._transport.close()

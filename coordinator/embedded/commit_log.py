@@ -4,13 +4,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from coordinator.batch import End, Then
+from coordinator.embedded.group_commit import End, Then
 from coordinator.embedded.journal import Journal
 from coordinator.embedded.ledger import Ledger
 from coordinator.embedded.open_transactions import OpenTransaction, Stage
 from coordinator.embedded.records import Committed, Invalidated, Record, Reserved, Seen
+from coordinator.embedded.recovery import Reserve
 from coordinator.errors import NotWritten, Unavailable
-from coordinator.reserve import Reserve
 from coordinator.threads import Condition
 
 Wait = Callable[[], None]

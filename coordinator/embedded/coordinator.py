@@ -12,7 +12,7 @@ from coordinator.embedded.commit_log import Ends
 from coordinator.embedded.file_journal import FileJournal
 from coordinator.embedded.history import outcome_records
 from coordinator.embedded.journal import Journal, MemoryJournal
-from coordinator.embedded.ledger import Limits
+from coordinator.embedded.ledger import Ended, Limits
 from coordinator.embedded.open_transactions import OpenTransaction
 from coordinator.embedded.records import (
     Aborted,
@@ -23,26 +23,22 @@ from coordinator.embedded.records import (
     Started,
     Truncated,
 )
-from coordinator.embedded.recovery import recover
+from coordinator.embedded.recovery import Reserve, recover
 from coordinator.embedded.write_barrier import Gate
 from coordinator.errors import TransactionNotInProgress, Unavailable
 from coordinator.fork_guard import guard
-from coordinator.invalid import Ended
 from coordinator.outcome import Outcome, checked_written
-from coordinator.reserve import Reserve
 from coordinator.threads import Condition
-from coordinator.timeout import (
-    ClockMs,
-    checked_timeout_s,
-    elapsed_of,
-    system_clock_ms,
-)
 from coordinator.transaction import (
     POINTERS_PER_MS,
+    ClockMs,
     Transaction,
     TransactionType,
     checked_pointer,
     checked_pointers,
+    checked_timeout_s,
+    elapsed_of,
+    system_clock_ms,
 )
 
 DAY_S = 86_400

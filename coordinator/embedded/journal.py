@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from coordinator.batch import End
+from coordinator.embedded.group_commit import End
 from coordinator.embedded.history import History
 from coordinator.embedded.records import Record
 

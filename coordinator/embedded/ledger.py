@@ -1,10 +1,11 @@
 """The embedded coordinator's decisions: pure bookkeeping, without locks or disk."""
 
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, Self
 
 import attrs
 
-from coordinator.conflicts import CommittedChanges
 from coordinator.embedded.open_transactions import (
     OpenTransaction,
     OpenTransactions,
@@ -19,11 +20,127 @@ from coordinator.errors import (
     TransactionTooLarge,
     TruncateRefused,
 )
-from coordinator.invalid import Ended, InvalidPointers
 from coordinator.outcome import Aborts, Outcome
-from coordinator.pointers import Pointers
-from coordinator.timeout import ClockMs
-from coordinator.transaction import POINTERS_PER_MS, Transaction, TransactionType
+from coordinator.pointers import NO_RANGES, Pointers, PointersAndRanges, Ranges
+from coordinator.transaction import (
+    NO_POINTER,
+    POINTERS_PER_MS,
+    ClockMs,
+    Transaction,
+    TransactionType,
+)
+
+
+class Ended(NamedTuple):
+    """A moment, by the clock and by the time that passes."""
+
+    clock_ms: int
+    elapsed_ms: int
+
+
+class InvalidPointers:
+    """What was written with these pointers is never seen by anybody.
+
+    `pointers` is shared by all snapshots taken until it changes. Those that were `lost`
+    in a crash are among them for ever, though not listed one by one.
+    """
+
+    def __init__(self, lost: Ranges = NO_RANGES) -> None:
+        self.lost = lost
+        self._ended: dict[int, Ended] = {}
+        self.pointers = self._listed(())
+
+    @classmethod
+    def restored(
+        cls, ended_ms: Mapping[int, int], now: Ended, lost: Ranges = NO_RANGES
+    ) -> Self:
+        """Those of an earlier life; what passed since then is known by the clock."""
+        self = cls(lost)
+        self._ended = {
+            pointer: Ended(at_ms, now.elapsed_ms - max(0, now.clock_ms - at_ms))
+            for pointer, at_ms in ended_ms.items()
+        }
+        self.pointers = self._listed(self._ended)
+        return self
+
+    def _listed(self, pointers: Iterable[int]) -> Pointers:
+        if self.lost:
+            return PointersAndRanges(pointers, self.lost)
+        return Pointers(pointers)
+
+    def add(self, pointers: Iterable[int], ended: Ended) -> None:
+        """Adds pointers whose transactions ended then."""
+        added = dict.fromkeys(pointers, ended)
+        self.pointers = self.pointers.added(added)
+        self._ended |= added
+
+    def ended_by(self, latest: Ended, pointers: Iterable[int]) -> Pointers:
+        """Those of the pointers that are invalid since then or longer, by both times.
+
+        A clock that jumps ahead must not have them forgotten too early. And who asks by
+        the ids, which stand still while the clock is behind them, must not be late.
+        """
+        return Pointers(
+            pointer
+            for pointer in set(pointers)
+            if (ended := self._ended.get(pointer)) is not None
+            and ended.clock_ms <= latest.clock_ms
+            and ended.elapsed_ms <= latest.elapsed_ms
+        )
+
+    def forget(self, pointers: Iterable[int]) -> None:
+        """What was written with these becomes visible."""
+        self.pointers = self.pointers.without(pointers)
+        for pointer in pointers:
+            self._ended.pop(pointer, None)
+
+
+class CommittedChanges:
+    """The keys of commits that a transaction still open did not see.
+
+    A commit is reserved while its record goes to disk: whoever is open then and changed
+    the same key is going to conflict with it.
+    """
+
+    def __init__(self) -> None:
+        self._pointer_of: dict[bytes, int] = {}
+        self._reserved: set[bytes] = set()
+        self._in_order: deque[tuple[int, frozenset[bytes]]] = deque()
+
+    def conflict(self, keys: Iterable[bytes], since: int) -> bytes | None:
+        """A key of these that a commit above `since` changed, or None."""
+        pointer_of, reserved = self._pointer_of, self._reserved
+        for key in keys:
+            if pointer_of.get(key, 0) > since or key in reserved:
+                return key
+        return None
+
+    def reserve(self, keys: frozenset[bytes]) -> None:
+        """From now on these conflict with everybody."""
+        self._reserved |= keys
+
+    def release(self, keys: frozenset[bytes]) -> None:
+        """What was reserved for them is not going to happen, or has happened."""
+        self._reserved -= keys
+
+    def add(self, commit_pointer: int, keys: frozenset[bytes]) -> None:
+        """From now on these conflict with all that began below `commit_pointer`."""
+        if keys:
+            self._in_order.append((commit_pointer, keys))
+            self._pointer_of |= dict.fromkeys(keys, commit_pointer)
+
+    def forget_below(self, pointer: int) -> None:
+        """Forgets the commits that everybody who began at `pointer` or later saw."""
+        in_order, pointer_of = self._in_order, self._pointer_of
+        if pointer == NO_POINTER:
+            in_order.clear()
+            pointer_of.clear()
+        while in_order and in_order[0][0] < pointer:
+            commit_pointer, keys = in_order.popleft()
+            for key in keys:
+                if pointer_of.get(key) == commit_pointer:
+                    del pointer_of[key]
+
 
 # How soon another try is made to time one out whose end could not be written down.
 LOOK_AGAIN_MS = 1000

@@ -2,14 +2,44 @@
 
 from coordinator.embedded.history import History, outcome_records
 from coordinator.embedded.journal import Journal
-from coordinator.embedded.ledger import Ledger, Limits
+from coordinator.embedded.ledger import Ended, InvalidPointers, Ledger, Limits
 from coordinator.embedded.open_transactions import OpenTransaction, OpenTransactions
-from coordinator.embedded.records import Reached, Record, Seen, Started
-from coordinator.invalid import Ended, InvalidPointers
+from coordinator.embedded.records import Reached, Record, Reserved, Seen, Started
 from coordinator.pointers import Pointers
-from coordinator.reserve import AHEAD_MS, Reserve
-from coordinator.timeout import ClockMs
-from coordinator.transaction import POINTERS_PER_MS, TransactionType
+from coordinator.transaction import POINTERS_PER_MS, ClockMs, TransactionType
+
+# So far ahead that one sync serves many starts. After a crash, pointers go on above
+# all that was reserved, so for as long they may be ahead of the clock.
+AHEAD_MS = 10_000
+
+
+class Reserve:
+    """The highest pointer that the disk allows to give out."""
+
+    def __init__(self) -> None:
+        self._limit = 0
+
+    def covers(self, pointer: int) -> bool:
+        """Whether a crash would not let that pointer be given out again."""
+        return pointer <= self._limit
+
+    def due(self, now_ms: int, *, pointer: int = 0) -> tuple[Reserved, ...]:
+        """What to write with the next batch, where little is left, or not `pointer`.
+
+        Where pointers are ahead of the clock already, they get no further than they
+        have to: crash after crash would otherwise add up.
+        """
+        enough = (now_ms + AHEAD_MS // 2) * POINTERS_PER_MS
+        if self._limit >= max(enough, pointer):
+            return ()
+        ahead = (now_ms + AHEAD_MS) * POINTERS_PER_MS
+        return (Reserved(max(ahead, pointer + POINTERS_PER_MS)),)
+
+    def extend(self, written: tuple[Reserved, ...]) -> None:
+        """These are on disk."""
+        for reserved in written:
+            self._limit = max(self._limit, reserved.limit)
+
 
 UNCHECKED = "the coordinator was restarted since its changes were checked"
 

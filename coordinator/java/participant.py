@@ -6,7 +6,7 @@ from typing import Any
 from coordinator import codec
 from coordinator.errors import ParticipantFailed
 from coordinator.java.jvm import Jvm
-from coordinator.tephra.errors import TEPHRA_KINDS
+from coordinator.tephra.calls import TEPHRA_KINDS
 from coordinator.transaction import Transaction
 
 

@@ -24,8 +24,12 @@ from coordinator.outcome import Outcome, checked_written
 from coordinator.pointers import Pointers
 from coordinator.remote.server import CoordinatorRoutes
 from coordinator.remote.wire import BYTES, JSON, ROOT, Answer, Fields, fields_of
-from coordinator.timeout import checked_timeout_s
-from coordinator.transaction import Transaction, checked_pointer, checked_pointers
+from coordinator.transaction import (
+    Transaction,
+    checked_pointer,
+    checked_pointers,
+    checked_timeout_s,
+)
 from coordinator.transaction_status import STATES, Standing
 
 T = TypeVar("T")

@@ -5,6 +5,15 @@ from typing import Protocol
 
 import attrs
 
+from coordinator.errors import (
+    BadRequest,
+    TransactionConflict,
+    TransactionNotInProgress,
+    TransactionTooLarge,
+    TruncateRefused,
+    TxAwareError,
+    Unavailable,
+)
 from coordinator.pointers import NO_POINTERS
 from coordinator.transaction import Transaction
 
@@ -46,3 +55,22 @@ class TephraCalls(Protocol):
 def stripped(tx: Transaction) -> Transaction:
     """Without the lists that abort and checkpoint do not need (they may be 400 KB)."""
     return attrs.evolve(tx, invalids=NO_POINTERS, in_progress=NO_POINTERS)
+
+
+# Those that begin with TT and TI are what the Thrift service makes of the others.
+TEPHRA_KINDS: dict[str, type[TxAwareError]] = {
+    "TransactionConflictException": TransactionConflict,
+    "TTransactionConflictException": TransactionConflict,
+    "TransactionNotInProgressException": TransactionNotInProgress,
+    "TTransactionNotInProgressException": TransactionNotInProgress,
+    "TransactionSizeException": TransactionTooLarge,
+    "InvalidTruncateTimeException": TruncateRefused,
+    "TInvalidTruncateTimeException": TruncateRefused,
+    "IllegalArgumentException": BadRequest,
+    "IllegalStateException": Unavailable,  # the manager is not running
+}
+
+
+def kind_of(java_class: str) -> type[TxAwareError]:
+    """Our class for a Java class of any package; `Unavailable` for an unknown one."""
+    return TEPHRA_KINDS.get(java_class.rpartition(".")[2], Unavailable)

@@ -6,10 +6,58 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.errors import TxAwareError
-from coordinator.java.jars import cached_jars
+from coordinator.java.jars import Jar, cached_jars
 from coordinator.java.jvm import Jvm
-from coordinator.tephra.errors import TEPHRA_KINDS
-from coordinator.tephra.jars import TEPHRA_JARS
+from coordinator.tephra.calls import TEPHRA_KINDS
+
+TEPHRA_JARS = (
+    Jar(
+        "org.apache.tephra:tephra-core:0.16.1",
+        "5c3200244d7c8c599659139c6e5d07107e4292c047e8a7969e1e7f2b16fe824d",
+    ),
+    Jar(
+        "org.apache.tephra:tephra-api:0.16.1",
+        "8d3293b3f4358edba21aad9e7387c9683918c23a430b2b1dd310742c024c36b5",
+    ),
+    Jar(
+        "it.unimi.dsi:fastutil:6.5.6",
+        "d80d42abb53a569f088933f5a689cf92e278fa86ce88fb6f235aa9b943b8f6f4",
+    ),
+    Jar(
+        "com.google.guava:guava:13.0.1",
+        "feb4b5b2e79a63b72ec47a693b1cf35cf1cea1f60a2bb2615bf21f74c7a60bb0",
+    ),
+    Jar(
+        "org.apache.thrift:libthrift:0.9.3-1",
+        "6837cd6009b8401ce7ef0dcccc80c30148265f7e97cd31dc33b278a268e9471b",
+    ),
+    Jar(
+        "commons-logging:commons-logging:1.2",
+        "daddea1ea0be0f56978ab3006b8ac92834afeefbd9b7e4e6316fca57df0fa636",
+    ),
+    Jar(
+        "org.slf4j:slf4j-api:1.7.5",
+        "fe30825245d2336c859dc38d60c0fc5f3668dbf29cd586828d2b5667ec355b91",
+    ),
+    Jar(
+        "org.apache.hadoop:hadoop-common:2.2.0",
+        "02bbd795a1d9b406d5b01366cef8232da1c06fa6b9ed0a658436ce30fda6cc9b",
+    ),
+    Jar(
+        "org.slf4j:slf4j-nop:1.7.5",
+        "fa62326cf97f6e06bcdd8f83d3dd756eb62c87e245d39bf6ef78fa4bc7dd601c",
+    ),
+    # Only Tephra's own Thrift server needs these two.
+    Jar(
+        "org.apache.twill:twill-common:0.8.0",
+        "0de839845a5bc9ecdef968f68cbb754bfe9d1280631bedd92acc639cec805e1c",
+    ),
+    Jar(
+        "org.apache.twill:twill-core:0.8.0",
+        "7e5e1c0df4df851709d06379f16120407db2b91f1a7da3e309514749f3362918",
+    ),
+)
+
 
 _WORKER_THREADS = 20
 _IO_THREADS = 2

@@ -5,7 +5,7 @@ from typing import Any
 
 from coordinator import codec
 from coordinator.errors import TransactionTooLarge
-from coordinator.tephra.errors import TEPHRA_KINDS
+from coordinator.tephra.calls import TEPHRA_KINDS
 from coordinator.tephra.local import LocalTephra
 from coordinator.tephra.thrift_messages import encode_changes, encode_pointers
 from coordinator.transaction import Transaction

@@ -20,7 +20,7 @@ from coordinator.errors import (
     install_with,
 )
 from coordinator.pointers import Pointers
-from coordinator.tephra.errors import kind_of
+from coordinator.tephra.calls import kind_of
 from coordinator.transaction import Transaction
 
 _I32, _I64, _STRING, _STRUCT, _SET, _STOP = 8, 10, 11, 12, 14, b"\0"

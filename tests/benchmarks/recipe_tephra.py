@@ -13,7 +13,7 @@ from typing import Any
 
 from coordinator.java.jars import cached_jars
 from coordinator.java.process import JavaProcess
-from coordinator.tephra.jars import TEPHRA_JARS
+from coordinator.tephra.local import TEPHRA_JARS
 
 _HEAD = struct.Struct(">BHqBHqBHBi")
 _LIST_HEAD = struct.Struct(">BHBi")

@@ -18,10 +18,9 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from txaware.spark import dataframes as frames
-from txaware.spark.data_source import TxAwareDataSource
+from txaware.spark.data_source import Source, TxAwareDataSource
 from txaware.spark.options import Options
 from txaware.spark.sink import Sink, Stored
-from txaware.spark.source import Source
 from txaware.spark.storing import Storing
 from txaware.spark.stream_sink import StoredForBatch, StreamSink
 

@@ -3,8 +3,15 @@
 from txaware.auth.audit import AuditLog, Refusal
 from txaware.auth.digests import digest_text, new_token
 from txaware.auth.own_token import read_token, token_from_environment, token_to_send
-from txaware.auth.principal import ANYBODY, NOBODY, Principal
-from txaware.auth.rights import EVERYTHING, VERBS, Rule, Verb
+from txaware.auth.rights import (
+    ANYBODY,
+    EVERYTHING,
+    NOBODY,
+    VERBS,
+    Principal,
+    Rule,
+    Verb,
+)
 from txaware.auth.tokens import Tokens
 
 __all__ = [

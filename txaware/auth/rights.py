@@ -1,13 +1,91 @@
 """What rules give: each adds to the others, and what none gives is refused."""
 
 import math
+import re
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Literal, Self, get_args
 
 import attrs
 
-from txaware.auth.patterns import NamePattern, Pattern
-from txaware.topics import TopicName
+from txaware.errors import BadRequest, NotAuthorized
+from txaware.topics import DEFAULT_NAMESPACE, TopicName
+
+_NAMESPACE = re.compile(r"[A-Za-z0-9_*]+")
+_NAMES = {
+    "topic": re.compile(r"[A-Za-z0-9_*-]+"),
+    "group": re.compile(r"[A-Za-z0-9_.*-]+"),
+}
+
+
+def _single_stars(text: str) -> str:
+    return re.sub(r"\*+", "*", text)
+
+
+@attrs.frozen
+class Pattern:
+    """Matches in time that grows with the name only, however many stars there are."""
+
+    text: str = attrs.field(converter=_single_stars)
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether it is but a star."""
+        return self.text == "*"
+
+    def matches(self, name: str) -> bool:
+        """Whether it stands for this name."""
+        first, *middle = self.text.split("*")
+        if not middle:
+            return name == first
+        last = middle.pop()
+        at, end = len(first), len(name) - len(last)
+        if at > end or not (name.startswith(first) and name.endswith(last)):
+            return False
+        for part in middle:
+            found = name.find(part, at, end)
+            if found < 0:
+                return False
+            at = found + len(part)
+        return True
+
+
+@attrs.frozen
+class NamePattern:
+    """A pattern of names in namespaces; `*:*` is all there are."""
+
+    namespace: Pattern
+    name: Pattern
+
+    @classmethod
+    def parse(cls, text: str, *, of: str) -> Self:
+        """Reads `name` or `namespace:name` of a `topic` or `group`.
+
+        Without a namespace it is `default`, as with the names themselves.
+        """
+        namespace, colon, name = text.rpartition(":")
+        if not colon:
+            namespace = DEFAULT_NAMESPACE
+        if not _NAMESPACE.fullmatch(namespace) or not _NAMES[of].fullmatch(name):
+            raise BadRequest(
+                f"{text!r:.100} is no pattern of a {of}; `name` and `namespace:name` "
+                f"are, with * for any text"
+            )
+        return cls(Pattern(namespace), Pattern(name))
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether it is `*:*`."""
+        return self.namespace.is_everything and self.name.is_everything
+
+    def matches(self, namespace: str, name: str) -> bool:
+        """Whether it stands for this name in this namespace."""
+        return self.namespace.matches(namespace) and self.name.matches(name)
+
+    def __str__(self) -> str:
+        if self.namespace.text == DEFAULT_NAMESPACE:
+            return self.name.text
+        return f"{self.namespace.text}:{self.name.text}"
+
 
 # `admin` is to create, update and delete a topic, and includes neither of the others:
 # who looks after topics need not read them. On `*:*` it makes an operator.
@@ -141,3 +219,67 @@ class Rights:
             self._remembered.clear()
         self._remembered[key] = decision
         return decision
+
+
+_DOING = {
+    "admin": "create, change or delete",
+    "publish": "publish to",
+    "consume": "consume from",
+}
+
+
+@attrs.frozen(kw_only=True)
+class Principal(Rights):
+    """`may...` answers, and `require...` raises `NotAuthorized` with what is missing.
+
+    It stands for the rules as they were when it was asked for: ask anew for every
+    request, and a token that was taken away, or a rule, is gone at once.
+    """
+
+    name: str
+
+    def require(self, verb: Verb, topic: TopicName) -> None:
+        """It has to have that verb on the topic."""
+        if not self.may(verb, topic):
+            raise self._refused(f"{_DOING[verb]} topic {topic}", f"{verb} there")
+
+    def require_sight(self, topic: TopicName) -> None:
+        """It has to have any verb on the topic."""
+        if not self.may_see(topic):
+            raise self._refused(f"see topic {topic}", "a verb there")
+
+    def require_group(self, namespace: str, group: str) -> None:
+        """It has to be given the group."""
+        if not self.may_use_group(namespace, group):
+            raise self._refused(f"use group {namespace}:{group}", "that group")
+
+    def require_transactions(self) -> None:
+        """It has to be given `transactions`."""
+        if not self.may_use_transactions:
+            raise self._refused("use transactions", "transactions")
+
+    def require_monitor(self) -> None:
+        """It has to be given `monitor`."""
+        if not self.may_monitor:
+            raise self._refused("monitor the server", "monitor")
+
+    def require_operator(self) -> None:
+        """It has to have `admin` on everything."""
+        if not self.is_operator:
+            raise self._refused("operate the server", "admin on *:*")
+
+    def require_transactional_id(self, transactional_id: str) -> None:
+        """It has to be given the transactional id."""
+        if not self.may_use_transactional_id(transactional_id):
+            raise self._refused(
+                f"use transactional id {transactional_id!r:.100}", "that id"
+            )
+
+    def _refused(self, act: str, missing: str) -> NotAuthorized:
+        return NotAuthorized(f"{self.name} may not {act}: no rule gives it {missing}")
+
+
+# Who calls a server without authentication.
+ANYBODY = Principal(name="anybody", rules=(EVERYTHING,))
+# Who calls one with it, without a token that is known there.
+NOBODY = Principal(name="nobody")

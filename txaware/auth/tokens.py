@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from txaware.auth.digests import digest
-from txaware.auth.principal import Principal
+from txaware.auth.rights import Principal
 from txaware.auth.tokens_file import Enrolled, read_tokens_file
 from txaware.errors import BadRequest, NotAuthenticated
 

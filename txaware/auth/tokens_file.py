@@ -26,9 +26,7 @@ from typing import Any, TypeVar
 import attrs
 
 from txaware.auth.digests import parse_digest
-from txaware.auth.patterns import NamePattern, Pattern
-from txaware.auth.principal import Principal
-from txaware.auth.rights import VERBS, Rule, Verb
+from txaware.auth.rights import VERBS, NamePattern, Pattern, Principal, Rule, Verb
 from txaware.errors import BadRequest
 
 log = logging.getLogger(__name__)

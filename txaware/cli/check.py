@@ -11,11 +11,10 @@ from txaware.cli.progress import rows_bar
 from txaware.cli.session import Session, address_of, pass_session
 from txaware.cli.show import counted, echo_fields, echo_json
 from txaware.clock import system_clock_ms
-from txaware.elsewhere import is_http, named_coordinator, open_remote
 from txaware.errors import BadRequest
 from txaware.http.server.server_file import read_server_file
 from txaware.messaging import Messaging
-from txaware.parts import Reach
+from txaware.parts import Reach, is_http, named_coordinator, open_remote
 from txaware.service.check.checking import check_directory
 from txaware.service.check.hbase import check_hbase
 from txaware.service.check.report import Report

@@ -15,8 +15,7 @@ from txaware.cli.show import (
     echo_json,
     time_text,
 )
-from txaware.cli.topic_options import full_name, json_option, namespace_option
-from txaware.cli.values import place
+from txaware.cli.values import full_name, json_option, namespace_option, place
 from txaware.consume.start_places import BEGINNING, StartAt, place_of
 from txaware.errors import BadRequest, NotAuthorized, TxAwareError
 from txaware.markers import is_marker

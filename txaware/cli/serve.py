@@ -15,10 +15,10 @@ from txaware.auth import AuditLog, Tokens
 from txaware.cli.failures import Failure
 from txaware.cli.session import Session, address_of, pass_session
 from txaware.cli.stop import Stop, Stopped, stopped_by_signal
-from txaware.elsewhere import is_http
 from txaware.errors import BadRequest, TxAwareError, Unavailable
 from txaware.http.server.server import Access, HttpServer
 from txaware.messaging import Messaging
+from txaware.parts import is_http
 from txaware.store.hbase.ownership import StoreInUse
 
 log = logging.getLogger(__name__)

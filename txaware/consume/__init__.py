@@ -1,9 +1,8 @@
 """Consumers, the positions of their groups, and the loop that feeds a handler."""
 
 from txaware.consume.consumer import Consumer
-from txaware.consume.counters import SubscriberMetrics
 from txaware.consume.poison import Decoded
-from txaware.consume.subscribe_options import Delivery
+from txaware.consume.subscribe_options import Delivery, SubscriberMetrics
 from txaware.consume.subscriber import Subscriber, subscribe
 
 __all__ = [

@@ -11,18 +11,22 @@ from coordinator.context import Status, TransactionContext
 from coordinator.interfaces import Coordinator, TransactionAware
 from txaware.clock import ClockMs
 from txaware.consume.consumer import Consumer
-from txaware.consume.counters import SubscriberMetrics
-from txaware.consume.dead_letters import (
+from txaware.consume.cursors import Group
+from txaware.consume.durable_tries import DurableTries
+from txaware.consume.poison import (
     DeadLetters,
+    Item,
     Origin,
+    Step,
+    Suspects,
     made_origins_topic,
     origins_topic,
 )
-from txaware.consume.durable_tries import DurableTries
-from txaware.consume.groups import Group
-from txaware.consume.poison import Item, Step
-from txaware.consume.subscribe_options import SHARE_OF_TIMEOUT, Delivery
-from txaware.consume.suspects import Suspects
+from txaware.consume.subscribe_options import (
+    SHARE_OF_TIMEOUT,
+    Delivery,
+    SubscriberMetrics,
+)
 from txaware.errors import (
     MisusedTransaction,
     TransactionConflict,

@@ -1,14 +1,148 @@
 """A group's consumer in and outside transactions; outside it runs ahead of the row."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from coordinator.context import TransactionContext
+import attrs
+
+from coordinator.context import Status, TransactionContext
 from coordinator.interfaces import Coordinator
-from txaware.consume.ended import Attempt
-from txaware.consume.groups import Group, GroupPosition
+from coordinator.participants import TrackedWrite
+from coordinator.resolve_outcome import settle
+from coordinator.transaction import Transaction, TransactionType
 from txaware.consume.start_places import Place
 from txaware.errors import MisusedTransaction, TransactionConflict
+from txaware.interfaces import MessagingService
 from txaware.messages import MessageId
+from txaware.topics import TopicName
+
+
+@attrs.frozen
+class Group:
+    """A group in one topic: where its position is kept, and where it first begins."""
+
+    service: MessagingService
+    name: str
+    topic: TopicName
+    start: MessageId | None
+    shares_journal: bool
+
+    @property
+    def change_key(self) -> bytes:
+        """What two transactions that both move it conflict on."""
+        return b"position:" + self.name.encode("ascii") + b":" + self.topic.key
+
+    def saved(self, transaction: Transaction | None = None) -> MessageId | None:
+        """How far it has come, as a transaction or a fresh snapshot sees it."""
+        return self.service.position(
+            self.name, str(self.topic), transaction=transaction
+        )
+
+    def save(self, position: MessageId | None, transaction: Transaction) -> None:
+        """Moves it with the commit of a transaction; None takes that back."""
+        self.service.save_position(
+            self.name, str(self.topic), position, transaction=transaction
+        )
+
+    def __str__(self) -> str:
+        return f"group {self.name} in {self.topic}"
+
+
+class GroupPosition:
+    """Takes the position of a group through one transaction.
+
+    It is read when the transaction begins, and written last, only if it moved. So two
+    members at once conflict, and one after the other go on from each other. The first
+    one writes where the group starts, even if nothing was there to poll: a start like
+    "next" would otherwise be another one after a restart.
+    """
+
+    flushes_last = True
+
+    def __init__(self, group: Group) -> None:
+        self.shares_journal = group.shares_journal
+        self.transaction_aware_name = f"position of {group}"
+        self.saved: MessageId | None = None
+        self.position = group.start
+        self._group = group
+        self._tx: Transaction | None = None
+        self._write = TrackedWrite()
+
+    def move(self, position: MessageId) -> None:
+        """Goes on from there, if the transaction commits."""
+        self.position = position
+
+    @property
+    def _moved(self) -> bool:
+        return self.position != self.saved
+
+    def start_tx(self, tx: Transaction) -> None:
+        """Reads how far the group has come."""
+        if tx.type is TransactionType.LONG:
+            raise MisusedTransaction(
+                f"{self._group} cannot be read in a long transaction: two of them "
+                f"could move it at once without a conflict. Use short ones"
+            )
+        self.saved = self._group.saved(tx)
+        if self.saved is not None:
+            self.position = self.saved
+        # Its first pointer goes with the row, whatever checkpoints follow.
+        self._tx = tx
+
+    def update_tx(self, tx: Transaction) -> None:
+        """A checkpoint changes nothing for a position."""
+
+    def get_tx_changes(self) -> Iterable[bytes]:
+        """One key, and only if the group moved: looking in vain disturbs nobody."""
+        return (self._group.change_key,) if self._moved else ()
+
+    def commit_tx(self) -> bool:
+        """Writes the row, which nobody sees before the commit."""
+        tx, position = self._tx, self.position
+        if self._moved and tx is not None:
+            self._write.do(lambda: self._group.save(position, tx))
+        return True
+
+    def post_tx_commit(self) -> None:
+        """The row is visible now; nothing is remembered."""
+
+    def rollback_tx(self) -> bool:
+        """Takes the row back; False where nobody knows whether it was written."""
+        tx = self._tx
+        return tx is None or self._write.undo(lambda: self._group.save(None, tx))
+
+
+@attrs.frozen
+class Attempt:
+    """A transaction that moves a consumer, and since when (by `clock_s`) it is open."""
+
+    context: TransactionContext
+    clock_s: Callable[[], float]
+    began_s: float
+
+    @classmethod
+    def begin(
+        cls, context: TransactionContext, clock_s: Callable[[], float]
+    ) -> "Attempt":
+        """The attempt of a transaction that begins now, or did so before."""
+        return cls(context, clock_s, clock_s())
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not ended."""
+        return self.context.status in (Status.ACTIVE, Status.ENDING)
+
+    def committed(self) -> bool:
+        """Whether it did, once it has ended; `TransactionOutcomeUnknown` if it must.
+
+        Where the answer to its commit was lost, the coordinator is asked again.
+        """
+        if self.context.status is not Status.UNKNOWN:
+            return self.context.status is Status.COMMITTED
+        return settle(
+            self.context.coordinator,
+            self.context.transaction.transaction_id,
+            open_for_s=lambda: self.clock_s() - self.began_s,
+        )
 
 
 class Ahead:
@@ -104,3 +238,108 @@ class GroupCursor:
         if self._tried.committed():
             self.ahead = None
         self._tried = None
+
+
+class OwnCursor:
+    """Stands at one position, and serves one transaction at a time.
+
+    Two at once would begin at the same position, and both deliver what follows it.
+    All calls but those of its participant come under the consumer's lock.
+    """
+
+    def __init__(
+        self, start: MessageId | None, *, name: str, clock_s: Callable[[], float]
+    ) -> None:
+        self.position = start
+        self._name = name
+        self._clock_s = clock_s
+        self._moving: OwnPosition | None = None
+
+    def move(self, position: MessageId) -> None:
+        """Goes on from there; for use outside transactions."""
+        self.position = position
+
+    def within(self, context: TransactionContext) -> Place:
+        """Where it stands in a transaction."""
+        return context.joined((OwnCursor, id(self)), lambda: self._join(context))
+
+    def outside(self) -> Place:
+        """Where it stands outside transactions."""
+        self._require_free()
+        return self
+
+    def commit(self) -> None:
+        """There is nothing to commit to."""
+        raise MisusedTransaction(
+            f"{self._name} has no group, so nobody keeps its position; "
+            f"see `position`, and start there"
+        )
+
+    def forget(self) -> None:
+        """Stays where it was before a transaction of which nobody knows the outcome."""
+        if self._moving is not None and not self._moving.attempt.is_open:
+            self._moving = None
+
+    def ended(self, moving: "OwnPosition", *, committed: bool) -> None:
+        """Takes over what a transaction did, or drops it."""
+        if committed and self._moving is moving:
+            self.position = moving.position
+        if self._moving is moving:
+            self._moving = None
+
+    def _join(self, context: TransactionContext) -> "OwnPosition":
+        self._require_free()
+        attempt = Attempt.begin(context, self._clock_s)
+        self._moving = OwnPosition(self, attempt, name=self._name)
+        return self._moving
+
+    def _require_free(self) -> None:
+        moving = self._moving
+        if moving is None:
+            return
+        if moving.attempt.is_open:
+            raise MisusedTransaction(
+                f"{self._name} is in use by {moving.attempt.context}; without a group "
+                f"it serves one transaction at a time, so make one for each"
+            )
+        self.ended(moving, committed=moving.attempt.committed())
+
+
+class OwnPosition:
+    """Takes an in-memory position through one transaction."""
+
+    # It writes nothing, so nothing has to be on disk before it does.
+    shares_journal = True
+
+    def __init__(self, cursor: OwnCursor, attempt: Attempt, *, name: str) -> None:
+        self.position = cursor.position
+        self.attempt = attempt
+        self.transaction_aware_name = f"position of {name}"
+        self._cursor = cursor
+
+    def move(self, position: MessageId) -> None:
+        """Goes on from there, if the transaction commits."""
+        self.position = position
+
+    def start_tx(self, tx: Transaction) -> None:
+        """Nothing is read: the position is in memory."""
+
+    def update_tx(self, tx: Transaction) -> None:
+        """A checkpoint changes nothing for a position."""
+
+    def get_tx_changes(self) -> Iterable[bytes]:
+        """Nobody else can change it."""
+        return ()
+
+    def commit_tx(self) -> bool:
+        """There is nothing to write."""
+        return True
+
+    def post_tx_commit(self) -> None:
+        """Moves the consumer."""
+        self._cursor.ended(self, committed=True)
+
+    def rollback_tx(self) -> bool:
+        """Leaves the consumer where it was."""
+        self._cursor.ended(self, committed=False)
+        return True

@@ -8,8 +8,8 @@ import attrs
 
 from coordinator.context import TransactionContext
 from coordinator.interfaces import Coordinator
-from txaware.consume.groups import Group, GroupPosition
-from txaware.consume.suspects import Suspects
+from txaware.consume.cursors import Group, GroupPosition
+from txaware.consume.poison import Suspects
 from txaware.errors import NotAuthorized, TxAwareError
 from txaware.messages import Message, MessageId
 

@@ -17,10 +17,9 @@ from coordinator.threads import Event
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.consume.batches import Batches, Handler
 from txaware.consume.consumer import Consumer
-from txaware.consume.counters import SubscriberMetrics
-from txaware.consume.groups import Group
+from txaware.consume.cursors import Group
 from txaware.consume.start_places import StartAt
-from txaware.consume.subscribe_options import Delivery
+from txaware.consume.subscribe_options import Delivery, SubscriberMetrics
 from txaware.errors import BadRequest, MisusedTransaction
 from txaware.interfaces import MessagingService
 from txaware.topics import TopicName

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from txaware.local_hbase.ports import HOST, Ports
+from txaware.local_hbase.readiness import HOST, Ports
 
 Settings = Mapping[str, str | int]
 

@@ -13,9 +13,14 @@ from coordinator.java.process import find_java
 from txaware.errors import Unavailable
 from txaware.local_hbase.configuration import Settings, write_configuration
 from txaware.local_hbase.jars import HBASE_JARS, OPENED
-from txaware.local_hbase.ports import HOST, Ports, kept_ports
 from txaware.local_hbase.process import ServerProcess
-from txaware.local_hbase.readiness import listens, require_ready
+from txaware.local_hbase.readiness import (
+    HOST,
+    Ports,
+    kept_ports,
+    listens,
+    require_ready,
+)
 
 START_TIMEOUT_S = 120.0
 # It takes a second, or fifteen, if ZooKeeper ends before the region server has told it

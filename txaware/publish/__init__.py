@@ -1,7 +1,6 @@
 """Everything that publishes: with a transaction, at once, and in the background."""
 
-from txaware.publish.at_most_once import AtMostOncePublisher
-from txaware.publish.background_publishers import AsyncPublisher
+from txaware.publish.background_publishers import AsyncPublisher, AtMostOncePublisher
 from txaware.publish.outbox import TransactionPublisher
 from txaware.publish.publisher import (
     DirectPublisher,

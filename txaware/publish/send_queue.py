@@ -12,7 +12,7 @@ import attrs
 from coordinator.threads import Condition
 from txaware.errors import PublisherClosed
 from txaware.interfaces import Payload
-from txaware.publish.payloads import checked_setting
+from txaware.publish.publisher import checked_setting
 
 
 @attrs.frozen(kw_only=True)

@@ -6,7 +6,7 @@ from functools import partial
 
 from coordinator.context import current_transaction
 from coordinator.interfaces import Coordinator
-from coordinator.tracked_write import TrackedWrite
+from coordinator.participants import TrackedWrite
 from coordinator.transaction import Transaction
 from txaware.errors import TopicNotFound
 from txaware.interfaces import MessagingService

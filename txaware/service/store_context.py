@@ -12,7 +12,7 @@ from txaware.interfaces import OrderedTable
 from txaware.service.keepers import Keepers
 from txaware.service.read.scan_cache import ScanCache
 from txaware.service.retention.position_retention import PositionRetention
-from txaware.service.strangers import Strangers
+from txaware.service.visibility import Strangers
 from txaware.service.wakeups import Endings
 from txaware.service.write.references import References
 from txaware.store.payload_table import PayloadTable

@@ -10,12 +10,11 @@ import attrs
 from txaware.auth import token_to_send
 from txaware.clock import system_clock_ms
 from txaware.config import Settings
-from txaware.elsewhere import open_remote
 from txaware.errors import BadRequest, Unavailable
 from txaware.http.client import ClientSettings, HttpService, Link, Transport
 from txaware.http.server.server_file import read_server_file
 from txaware.messaging import Messaging, connect
-from txaware.parts import Reach
+from txaware.parts import Reach, open_remote
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.connections import Connections
 from txaware.store.hbase.ownership import Ownership, Sign

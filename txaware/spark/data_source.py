@@ -1,17 +1,71 @@
 """The data source `txaware` of PySpark: topics to read from and to write to."""
 
 import sys
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
-from pyspark.sql.datasource import DataSource
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from txaware.spark.columns import SCHEMA
+from txaware.spark.columns import SCHEMA, Table
+from txaware.spark.filters import Narrowed
 from txaware.spark.options import READ, READ_STREAM, WRITE, WRITE_STREAM, Options
+from txaware.spark.partitions import Span, read
+from txaware.spark.selection import Selection
 from txaware.spark.sink import Sink
-from txaware.spark.source import NarrowedSource, Source
 from txaware.spark.stream_sink import StreamSink
 from txaware.spark.stream_source import StreamSource
+
+
+class Source(DataSourceReader):
+    """Takes a snapshot at planning, with which all tasks and their repeats read.
+
+    The whole range is what a consumer in a transaction would have got: up to the first
+    message that was not decided.
+    """
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._selection = Selection.of(options)
+        self._address = options.address().resolved()
+        self._tasks = self._address.for_tasks()
+        self._table = Table(schema)
+        self._narrowed = Narrowed()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Ranges of ids of about the same size."""
+        with self._address.open() as messaging:
+            names = self._selection.names(messaging)
+            wanted = self._narrowed.topics
+            if wanted is not None:
+                names = [name for name in names if name in wanted]
+            snapshot, ranges = self._selection.seen_by_one(messaging, names)
+            first, behind = self._narrowed.start, self._narrowed.stop
+            narrowed = {
+                name: (max(start, first), min(stop, behind))
+                for name, (start, stop) in ranges.items()
+            }
+            return self._selection.spans(messaging, snapshot, narrowed)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The messages of one range; nothing for the one that stands for none."""
+        if isinstance(partition, Span):
+            with self._tasks.service() as service:
+                yield from read(service, partition, self._table)
+
+
+class NarrowedSource(Source):
+    """The same, for sessions that push filters down.
+
+    Spark refuses a reader that knows of them while its setting is off. And Spark 4.3
+    keeps one plan for each `load()`, that of the last filter: whoever queries the same
+    DataFrame with another one misses rows. So each query needs a `load()` of its own.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Reads less; Spark applies the filters all the same."""
+        self._narrowed = Narrowed.by(filters)
+        return filters
 
 
 @cache

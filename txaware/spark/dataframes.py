@@ -18,8 +18,7 @@ from txaware.messaging import Messaging, MessagingTransaction, connect
 from txaware.spark.addresses import Address
 from txaware.spark.committing import TIMEOUT_S, Once, publish
 from txaware.spark.options import RepeatBy, checked_repeat_by
-from txaware.spark.rows import Columns
-from txaware.spark.storing import Attempt, Extent, Storing, measure
+from txaware.spark.storing import Attempt, Columns, Extent, Storing, measure
 from txaware.spark.stream_sink import QUERY_ID
 from txaware.topics import TopicName
 

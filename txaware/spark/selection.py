@@ -12,10 +12,24 @@ from txaware.errors import BadRequest
 from txaware.interfaces import COMMITTED, UNCOMMITTED
 from txaware.messages import ID_BYTES, Bounds, MessageId
 from txaware.messaging import Messaging
+from txaware.requests import parsed_start
 from txaware.spark.options import Options
 from txaware.spark.partitions import Span, pages
-from txaware.spark.places import FIRST, NEXT, place
 from txaware.topics import TopicName
+
+FIRST, NEXT = "first", "next"
+
+
+def place(text: str | None, bounds: Bounds, *, default: str) -> MessageId:
+    """An id, a time (ISO, or ms since 1970), `first` or `next` (behind the last)."""
+    text = default if text is None else text
+    if text == FIRST:
+        return bounds.first or bounds.next
+    if text == NEXT:
+        return bounds.next
+    found = parsed_start(text, words="first and next")
+    return found if isinstance(found, MessageId) else MessageId.of(found)
+
 
 # From the first id, and before the second.
 Range = tuple[MessageId, MessageId]

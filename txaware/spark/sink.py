@@ -11,8 +11,7 @@ from txaware.errors import BadRequest
 from txaware.messages import Receipt
 from txaware.spark.committing import TIMEOUT_S, Once, begin, commit, give_up
 from txaware.spark.options import Options
-from txaware.spark.rows import Columns
-from txaware.spark.storing import Extent, Storing, measure, sum_up
+from txaware.spark.storing import Columns, Extent, Storing, measure, sum_up
 
 
 @attrs.frozen

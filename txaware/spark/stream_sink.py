@@ -16,8 +16,7 @@ from txaware.markers import query_marker
 from txaware.messages import Receipt
 from txaware.spark.committing import TIMEOUT_S, Once, begin, commit, give_up
 from txaware.spark.options import Options
-from txaware.spark.rows import Columns
-from txaware.spark.storing import Extent, Storing, sum_up
+from txaware.spark.storing import Columns, Extent, Storing, sum_up
 
 QUERY_ID = "sql.streaming.queryId"
 

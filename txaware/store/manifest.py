@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from coordinator.disk import Disk
+from coordinator.embedded.file_journal import Disk
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from itertools import islice
 
 from sortedcontainers import SortedDict
 
-from coordinator.batch import Then
 from coordinator.embedded.commit_log import Wait
+from coordinator.embedded.group_commit import Then
 from txaware.clock import ClockMs, StoreClock, system_clock_ms
 from txaware.errors import Unavailable
 from txaware.interfaces import Emptiness, Row, Write

@@ -6,9 +6,17 @@ from urllib.parse import urlencode
 from coordinator import codec
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
-from txaware.http.client.answers import done, reading_field, reading_json
-from txaware.http.client.call import Call, Repeat, Steps, json_body
-from txaware.http.client.paths import Paths, start_field
+from txaware.http.client.call import (
+    Call,
+    Paths,
+    Repeat,
+    Steps,
+    done,
+    json_body,
+    reading_field,
+    reading_json,
+    start_field,
+)
 from txaware.messages import ROW_KEY_BYTES, MessageId
 from txaware.metrics import Metrics
 from txaware.requests import Start, checked_limit, checked_start

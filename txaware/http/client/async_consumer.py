@@ -9,8 +9,7 @@ from txaware.consume import Consumer
 from txaware.consume.start_places import StartAt
 from txaware.errors import MisusedTransaction
 from txaware.http.client.async_service import AsyncService
-from txaware.http.client.async_transaction import open_transaction
-from txaware.http.client.workers import Workers
+from txaware.http.client.async_transaction import Workers, open_transaction
 from txaware.interfaces import Isolation
 from txaware.messages import BlockedBy, Message, MessageId, Page
 

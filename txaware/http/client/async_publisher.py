@@ -8,7 +8,7 @@ from txaware.http.client.async_service import AsyncService
 from txaware.http.client.async_transaction import open_transaction
 from txaware.messages import Receipt
 from txaware.publish import Publisher
-from txaware.publish.payloads import checked_many
+from txaware.publish.publisher import checked_many
 from txaware.requests import Payload
 from txaware.topics import TopicName
 

@@ -1,11 +1,30 @@
 """One request as a value: what is sent, how its answer is read, when it is repeated."""
 
+import base64
 import enum
+import inspect
 import json
+import struct
 from collections.abc import Callable, Generator
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import attrs
+
+from coordinator import codec
+from coordinator.transaction import Transaction
+from txaware import errors
+from txaware.errors import (
+    BadRequest,
+    NotAuthenticated,
+    NotAuthorized,
+    RequestTooLarge,
+    TxAwareError,
+    Unavailable,
+)
+from txaware.http.wire.values import from_json, read_json
+from txaware.messages import MessageId
+from txaware.requests import Start
+from txaware.topics import TopicName, checked_group
 
 T = TypeVar("T")
 
@@ -60,3 +79,115 @@ Steps = Generator[Call[Any], Any, T]
 def json_body(**fields: Any) -> bytes:
     """An object as JSON."""
     return json.dumps(fields).encode()
+
+
+# The same few names come again and again; so many are kept.
+KNOWN_NAMES = 100_000
+
+
+class Paths:
+    """Checks names; what is one needs no quoting, but for dots alone."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+
+    def topic(self, topic: str) -> str:
+        """The path of a topic, given as `name` or `namespace:name`."""
+        path = self._known.get(topic) if isinstance(topic, str) else None
+        if path is None:
+            parsed = TopicName.parse(topic)
+            path = f"/v1/namespaces/{parsed.namespace}/topics/{parsed.name}"
+            if len(self._known) < KNOWN_NAMES:
+                self._known[topic] = path
+        return path
+
+    def position(self, group: str, topic: str) -> str:
+        """The path of a group's position in a topic."""
+        parsed, name = TopicName.parse(topic), checked_group(group)
+        if not name.strip("."):
+            name = name.replace(".", "%2E")  # or somebody takes it for a directory
+        return (
+            f"/v1/namespaces/{parsed.namespace}/groups/{name}/positions/{parsed.name}"
+        )
+
+
+def encoded_transaction(transaction: Transaction) -> str:
+    """Tephra's bytes of a transaction, in base64."""
+    try:
+        return base64.b64encode(codec.encode(transaction)).decode("ascii")
+    except (struct.error, OverflowError) as error:
+        raise BadRequest(f"the transaction has odd numbers: {error}") from error
+
+
+def start_field(start: Start) -> str | int | None:
+    """An id as 40 hex digits, a time as a number."""
+    return str(start) if isinstance(start, MessageId) else start
+
+
+CLASSES: dict[str, type[TxAwareError]] = {
+    name: kind
+    for name, kind in vars(errors).items()
+    if inspect.isclass(kind) and issubclass(kind, TxAwareError)
+}
+# What a proxy on the way answers with as well, in words of its own.
+_BY_STATUS: dict[int, type[TxAwareError]] = {
+    401: NotAuthenticated,
+    403: NotAuthorized,
+    413: RequestTooLarge,
+}
+_SHOWN_BYTES = 200
+
+
+def error_of(answer: Answer) -> TxAwareError:
+    """The error that was raised there; of others, the status and how they begin."""
+    try:
+        fields = json.loads(answer.body)
+        kind, message = CLASSES[fields["error"]], str(fields["message"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        kind = _BY_STATUS.get(answer.status, Unavailable)
+        beginning = answer.body[:_SHOWN_BYTES].decode("utf-8", "replace")
+        message = f"{answer.url}: the answer was {answer.status}, {beginning!r}"
+    return kind(message)
+
+
+def reading(parse: Callable[[bytes], T]) -> Callable[[Answer], T]:
+    """Reads the body of a good answer.
+
+    One that makes no sense is `Unavailable`: what was asked may have been done.
+    """
+
+    def read(answer: Answer) -> T:
+        if not 200 <= answer.status < 300:
+            raise error_of(answer)
+        try:
+            return parse(answer.body)
+        except (BadRequest, ValueError, TypeError, OverflowError) as error:
+            raise Unavailable(
+                f"{answer.url}: the answer cannot be read, {error}"
+            ) from error
+
+    return read
+
+
+def reading_json(kind: type[T]) -> Callable[[Answer], T]:
+    """Reads a value that `values` knows."""
+    return reading(lambda body: from_json(kind, body))
+
+
+def reading_field(name: str, take: Callable[[Any], T]) -> Callable[[Answer], T]:
+    """Reads one field of an object."""
+
+    def parse(body: bytes) -> T:
+        fields = read_json(body)
+        if not isinstance(fields, dict) or name not in fields:
+            raise BadRequest(f"it has no {name}")
+        return take(fields[name])
+
+    return reading(parse)
+
+
+def nothing(_: bytes) -> None:
+    """A body that says nothing."""
+
+
+done = reading(nothing)

@@ -5,8 +5,7 @@ import re
 
 from coordinator.remote.client import BYTES, JSON, ROOT
 from txaware.errors import NotAuthorized
-from txaware.http.client.answers import error_of
-from txaware.http.client.call import Answer, Call, Repeat
+from txaware.http.client.call import Answer, Call, Repeat, error_of
 from txaware.http.client.transport import Transport
 
 # What may be told the same twice. A second `invalidate` answers False, after which

@@ -10,8 +10,7 @@ import httpcore
 import tenacity
 
 from txaware.errors import TxAwareError, Unavailable
-from txaware.http.client.answers import error_of
-from txaware.http.client.call import Answer, Call, Repeat
+from txaware.http.client.call import Answer, Call, Repeat, error_of
 from txaware.http.client.link import Link
 
 T = TypeVar("T")

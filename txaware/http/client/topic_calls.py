@@ -3,10 +3,18 @@
 from collections.abc import Mapping
 from typing import Any
 
-from txaware.http.client.answers import done, reading, reading_json
-from txaware.http.client.call import Answer, Call, Repeat, Steps, json_body
+from txaware.http.client.call import (
+    Answer,
+    Call,
+    Paths,
+    Repeat,
+    Steps,
+    done,
+    json_body,
+    reading,
+    reading_json,
+)
 from txaware.http.client.link import Link
-from txaware.http.client.paths import Paths
 from txaware.http.client.server_info import ServerInfo, server_info
 from txaware.http.wire.values import topic_from_json
 from txaware.messages import Bounds

@@ -13,17 +13,16 @@ from prometheus_client.process_collector import ProcessCollector
 
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.errors import TopicNotFound, TxAwareError
-from txaware.http.metrics import families, server_families
+from txaware.http.metrics import families
 from txaware.http.metrics.moment import InFlight, Moment, Sources
 from txaware.http.metrics.request_counts import RequestCounts
-from txaware.http.metrics.sight import Seen
-from txaware.http.metrics.topic_labels import TopicLabels
+from txaware.http.metrics.topic_labels import Seen, TopicLabels
 from txaware.service.administration import Administration
 from txaware.service.local import LocalService
 from txaware.service.monitor.overview import Overview, Sees
 
 Make = Callable[[Moment], Iterable[Metric]]
-FAMILIES: tuple[Make, ...] = (*families.FAMILIES, *server_families.FAMILIES)
+FAMILIES: tuple[Make, ...] = (*families.FAMILIES, *families.SERVER_FAMILIES)
 
 log = logging.getLogger(__name__)
 

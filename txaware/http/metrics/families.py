@@ -1,12 +1,58 @@
 """The metrics of the store: their names, their help, and how a moment makes them."""
 
-from collections.abc import Callable, Iterable, Iterator
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from itertools import accumulate
 
-from prometheus_client.metrics_core import Metric
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
 
 from txaware.http.metrics.moment import Moment
-from txaware.http.metrics.samples import age_s, counter, gauge, histogram
 from txaware.http.metrics.topic_labels import FIELDS, MOST_TOPICS, OTHER
+from txaware.metrics import Histogram
+
+# The values of labels, and the number.
+Numbers = Mapping[tuple[str, ...], float]
+
+
+def counter(name: str, text: str, numbers: Numbers, *labels: str) -> Metric:
+    """What only rises; its name gets `_total` behind it."""
+    family = CounterMetricFamily(f"txaware_{name}", text, labels=labels)
+    for values, number in numbers.items():
+        family.add_metric(values, number)
+    return family
+
+
+def gauge(name: str, text: str, numbers: Numbers, *labels: str) -> Metric:
+    """What rises and falls."""
+    family = GaugeMetricFamily(f"txaware_{name}", text, labels=labels)
+    for values, number in numbers.items():
+        family.add_metric(values, number)
+    return family
+
+
+def histogram(
+    name: str, text: str, found: Mapping[tuple[str, ...], Histogram], *labels: str
+) -> Metric:
+    """How many were how large."""
+    family = HistogramMetricFamily(f"txaware_{name}", text, labels=labels)
+    for values, one in found.items():
+        bounds = [*map(str, one.bounds), "+Inf"]
+        buckets = list(zip(bounds, accumulate(one.counts), strict=True))
+        family.add_metric(values, buckets, one.total)
+    return family
+
+
+def age_s(now_ms: int, since_ms: int) -> float:
+    """How long ago that was; 0 where it never was."""
+    return max(0, now_ms - since_ms) / 1000 if since_ms else 0.0
+
 
 MOST_BLOCKED, MOST_GROUPS = 100, 200
 
@@ -266,3 +312,83 @@ FAMILIES: tuple[Callable[[Moment], Iterable[Metric]], ...] = (
 def _rest(counts: Iterable[int]) -> dict[tuple[str, ...], float]:
     total = sum(counts)
     return {(OTHER,): total} if total else {}
+
+
+def parts(moment: Moment) -> Iterator[Metric]:
+    """Whether all is well."""
+    yield gauge(
+        "up",
+        "Whether this part works, 1 or 0; /health says why not.",
+        {(part,): float(status == "OK") for part, status in moment.statuses().items()},
+        "part",
+    )
+
+
+def requests(moment: Moment) -> Iterator[Metric]:
+    """What was asked over HTTP."""
+    found = moment.requests()
+    yield counter(
+        "http_requests",
+        "Requests that were answered; those that nobody waited for are not.",
+        {(route, str(status)): n for (route, status), n in found.answers.items()},
+        *("route", "status"),
+    )
+    yield histogram(
+        "http_request_seconds",
+        "How long it took, reading the body and waiting for messages included.",
+        {(route,): took for route, took in found.took_s.items()},
+        "route",
+    )
+    yield counter(
+        "errors",
+        "Requests that were answered with an error, by its class.",
+        {(name,): count for name, count in found.errors.items()},
+        "error",
+    )
+
+
+def network_transactions(moment: Moment) -> Iterator[Metric]:
+    """What was not begun."""
+    yield counter(
+        "refused_transactions",
+        "Transactions that were not begun: their time-out was too long, they were long "
+        "ones without that permission, or too many of a principal were open.",
+        {(reason,): count for reason, count in moment.refusals().items()},
+        "reason",
+    )
+
+
+def in_flight(moment: Moment) -> Iterator[Metric]:
+    """What is being answered."""
+    now = moment.in_flight
+    yield gauge(
+        "http_requests_in_flight",
+        "Requests that are being answered, and those that wait for a message.",
+        {("working",): now.in_flight, ("waiting",): now.waiting},
+        "kind",
+    )
+    yield gauge("http_body_bytes", "What request bodies take.", {(): now.body_bytes})
+
+
+def process(moment: Moment) -> Iterator[Metric]:
+    """Which program this is, and since when it runs."""
+    yield gauge(
+        "uptime_seconds",
+        "How long this server has been running.",
+        {(): age_s(moment.now_ms, moment.started_ms)},
+    )
+    yield InfoMetricFamily(
+        "txaware_build",
+        "The version of this server.",
+        {"version": _version(), "python": platform.python_version()},
+    )
+
+
+SERVER_FAMILIES = (parts, requests, network_transactions, in_flight, process)
+
+
+def _version() -> str:
+    try:
+        return version("txaware")
+    except PackageNotFoundError:
+        return "unknown"

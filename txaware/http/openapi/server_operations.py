@@ -1,23 +1,26 @@
 """What the routes of operators, and those that are open, take and answer."""
 
 from txaware.http.dashboard import FILES
-from txaware.http.openapi.operation import Content, Operation, json_of
 from txaware.http.openapi.schema import (
     BASE64,
     BYTES,
     FLAG,
     HEX_ID,
     TEXT,
+    Content,
+    Operation,
     Schema,
     any_of,
     array,
     fields,
+    json_of,
     ref,
     whole,
 )
-from txaware.http.routes.operator import MOST_PEEKED
+from txaware.http.routes.operator import FINISH, MOST_PEEKED, PIECE, PLAN
 from txaware.http.routes.topics import TOPIC
 from txaware.service.read.splits import MOST_CUTS
+from txaware.service.retention.clean_up_plan import MOST_PIECES
 
 OPERATORS, OPEN = "operators", "open"
 _NUMBER: Schema = {"type": "number"}
@@ -132,4 +135,38 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         for path, (content_type, _) in FILES.items()
         if path != "/"
     },
+}
+
+
+_NAMED: dict[str, Schema] = {"plan": TEXT}
+
+
+def _step(summary: str, body: Content, answer: Content) -> Operation:
+    return Operation(
+        summary=summary, tag="operators", body=body, answer=answer, refuses=(409,)
+    )
+
+
+CLEAN_UP_OPERATIONS: dict[tuple[str, str], Operation] = {
+    ("POST", PLAN): Operation(
+        summary="Plans a clean-up that many processes share; kept for an hour after it "
+        "was used last.",
+        tag="operators",
+        body=json_of(
+            fields({}, {"pieces": whole(1, MOST_PIECES)}, others=True),
+            example={"pieces": 4},
+        ),
+        needs_body=False,
+        answer=json_of(ref("OpenPlan")),
+    ),
+    ("POST", PIECE): _step(
+        "Does one piece of a plan; one that was done already is not done again.",
+        json_of(fields(_NAMED | {"piece": whole(0)}, others=True)),
+        json_of(fields({"rows": whole(0)})),
+    ),
+    ("POST", FINISH): _step(
+        "Does what comes after all pieces, and says what they did together.",
+        json_of(fields(_NAMED, others=True)),
+        json_of(ref("CleanUp")),
+    ),
 }

@@ -6,22 +6,27 @@ from coordinator.outcome import Outcome
 from coordinator.remote.client import BYTES as BYTES_TYPE
 from coordinator.remote.client import ROOT
 from coordinator.remote.wire import LONGEST_NAME
-from coordinator.timeout import LONGEST_TIMEOUT_S
+from coordinator.transaction import LONGEST_TIMEOUT_S
 from coordinator.transaction_status import ENDED, INVALID, NEVER, OPEN, STATES
-from txaware.http.openapi.operation import Content, Operation, json_of
 from txaware.http.openapi.schema import (
     BASE64,
     BYTES,
     FLAG,
     NULL,
     TEXT,
+    Content,
+    Operation,
     Schema,
     any_of,
     array,
     fields,
+    json_of,
     or_null,
+    ref,
     whole,
 )
+from txaware.http.openapi.server_operations import OPERATORS
+from txaware.http.routes.keepers import FORGET, KEEPERS
 from txaware.http.routes.transactions import ONE
 
 TAG = "transactions"
@@ -173,5 +178,30 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", ONE + "/checkpoint"): _call(
         "Gives it a further write pointer.",
         answer=json_of(fields({"pointers": _POINTERS})),
+    ),
+}
+
+
+KEEPER_OPERATIONS: dict[tuple[str, str], Operation] = {
+    ("GET", KEEPERS): Operation(
+        summary="Participants that keep rows of their own, registered or not.",
+        tag=OPERATORS,
+        answer=json_of(array(ref("Keeper"))),
+    ),
+    ("POST", KEEPERS): Operation(
+        summary="Registers one, or raises the least pointer that its rows may hold: "
+        "nothing from there on is forgotten.",
+        tag=OPERATORS,
+        body=json_of(
+            fields({"name": _NAME}, {"smallestPointer": or_null(whole(0))}),
+            example={"name": "notes", "smallestPointer": None},
+        ),
+        answer=json_of(ref("Keeper")),
+    ),
+    ("POST", FORGET): Operation(
+        summary="Forgets one whose rows are gone.",
+        tag=OPERATORS,
+        body=json_of(fields({"name": _NAME})),
+        refuses=(404,),
     ),
 }

@@ -1,18 +1,15 @@
 """All routes of the server."""
 
 from txaware.http.metrics.exposition import Exposition
-from txaware.http.routes.clean_up import CleanUpRoutes
-from txaware.http.routes.dashboard import DashboardRoutes
+from txaware.http.routes.dashboard import DashboardRoutes, MetricsRoutes
 from txaware.http.routes.groups import GroupRoutes
 from txaware.http.routes.keepers import KeeperRoutes
 from txaware.http.routes.messages import MessageRoutes
-from txaware.http.routes.metrics import MetricsRoutes
-from txaware.http.routes.openapi import OpenApiRoutes
-from txaware.http.routes.operator import OperatorRoutes
+from txaware.http.routes.operator import CleanUpRoutes, OperatorRoutes
 from txaware.http.routes.polls import PollingRoutes
 from txaware.http.routes.topics import TopicRoutes
 from txaware.http.routes.transactions import TransactionRoutes
-from txaware.http.routes.unguarded import OpenRoutes
+from txaware.http.routes.unguarded import OpenApiRoutes, OpenRoutes
 from txaware.http.server.routing import Route
 from txaware.http.server.server_context import Hosted
 from txaware.service.monitor.overview import Overview

@@ -9,8 +9,7 @@ from coordinator.errors import BadRequest, TxAwareError
 from coordinator.pointers import NO_POINTERS
 from coordinator.remote.client import BYTES, ROOT, Answer, CoordinatorRoutes
 from coordinator.remote.wire import fields_of, is_number, pointers_of
-from coordinator.timeout import LONGEST_TIMEOUT_S
-from coordinator.transaction import TransactionType
+from coordinator.transaction import LONGEST_TIMEOUT_S, TransactionType
 from txaware.auth import Principal
 from txaware.http.server.exchange import JSON, Reply, Request, json_reply
 from txaware.http.server.owners import Owners

@@ -1,12 +1,14 @@
 """Routes that anybody may ask: whether it is well, and how to speak to it."""
 
+import json
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from importlib.metadata import version
 
 from txaware.auth import Principal
 from txaware.errors import TxAwareError
-from txaware.http.server.exchange import DONE, Reply, Request, json_reply
+from txaware.http.openapi import described
+from txaware.http.server.exchange import DONE, JSON, Reply, Request, json_reply
 from txaware.http.server.routing import Route
 from txaware.http.server.server_context import Hosted
 from txaware.http.wire import schemas
@@ -95,3 +97,19 @@ class OpenRoutes:
                 "settleGraceS": self._hosted.coordinator.settle_grace_s,
             }
         )
+
+
+class OpenApiRoutes:
+    """Describes all other routes, and this one."""
+
+    def __init__(self, others: Sequence[Route]) -> None:
+        own = Route("GET", "/openapi.json", self._answer, is_open=True)
+        self._routes = [own]
+        self._document = json.dumps(described([*others, own])).encode()
+
+    def routes(self) -> list[Route]:
+        """Methods and paths."""
+        return self._routes
+
+    async def _answer(self, _: Request) -> Reply:
+        return Reply(200, self._document, JSON)

@@ -1,7 +1,12 @@
 """Lets requests in while there is room, and says how long to stay away otherwise."""
 
+import gzip
+import zlib
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
 from txaware.config import Settings
-from txaware.errors import Unavailable
+from txaware.errors import BadRequest, RequestTooLarge, Unavailable
 
 RETRY_AFTER_S = 1
 
@@ -88,3 +93,121 @@ class Memory:
         """The request is answered."""
         self._admission.body_bytes -= self._taken_bytes
         self._taken_bytes = 0
+
+
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+
+GZIP = b"gzip"
+# An answer below this is not worth the time.
+WORTH_BYTES = 1024
+_GZIP_WINDOW = 16 + zlib.MAX_WBITS
+
+
+class ClientGone(Exception):
+    """The client closed the connection before its request was complete."""
+
+
+class Bodies:
+    """Reads bodies into memory that was taken for them."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._limit_bytes = settings.request_limit_bytes
+
+    async def read(
+        self, headers: Mapping[bytes, bytes], receive: Receive, memory: Memory
+    ) -> bytes:
+        """The whole body, inflated where it is compressed."""
+        announced = headers.get(b"content-length")
+        self._check_size(int(announced or 0))
+        message = await receive()
+        if message["type"] == "http.request" and not message.get("more_body", False):
+            body: bytes = message["body"]
+            self._check_size(len(body))
+            memory.take(len(body))
+        else:
+            taken = int(announced or 0)
+            memory.take(taken)
+            body = await self._rest(message, receive, memory, taken)
+        encoding = headers.get(b"content-encoding")
+        if encoding is not None and body:
+            body = self._inflated(encoding, body)
+            memory.take(len(body))
+        return body
+
+    async def _rest(
+        self,
+        message: Mapping[str, Any],
+        receive: Receive,
+        memory: Memory,
+        taken: int,
+    ) -> bytes:
+        """A body that comes in pieces; memory for `taken` bytes is taken already."""
+        body = bytearray()
+        while True:
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            body += message["body"]
+            self._check_size(len(body))
+            if len(body) > taken:
+                memory.take(len(body) - taken)
+                taken = len(body)
+            if not message.get("more_body", False):
+                return bytes(body)
+            message = await receive()
+
+    def _inflated(self, encoding: bytes, body: bytes) -> bytes:
+        if encoding.lower() != GZIP:
+            raise BadRequest(
+                f"the Content-Encoding is {encoding.decode('latin-1')!r}; gzip is known"
+            )
+        inflating = zlib.decompressobj(_GZIP_WINDOW)
+        try:
+            # Never more than that is made of it, however much it would be.
+            inflated = inflating.decompress(body, self._limit_bytes + 1)
+        except zlib.error as error:
+            raise BadRequest(f"the body is no gzip: {error}") from error
+        self._check_size(len(inflated))
+        if not inflating.eof or inflating.unused_data:
+            raise BadRequest("the body is not one complete gzip stream")
+        return inflated
+
+    def _check_size(self, size_bytes: int) -> None:
+        if size_bytes > self._limit_bytes:
+            raise RequestTooLarge(
+                f"a request's body has at most {self._limit_bytes} bytes; this one has "
+                f"{size_bytes} or more"
+            )
+
+
+def takes_gzip(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether the client asks for it, and does not rule it out."""
+    accepted = headers.get(b"accept-encoding")
+    if accepted is None:
+        return False
+    for item in accepted.lower().split(b","):
+        name, _, quality = item.partition(b";")
+        if name.strip() == GZIP:
+            return quality.replace(b" ", b"").rstrip(b"0.") != b"q="
+    return False
+
+
+class Gzip:
+    """Compresses an answer piece by piece; each can be read as it comes."""
+
+    def __init__(self) -> None:
+        self._compressing = zlib.compressobj(1, zlib.DEFLATED, _GZIP_WINDOW)
+
+    def piece(self, data: bytes) -> bytes:
+        """The next piece."""
+        return self._compressing.compress(data) + self._compressing.flush(
+            zlib.Z_SYNC_FLUSH
+        )
+
+    def end(self) -> bytes:
+        """What follows the last piece."""
+        return self._compressing.flush()
+
+
+def compressed(data: bytes) -> bytes:
+    """A whole answer."""
+    return gzip.compress(data, compresslevel=1, mtime=0)

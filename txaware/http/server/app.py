@@ -10,17 +10,17 @@ from typing import Any, Protocol
 from txaware.auth import ANYBODY, NOBODY, AuditLog, Principal, Refusal, Tokens
 from txaware.config import Settings
 from txaware.errors import BadRequest, NotAuthorized, RequestTooLarge, TxAwareError
-from txaware.http.bodies import (
+from txaware.http.server.admission import (
     WORTH_BYTES,
+    Admission,
     Bodies,
     ClientGone,
     Gzip,
+    Memory,
     Receive,
     compressed,
     takes_gzip,
 )
-from txaware.http.origins import Origins
-from txaware.http.server.admission import Admission, Memory
 from txaware.http.server.exchange import (
     Headers,
     Peer,
@@ -32,6 +32,7 @@ from txaware.http.server.exchange import (
 from txaware.http.server.failures import error_reply, name_of, reply_to, status_of
 from txaware.http.server.hidden_paths import HiddenPaths
 from txaware.http.server.idempotency import INSTANCE, KEY, Repeats
+from txaware.http.server.permissions import Origins
 from txaware.http.server.routing import Answer, Match, Route, Routes
 
 log = logging.getLogger(__name__)

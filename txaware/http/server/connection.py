@@ -2,15 +2,78 @@
 
 import asyncio
 import json
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
 
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from txaware.http.flow import Flow, Sink
 from txaware.http.server.connection_limits import ConnectionLimits, is_vital
 from txaware.http.server.request_parser import BODY, HEAD, NOTHING, Feeding, WrongHead
 from txaware.http.server.server_context import Stopping
+
+
+class Flow(FlowControl):
+    """Reads nothing more while requests wait for the one before them."""
+
+    def __init__(self, transport: Any, pipeline: Collection[object]) -> None:
+        super().__init__(transport)
+        self._pipeline = pipeline
+
+    def resume_reading(self) -> None:
+        """Reads on, if that is of use."""
+        if not self._pipeline:
+            super().resume_reading()
+
+
+# How the head of an answer begins; one that only says "go on" is sent at once.
+_HEADS = (b"HTTP/1.1 2", b"HTTP/1.1 3", b"HTTP/1.1 4", b"HTTP/1.1 5")
+# What is larger is not copied.
+_LARGE_BYTES = 64 << 10
+
+
+class Sink:
+    """What answers are written to: it takes them, and drops them, to the end.
+
+    A head waits for the first piece of its body, so that both are one write: two of
+    them would be two packets (a sixth of the time of a small request).
+    """
+
+    def __init__(self, transport: Any, end: Callable[[], None]) -> None:
+        self.is_over = False
+        self._end = end
+        self._transport = transport
+        self._head = b""
+
+    def write(self, data: bytes) -> None:
+        """Writes, unless nobody would get it."""
+        if not data or self.is_over:
+            return
+        head, self._head = self._head, b""
+        if not head and data.startswith(_HEADS):
+            self._head = data
+        elif len(data) > _LARGE_BYTES:
+            self._transport.writelines((head, data))
+        else:
+            self._transport.write(head + data)
+
+    def flush(self) -> None:
+        """Writes a head that no body follows."""
+        if self._head:
+            head, self._head = self._head, b""
+            if not self.is_over:
+                self._transport.write(head)
+
+    def close(self) -> None:
+        """The answer was the last one."""
+        self.flush()
+        self._end()
+
+    def is_closing(self) -> bool:
+        """Whether nobody would get it."""
+        return self.is_over
+
 
 # How long a client may still send what is read to nowhere: a connection that is closed
 # before is reset, and the answer is lost with it.

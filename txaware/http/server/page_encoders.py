@@ -8,7 +8,7 @@ from txaware.http.wire import ColumnarWriter, PageWriter
 from txaware.messages import NO_PAYLOAD_ROW, Message
 from txaware.service.read.selection import Found, Messages
 from txaware.store.encoded import Encoded, encode_item
-from txaware.tables.blocks import Block
+from txaware.store.message_table import Block
 
 # A block is closed when it has that much, as in the original.
 BLOCK_BYTES = 60_000

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from txaware.auth import Principal, Verb
+from txaware.errors import NotAuthorized
+from txaware.loopback import is_local
 from txaware.topics import TopicName, checked_group, checked_namespace
 
 Params = Mapping[str, str]
@@ -80,3 +82,47 @@ def _topic(params: Params) -> TopicName:
 @lru_cache(KNOWN_NAMES)
 def _parsed(name: str) -> TopicName:
     return TopicName.parse(name)
+
+
+# What a browser says of requests of the page itself, and of what somebody typed in.
+# Another port of this machine is the "same-site", and a program of somebody else.
+OWN_SITES = (b"same-origin", b"none")
+FOREIGN = "pages of other sites may not use this server"
+
+
+class ForeignOrigin(NotAuthorized):
+    """The request comes from a page of another site."""
+
+
+class Origins:
+    """Checks the headers that a browser sends, and a page cannot change.
+
+    `only_local` is for a server without tokens: its name must then be that of this
+    machine, or a page whose own name was made to lead here would count as ours.
+    """
+
+    def __init__(self, *, only_local: bool) -> None:
+        self._only_local = only_local
+
+    def check(self, headers: Mapping[bytes, bytes], *, is_page: bool = False) -> None:
+        """Raises where the request comes from elsewhere.
+
+        A link of another site may open the page itself, and load nothing else: a
+        browser adds no Origin to a GET for a link, an image or a frame.
+        """
+        host = headers.get(b"host", b"").decode("latin-1")
+        if self._only_local and host and not is_local(_without_port(host)):
+            raise ForeignOrigin(f"this server is not called {host[:100]!r}")
+        site = headers.get(b"sec-fetch-site")
+        if site is not None and site not in OWN_SITES and not is_page:
+            raise ForeignOrigin(FOREIGN)
+        origin = headers.get(b"origin")
+        if origin is not None:
+            _, _, source = origin.decode("latin-1").partition("://")
+            if source != host:
+                raise ForeignOrigin(FOREIGN)
+
+
+def _without_port(host: str) -> str:
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdigit() else host

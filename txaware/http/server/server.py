@@ -21,8 +21,6 @@ from coordinator.threads import JoinableThread, SafeFuture
 from txaware.auth import EVERYTHING, AuditLog, Principal, Tokens, new_token
 from txaware.errors import BadRequest, Unavailable
 from txaware.http.metrics.exposition import Exposition
-from txaware.http.origins import Origins
-from txaware.http.outcomes import Outcomes
 from txaware.http.routes import all_routes
 from txaware.http.server.admission import Admission
 from txaware.http.server.app import App
@@ -30,10 +28,10 @@ from txaware.http.server.connection import Connection
 from txaware.http.server.connection_limits import ConnectionLimits
 from txaware.http.server.hidden_paths import HiddenPaths
 from txaware.http.server.idempotency import Repeats
+from txaware.http.server.permissions import Origins
 from txaware.http.server.served import Served
-from txaware.http.server.server_context import Hosted, Stopping
+from txaware.http.server.server_context import Hosted, Outcomes, Stopping, Threads
 from txaware.http.server.server_file import ServerFile, own_certificate
-from txaware.http.threads import Threads
 from txaware.loopback import is_local
 
 log = logging.getLogger(__name__)

@@ -1,10 +1,12 @@
 """What the routes of a server work on, together."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import attrs
 
@@ -13,13 +15,93 @@ from coordinator.interfaces import Coordinator
 from txaware.auth import Principal
 from txaware.clock import ClockMs
 from txaware.config import Settings
-from txaware.http.outcomes import Outcomes
+from txaware.errors import Unavailable
 from txaware.http.server.hidden_paths import HiddenPaths
 from txaware.http.server.owners import Owners
-from txaware.http.threads import Threads
 from txaware.service.administration import Administration
 from txaware.service.local import LocalService
 from txaware.service.topic_handles import Place
+
+SLOW_THREADS = 4
+PLANNING_THREADS = 4
+MONITOR_THREADS = 2
+
+
+class Threads:
+    """Pools, by what it is that their threads wait for; threads begin when needed.
+
+    `rows` wait for the table, and `coordinator` for a coordinator elsewhere: while that
+    hangs, rows are read and written. `slow` may take minutes. `planning` is what
+    readers wait for before they begin: no clean-up keeps it waiting. `monitor` is what
+    machines ask all the time, and do not wait for long.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.rows = ThreadPoolExecutor(count, "txaware-http")
+        self.coordinator = ThreadPoolExecutor(count, "txaware-coordinator")
+        self.slow = ThreadPoolExecutor(SLOW_THREADS, "txaware-slow")
+        self.planning = ThreadPoolExecutor(PLANNING_THREADS, "txaware-plan")
+        self.monitor = ThreadPoolExecutor(MONITOR_THREADS, "txaware-monitor")
+        self._pools = (
+            *(self.rows, self.coordinator),
+            *(self.slow, self.planning, self.monitor),
+        )
+        self._is_dropped = False
+
+    def go_on(self, *_: object) -> None:
+        """Asked by what takes long, now and then; raises once nobody waits for it."""
+        if self._is_dropped:
+            raise Unavailable("the server stopped meanwhile")
+
+    def drop(self) -> None:
+        """Of what nobody waits for any more only what runs just now goes on.
+
+        What takes long ends at its next `go_on`.
+        """
+        self._is_dropped = True
+        for pool in self._pools:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        for pool in self._pools:
+            pool.shutdown()
+
+
+class Outcomes:
+    """Futures of one event loop that any thread may settle.
+
+    The loop is woken once for all that was settled until it comes to look.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._settled: deque[tuple[asyncio.Future[None], Unavailable | None]] = deque()
+        self._called = False
+
+    def settle(self, future: asyncio.Future[None], error: Unavailable | None) -> None:
+        """Says how it ended, in whatever thread."""
+        self._settled.append((future, error))
+        if not self._called:
+            self._called = True
+            # It may close at any moment, and whoever is told after this one in the
+            # same batch must be told all the same.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        self._called = False  # first: what is settled from here on calls again
+        while self._settled:
+            future, error = self._settled.popleft()
+            if future.done():
+                continue
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+
 
 T = TypeVar("T")
 

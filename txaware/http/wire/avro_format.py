@@ -1,18 +1,16 @@
 """The three Avro types, as the server sees them."""
 
-from txaware.http.formats.avro_page import AvroPage, OwnPage
-from txaware.http.formats.avro_records import (
-    read_response,
-    write_receipt,
-    write_response,
-)
 from txaware.http.wire.avro_reading import read
 from txaware.http.wire.avro_requests import (
     read_own_poll,
     read_own_publish,
     read_poll,
     read_publish,
+    read_response,
+    write_receipt,
+    write_response,
 )
+from txaware.http.wire.avro_writing import AvroPage, OwnPage
 from txaware.http.wire.columnar import ColumnarWriter
 from txaware.http.wire.interfaces import PageWriter
 from txaware.http.wire.requests import PollRequest, PublishRequest

@@ -14,10 +14,8 @@ from itertools import accumulate
 import attrs
 
 from txaware.errors import BadRequest
-from txaware.http.formats.avro_page import OwnPage
-from txaware.http.formats.avro_page_reading import read_end, read_items
-from txaware.http.wire.avro_reading import Cursor, read
-from txaware.http.wire.avro_writing import block, data_bytes
+from txaware.http.wire.avro_reading import Cursor, read, read_end, read_items
+from txaware.http.wire.avro_writing import OwnPage, block, data_bytes
 from txaware.messages import ID_BYTES, BlockedBy, Message, MessageId
 
 PLACE_BYTES = 4

@@ -5,15 +5,13 @@ off is none. What writes takes values that were checked before.
 """
 
 from coordinator import codec
-from txaware.http.formats.avro_page_reading import read_page
-from txaware.http.formats.avro_records import (
+from txaware.http.wire.avro_reading import INT_BITS, read, read_page
+from txaware.http.wire.avro_requests import (
     read_receipt,
     read_response,
     write_receipt,
     write_response,
 )
-from txaware.http.formats.expiry import expiries, milliseconds, payload_of
-from txaware.http.wire.avro_reading import INT_BITS, read
 from txaware.http.wire.avro_writing import (
     array,
     data_bytes,
@@ -21,7 +19,13 @@ from txaware.http.wire.avro_writing import (
     or_null,
     payloads_bytes,
 )
-from txaware.http.wire.requests import PollRequest, PublishRequest
+from txaware.http.wire.requests import (
+    PollRequest,
+    PublishRequest,
+    expiries,
+    milliseconds,
+    payload_of,
+)
 from txaware.messages import Page, PublishResponse, Receipt
 from txaware.requests import Start
 from txaware.store.encoded import long_bytes

@@ -12,6 +12,7 @@ from txaware.service.check.scan import Progress
 from txaware.store.hbase.connections import Connections
 from txaware.store.hbase.head import OWNER_BYTES
 from txaware.store.hbase.salting import BUCKETS, bucket_of
+from txaware.store.hbase.scanner import StoredKey, stored_keys
 from txaware.store.hbase.schema import (
     HEAD_KEY,
     KINDS,
@@ -24,7 +25,6 @@ from txaware.store.hbase.schema import (
     TALLY_ROWS,
 )
 from txaware.store.hbase.view import HBaseView
-from txaware.tables.hbase.stored_keys import StoredKey, stored_keys
 
 TAGS = {MESSAGES: MESSAGE, PAYLOADS: PAYLOAD}
 OWNER_KEY_BYTES = len(OWNER_ROWS) + OWNER_BYTES

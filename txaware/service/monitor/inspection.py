@@ -10,11 +10,10 @@ from coordinator.transaction import Transaction
 from txaware.interfaces import OrderedTable
 from txaware.keys import MESSAGE, PAYLOAD
 from txaware.messages import BlockedBy, Bounds, MessageId
-from txaware.service.strangers import Strangers
 from txaware.service.topic_handles import Place
-from txaware.store.message_table import MessageTable
+from txaware.service.visibility import Strangers
+from txaware.store.message_table import Block, MessageTable
 from txaware.store.ranges import pieces
-from txaware.tables.blocks import Block
 
 T = TypeVar("T")
 

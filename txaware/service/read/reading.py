@@ -11,8 +11,7 @@ from txaware.interfaces import COMMITTED, UNCOMMITTED
 from txaware.keys import row_key
 from txaware.messages import Bounds, MessageId, Page
 from txaware.requests import Start, checked_wait_s
-from txaware.service.polling import Polling
-from txaware.service.read.scan import Scan
+from txaware.service.read.scan import Polling, Scan
 from txaware.service.read.selection import Messages, Query
 from txaware.service.store_context import Site
 from txaware.service.topic_handles import Place

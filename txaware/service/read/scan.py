@@ -3,12 +3,139 @@
 import attrs
 
 from txaware.keys import row_key
-from txaware.messages import BlockedBy, MessageId
-from txaware.service.polling import Polling
-from txaware.service.read.selection import Found, Query, Selection
-from txaware.service.strangers import Strangers
+from txaware.messages import NO_PAYLOAD_ROW, BlockedBy, MessageId
+from txaware.service.read.scan_cache import ScanCache
+from txaware.service.read.selection import READ_ROWS, Found, Query, Selection
 from txaware.service.topic_handles import Place
-from txaware.service.visibility import Judge
+from txaware.service.visibility import Judge, Strangers
+from txaware.store.message_table import Block, MessageTable
+from txaware.store.payload_table import PayloadTable
+
+READ_BYTES = 1 << 20
+# So many rows are judged at most where nobody may be kept waiting.
+QUICK_ROWS, FRESH_ROWS = 4000, 100
+
+
+class Polling:
+    """Reads rows through the cache and makes pages of them."""
+
+    def __init__(
+        self, messages: MessageTable, payloads: PayloadTable, cache: ScanCache
+    ) -> None:
+        self._messages = messages
+        self._payloads = payloads
+        self._cache = cache
+
+    def read(
+        self,
+        query: Query,
+        judge: Judge,
+        found: Found,
+        *,
+        quick: bool = False,
+        fresh: bool = False,
+    ) -> Selection:
+        """Adds what the judge lets through, up to the limits or to where it stops.
+
+        A `quick` one pauses before it would need the disk, or take long. What is
+        `fresh` was written just now, and some of it is surely in memory.
+        """
+        rows = 0
+        selection = Selection(query, judge, self._payloads, found)
+        key, more = self._first_key(query), True
+        while more and selection.has_room:
+            is_fresh = fresh and not rows
+            room = min(selection.room, FRESH_ROWS) if is_fresh else selection.room
+            if quick and not is_fresh:
+                kept = self._kept(query, key, room) if rows < QUICK_ROWS else None
+                if kept is None:
+                    selection.is_paused = True
+                    return selection
+                block = kept
+            else:
+                block, more = self._read(query, key, room)
+            if not len(block):
+                break
+            if quick and None in block.payloads:  # a reference, to be read elsewhere
+                selection.is_paused = True
+                return selection
+            rows += len(block)
+            if not selection.take(block):
+                return selection
+            key = block.keys[-1] + b"\0"
+        selection.is_at_end = selection.has_room
+        return selection
+
+    def is_cached(self, query: Query) -> bool:
+        """Whether the next rows can be read without the disk."""
+        return self._is_kept(query, self._first_key(query))
+
+    def _kept(self, query: Query, key: bytes, room: int) -> Block | None:
+        """The next rows, where they need no disk: whatever others do meanwhile."""
+        if not self._is_kept(query, key):
+            return None
+        limit = min(room + 1, READ_ROWS)
+        return self._cache.read(query.prefix, key, query.stop, limit)
+
+    def _is_kept(self, query: Query, key: bytes) -> bool:
+        return key >= query.cached_from and self._cache.has(query.prefix, key)
+
+    def recount(self) -> None:
+        """Rows that are kept were encoded just now, which takes memory."""
+        self._cache.recount()
+
+    def is_empty(self, query: Query) -> bool:
+        """Whether no row is there to be judged."""
+        block, more = self._read(query, self._first_key(query), 1)
+        if len(block) == 1 and block.keys[0] == query.start.row_key:
+            message = block.message(0)
+            if message is not None and not query.asks_for(message):
+                return not more or not len(
+                    self._read(query, block.keys[0] + b"\0", 1)[0]
+                )
+        return not len(block)
+
+    def _first_key(self, query: Query) -> bytes:
+        """Leaves out the row that the start names where it is known to be behind it."""
+        key = query.first_key
+        if query.inclusive or query.start.payload_key != NO_PAYLOAD_ROW:
+            return key
+        return key + b"\0" if self._cache.has_message(query.prefix, key) else key
+
+    def _read(self, query: Query, start: bytes, room: int) -> tuple[Block, bool]:
+        """The next rows from `start` on, from the cache where it has them.
+
+        And whether there may be more behind them.
+        """
+        prefix, stop = query.prefix, query.stop
+        # One more than there is room for: the first row may only be the one before.
+        limit = min(room, READ_ROWS) + 1
+        begins = self._cache.start_of(prefix)
+        uncached_until = max(query.cached_from, begins or b"")
+        if start < uncached_until:
+            block = self._from_table(prefix, start, min(stop, uncached_until), limit)
+            if len(block) or stop <= uncached_until:
+                return block, stop > uncached_until or _may_go_on(block, limit)
+            start = uncached_until
+        cached = self._cache.read(prefix, start, stop, limit)
+        if cached is not None:
+            return cached, True
+        version = self._cache.version(prefix)
+        block = self._from_table(prefix, start, stop, limit)
+        self._cache.add(prefix, start, block, version)
+        return block, _may_go_on(block, limit)
+
+    def _from_table(
+        self, prefix: bytes, start: bytes, stop: bytes, limit: int
+    ) -> Block:
+        return self._messages.read(
+            prefix, start=start, stop=stop, limit=limit, max_bytes=READ_BYTES
+        )
+
+
+def _may_go_on(block: Block, limit: int) -> bool:
+    """Whether the limits may have ended what was read, and not the rows."""
+    return len(block) >= limit or block.size_bytes >= READ_BYTES
 
 
 class Scan:

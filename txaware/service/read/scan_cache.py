@@ -10,7 +10,7 @@ from operator import ge
 
 import attrs
 
-from txaware.tables.blocks import Block
+from txaware.store.message_table import Block
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ import attrs
 from txaware.messages import BlockedBy, Message, MessageId
 from txaware.service.visibility import SKIP, STOP, Judge
 from txaware.store.columns import EXPIRY, RECEIPTS, decode_expiry, decode_receipts
+from txaware.store.message_table import Block
 from txaware.store.payload_table import PayloadTable
-from txaware.tables.blocks import Block
 
 READ_ROWS = 1000
 _AFTER_ALL = b"\xff" * 10

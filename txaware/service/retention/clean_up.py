@@ -9,7 +9,9 @@ from typing import Any
 
 import attrs
 
+from coordinator.threads import Event, JoinableThread
 from coordinator.transaction import Transaction
+from txaware.errors import TxAwareError
 from txaware.metrics import RetentionCounters
 from txaware.service.retention.clean_up_plan import (
     EXPIRED,
@@ -259,3 +261,37 @@ def _counted(plan: Plan, results: Results) -> Counter[str]:
         counts[plan.pieces[number].what] += result.rows
         counts[EXPIRED] += result.references
     return counts
+
+
+# Programs that live for less than the interval clean up as well.
+FIRST_S = 60
+
+
+class Janitor:
+    """A thread that ends with `close`, or with the process."""
+
+    def __init__(self, retention: Retention, *, interval_s: float) -> None:
+        self._retention = retention
+        self._interval_s = interval_s
+        self._stop = Event()
+        self._thread = JoinableThread(
+            target=self._run, name="txaware-janitor", daemon=True
+        )
+        self._thread.start()
+
+    def _run(self) -> None:
+        pause_s = min(self._interval_s, FIRST_S)
+        while not self._stop.wait(pause_s):
+            pause_s = self._interval_s
+            try:
+                self._retention.clean_up()
+            except TxAwareError as error:
+                log.warning("clean-up failed and is tried again later: %s", error)
+            except Exception:
+                log.exception("clean-up failed and is tried again later")
+
+    def close(self) -> None:
+        """Ends the thread, once the topic that it is at is through."""
+        self._stop.set()
+        self._retention.stop()
+        self._thread.join()

@@ -5,7 +5,7 @@ import threading
 
 import attrs
 
-from coordinator.timeout import ClockMs, elapsed_of
+from coordinator.transaction import ClockMs, elapsed_of
 from txaware.errors import BadRequest, PlanForgotten
 from txaware.service.retention.clean_up import CleanUp, Retention
 from txaware.service.retention.clean_up_plan import (

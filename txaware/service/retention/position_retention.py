@@ -15,7 +15,7 @@ from txaware.interfaces import OrderedTable, Write
 from txaware.keys import POINTER_BYTES, POSITION
 from txaware.markers import MARKERS, is_marker, is_save_marker
 from txaware.service.retention.deletion import Deleting
-from txaware.service.strangers import Strangers
+from txaware.service.visibility import Strangers
 from txaware.store.columns import pointer_of
 from txaware.store.ranges import pieces
 

@@ -26,14 +26,19 @@ from txaware.interfaces import OrderedTable, Row, Write
 from txaware.keys import UNWATCHED
 from txaware.service.check.scan import Progress
 from txaware.service.coordinator_kind import EMBEDDED, OTHER, claim
-from txaware.service.copy_progress import Phases
 from txaware.service.transfer.copied_rows import (
     COPIED,
     PIECE_ROWS,
     JudgedRows,
     RowDigest,
 )
-from txaware.service.transfer.copy_state import AsOf, Place, read_as_of, read_place
+from txaware.service.transfer.copy_state import (
+    AsOf,
+    Phases,
+    Place,
+    read_as_of,
+    read_place,
+)
 from txaware.store.ranges import pieces
 
 

@@ -4,8 +4,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from coordinator.batch import Then
 from coordinator.embedded.commit_log import Wait
+from coordinator.embedded.group_commit import Then
 from txaware.errors import Unavailable
 from txaware.interfaces import OrderedTable, Write
 from txaware.keys import MAX_SEQUENCE, row_key

@@ -2,11 +2,14 @@
 
 import json
 import logging
+import os
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,10 +19,75 @@ from coordinator.threads import Event, JoinableThread
 from txaware.errors import TxAwareError, Unavailable
 from txaware.store.hbase.cells import WHOLE
 from txaware.store.hbase.connections import Connections, Lost
-from txaware.store.hbase.head import NOBODY, OWNER_BYTES, Head
+from txaware.store.hbase.head import NOBODY, OWNER_BYTES, Head, HeadCell
 from txaware.store.hbase.schema import META, OWNER_ROWS
-from txaware.tables.hbase.head_cell import HeadCell
-from txaware.tables.hbase.process import Process
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_NUMBERS = Path("/proc/self/ns/pid")
+
+
+@attrs.frozen
+class Process:
+    """One process of one machine: a number that is used again later tells no lie.
+
+    Two containers, or two hosts of the same name, are two machines.
+    """
+
+    host: str
+    machine: str
+    pid: int
+    started: str
+
+    @classmethod
+    def this(cls) -> "Process":
+        """The one that asks."""
+        pid = os.getpid()
+        return cls(socket.gethostname(), _machine(), pid, _started(pid))
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it surely has; of other machines nobody knows."""
+        return self.is_here and _started(self.pid) != self.started
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it can be seen from here."""
+        return (self.host, self.machine) == (socket.gethostname(), _machine())
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
+def _machine() -> str:
+    """Where a process number means the same; empty where that cannot be told."""
+    try:
+        return f"{_BOOT.read_text().strip()} {os.readlink(_NUMBERS)}"
+    except OSError:
+        return ""
+
+
+def _started(pid: int) -> str:
+    """When a process began, by a mark that no later one has; empty where it is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
+    except OSError:
+        return _exists(pid)
+    fields = stat.rpartition(")")[2].split()
+    return "" if fields[0] in "ZX" else fields[19]
+
+
+def _exists(pid: int) -> str:
+    """The same where there is no /proc: whether there is one of that number."""
+    if Path("/proc/self/stat").exists():
+        return ""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return ""
+    except PermissionError:
+        pass
+    return "unknown"
+
 
 BEAT_S = 3.0
 # An owner that gives no sign for so long is gone, also where its process lives.

@@ -4,8 +4,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from coordinator.batch import Then
 from coordinator.embedded.commit_log import Wait
+from coordinator.embedded.group_commit import Then
 from txaware.clock import ClockMs
 from txaware.config import Settings
 from txaware.interfaces import Write

@@ -5,11 +5,10 @@ from collections.abc import Container
 from txaware.errors import BadRequest, StoreCorrupted
 from txaware.interfaces import Row
 from txaware.store.hbase.connections import Connections
-from txaware.store.hbase.head import Head
+from txaware.store.hbase.head import Head, HeadCell
 from txaware.store.hbase.redo import RedoLog, decode_writes
 from txaware.store.hbase.scans import Ask, Scanning, whole_range
 from txaware.store.hbase.schema import OWN_ROWS
-from txaware.tables.hbase.head_cell import HeadCell
 
 Writes = dict[bytes, bytes | None]
 
