@@ -18,15 +18,15 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = [
-    "tests.hbase_stores",
-    "tests.consume_setting",
-    "tests.coordinators",
-    "tests.http_raw",
-    "tests.http_wire",
-    "tests.leftovers",
-    "tests.messagings",
-    "tests.tephra_fixtures",
-    "tests.workers",
-    "tests.hbase_fixtures",
-    "tests.spark_fixtures",
+    "tests.support.hbase_stores",
+    "tests.support.consume_setting",
+    "tests.support.coordinators",
+    "tests.support.http_raw",
+    "tests.support.http_wire",
+    "tests.support.leftovers",
+    "tests.support.messagings",
+    "tests.support.tephra_fixtures",
+    "tests.support.workers",
+    "tests.support.hbase_fixtures",
+    "tests.support.spark_fixtures",
 ]

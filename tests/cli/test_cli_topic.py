@@ -1,0 +1,333 @@
+"""`txaware topic`, `txaware transactions` and `txaware janitor`."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import txaware
+from tests.support.cli_runs import error_of, run, run_json
+from tests.support.rows_elsewhere import RowsElsewhere, killed
+from txaware.cli.show import duration_text, size_text, time_text
+from txaware.cli.values import duration
+from txaware.messaging import Messaging
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TXAWARE_URL", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def embedded() -> Iterator[Messaging]:
+    with txaware.connect("memory:") as opened:
+        opened.create_topic("t")
+        yield opened
+
+
+@pytest.fixture(params=["embedded", "http"])
+def messaging(
+    request: pytest.FixtureRequest, embedded: Messaging
+) -> Iterator[Messaging]:
+    if request.param == "embedded":
+        yield embedded
+        return
+    with embedded.serve() as server, txaware.connect(server.url) as client:
+        yield client
+
+
+def test_a_topic_is_created_listed_updated_and_deleted() -> None:
+    text = run("topic", "create", "orders", "pay", "--ttl", "7d").stdout
+    assert text == "created topic orders, ttl 7d\ncreated topic pay, ttl 7d\n"
+    run("topic", "update", "orders", "--property", "a=1", "--property", "b=2=3")
+    run("topic", "update", "orders", "--ttl", "90", "--remove", "a")
+    assert run("topic", "list").stdout.splitlines() == [
+        "TOPIC   TTL     GENERATION  PROPERTIES",
+        "orders  1m 30s           1  b=2=3",
+        "pay     7d               1  -",
+    ]
+    assert run("topic", "delete", "orders", "pay", "--yes").stdout == (
+        "deleted topic orders\ndeleted topic pay\n"
+    )
+    assert run("topic", "list").stderr == "(no topics in namespace default)\n"
+    [created] = run_json("topic", "create", "orders")
+    assert created == {
+        "topic": "orders",
+        "generation": 2,
+        "ttl_s": 604_800,
+        "properties": {},
+    }
+
+
+def test_a_namespace_is_an_option_or_part_of_the_name() -> None:
+    run("topic", "create", "a", "--namespace", "shop")
+    run("topic", "create", "shop:b")
+    names = [one["topic"] for one in run_json("topic", "list", "--namespace", "shop")]
+    assert names == ["shop:a", "shop:b"]
+    assert run("topic", "show", "a", "--namespace", "shop").stdout.startswith("topic")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["create", "t"], 1, "topic t exists already"),
+        (["create", "a b"], 2, "'a b' is no topic name"),
+        (["create", "x", "--namespace", "a b"], 2, "'a b' is no namespace"),
+        (["create", "x", "--ttl", "0.5"], 2, "a ttl is a whole number of seconds"),
+        (["create", "x", "--ttl", "1y"], 2, "'1y' is no duration; 90, 15m, 12h and"),
+        (["create", "x", "--property", "a"], 2, "'a' is not NAME=VALUE"),
+        (["create", "x", "--property", "ttl=1"], 2, "ttl is not a free property"),
+        (["create"], 2, "Missing argument"),
+        (["update", "t"], 2, "nothing to change"),
+        (["update", "no", "--ttl", "1"], 1, "topic no does not exist; txaware topic"),
+        (["show", "no"], 1, "topic no does not exist; txaware topic list shows those"),
+        (["peek", "no"], 1, "topic no does not exist"),
+        (["delete", "no"], 1, "topic no does not exist"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    arguments: list[str], code: int, text: str, messaging: Messaging
+) -> None:
+    assert text in error_of("topic", *arguments, code=code, obj=messaging)
+
+
+def test_show_tells_what_is_in_a_topic_and_who_blocks_it(messaging: Messaging) -> None:
+    messaging.publish("t", [b"one", b"two"])
+    tx = messaging.coordinator.start_short()
+    messaging.publish("t", [b"three"], transaction=tx)
+    lines = run("topic", "show", "t", obj=messaging).stdout.splitlines()
+    fields = dict(line.split("  ", 1) for line in lines)
+    assert fields["messages"].strip() == "3"
+    assert fields["size"].strip() == "11 bytes"
+    assert str(tx.transaction_id) in fields["blocked by"]
+    [shown] = run_json("topic", "show", "t", obj=messaging)
+    bounds = messaging.bounds("t")
+    assert (shown["messages"], shown["bytes"]) == (3, 11)
+    assert (shown["first"], shown["last"]) == (str(bounds.first), str(bounds.last))
+    assert shown["in_progress"] == [tx.transaction_id]
+    assert shown["blocked_by"]["pointer"] == tx.transaction_id
+
+
+def test_peek_shows_every_row_whatever_became_of_it(messaging: Messaging) -> None:
+    messaging.publish("t", [b"plain"])
+    with messaging.transaction():
+        messaging.publisher("t").publish(b"")
+    with messaging.transaction():
+        publisher = messaging.publisher("t", buffer_limit_bytes=1)
+        publisher.publish_all([b"a", b"b"])
+    rows = run_json("topic", "peek", "t", obj=messaging)
+    assert [(row["state"], row["payload"]) for row in rows] == [
+        ("plain", "plain"),
+        ("committed", ""),
+        ("committed", None),
+    ]
+    assert "(a reference)" in run("topic", "peek", "t", obj=messaging).stdout
+    assert len(run_json("topic", "peek", "t", "--from", "last", obj=messaging)) == 1
+    assert not run_json("topic", "peek", "t", "--from", "next", obj=messaging)
+    assert len(run_json("topic", "peek", "t", "--limit", "2", obj=messaging)) == 2
+
+
+def test_peek_at_an_empty_topic_shows_nothing(messaging: Messaging) -> None:
+    for place in ("first", "last", "next"):
+        found = run("topic", "peek", "t", "--from", place, obj=messaging)
+        assert (found.stdout, found.stderr) == ("", "(no rows)\n")
+
+
+def test_an_open_transaction_is_listed_described_found_and_aborted(
+    messaging: Messaging,
+) -> None:
+    tx = messaging.coordinator.start_short()
+    messaging.publish("t", [b"late"], transaction=tx)
+    messaging.publish("t", [b"plain"])
+    number = str(tx.transaction_id)
+    time.sleep(0.01)
+
+    def verb(*arguments: str) -> str:
+        return run("transactions", *arguments, obj=messaging).stdout
+
+    assert verb("list").splitlines()[1].startswith(f"{number}  open   short  20")
+    assert "keeps waiting  t" in verb("describe", number)
+    assert verb("find-hanging", "--older-than", "0").splitlines()[1].endswith("  t")
+    [found] = run_json("transactions", "describe", number, obj=messaging)
+    assert (found["state"], found["topics"]) == ("open", ["t"])
+    [hanging] = run_json(
+        "transactions", "find-hanging", "--older-than", "0", obj=messaging
+    )
+    assert hanging["topics"] == ["t"]
+    assert not run_json("transactions", "find-hanging", obj=messaging)
+    polled = run("poll", "t", obj=messaging)
+    assert f"whose transaction {number} is still open" in polled.stderr
+
+    assert "nobody will see" in verb("abort", number)
+    assert run("poll", "t", "--raw", obj=messaging).stdout == "plain\n"
+    with pytest.raises(txaware.TransactionNotInProgress):
+        messaging.coordinator.commit(tx)
+
+
+def test_a_checkpoint_belongs_to_its_transaction(messaging: Messaging) -> None:
+    tx = messaging.coordinator.start_short()
+    again = messaging.coordinator.checkpoint(tx)
+    [found] = run_json(
+        "transactions", "describe", str(again.write_pointer), obj=messaging
+    )
+    assert found["transaction"] == tx.transaction_id
+    run("transactions", "abort", str(again.write_pointer), obj=messaging)
+    assert messaging.coordinator.invalid_size() == 2
+
+
+def test_what_has_ended_is_not_aborted(messaging: Messaging) -> None:
+    with messaging.transaction() as context:
+        pass
+    number = str(context.transaction.transaction_id)
+    assert "is not open (committed" in error_of(
+        "transactions", "abort", number, obj=messaging
+    )
+    assert (
+        "state          ended"
+        in run("transactions", "describe", number, obj=messaging).stdout
+    )
+
+
+def test_an_invalid_one_is_listed_and_not_aborted_again(messaging: Messaging) -> None:
+    tx = messaging.coordinator.start_short()
+    messaging.coordinator.invalidate(tx)
+    number = str(tx.transaction_id)
+    listed = run("transactions", "list", obj=messaging)
+    assert listed.stdout == ""
+    assert "(1 invalid; --state invalid lists them)" in listed.stderr
+    [found] = run_json("transactions", "list", "--state", "all", obj=messaging)
+    assert (found["transaction"], found["state"]) == (tx.transaction_id, "invalid")
+    assert "is not open (nobody ever sees" in error_of(
+        "transactions", "abort", number, obj=messaging
+    )
+
+
+def test_a_pointer_that_nobody_gave_out_is_told_and_rolled_back(
+    messaging: Messaging,
+) -> None:
+    messaging.publish("t", [b"foreign"], transaction=6)
+    messaging.publish("t", [b"plain"])
+    polled = run("poll", "t", obj=messaging).stderr
+    assert "transaction 6 was never begun here" in polled
+    assert "still open" not in polled
+    assert "txaware transactions abort 6" in polled
+    described = run("transactions", "describe", "6", obj=messaging).stdout
+    assert "keeps waiting  t" in described
+    aborted = run("transactions", "abort", "6", obj=messaging).stdout
+    assert aborted == (
+        "rolled back in t what was written with 6, which this coordinator never gave "
+        "out\n"
+    )
+    assert run("poll", "t", "--raw", obj=messaging).stdout == "plain\n"
+    assert "never begun here" in error_of("transactions", "abort", "6", obj=messaging)
+
+
+def test_a_pointer_that_was_never_given_out_is_refused(messaging: Messaging) -> None:
+    assert "never begun here" in error_of("transactions", "abort", "5", obj=messaging)
+    assert (
+        "never given out" in run("transactions", "describe", "5", obj=messaging).stdout
+    )
+    assert "'x' is no transaction" in error_of(
+        "transactions", "abort", "x", code=2, obj=messaging
+    )
+
+
+def test_prune_forgets_what_was_marked(
+    messaging: Messaging, embedded: Messaging
+) -> None:
+    tx = messaging.coordinator.start_short()
+    messaging.publish("t", [b"never"], transaction=tx)
+    messaging.coordinator.invalidate(tx)
+    [kept] = run_json("transactions", "prune", obj=messaging)
+    assert (kept["pruned"], kept["invalid"]) == (0, 1)  # somebody may still ask
+    embedded.coordinator.settle_grace_s = 0  # type: ignore[misc]
+    assert (
+        "forgot 1 invalid transaction, kept 0"
+        in run("transactions", "prune", obj=messaging).stdout
+    )
+    assert run("poll", "t", "--raw", obj=messaging).stdout == ""
+
+
+def test_keepers_are_listed_and_forgotten(
+    messaging: Messaging, embedded: Messaging
+) -> None:
+    empty = "(no participant keeps rows of its own)\n"
+    assert run("transactions", "keepers", obj=messaging).stderr == empty
+    rows = RowsElsewhere("notes")
+    pointer = killed(messaging, rows)
+    embedded.coordinator.settle_grace_s = 0  # type: ignore[misc]
+    [kept] = run_json("transactions", "prune", obj=messaging)
+    assert (kept["pruned"], kept["invalid"]) == (0, 1)
+    text = "1 are kept: participants with rows of their own may still hold them: notes"
+    assert kept["held_back"].startswith(text)
+    for verb in (["janitor"], ["transactions", "prune"], ["transactions", "list"]):
+        assert f"{text}. Nobody registered notes" in run(*verb, obj=messaging).stderr
+    embedded.administration.report_keeper("notes", pointer)
+    [listed] = run_json("transactions", "keepers", obj=messaging)
+    assert (listed["name"], listed["kind"], listed["smallest_pointer"]) == (
+        *("notes", "elsewhere", pointer),
+    )
+    table = run("transactions", "keepers", obj=messaging).stdout.splitlines()
+    assert table[0].split() == ["KEEPER", "SINCE", "REGISTERED", "ANSWERS", "SMALLEST"]
+    assert table[1].split()[-3:] == ["elsewhere", "yes", str(pointer)]
+    assert "forgot keeper notes" in (
+        run("transactions", "forget-keeper", "notes", obj=messaging).stdout
+    )
+    assert "there is no keeper 'notes'; those known: none" in error_of(
+        "transactions", "forget-keeper", "notes", obj=messaging
+    )
+    assert "forgot 1 invalid" in run("transactions", "prune", obj=messaging).stdout
+
+
+def test_prune_names_the_keeper_that_does_not_answer(here: Path) -> None:
+    with txaware.connect("leveldb:./data") as messaging:
+        messaging.register_keeper(RowsElsewhere("notes"))
+    assert "keeper 'notes' does not answer" in error_of("transactions", "prune")
+    assert " no " in run("transactions", "keepers").stdout.splitlines()[1]
+    run("transactions", "forget-keeper", "notes")
+    assert "forgot 0 invalid" in run("transactions", "prune").stdout
+
+
+def test_janitor_removes_what_is_old_and_says_how_much(messaging: Messaging) -> None:
+    messaging.publish("t", [b"1", b"2"])
+    messaging.delete_topic("t")
+    [cleaned] = run_json("janitor", obj=messaging)
+    assert cleaned["old_generation_rows"] == 2
+    assert (
+        "expired messages                0"
+        in run("janitor", "--once", obj=messaging).stdout
+    )
+    assert "either --once or --every" in error_of(
+        "janitor", "--once", "--every", "1h", code=2, obj=messaging
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("15m", 900), ("1.5h", 5400), ("0.25", 0.25)]
+)
+def test_a_duration_has_a_unit_or_is_in_seconds(text: str, seconds: float) -> None:
+    assert duration(text) == seconds
+
+
+def test_quantities_are_printed_for_readers() -> None:
+    assert [duration_text(s) for s in (0.04, 2.34, 59, 3720, 604_800)] == [
+        "0s",
+        "2.3s",
+        "59s",
+        "1h 2m",
+        "7d",
+    ]
+    assert [size_text(b) for b in (0, 1, 1023, 1024, 3 << 20, 5 << 50)] == [
+        "0 bytes",
+        "1 byte",
+        "1,023 bytes",
+        "1.0 KiB",
+        "3.0 MiB",
+        "5120.0 TiB",
+    ]
+    assert time_text(1_700_000_000_001) == "2023-11-14T22:13:20.001Z"
+    assert time_text(2**63 - 1).endswith(" ms")
+    assert time_text(None) == "-"

@@ -1,0 +1,1 @@
+"""Tests of what every store, coordinator and way to reach them promises."""

@@ -1,0 +1,84 @@
+"""`connect` and the addresses of coordinators."""
+
+from pathlib import Path
+
+import pytest
+
+import txaware
+from coordinator import EmbeddedCoordinator
+from coordinator.tephra import TephraCoordinator, ThriftCoordinator
+from tests.support.doubles import Recorder
+
+
+def test_memory_is_embedded_unless_told_otherwise() -> None:
+    with txaware.connect("memory:") as messaging:
+        assert isinstance(messaging.coordinator, EmbeddedCoordinator)
+        table = Recorder()
+        with messaging.transaction(table, timeout_s=5) as tx:
+            pass
+        assert table.log[-1] == "post_tx_commit table"
+        assert messaging.coordinator.snapshot().is_visible(
+            tx.transaction.transaction_id
+        )
+
+
+def test_what_connect_opened_is_closed_with_it() -> None:
+    with txaware.connect("memory:") as messaging:
+        coordinator = messaging.coordinator
+    assert coordinator.status() == "closed"
+
+
+def test_a_coordinator_of_the_callers_stays_open() -> None:
+    mine = EmbeddedCoordinator()
+    with txaware.connect("memory:", coordinator=mine) as messaging:
+        assert messaging.coordinator is mine
+    assert mine.status() == "OK"
+
+
+@pytest.mark.parametrize("url", ["", "memory", "memory:x", "leveldb:", "file:"])
+def test_an_unknown_url_says_what_can_be_connected_to(url: str) -> None:
+    with pytest.raises(txaware.BadRequest, match="cannot be connected to; memory:, "):
+        txaware.connect(url)
+
+
+@pytest.mark.parametrize(
+    "address", ["", "tephra", "tephra:", "embedded:", "ftp://x:1", "tephra+zk://"]
+)
+def test_an_unknown_coordinator_says_which_there_are(address: str) -> None:
+    with pytest.raises(
+        txaware.BadRequest, match=r"embedded, tephra:DIR, tephra://HOST"
+    ):
+        txaware.connect("memory:", coordinator=address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["tephra://", "tephra://host", "tephra://host:x", "tephra://h:1:2", "tephra://:1"],
+)
+def test_a_tephra_address_needs_host_and_port(address: str) -> None:
+    with pytest.raises(txaware.BadRequest, match="is not tephra://HOST:PORT"):
+        txaware.connect("memory:", coordinator=address)
+
+
+def test_nobody_at_an_address_is_unavailable_and_says_where() -> None:
+    with (
+        txaware.connect("memory:", coordinator="tephra://127.0.0.1:9") as messaging,
+        pytest.raises(txaware.Unavailable, match=r"127\.0\.0\.1:9"),
+    ):
+        messaging.coordinator.start_short()
+
+
+@pytest.mark.tephra
+@pytest.mark.usefixtures("java")
+def test_the_real_tephra_by_directory_and_by_address(tmp_path: Path) -> None:
+    address = f"tephra:{tmp_path}"
+    with txaware.connect("memory:", coordinator=address) as messaging:
+        assert isinstance(messaging.coordinator, TephraCoordinator)
+        with messaging.transaction(Recorder()) as tx:
+            pass
+        host, port = messaging.coordinator.serve_thrift()
+        elsewhere = f"tephra://{host}:{port}"
+        with txaware.connect("memory:", coordinator=elsewhere) as other:
+            assert isinstance(other.coordinator, ThriftCoordinator)
+            seen = other.coordinator.snapshot()
+            assert seen.is_visible(tx.transaction.transaction_id)

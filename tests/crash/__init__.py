@@ -1,0 +1,1 @@
+"""Tests of crashes, interrupts, failures and races."""

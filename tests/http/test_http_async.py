@@ -1,0 +1,519 @@
+"""The asyncio client: the same calls awaited, and transactions in threads."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, suppress
+from functools import wraps
+from typing import Any
+
+import pytest
+
+from coordinator.context import Status
+from tests.support.doubles import Recorder
+from tests.support.http_served import ServedStore, served
+from tests.support.scripted_server import (
+    Pauses,
+    ScriptedServer,
+    answers,
+    loses_answer,
+    sleeps,
+)
+from txaware.errors import (
+    BadRequest,
+    MisusedTransaction,
+    ParticipantFailed,
+    RequestTooLarge,
+    TopicNotFound,
+    TransactionConflict,
+    Unavailable,
+)
+from txaware.http.client import ClientSettings, Link
+from txaware.http.client.aio import AsyncMessaging, connect_async
+from txaware.http.client.async_service import AsyncService
+from txaware.http.client.async_transaction import Worker, Workers
+from txaware.http.client.async_transport import AsyncTransport
+from txaware.messages import Message
+
+Test = Callable[..., Coroutine[Any, Any, None]]
+
+
+def in_loop(test: Test) -> Callable[..., None]:
+    """Runs a coroutine function in a loop of its own."""
+
+    @wraps(test)
+    def run(*args: Any, **fixtures: Any) -> None:
+        asyncio.run(asyncio.wait_for(test(*args, **fixtures), 30))
+
+    return run
+
+
+@pytest.fixture
+def store() -> Iterator[ServedStore]:
+    with served(long_poll_s=0.1) as opened:
+        opened.messaging.create_topic("t")
+        yield opened
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    with ScriptedServer() as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def scripted(server: ScriptedServer, pauses: Pauses) -> AsyncIterator[Any]:
+    link = Link(server.url, clock_s=pauses, jitter=lambda least, most: most)
+    transport = AsyncTransport(link, sleep=pauses.sleep_async)
+    yield AsyncService(transport)
+    await transport.close()
+
+
+def committed(store: ServedStore) -> list[bytes]:
+    page = store.messaging.poll("t", isolation="committed")
+    assert page.blocked_by is None
+    return [message.payload for message in page]
+
+
+@in_loop
+async def test_the_verbs_are_awaited(store: ServedStore) -> None:
+    async with connect_async(store.url) as messaging:
+        created = await messaging.create_topic("n:u", ttl_s=5, properties={"a": "b"})
+        assert created == await messaging.topic("n:u")
+        updated = await messaging.update_topic("n:u", ttl_s=6)
+        assert (updated.ttl_s, updated.properties) == (6, {"a": "b"})
+        assert await messaging.topics("n") == ["u"]
+        await messaging.publish("n:u", [b"a", b"b"])
+        page = await messaging.poll("n:u", limit=1)
+        assert [message.payload for message in page] == [b"a"]
+        assert (await messaging.bounds("n:u")).first == page[0].id
+        assert await messaging.wait("n:u", timeout_s=0)
+        assert await messaging.position("g", "n:u") is None
+        await messaging.delete_topic("n:u")
+        with pytest.raises(TopicNotFound):
+            await messaging.topic("n:u")
+        assert (await messaging.info()).instance == store.server.instance
+
+
+@in_loop
+async def test_store_reference_and_rollback(store: ServedStore) -> None:
+    async with connect_async(store.url) as messaging:
+        async with messaging.transaction() as tx:
+            receipt = await messaging.store("t", [b"a"], transaction=tx.transaction)
+            await messaging.publish(
+                "t", [], transaction=tx.transaction, receipts=[receipt]
+            )
+        assert committed(store) == [b"a"]
+        other = store.messaging.coordinator.start_short()
+        response = await messaging.publish("t", [b"b"], transaction=other)
+        assert response is not None
+        await messaging.rollback("t", response)
+        assert committed(store) == [b"a"]
+
+
+@in_loop
+async def test_many_wait_at_once() -> None:
+    settings = ClientSettings(pool_connections=300)
+    with served() as store:
+        store.messaging.create_topic("t")
+        await _many_wait(store, settings)
+
+
+async def _many_wait(store: ServedStore, settings: ClientSettings) -> None:
+    before = threading.active_count()
+    async with connect_async(store.url, settings=settings) as messaging:
+        waiting = [
+            asyncio.create_task(messaging.poll("t", wait_s=20)) for _ in range(200)
+        ]
+        await asyncio.sleep(0.3)
+        threads = threading.active_count() - before
+        await messaging.publish("t", [b"a"])
+        pages = await asyncio.gather(*waiting)
+        assert all([m.payload for m in page] == [b"a"] for page in pages)
+        assert threads < 60  # none of them has a thread of its own
+
+
+@in_loop
+async def test_a_block_commits_at_its_end(store: ServedStore) -> None:
+    table = Recorder(changes=[b"key"])
+    async with connect_async(store.url) as messaging:
+        async with messaging.transaction(table, timeout_s=20) as tx:
+            await messaging.publisher("t").publish(b"a")
+            await messaging.publisher("t").publish_all([b"b", b"c"])
+            assert committed(store) == []
+        assert tx.status is Status.COMMITTED
+        assert committed(store) == [b"a", b"b", b"c"]
+    assert table.log == [
+        *("start_tx table", "get_tx_changes table", "commit_tx table"),
+        "post_tx_commit table",
+    ]
+
+
+@in_loop
+async def test_a_block_that_raises_undoes_everything(store: ServedStore) -> None:
+    table = Recorder()
+    async with connect_async(store.url) as messaging:
+        tx = messaging.transaction(table)
+        with suppress(KeyError):
+            async with tx:
+                pointer = tx.transaction
+                await messaging.publish("t", [b"a"], transaction=pointer)
+                await messaging.publisher("t").publish(b"b")
+                position = (await messaging.bounds("t")).next
+                await messaging.save_position("g", "t", position, transaction=pointer)
+                raise KeyError
+        assert tx.status is Status.ABORTED
+        assert table.log[-1] == "rollback_tx table"
+        assert committed(store) == []
+        assert await messaging.position("g", "t") is None
+
+
+@in_loop
+async def test_a_participant_that_cannot_write_refuses_the_commit(
+    store: ServedStore,
+) -> None:
+    async with connect_async(store.url) as messaging:
+        tx = messaging.transaction(Recorder(commit_tx=False))
+        with pytest.raises(ParticipantFailed):
+            async with tx:
+                await messaging.publisher("t").publish(b"a")
+        assert tx.status is Status.ABORTED
+        assert committed(store) == []
+
+
+@in_loop
+async def test_two_that_change_one_key_conflict(store: ServedStore) -> None:
+    async with connect_async(store.url) as messaging:
+        begun = asyncio.Barrier(2)
+
+        async def change() -> None:
+            async with messaging.transaction(Recorder(changes=[b"key"])):
+                await begun.wait()
+
+        results = await asyncio.gather(change(), change(), return_exceptions=True)
+        assert {*map(type, results)} == {TransactionConflict, type(None)}
+
+
+@in_loop
+async def test_a_cancelled_block_is_undone_before_it_is_cancelled(
+    store: ServedStore,
+) -> None:
+    table = Recorder()
+    async with connect_async(store.url) as messaging:
+
+        async def block() -> None:
+            async with messaging.transaction(table):
+                await messaging.publisher("t").publish(b"a")
+                await asyncio.sleep(100)
+
+        task = asyncio.create_task(block())
+        while not table.log:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert table.log[-1] == "rollback_tx table"
+        assert committed(store) == []
+
+
+@in_loop
+async def test_a_commit_that_is_cancelled_comes_to_its_end(store: ServedStore) -> None:
+    committing = threading.Event()
+    go_on = threading.Event()
+
+    def slow() -> bool:
+        committing.set()
+        return go_on.wait(10)
+
+    table = Recorder(commit_tx=slow)
+    async with connect_async(store.url) as messaging:
+
+        async def block() -> None:
+            async with messaging.transaction(table):
+                await messaging.publisher("t").publish(b"a")
+
+        task = asyncio.create_task(block())
+        await asyncio.to_thread(committing.wait)
+        task.cancel()
+        await asyncio.sleep(0.05)
+        task.cancel()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await task
+        assert "is committed" in caught.value.__notes__[0]
+        assert committed(store) == [b"a"]
+
+
+@in_loop
+async def test_a_start_that_is_cancelled_leaves_nothing_open(
+    store: ServedStore,
+) -> None:
+    go_on = threading.Event()
+    table = Recorder(start_tx=lambda: go_on.wait(10))
+    async with connect_async(store.url) as messaging:
+
+        async def block() -> None:
+            async with messaging.transaction(table):
+                raise AssertionError("the block has begun")
+
+        task = asyncio.create_task(block())
+        while not table.log:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.sleep(0.05)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert table.log[-1] == "rollback_tx table"
+        coordinator: Any = store.messaging.coordinator
+        assert not coordinator.open_transactions()
+
+
+@in_loop
+async def test_a_transaction_belongs_to_its_task(store: ServedStore) -> None:
+    async with connect_async(store.url) as messaging:
+        async with messaging.transaction() as tx:
+            with pytest.raises(MisusedTransaction, match="already open in this task"):
+                await messaging.transaction().__aenter__()
+
+            async def other() -> None:
+                await messaging.publisher("t").publish(b"at once")
+                async with messaging.transaction():
+                    await messaging.publisher("t").publish(b"another")
+
+            await asyncio.create_task(other())
+            assert committed(store) == [b"at once", b"another"]
+            await tx.abort()
+        with pytest.raises(MisusedTransaction):
+            await tx.run(print)
+
+
+@in_loop
+async def test_many_transactions_wait_for_a_thread(store: ServedStore) -> None:
+    settings = ClientSettings(pool_connections=3)
+    async with connect_async(store.url, settings=settings) as messaging:
+
+        async def one(number: int) -> None:
+            async with messaging.transaction():
+                await messaging.publisher("t").publish(b"%d" % number)
+                await asyncio.sleep(0.005)
+
+        await asyncio.gather(*map(one, range(40)))
+    assert sorted(map(int, committed(store))) == list(range(40))
+
+
+@in_loop
+async def test_a_checkpoint_goes_on_with_a_new_pointer(store: ServedStore) -> None:
+    async with connect_async(store.url) as messaging:
+        async with messaging.transaction() as tx:
+            await messaging.publisher("t").publish(b"a")
+            before = tx.transaction.write_pointer
+            await tx.checkpoint()
+            assert tx.transaction.write_pointer > before
+            assert await tx.run(threading.get_ident) != threading.get_ident()
+        assert committed(store) == [b"a"]
+
+
+@in_loop
+async def test_a_message_that_is_too_large_fails_when_it_is_published() -> None:
+    with served(request_limit_bytes=100_000) as store:
+        store.messaging.create_topic("t")
+        async with connect_async(store.url) as messaging:
+            publisher = messaging.publisher("t")
+            with pytest.raises(RequestTooLarge):
+                await publisher.publish(b"a" * 100_000)
+            async with messaging.transaction():
+                with pytest.raises(RequestTooLarge):
+                    await publisher.publish(b"a" * 100_000)
+                await publisher.publish(b"a" * 90_000)
+                await publisher.publish_all([b"b" * 30_000] * 10)
+        assert sum(map(len, committed(store))) == 390_000
+
+
+@in_loop
+async def test_a_consumer_moves_with_the_commit(store: ServedStore) -> None:
+    store.messaging.publish("t", [b"a", b"b", b"c"])
+    async with connect_async(store.url) as messaging:
+        consumer = await messaging.consumer("t", group="g")
+        async with messaging.transaction():
+            assert len(await consumer.poll(2)) == 2
+        with suppress(KeyError):
+            async with messaging.transaction():
+                assert [m.payload for m in await consumer.poll()] == [b"c"]
+                raise KeyError
+        async with messaging.transaction():
+            assert [m.payload for m in await consumer.poll()] == [b"c"]
+            with pytest.raises(MisusedTransaction):
+                await consumer.wait(0)
+        assert await messaging.position("g", "t") == await consumer.position()
+        assert not await consumer.wait(0.01)
+
+
+@in_loop
+async def test_a_group_goes_on_where_only_its_transaction_may(
+    store: ServedStore,
+) -> None:
+    store.messaging.publish("t", [b"foreign"], transaction=6)
+    async with connect_async(store.url) as messaging:
+        consumer = await messaging.consumer("t", group="g")
+        assert await consumer.wait(0.01)
+        async with messaging.transaction():
+            assert [m.payload for m in await consumer.poll()] == [b"foreign"]
+        assert not await consumer.wait(0.01)
+
+
+@in_loop
+async def test_a_consumer_outside_transactions(store: ServedStore) -> None:
+    store.messaging.publish("t", [b"a", b"b", b"c"])
+    async with connect_async(store.url) as messaging:
+        consumer = await messaging.consumer("t", group="g")
+        assert len(await consumer.poll(2)) == 2
+        await consumer.rollback()
+        assert len(await consumer.poll(2)) == 2
+        await consumer.commit()
+        other = await messaging.consumer("t", group="g")
+        assert [m.payload for m in await other.poll()] == [b"c"]
+        await other.seek("first")
+        assert len(await other.poll()) == 3
+        last = await messaging.consumer("t", start="last")
+        assert [m.payload for m in await last.poll()] == [b"c"]
+        assert last.blocked_by is None
+
+
+@in_loop
+async def test_a_loop_gets_all_messages_and_those_to_come(store: ServedStore) -> None:
+    store.messaging.publish("t", [b"0", b"1", b"2"])
+    async with connect_async(store.url) as messaging:
+        consumer = await messaging.consumer("t", group="g")
+        seen: list[bytes] = []
+        async for message in consumer:
+            seen.append(message.payload)
+            if message.payload == b"1":
+                await consumer.commit()
+            if message.payload == b"2":
+                await messaging.publish("t", [b"3", b"4"])
+            if message.payload == b"3":
+                break
+        assert seen == [b"0", b"1", b"2", b"3"]
+        again = await messaging.consumer("t", group="g")
+        assert [m.payload for m in await again.poll()] == [b"2", b"3", b"4"]
+        assert [m.payload for m in await consumer.poll()] == [b"4"]
+
+
+@in_loop
+async def test_a_cancelled_poll_loses_nothing(store: ServedStore) -> None:
+    store.messaging.publish("t", [b"%d" % number for number in range(300)])
+    async with connect_async(store.url) as messaging:
+        for group in (None, "g"):
+            consumer = await messaging.consumer("t", group=group)
+            seen: list[Message] = []
+            for turn in range(200):
+                try:
+                    async with asyncio.timeout(0.0004 * (turn % 8)):
+                        page = await consumer.poll(3)
+                except TimeoutError:
+                    if group:
+                        seen.clear()  # it begins anew, as after a rollback
+                    continue
+                seen += page
+            while page := await consumer.poll():
+                seen += page
+            assert [m.payload for m in seen] == [b"%d" % n for n in range(300)]
+
+
+@in_loop
+async def test_the_same_decisions_are_made_as_in_threads(
+    server: ScriptedServer,
+) -> None:
+    pauses = Pauses()
+    async with scripted(server, pauses) as service:
+        busy = answers(503, Retry_After="2", Txaware_Instance="one")
+        server.script = [loses_answer, busy]
+        await service.publish("t", [b"a"])
+        first, second, third = server.of("/publish")
+        assert first.body == second.body == third.body
+        assert second.headers["txaware-instance"] == "one"
+        assert pauses.slept_s == [0, 2.5]
+        server.close_idle()
+        await service.publish("t", [b"a"])
+
+
+@in_loop
+async def test_a_cancelled_call_is_not_repeated(server: ScriptedServer) -> None:
+    async with scripted(server, Pauses()) as service:
+        await service.info()
+        server.script = [sleeps]
+        asked = len(server.lines)
+        call = asyncio.create_task(service.topics())
+        while len(server.lines) == asked:
+            await asyncio.sleep(0.01)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert len(server.lines) == asked + 1
+
+
+@in_loop
+async def test_a_server_that_is_away_is_unavailable() -> None:
+    with ScriptedServer() as server:
+        url = server.url
+    settings = ClientSettings(retry_for_s=0)
+    async with connect_async(url, settings=settings) as messaging:
+        with pytest.raises(Unavailable, match="no connection"):
+            await messaging.topics()
+        with pytest.raises(Unavailable, match="no connection"):
+            async with messaging.transaction():
+                pass
+    with pytest.raises(Unavailable, match="closed"):
+        await messaging.topics()
+
+
+@in_loop
+async def test_wrong_values_are_refused_as_everywhere(store: ServedStore) -> None:
+    async with connect_async(store.url) as messaging:
+        with pytest.raises(BadRequest):
+            messaging.publisher("a b")
+        with pytest.raises(BadRequest):
+            await messaging.consumer("t", start="middle")  # type: ignore[arg-type]
+        with pytest.raises(BadRequest):
+            await messaging.publisher("t").publish_all(b"a")  # type: ignore[arg-type]
+        with pytest.raises(BadRequest):
+            await messaging.publish("t", [])
+
+
+@in_loop
+async def test_what_it_shows_is_its_state(store: ServedStore) -> None:
+    messaging: AsyncMessaging
+    async with connect_async(store.url, token="secret") as messaging:
+        await messaging.topics()
+        async with messaging.transaction() as tx:
+            assert "active" in repr(tx)
+        assert "1 idle" in repr(messaging)
+        assert repr(await messaging.consumer("t")).endswith("consumer of t>>")
+        assert repr(messaging.publisher("n:t")) == "<TopicPublisher of n:t>"
+    assert "closed" in repr(messaging)
+    assert "secret" not in repr(messaging)
+
+
+@in_loop
+async def test_a_worker_ends_what_it_began(store: ServedStore) -> None:
+    workers, done = Workers(1), threading.Event()
+
+    def slow() -> None:
+        done.wait(10)
+        raise KeyError("what came of it")
+
+    worker = await workers.take()
+    task = asyncio.create_task(worker.run(slow))
+    await asyncio.sleep(0.02)
+    task.cancel()
+    await asyncio.sleep(0.02)
+    assert not task.done()
+    done.set()
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await task
+    assert isinstance(caught.value.__cause__, KeyError)
+    workers.close()
+    workers.give_back(worker)
+    Worker().close()

@@ -1,0 +1,156 @@
+"""The asyncio client has what `Messaging` has; what an operator asks, awaited."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.http.test_http_async import committed, in_loop
+from tests.support.http_raw import until
+from tests.support.http_served import ServedStore, served
+from tests.support.rows_elsewhere import RowsElsewhere
+from txaware.consume import Consumer
+from txaware.errors import (
+    BadRequest,
+    KeeperNotFound,
+    MisusedTransaction,
+    TopicNotFound,
+)
+from txaware.http.client.aio import AsyncMessaging, connect_async
+from txaware.http.client.async_consumer import TopicConsumer
+from txaware.http.client.async_publisher import TopicPublisher
+from txaware.messages import MessageId
+from txaware.messaging import Messaging
+from txaware.publish import Publisher
+
+TWINS: list[tuple[type, type]] = [
+    (Messaging, AsyncMessaging),
+    (Publisher, TopicPublisher),
+    (Consumer, TopicConsumer),
+]
+NOT_AWAITED_OF: dict[type, set[str]] = {Consumer: {"may_go_on"}}  # `wait` asks it
+NOT_AWAITED = {
+    "administration": "shares a clean-up between processes, as those of Spark",
+    "async_publisher": "a task of the program's own publishes in the background",
+    "at_most_once_publisher": "as above; its errors are passed over by the program",
+    "backup": "writes a file, which blocks",
+    "coordinator": "its calls block, and `transaction` makes them in threads",
+    "direct_publisher": "`publish` of the messaging publishes at once",
+    "persist_stored": "is for who hands transactions to others, as Spark's driver",
+    "reach": "is for processes beside an owner of data; here there is an address",
+    "serve": "is for the owner of data",
+    "subscribe": "`async for` over a consumer",
+}
+ONLY_AWAITED = {"info": "tells what server this is, which `connect` asks by itself"}
+
+
+def public(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+@pytest.fixture
+def store() -> Iterator[ServedStore]:
+    with served(long_poll_s=0.1) as opened:
+        opened.messaging.create_topic("t")
+        yield opened
+
+
+@pytest.mark.parametrize(("blocking", "awaited"), TWINS)
+def test_whatever_blocks_is_there_to_be_awaited(blocking: type, awaited: type) -> None:
+    missing = public(blocking) - public(awaited)
+    expected = {Messaging: set(NOT_AWAITED), **NOT_AWAITED_OF}.get(blocking, set())
+    assert missing == expected
+    added = public(awaited) - public(blocking)
+    assert added == (ONLY_AWAITED.keys() if awaited is AsyncMessaging else set())
+
+
+@in_loop
+async def test_what_an_operator_asks_is_awaited(store: ServedStore) -> None:
+    here = store.messaging
+    here.publish("t", [b"a", b"b", b"c"])
+    with here.transaction():
+        here.consumer("t", group="g").poll(limit=1)
+    bounds = here.bounds("t")
+    assert bounds.first is not None
+    async with connect_async(store.url) as messaging:
+        assert await messaging.namespaces() == here.namespaces() == ["default"]
+        assert await messaging.peek("t", start=bounds.first, limit=2) == here.peek(
+            "t", limit=2
+        )
+        assert await messaging.inspect("t") == here.inspect("t")
+        assert await messaging.lag_ms("g", "t") == here.lag_ms("g", "t")
+        assert until(lambda: here.oldest_unread_ms("g", "t") > 0)
+        assert await messaging.oldest_unread_ms("g", "t") > 0
+        assert (
+            await messaging.splits(
+                "t", start=bounds.first, stop=bounds.next, part_bytes=1 << 20
+            )
+            == []
+        )
+        assert (await messaging.metrics()).topics["t"].messages_in == 3
+        assert (await messaging.check()).is_clean
+
+
+@in_loop
+async def test_what_is_left_of_an_invalid_transaction_is_cleaned_up(
+    store: ServedStore,
+) -> None:
+    here = store.messaging
+    tx = here.coordinator.start_short()
+    here.publish("t", [b"never"], transaction=tx)
+    here.coordinator.invalidate(tx)
+    async with connect_async(store.url) as messaging:
+        assert (await messaging.metrics()).invalid_transactions == 1
+        assert (await messaging.clean_up()).marked_rows == 1
+        assert (await messaging.prune(exclusive=True)).pruned == 0  # some may ask yet
+
+
+@in_loop
+async def test_participants_with_rows_of_their_own_are_known_to_the_server(
+    store: ServedStore,
+) -> None:
+    rows = RowsElsewhere()
+    async with connect_async(store.url) as messaging:
+        async with messaging.transaction(rows) as tx:
+            await messaging.publisher("t").publish(b"row")
+            rows.new.append("row")
+        assert [one.name for one in await messaging.keepers()] == ["rows"]
+        keeper = await messaging.register_keeper(rows)
+        assert keeper.kind == "elsewhere"
+        assert keeper.smallest_pointer == tx.transaction.transaction_id
+        await messaging.forget_keeper("rows")
+        async with messaging.transaction():
+            consumer = await messaging.consumer("t", group="g")
+            await consumer.poll()
+        assert await messaging.keepers() == []  # positions are the server's own
+        with pytest.raises(KeeperNotFound, match="no keeper 'rows'"):
+            await messaging.forget_keeper("rows")
+
+
+@in_loop
+async def test_wrong_values_are_refused_before_they_are_sent(
+    store: ServedStore,
+) -> None:
+    zero = MessageId(bytes(20))
+    async with connect_async(store.url) as messaging:
+        with pytest.raises(TopicNotFound):
+            await messaging.inspect("absent")
+        with pytest.raises(BadRequest):
+            await messaging.peek("t", limit=0)
+        with pytest.raises(BadRequest):
+            await messaging.splits("t", start=zero, stop=zero, part_bytes=0)
+        with pytest.raises(BadRequest):
+            await messaging.prune(exclusive=1)  # type: ignore[arg-type]
+
+
+@in_loop
+async def test_what_others_stored_is_published_with_the_block(
+    store: ServedStore,
+) -> None:
+    async with connect_async(store.url) as messaging:
+        publisher = messaging.publisher("t")
+        with pytest.raises(MisusedTransaction, match="none is open here"):
+            await publisher.publish_stored([])
+        async with messaging.transaction() as tx:
+            receipt = store.messaging.store("t", [b"a"], transaction=tx.transaction)
+            await publisher.publish_stored([receipt])
+        assert committed(store) == [b"a"]

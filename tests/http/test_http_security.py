@@ -1,0 +1,258 @@
+"""Every route asks for a token, and for the rule that it needs; nothing leaks."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.http_access import ROUTES, RULES, Guarded, guarded
+from txaware.auth import Tokens, new_token
+from txaware.http.dashboard import FILES
+from txaware.http.server.routing import Route
+
+X, NS = "/v1/transactions", "/v1/namespaces/{namespace}"
+T, P = NS + "/topics/{topic}", NS + "/groups/{group}/positions/{topic}"
+ONE = X + "/{transaction}"
+
+# Who may: the principals that have what a route needs, and no other has.
+EVERYBODY = frozenset(RULES)
+WRITER = frozenset({"writer", "rival"})
+HOLDER = WRITER | {"holder", "saver"}
+PUBLISHER = WRITER | {"publisher"}
+MEMBER = frozenset({"member", "saver"})
+CONSUMER = MEMBER | {"consumer", "watcher"}
+OPERATOR = frozenset({"operator", "overseer"})
+ADMIN = OPERATOR | {"admin"}
+MONITOR = frozenset({"monitor", "watcher", "overseer"})
+NEEDS = {
+    ("PUT", T): ADMIN,
+    ("GET", T): ADMIN | PUBLISHER | CONSUMER,
+    ("DELETE", T): ADMIN,
+    ("PUT", T + "/properties"): ADMIN,
+    ("PATCH", T + "/properties"): ADMIN,
+    ("GET", NS + "/topics"): EVERYBODY,
+    ("GET", "/v1/namespaces"): EVERYBODY,
+    ("POST", T + "/publish"): PUBLISHER,
+    ("POST", T + "/store"): WRITER,
+    ("POST", T + "/rollback"): WRITER,
+    ("POST", T + "/poll"): CONSUMER,
+    ("POST", T + "/wait"): CONSUMER,
+    ("GET", T + "/bounds"): CONSUMER,
+    ("GET", T + "/peek"): CONSUMER,
+    ("GET", T + "/inspect"): CONSUMER,
+    ("GET", T + "/splits"): CONSUMER,
+    ("POST", T + "/first-undecided"): CONSUMER,
+    ("GET", P): MEMBER,
+    ("POST", P): MEMBER,
+    ("PUT", P): frozenset({"saver"}),
+    ("GET", P + "/lag"): MEMBER,
+    ("POST", X): HOLDER,
+    ("POST", X + "/snapshot"): HOLDER,
+    ("GET", X + "/status"): HOLDER,
+    ("GET", X): OPERATOR,
+    ("GET", X + "/find-hanging"): OPERATOR,
+    ("POST", X + "/truncate"): OPERATOR,
+    ("GET", X + "/state"): MONITOR,
+    ("GET", X + "/invalid-size"): MONITOR,
+    ("GET", ONE): HOLDER | OPERATOR,
+    ("GET", ONE + "/outcome"): HOLDER | OPERATOR,
+    ("POST", ONE + "/can-commit"): HOLDER,
+    ("POST", ONE + "/persist"): HOLDER,
+    ("POST", ONE + "/commit"): HOLDER,
+    ("POST", ONE + "/abort"): HOLDER,
+    ("POST", ONE + "/invalidate"): HOLDER | OPERATOR,
+    ("POST", ONE + "/checkpoint"): HOLDER,
+    ("GET", "/v1/server"): EVERYBODY,
+    ("GET", "/v1/metrics"): MONITOR,
+    ("GET", "/v1/overview"): MONITOR,
+    ("GET", "/metrics"): MONITOR,
+    ("GET", "/v1/keepers"): OPERATOR,
+    ("POST", "/v1/keepers"): HOLDER,
+    ("POST", "/v1/keepers/forget"): OPERATOR,
+    ("POST", "/v1/admin/clean-up"): OPERATOR,
+    ("POST", "/v1/admin/clean-up/plan"): OPERATOR,
+    ("POST", "/v1/admin/clean-up/piece"): OPERATOR,
+    ("POST", "/v1/admin/clean-up/finish"): OPERATOR,
+    ("POST", "/v1/admin/prune"): OPERATOR,
+    ("POST", "/v1/admin/check"): OPERATOR,
+    ("GET", "/v1/admin/backup"): OPERATOR,
+}
+OPEN = {
+    ("POST", "/ping"),
+    *(
+        ("GET", path)
+        for path in ("/ping", "/health", "/openapi.json", "/v1/schemas", *FILES)
+    ),
+}
+GUARDED = [route for route in ROUTES if not route.is_open]
+NAMES = {"namespace": "default", "topic": "orders", "group": "billing"}
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Guarded]:
+    with guarded(tmp_path) as found:
+        yield found
+
+
+def path_of(route: Route, **names: str) -> str:
+    return route.path.format(**{**NAMES, "transaction": "1", **names})
+
+
+def name_of(route: Route) -> str:
+    return f"{route.method} {route.path}"
+
+
+def test_every_route_is_in_the_table_of_what_it_needs() -> None:
+    assert {(r.method, r.path) for r in ROUTES if r.is_open} == OPEN
+    assert {(r.method, r.path) for r in GUARDED} == set(NEEDS)
+
+
+def test_what_is_open_needs_no_token(site: Guarded) -> None:
+    for token in (None, new_token()):
+        caller = site.with_token(token)
+        for route in ROUTES:
+            if route.is_open:
+                assert caller.ask(route.method, path_of(route)).status == 200
+
+
+@pytest.mark.parametrize("token", [None, "", "txa_", "no", new_token(), "a" * 8000])
+def test_without_a_token_that_is_known_every_route_is_401(
+    site: Guarded, token: str | None
+) -> None:
+    caller = site.with_token(token)
+    answers = [caller.ask(route.method, path_of(route)) for route in GUARDED]
+    assert {answer.status for answer in answers} == {401}
+    assert {answer.headers["www-authenticate"] for answer in answers} == {"Bearer"}
+    assert len({answer.body for answer in answers}) == 1
+    assert answers[0].json["error"] == "NotAuthenticated"
+    if token is not None and len(token) > 4:
+        assert token not in site.audit_file.read_text()
+
+
+@pytest.mark.parametrize("route", GUARDED, ids=name_of)
+def test_a_route_is_for_those_that_have_its_rule_and_for_nobody_else(
+    site: Guarded, route: Route
+) -> None:
+    allowed = NEEDS[route.method, route.path]
+    for name in RULES:
+        answer = site.caller(name).ask(route.method, path_of(route))
+        if name in allowed:
+            assert answer.status not in (401, 403, 500), (name, answer)
+            continue
+        assert answer.status == 403, (name, answer)
+        assert answer.json["error"] == "NotAuthorized"
+        assert f"{name.replace(' ', '-')} may not" in answer.json["message"]
+        assert "no rule gives it" in answer.json["message"]
+    refused = [line["principal"] for line in site.refused()]
+    assert refused == [name.replace(" ", "-") for name in RULES if name not in allowed]
+
+
+@pytest.mark.parametrize(
+    "route", [route for route in GUARDED if "{topic}" in route.path], ids=name_of
+)
+def test_a_topic_that_one_may_not_see_is_there_or_not_all_the_same(
+    site: Guarded, route: Route
+) -> None:
+    caller = site.caller("writer")
+    there = caller.ask(route.method, path_of(route, topic="secret"))
+    absent = caller.ask(route.method, path_of(route, topic="absent"))
+    assert there.status == absent.status == 403
+    assert there.body.replace(b"secret", b"absent") == absent.body
+
+
+def test_lists_have_only_what_one_may_see(site: Guarded) -> None:
+    topics, spaces = "/v1/namespaces/{}/topics", "/v1/namespaces"
+    seen = {
+        "nobody": ([], [], []),
+        "monitor": ([], [], []),
+        "consumer": (["orders"], [], ["default"]),
+        "elsewhere": ([], ["orders"], ["other"]),
+        "operator": (
+            ["orders", "secret"],
+            ["orders"],
+            ["default", "hidden", "other"],
+        ),
+    }
+    for name, expected in seen.items():
+        caller = site.caller(name)
+        found = (
+            caller.ask("GET", topics.format("default")).json,
+            caller.ask("GET", topics.format("other")).json,
+            caller.ask("GET", spaces).json,
+        )
+        assert found == expected, name
+        absent = caller.ask("GET", topics.format("absent"))
+        assert (absent.status, absent.json) == (200, [])
+
+
+@pytest.mark.parametrize(
+    "namespace",
+    ["default%3Aother", "other%3A", "%2e%2e", "..", "default%2Fx", "%00", "%ff", "*"],
+)
+def test_a_name_that_is_none_gets_nobody_past_a_pattern(
+    site: Guarded, namespace: str
+) -> None:
+    caller = site.caller("elsewhere")
+    for name in (namespace, f"x%3A{namespace}"):
+        for path in (
+            f"/v1/namespaces/{name}/topics/orders/poll",
+            f"/v1/namespaces/other/topics/{name}/poll",
+            f"/v1/namespaces/{name}/groups/x/positions/orders",
+        ):
+            method = "POST" if path.endswith("poll") else "GET"
+            answer = caller.ask(method, path, {} if method == "POST" else None)
+            assert answer.status in (400, 403, 404), (path, answer)
+            assert b"messages" not in answer.body
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/truncate%2F", "/truncate%3Fa=b", "/truncate/", "/%74runcate", "/truncate%00"],
+)
+def test_a_call_for_operators_has_no_second_spelling(site: Guarded, path: str) -> None:
+    for name in ("holder", "operator"):
+        answer = site.caller(name).ask("POST", X + path, {"pointers": []})
+        assert answer.status == 404, answer
+
+
+def test_groups_lead_to_no_topic_that_one_may_not_consume(site: Guarded) -> None:
+    for topic in ("orders", "absent"):
+        path = P.format(**{**NAMES, "topic": topic})
+        assert site.caller("group only").ask("GET", path).status == 403
+
+
+def test_a_token_counts_only_in_its_header(site: Guarded) -> None:
+    token = site.tokens["operator"]
+    caller = site.with_token(None)
+    for query in ("token", "access_token", "authorization"):
+        answer = caller.ask("GET", f"/v1/transactions?{query}={token}")
+        assert answer.status == 401
+    for header in ("X-Auth-Token", "Cookie", "Proxy-Authorization"):
+        answer = caller.ask("GET", X, headers={header: f"Bearer {token}"})
+        assert answer.status == 401
+    assert token[8:] not in site.audit_file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("form", "status"),
+    [
+        *(("Bearer {}", 200), ("bearer {}", 200), ("BEARER   {} ", 200)),
+        *(("Bearer{}", 401), ("Bearer\t{}", 401), ("Basic {}", 401), ("{}", 401)),
+        *(("Bearer {}, Bearer {}", 401), ("Bearer {}x", 401), ("Bearer \xe9{}", 401)),
+    ],
+)
+def test_how_a_token_is_written(site: Guarded, form: str, status: int) -> None:
+    token = site.tokens["holder"]
+    value = form.format(token, token)
+    answer = site.with_token(None).ask(
+        "GET", X + "/status", headers={"Authorization": value}
+    )
+    assert answer.status == status
+    assert token.encode() not in answer.body
+
+
+def test_the_comparison_of_tokens_takes_the_same_steps_for_all(tmp_path: Path) -> None:
+    """By its making: a lookup by digest, and then one comparison in constant time."""
+    names = Tokens.principal.__code__.co_names
+    assert "compare_digest" in names
+    assert "digest" in names

@@ -1,0 +1,97 @@
+"""A server that ends does not begin what nobody waits for any more."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from tests.support.http_raw import PATIENCE_S, TOPIC, request, serving, until
+from txaware.errors import BadRequest
+from txaware.http.server.server_context import SLOW_THREADS, Threads
+from txaware.service.administration import Administration
+from txaware.service.check.scan import Scan
+from txaware.service.monitor.inspection import Inspection
+from txaware.service.retention.clean_up import Retention
+
+ROUNDS, TAKES_S = 15, 0.5
+
+
+@pytest.mark.parametrize("stay", [False, True], ids=["clients go", "clients stay"])
+def test_requests_that_wait_for_a_thread_do_not_hold_the_end_up(
+    stay: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[object] = []
+    all_there = threading.Event()
+
+    def check(*args: object) -> None:
+        begun.append(args)
+        all_there.wait(PATIENCE_S)
+        time.sleep(TAKES_S)
+        raise BadRequest("nothing was checked")
+
+    monkeypatch.setattr(Administration, "check", check)
+    with serving(drain_timeout_s=0.5) as here, ExitStack() as stack:
+        checks = [
+            stack.enter_context(here.connect()) for _ in range(ROUNDS * SLOW_THREADS)
+        ]
+        for each in checks:
+            each.send(request("POST", "/v1/admin/check"))
+        assert until(lambda: here.in_flight == len(checks))
+        all_there.set()
+        if not stay:
+            stack.close()
+        began_s = time.monotonic()
+        here.server.close()
+        assert time.monotonic() - began_s < ROUNDS * TAKES_S * 2 / 3
+        assert len(begun) < len(checks)
+
+
+@pytest.mark.parametrize(
+    ("owner", "step", "asked"),
+    [
+        (Scan, "_piece", request("POST", "/v1/admin/check")),
+        (Retention, "_clean_topic", request("POST", "/v1/admin/clean-up")),
+        (Retention, "_clean_topic", request("POST", "/v1/admin/prune")),
+        (Inspection, "_blocks", request("GET", f"{TOPIC}/inspect")),
+    ],
+    ids=["check", "clean-up", "prune", "inspect"],
+)
+def test_what_takes_long_ends_at_its_next_step_when_the_time_to_drain_is_up(
+    owner: Any, step: str, asked: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[object] = []
+    begun, dropped = threading.Event(), threading.Event()
+    take, drop = getattr(owner, step), Threads.drop
+
+    def wait() -> None:
+        steps.append(step)
+        begun.set()
+        assert dropped.wait(PATIENCE_S)
+
+    def slow(*args: Any) -> Any:
+        wait()
+        return take(*args)
+
+    def slow_blocks(*args: Any) -> Iterator[Any]:
+        for block in take(*args):
+            wait()
+            yield block
+
+    def told(threads: Threads) -> None:
+        drop(threads)
+        dropped.set()
+
+    with serving(drain_timeout_s=0) as here, here.connect() as raw:
+        for topic in ("u", "v"):
+            here.messaging.create_topic(topic)
+        here.messaging.publish("t", [b""] * 3000)
+        replaced: Callable[..., Any] = slow_blocks if step == "_blocks" else slow
+        monkeypatch.setattr(owner, step, replaced)
+        monkeypatch.setattr(Threads, "drop", told)
+        raw.send(asked)
+        assert begun.wait(PATIENCE_S)
+        here.server.close()
+    assert len(steps) == 1

@@ -1,0 +1,83 @@
+"""Where to cut a topic, asked over HTTP: what is refused, and what is answered."""
+
+from collections.abc import Iterator
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.support.http_access import Caller
+from tests.support.http_served import served
+from tests.support.scripted_server import Act, Received, ScriptedServer, answers
+from txaware.errors import Unavailable
+from txaware.http.client import HttpAdministration, Link, Transport
+from txaware.http.client.settings import ClientSettings
+from txaware.messages import MessageId
+
+LEAST, MOST = MessageId(bytes(20)), MessageId(b"\xff" * 20)
+PATH = "/v1/namespaces/default/topics/t/splits"
+QUERY = {"from": str(LEAST), "to": str(MOST), "partBytes": "10"}
+
+
+@pytest.fixture
+def server() -> Iterator[Caller]:
+    """Calls a server with a topic of three messages."""
+    with served() as store:
+        store.messaging.create_topic("t")
+        store.messaging.publish("t", [b"a" * 10] * 3)
+        caller = Caller(store.url, None)
+        yield caller
+        caller.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        *(({name: None}, f"{name} is missing") for name in QUERY),
+        *(({name: "00"}, "no message id") for name in ("from", "to")),
+        ({"from": "0" * 39 + "x"}, "no message id"),
+        *(({"partBytes": text}, "partBytes") for text in ("", "-1", "1.5", "9" * 20)),
+        ({"partBytes": "0"}, "part_bytes is a whole number from 1"),
+        ({"partBytes": "9" * 19}, "part_bytes is a whole number from 1"),
+        ({"limit": "5"}, "no such field in the query: limit"),
+    ],
+)
+def test_wrong_parameters_are_bad_requests(
+    server: Caller, change: dict[str, str | None], message: str
+) -> None:
+    asked = QUERY | change
+    query = urlencode({name: text for name, text in asked.items() if text is not None})
+    answer = server.ask("GET", f"{PATH}?{query}")
+    assert (answer.status, answer.json["error"]) == (400, "BadRequest")
+    assert message in answer.json["message"]
+
+
+def test_ids_are_hex_digits(server: Caller) -> None:
+    answer = server.ask("GET", f"{PATH}?{urlencode(QUERY)}")
+    (first, second) = answer.json["ids"]
+    assert (len(first), len(second)) == (40, 40)
+    assert server.ask("POST", PATH).status == 405
+    absent = PATH.replace("/t/", "/absent/")
+    assert server.ask("GET", f"{absent}?{urlencode(QUERY)}").status == 404
+
+
+class OddServer(ScriptedServer):
+    """Answers everything alike."""
+
+    body = b""
+
+    def _act(self, received: Received) -> Act:
+        return answers(200, self.body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"no", b"[]", b"{}", b'{"ids": 5}', b'{"ids": ["00"]}', b'{"ids": [5]}'],
+)
+def test_an_answer_that_makes_no_sense_is_unavailable(body: bytes) -> None:
+    with OddServer() as odd:
+        odd.body = body
+        transport = Transport(Link(odd.url, settings=ClientSettings(retry_for_s=0)))
+        administration = HttpAdministration(transport)
+        with pytest.raises(Unavailable, match="cannot be read"):
+            administration.splits("t", start=LEAST, stop=MOST, part_bytes=1)
+        transport.close()

@@ -1,0 +1,101 @@
+"""Outcomes that are brought to an event loop, also to one that closes meanwhile."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import txaware
+from tests.support.http_raw import PATIENCE_S, until
+from tests.support.messagings import commit, payloads
+from txaware.config import Settings
+from txaware.errors import Unavailable
+from txaware.http.server.server_context import Outcomes
+
+
+class Closing:
+    """A loop that is closed between the question whether it is, and the call."""
+
+    def is_closed(self) -> bool:
+        return False
+
+    def call_soon_threadsafe(self, _: Callable[[], object]) -> None:
+        raise RuntimeError("Event loop is closed")
+
+
+def test_what_is_settled_in_other_threads_is_delivered_in_the_loop() -> None:
+    async def settled() -> list[object]:
+        loop = asyncio.get_running_loop()
+        outcomes = Outcomes(loop)
+        futures: list[asyncio.Future[None]] = [loop.create_future() for _ in range(3)]
+        futures[1].cancel()
+        error = Unavailable("the disk is full")
+
+        def settle() -> None:
+            for future, outcome in zip(futures, (None, error, error), strict=True):
+                outcomes.settle(future, outcome)
+
+        await asyncio.to_thread(settle)
+        async with asyncio.timeout(PATIENCE_S):
+            return await asyncio.gather(*futures, return_exceptions=True)
+
+    first, second, third = asyncio.run(settled())
+    assert first is None
+    assert isinstance(second, asyncio.CancelledError)
+    assert isinstance(third, Unavailable)
+
+
+@pytest.fixture
+def closing() -> Any:
+    return Closing()
+
+
+def test_a_loop_that_closes_harms_nobody_who_shares_the_batch(
+    tmp_path: Path, closing: Any
+) -> None:
+    outcomes, loop = Outcomes(closing), asyncio.new_event_loop()
+    quiet = Settings(janitor_interval_s=0)
+    with txaware.connect(f"leveldb:{tmp_path}/data", settings=quiet) as messaging:
+        messaging.create_topic("t")
+        tx = messaging.coordinator.start_short()
+        served: Any = messaging._parts.served
+        service: Any = served.service
+        journal = service._publishing._messages._table.journal
+        abandoned = loop.create_future()
+        errors: list[BaseException] = []
+
+        def noting(act: Callable[[], object]) -> threading.Thread:
+            def noted() -> None:
+                try:
+                    act()
+                except BaseException as error:
+                    errors.append(error)
+
+            thread = threading.Thread(target=noted, daemon=True)
+            thread.start()
+            return thread
+
+        def came(count: int) -> bool:
+            return until(lambda: len(journal._forming._submitted) == count)
+
+        with journal._writing:  # a batch is being written; the next one forms
+            service.publish_soon(
+                service.place("t"),
+                [b"abandoned"],
+                lambda error: outcomes.settle(abandoned, error),
+            )
+            assert came(1)
+            threads = [noting(lambda: messaging.publish("t", [b"beside it"]))]
+            assert came(2)
+            threads.append(noting(lambda: commit(messaging, tx)))
+            assert came(3)
+        for thread in threads:
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive()
+        assert not errors
+        assert tx.transaction_id not in messaging.coordinator.snapshot().in_progress
+        assert payloads(messaging.poll("t")) == [b"abandoned", b"beside it"]
+    loop.close()

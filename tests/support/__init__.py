@@ -1,0 +1,1 @@
+"""Doubles, servers, histories and what else tests share."""

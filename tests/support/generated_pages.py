@@ -1,0 +1,170 @@
+"""Pages of the documents that are made from the code: settings and errors.
+
+`python -m tests.support.generated_pages` writes them anew.
+"""
+
+import ast
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+
+import coordinator.errors
+from txaware import config, errors
+from txaware.config import Settings
+from txaware.http.server.failures import status_of
+
+DOCS = Path(__file__).parents[2] / "docs"
+KIB, MIB = 1 << 10, 1 << 20
+# Raised where the caller is, and never by a server.
+LOCAL = {
+    "MissingExtra",
+    "MisusedTransaction",
+    "ParticipantFailed",
+    "PublisherClosed",
+    "QueueFull",
+    "TxAwareError",
+}
+SECTIONS = {
+    "": "Messages, transactions and retention",
+    "LevelDB": "LevelDB",
+    "HBase": "HBase",
+    "Tephra elsewhere": "A coordinator elsewhere",
+    "Server": "The server",
+    "Client": "Clients",
+}
+
+SETTINGS = """\
+# Settings
+
+Every setting has a unit at the end of its name. `txaware.Settings` has them all; they
+are read from a TOML file (`--settings FILE`, `Settings.load(path)`), then from the
+environment (`TXAWARE_` and the name in capitals), then from `--set name=value`. What
+comes later counts. A name or value that is wrong is refused.
+
+```python
+from txaware import Settings
+
+settings = Settings.load(environment={"TXAWARE_DEFAULT_TTL_S": "3600"})
+print(settings.default_ttl_s)
+```
+
+```text
+3600
+```
+"""
+
+ERRORS = """\
+# Errors
+
+Every error that is raised on purpose is a `txaware.TxAwareError`. Its class says what
+you can do. `changed_nothing` says that the call had no effect and never will; after any
+other error it may have had one.
+
+The three to know:
+
+- `TransactionConflict`: nothing was committed; run the whole transaction again.
+  `@retry_on_conflict` does that.
+- `Unavailable`: not now. Nothing of your transaction is or will be visible.
+- `TransactionOutcomeUnknown`: the coordinator could not be asked whether the commit
+  took place. Nothing was undone and nothing is repeated; look before you do.
+
+Over HTTP an error is a status and `{"error": class, "message": text}`; a client of ours
+raises the same class again. The command line ends with 0 when it did what it was asked
+for, 1 when it found something wrong, 2 when it was called wrongly, and 3 when somebody
+else is away.
+
+## The tree
+
+```
+"""
+
+
+def settings_page() -> str:
+    """Makes `docs/settings.md`."""
+    sections: dict[str, list[str]] = {title: [] for title in SECTIONS.values()}
+    for name, text in _explained():
+        kind, colon, rest = text.partition(": ")
+        known = bool(colon) and kind in SECTIONS
+        said = rest[0].upper() + rest[1:] if known else text
+        default = getattr(Settings(), name)
+        sections[SECTIONS[kind if known else ""]].append(
+            f"| `{name}` | {_shown(name, default)} | {said} |"
+        )
+    parts = [
+        f"## {title}\n\n| name | default | what it is |\n|---|---|---|\n"
+        + "\n".join(rows)
+        for title, rows in sections.items()
+        if rows
+    ]
+    return SETTINGS + "\n" + "\n\n".join(parts) + "\n"
+
+
+def errors_page() -> str:
+    """Makes `docs/errors.md`."""
+    tree = _tree(coordinator.errors).replace("\n└", "\n├")
+    tree += "\n" + _tree(errors).partition("\n")[2]
+    rows = [
+        f"| `{kind.__name__}` | {_status(kind)} | "
+        f"{'yes' if kind.changed_nothing else 'no'} | {_first_line(kind)} |"
+        for kind in sorted(_classes(), key=lambda kind: kind.__name__)
+    ]
+    table = "| class | status | changed nothing | what it says |\n|---|---|---|---|\n"
+    return (
+        ERRORS + tree + "\n```\n\n## All of them\n\n" + table + "\n".join(rows) + "\n"
+    )
+
+
+def _classes() -> Iterator[type[errors.TxAwareError]]:
+    for name in errors.__all__:
+        value = getattr(errors, name)
+        if isinstance(value, type) and issubclass(value, errors.TxAwareError):
+            yield value
+
+
+def _status(kind: type[errors.TxAwareError]) -> str:
+    return "" if kind.__name__ in LOCAL else str(status_of(kind("why")))
+
+
+def _first_line(kind: type) -> str:
+    return (inspect.getdoc(kind) or "").splitlines()[0]
+
+
+def _tree(module: object) -> str:
+    text = inspect.getdoc(module) or ""
+    return text[text.index("TxAwareError\n├") :]
+
+
+def _explained() -> Iterator[tuple[str, str]]:
+    """Yields every setting with the text that stands below it."""
+    body = ast.parse(inspect.getsource(config.Settings)).body[0]
+    assert isinstance(body, ast.ClassDef)
+    names = {field.name for field in attrs.fields(Settings)}
+    for node, after in zip(body.body, body.body[1:], strict=False):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            assert isinstance(after, ast.Expr), f"{node.target.id} is not explained"
+            assert isinstance(after.value, ast.Constant)
+            assert node.target.id in names
+            yield node.target.id, " ".join(str(after.value.value).split())
+
+
+def _shown(name: str, value: object) -> str:
+    if value is None or value == "":
+        return "none"
+    if name.endswith("_bytes") and isinstance(value, int) and value >= KIB:
+        size, unit = (
+            (value // MIB, "MiB") if value % MIB == 0 else (value // KIB, "KiB")
+        )
+        return f"{size:,} {unit}"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:,}" if isinstance(value, int | float) else str(value)
+
+
+PAGES = {"settings.md": settings_page, "errors.md": errors_page}
+
+
+if __name__ == "__main__":
+    for page, make in PAGES.items():
+        (DOCS / page).write_text(make())

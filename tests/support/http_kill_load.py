@@ -1,0 +1,345 @@
+"""A server to be killed, and clients that outlive it: each a process of its own.
+
+    python -m tests.support.http_kill_load serve DIRECTORY PORT
+    python -m tests.support.http_kill_load load URL LOG NAME
+
+A client goes on until its standard input ends. What it was answered stands in the log,
+a line for each event, with a time that all processes of a machine share.
+"""
+
+import json
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, TextIO
+
+import txaware
+from coordinator import TransactionContext
+from coordinator.context import Status
+from coordinator.transaction import Transaction
+from tests.support.checker import FAIL, OK, UNKNOWN
+from txaware.config import Settings
+from txaware.errors import (
+    ParticipantFailed,
+    TransactionOutcomeUnknown,
+    TransactionRefused,
+    Unavailable,
+)
+from txaware.interfaces import Isolation
+from txaware.messages import MessageId
+from txaware.messaging import Messaging
+
+TOPICS = ("a", "b", "c")
+COPIES = {"copiers": ("a", "b"), "tellers": ("b", "c")}  # a group, from and to
+SMALL_WRITE_BUFFER_BYTES = 1 << 16  # LevelDB takes no less; logs are switched often
+SPILLS_ABOVE_BYTES = 60
+# Some have timed out when the server is there again, others go on.
+TIMEOUTS_S = (0.3, 60)
+LONGEST_HOLD_S, NEVER_SHORTER_S = 2.5, 1.5
+# What a client may be told while its server is killed again and again.
+EXPECTED = (
+    ParticipantFailed,
+    TransactionOutcomeUnknown,
+    TransactionRefused,
+    Unavailable,
+)
+
+Sent = list[tuple[str, str]]
+Moved = list[str] | None
+
+
+def serve(directory: Path, port: int) -> None:
+    """Serves until it is killed."""
+    settings = Settings(
+        topics=", ".join(TOPICS), write_buffer_bytes=SMALL_WRITE_BUFFER_BYTES
+    )
+    with (
+        txaware.connect(f"leveldb:{directory}", settings=settings) as messaging,
+        messaging.serve(port=port) as server,
+    ):
+        print(server.url, flush=True)
+        threading.Event().wait()
+
+
+class Notes:
+    """The log of one process. Before an operation its beginning, after it its end."""
+
+    def __init__(self, log: TextIO) -> None:
+        self._log = log
+        self._lock = threading.Lock()
+
+    def add(self, *event: Any) -> None:
+        """Writes one line, with the time."""
+        with self._lock:
+            self._log.write(json.dumps([time.monotonic_ns(), *event]) + "\n")
+
+
+class _Asked:
+    """Takes part last of all, and notes that the commit is asked for next."""
+
+    transaction_aware_name = "notes"
+    flushes_last = True
+
+    def __init__(self, note: Callable[[], None]) -> None:
+        self._note = note
+
+    def start_tx(self, tx: Transaction) -> None:
+        pass
+
+    def update_tx(self, tx: Transaction) -> None:
+        pass
+
+    def get_tx_changes(self) -> tuple[bytes, ...]:
+        return ()
+
+    def commit_tx(self) -> bool:
+        self._note()
+        return True
+
+    def post_tx_commit(self) -> None:
+        pass
+
+    def rollback_tx(self) -> bool:
+        return True
+
+
+class _ChangedItsMind(TransactionRefused):
+    """The client does not commit."""
+
+
+class Client:
+    """One thread of a client process: does one thing after the other, by chance."""
+
+    def __init__(self, messaging: Messaging, notes: Notes, name: str) -> None:
+        self.chance = random.Random()
+        self._messaging, self._notes, self._name = messaging, notes, name
+        self._count = 0
+
+    def any(self) -> None:
+        """A plain publish or a short transaction."""
+        self.chance.choice([self.plain, self.both, self.spilled, self.rolled_back])()
+
+    def plain(self) -> None:
+        """Some messages in one piece, without a transaction."""
+        topic = self.chance.choice(TOPICS[:2])
+        sent = self._values(topic, 3)
+        number = self._began(sent)
+        try:
+            self._messaging.publish(topic, _payloads(sent, topic))
+        except TransactionRefused:
+            outcome = FAIL
+        except Unavailable:
+            outcome = UNKNOWN
+        else:
+            outcome = OK
+        self._notes.add("ended", number, outcome)
+
+    def both(self) -> None:
+        """Messages on two topics, in one transaction."""
+        sent = [*self._values("a", 3), *self._values("b", 3)]
+        self._transact(sent, lambda _: self._publish(sent))
+
+    def spilled(self) -> None:
+        """The same with so many that they are stored ahead of the commit."""
+        sent = [*self._values("a", 9), *self._values("b", 2)]
+        self._transact(
+            sent, lambda _: self._publish(sent, buffer_limit_bytes=SPILLS_ABOVE_BYTES)
+        )
+
+    def rolled_back(self) -> None:
+        """The same, and then it changes its mind."""
+        sent = [*self._values("a", 9), *self._values("b", 2)]
+
+        def write(_: TransactionContext) -> None:
+            self._publish(sent, buffer_limit_bytes=SPILLS_ABOVE_BYTES)
+            raise _ChangedItsMind
+
+        self._transact(sent, write)
+
+    def hold(self, *, at_least_s: float = 0) -> None:
+        """A transaction that stays open, perhaps from one life of the server to the
+        next, and writes in both."""
+        sent = [*self._values("a", 6), *self._values("b", 2)]
+        half = len(sent) // 2
+
+        def write(context: TransactionContext) -> None:
+            if self.chance.random() < 0.5:  # rows, before which readers have to stop
+                early = [(to, value) for to, value in sent[:half] if to == "a"]
+                self._messaging.publish(
+                    "a", _payloads(early, "a"), transaction=context.transaction
+                )
+            else:  # payloads, where these are enough
+                early = sent[:half]
+                self._publish(early, buffer_limit_bytes=SPILLS_ABOVE_BYTES // 3)
+            time.sleep(self.chance.uniform(at_least_s, LONGEST_HOLD_S))
+            rest = sent[len(early) :]
+            self._publish(rest, buffer_limit_bytes=SPILLS_ABOVE_BYTES // 3)
+
+        self._transact(sent, write, timeout_s=max(TIMEOUTS_S))
+        time.sleep(self.chance.uniform(0, 0.5))
+
+    def copy(self, group: str) -> None:
+        """Reads one topic, writes another and moves its group: all or nothing."""
+        source, target = COPIES[group]
+        consumer = self._messaging.consumer(source, group=group)
+        number, context = None, self._messaging.transaction()
+        with suppress(*EXPECTED), context:
+            start = consumer.position
+            page = consumer.poll(limit=self.chance.choice([1, 5, 50]))
+            if not page:  # the group may go on over rows that nobody sees
+                raise _ChangedItsMind
+            moved = [group, source, _hex(start), _hex(consumer.position)]
+            mark = f">{self._next()}"
+            values = [message.payload.decode() + mark for message in page]
+            sent = [(target, value) for value in values]
+            number = self._began(sent, transactional=True, moved=moved)
+            self._publish(sent)
+            self._note_asking(context, number)
+        if number is not None:
+            self._notes.add("ended", number, _outcome(context))
+        time.sleep(self.chance.uniform(0, 0.05))
+
+    def _transact(
+        self,
+        sent: Sent,
+        write: Callable[[TransactionContext], None],
+        *,
+        timeout_s: float | None = None,
+    ) -> None:
+        timeout_s = timeout_s or self.chance.choice(TIMEOUTS_S)
+        number = self._began(sent, transactional=True)
+        context = self._messaging.transaction(timeout_s=timeout_s)
+        with suppress(*EXPECTED), context:
+            self._notes.add("open", number)
+            write(context)
+            self._note_asking(context, number)
+        self._notes.add("ended", number, _outcome(context))
+
+    def _publish(self, sent: Sent, **options: Any) -> None:
+        for topic in TOPICS:
+            payloads = _payloads(sent, topic)
+            if payloads:
+                self._messaging.publisher(topic, **options).publish_all(payloads)
+
+    def _began(
+        self, sent: Sent, *, transactional: bool = False, moved: Moved = None
+    ) -> str:
+        number = self._next()
+        self._notes.add("began", number, sent, transactional, moved)
+        return number
+
+    def _note_asking(self, context: TransactionContext, number: str) -> None:
+        context.join(_Asked(lambda: self._notes.add("asked", number)))
+
+    def _values(self, topic: str, most: int) -> Sent:
+        """Values that nobody sent before."""
+        return [(topic, self._next()) for _ in range(self.chance.randint(1, most))]
+
+    def _next(self) -> str:
+        self._count += 1
+        return f"{self._name}-{self._count}"
+
+
+class Reader:
+    """Polls a topic from its beginning on, each time from where the last one ended."""
+
+    def __init__(
+        self,
+        messaging: Messaging,
+        notes: Notes,
+        name: str,
+        topic: str,
+        isolation: Isolation,
+    ) -> None:
+        self._messaging, self._notes, self._name = messaging, notes, name
+        self._topic, self._isolation = topic, isolation
+        self._at: MessageId | None = None
+
+    def poll(self, limit: int = 1000) -> int:
+        """How many the next page has."""
+        began_ns, start = time.monotonic_ns(), self._at
+        page = self._messaging.poll(
+            self._topic,
+            start=start,
+            inclusive=start is None,
+            limit=limit,
+            isolation=self._isolation,
+        )
+        seen = [(message.id.hex(), message.payload.decode()) for message in page]
+        self._notes.add(
+            *("poll", self._name, self._topic, _hex(start), _hex(page.next), seen),
+            self._isolation == "committed",
+            *(page.blocked_by is None and len(page) < limit, began_ns),
+        )
+        self._at = page.next
+        return len(page)
+
+
+def load(url: str, log: Path, name: str) -> None:
+    """Eight threads of load, until standard input ends."""
+    over = threading.Event()
+
+    def for_ever(step: Callable[[], object]) -> None:
+        while not over.is_set():
+            with suppress(Unavailable):
+                step()
+
+    with log.open("w", buffering=1) as file, txaware.connect(url) as messaging:
+        notes = Notes(file)
+
+        def client(number: int) -> Client:
+            return Client(messaging, notes, f"{name}.{number}")
+
+        readers = [
+            Reader(messaging, notes, f"{name} {topic}", topic, "committed")
+            for topic in TOPICS
+        ]
+
+        def read() -> None:
+            for reader in readers:
+                reader.poll()
+            time.sleep(0.02)
+
+        steps: list[Callable[[], object]] = [
+            partial(client(0).hold, at_least_s=NEVER_SHORTER_S if name == "0" else 0),
+            client(1).any,
+            client(2).any,
+            client(3).any,
+            client(6).plain,
+            partial(client(4).copy, "copiers"),
+            partial(client(5).copy, "tellers"),
+            read,
+        ]
+        with ThreadPoolExecutor(len(steps)) as threads:
+            running = [threads.submit(for_ever, step) for step in steps]
+            sys.stdin.read()
+            over.set()
+        for thread in running:
+            thread.result()
+
+
+def _outcome(context: TransactionContext) -> str:
+    if context.status is Status.COMMITTED:
+        return OK
+    return UNKNOWN if context.status is Status.UNKNOWN else FAIL
+
+
+def _payloads(sent: Sent, topic: str) -> list[bytes]:
+    return [value.encode() for to, value in sent if to == topic]
+
+
+def _hex(message_id: MessageId | None) -> str:
+    return "" if message_id is None else message_id.hex()
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "serve":
+        serve(Path(sys.argv[2]), int(sys.argv[3]))
+    else:
+        load(sys.argv[2], Path(sys.argv[3]), sys.argv[4])

@@ -1,0 +1,218 @@
+"""One fixture over every implementation of the messaging service, and its clock."""
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import txaware
+from coordinator.transaction import Transaction
+from tests.support.doubles import Clock
+from tests.support.hbase_stores import HBaseStores, abandon
+from txaware.config import Settings
+from txaware.errors import Unavailable
+from txaware.interfaces import OrderedTable
+from txaware.messages import Message, PublishResponse
+from txaware.messaging import Messaging
+from txaware.service.administration import Administration
+
+HBASE = pytest.param("hbase", marks=pytest.mark.hbase)
+KINDS = ["memory", "leveldb", "http", HBASE]
+DAY_S = 86_400
+NO_PARAMETERS = SimpleNamespace(params={})
+
+
+class Site:
+    """A messaging service, its clock, and how it is opened again.
+
+    Nothing is removed in the background: tests that want that say so.
+    """
+
+    def __init__(
+        self, kind: str, directory: Path, hbase_url: str = "", /, **settings: Any
+    ) -> None:
+        self.kind = kind
+        self.clock = Clock()
+        self._directory = directory
+        self._hbase_url = hbase_url
+        self._lives = 0
+        self._settings = settings
+        self._served: Messaging | None = None
+        self.messaging = self._connect()
+
+    @property
+    def directory(self) -> Path:
+        """Where the present life keeps its data."""
+        return self._directory / f"life-{self._lives}"
+
+    @property
+    def embedded(self) -> Messaging:
+        """The messaging in this process: itself, or what is behind the server."""
+        return self.messaging if self._served is None else self._served
+
+    def close(self) -> None:
+        """Closes it, and the server behind it."""
+        self.messaging.close()
+        self.embedded.close()
+
+    @property
+    def table(self) -> OrderedTable:
+        """The rows, for what no call answers."""
+        return table_of(self.embedded)
+
+    def open(self, **settings: Any) -> Messaging:
+        """Closes it, and opens it again with these settings; memory begins anew."""
+        self.close()
+        self._settings |= settings
+        self.messaging = self._connect()
+        return self.messaging
+
+    def crash(self) -> Messaging:
+        """Opens what is on disk now, as after the process was killed."""
+        killed, found = self.embedded, self.directory
+        if self.kind == "hbase":
+            abandon(table_of(killed))
+            self.messaging = self._connect()
+            with suppress(Unavailable):
+                killed.close()
+            return self.messaging
+        self._lives += 1
+        while not _copied(found, self.directory):
+            shutil.rmtree(self.directory)
+        killed.close()
+        self.messaging = self._connect()
+        return self.messaging
+
+    def _connect(self) -> Messaging:
+        url = self._url()
+        settings = Settings(**{"janitor_interval_s": 0, **self._settings})
+        found = txaware.connect(url, settings=settings, clock_ms=self.clock)
+        if self.kind != "http":
+            return found
+        self._served = found
+        server = found.serve()
+        return txaware.connect(server.url, settings=settings, clock_ms=self.clock)
+
+    def _url(self) -> str:
+        if self.kind == "hbase":
+            return self._hbase_url
+        return "memory:" if self.kind == "memory" else f"leveldb:{self.directory}"
+
+
+def administration_of(messaging: Messaging) -> Administration:
+    """What stands beside the service in this process."""
+    administration = messaging._administration
+    assert isinstance(administration, Administration)
+    return administration
+
+
+def table_of(messaging: Messaging) -> OrderedTable:
+    """The rows of a messaging in this process, for what no call answers."""
+    return administration_of(messaging)._table
+
+
+def _copied(found: Path, copy: Path) -> bool:
+    """Copies a directory in use; False where LevelDB compacted it meanwhile."""
+    before = os.listdir(found / "rows")
+    try:
+        shutil.copytree(found, copy, ignore=shutil.ignore_patterns("LOCK"))
+    except shutil.Error:
+        return False
+    return before == os.listdir(found / "rows")
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """What looks inside the service (marked `in_process`) has no form over HTTP."""
+    left_out = [
+        item
+        for item in items
+        if item.get_closest_marker("in_process")
+        and "http" in getattr(item, "callspec", NO_PARAMETERS).params.values()
+    ]
+    items[:] = [item for item in items if item not in set(left_out)]
+    config.hook.pytest_deselected(items=left_out)
+
+
+@contextmanager
+def lent_site(
+    request: pytest.FixtureRequest, directory: Path, **settings: Any
+) -> Iterator[Site]:
+    """The implementation that a fixture is asked for."""
+    with ExitStack() as lent:
+        url = ""
+        if request.param == "hbase":
+            stores: HBaseStores = request.getfixturevalue("hbase_stores")
+            url = lent.enter_context(stores.lent())
+        opened = Site(request.param, directory, url, **settings)
+        lent.callback(lambda: opened.close())
+        yield opened
+
+
+@pytest.fixture(params=KINDS)
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    """Every implementation in turn."""
+    with lent_site(request, tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture(params=["leveldb", HBASE])
+def lasting(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    """Every implementation that outlives its process in turn."""
+    with lent_site(request, tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def durable(tmp_path: Path) -> Iterator[Site]:
+    """One in a directory, for what is about directories."""
+    opened = Site("leveldb", tmp_path)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def messaging(site: Site) -> Messaging:
+    """Every implementation in turn, with an empty topic `t`."""
+    site.messaging.create_topic("t")
+    return site.messaging
+
+
+def seen_by(
+    own: int,
+    *,
+    read: int,
+    invalids: Iterable[int] = (),
+    in_progress: Iterable[int] = (),
+) -> Transaction:
+    """A snapshot made by hand, as of another coordinator with small pointers."""
+    return Transaction(own, read, invalids=invalids, in_progress=in_progress)
+
+
+def payloads(page: Iterable[Message]) -> list[bytes]:
+    """What a poll delivered."""
+    return [message.payload for message in page]
+
+
+def commit(messaging: Messaging, tx: Transaction) -> None:
+    """Commits a transaction that was begun by hand."""
+    messaging.coordinator.can_commit(tx, [])
+    messaging.coordinator.commit(tx)
+
+
+def publish(
+    messaging: Messaging,
+    *messages: bytes,
+    transaction: Transaction | int,
+    topic: str = "t",
+) -> PublishResponse:
+    """Publishes in a transaction; none of the messages is a reference."""
+    response = messaging.publish(topic, list(messages), transaction=transaction)
+    assert response is not None
+    return response

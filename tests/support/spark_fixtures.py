@@ -1,0 +1,123 @@
+"""A real Spark for tests; where it cannot run they are skipped, in CI they fail."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import functions as f
+
+import txaware
+from coordinator.errors import Unavailable
+from coordinator.java.process import find_java
+from tests.support.tephra_fixtures import missing
+from txaware.messaging import Messaging
+
+CONF = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    # A failed stream says why in its exception; the log would say it ten times.
+    "spark.log.level": "OFF",
+}
+
+
+def session(master: str, **conf: str) -> SparkSession:
+    """A session of its own kind; `_` stands for `.` in the names of settings."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master(master).appName("tests of txaware")
+    for name, value in {
+        **CONF,
+        **{k.replace("_", "."): v for k, v in conf.items()},
+    }.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def remind_spark_of_its_session(spark: SparkSession) -> None:
+    """As README says, after Ctrl-C and in a new thread."""
+    spark.createDataFrame([], "n int")
+
+
+@pytest.fixture(scope="session")
+def spark_java() -> str:
+    """A Java for Spark."""
+    try:
+        return find_java()
+    except Unavailable as error:
+        missing(str(error))
+
+
+@pytest.fixture(scope="session")
+def spark(spark_java: str) -> Iterator[SparkSession]:
+    """One session for all tests that need no more: two tasks at once, three tries."""
+    found = session("local[2,3]")
+    yield found
+    found.stop()
+
+
+@attrs.frozen
+class Shared:
+    """A directory of this process, served to Spark's."""
+
+    messaging: Messaging
+    url: str
+    spark: SparkSession
+
+    def frame(self, *payloads: bytes | str, tasks: int = 2) -> DataFrame:
+        """Rows to publish, in so many tasks."""
+        rows = [
+            (each.encode() if isinstance(each, str) else each,) for each in payloads
+        ]
+        return self.spark.createDataFrame(rows, "payload binary").repartition(tasks)
+
+    def numbers(self, count: int, tasks: int = 2) -> DataFrame:
+        """The payloads `0` to `count - 1`, in order within each task."""
+        numbers = self.spark.range(0, count, 1, tasks)
+        return numbers.select(f.col("id").cast("string").alias("payload"))
+
+    def reader(self, **options: object) -> DataFrameReader:
+        """What reads here."""
+        reader = self.spark.read.format("txaware").option("url", self.url)
+        return reader.options(**{name: str(value) for name, value in options.items()})
+
+    def save(
+        self, frame: DataFrame, *, source: str = "txaware", **options: object
+    ) -> None:
+        """Saves to topic `t`, unless an option names another; None is no option."""
+        texts = {
+            name: str(value)
+            for name, value in {"url": self.url, "topic": "t", **options}.items()
+            if value is not None
+        }
+        frame.write.format(source).mode("append").options(**texts).save()
+
+    def published(self, topic: str) -> list[bytes]:
+        """What is committed, in its order."""
+        consumer, found = self.messaging.consumer(topic), []
+        while page := consumer.poll(10_000):
+            found += [message.payload for message in page]
+        return found
+
+
+@contextmanager
+def sharing(spark: SparkSession, folder: Path, **options: Any) -> Iterator[Shared]:
+    """A messaging with the topic `t`, and the address that Spark is given."""
+    url = f"leveldb:{folder / 'data'}"
+    with txaware.connect(url, **options) as messaging, messaging.serve():
+        messaging.create_topic("t")
+        yield Shared(messaging, url, spark)
+
+
+@pytest.fixture
+def shared(spark: SparkSession, tmp_path: Path) -> Iterator[Shared]:
+    """A directory of this test, with the topic `t`."""
+    with sharing(spark, tmp_path) as found:
+        yield found

@@ -1,0 +1,66 @@
+"""What is remembered of topics is what was set last, whoever reads meanwhile."""
+
+from collections.abc import Callable
+
+import attrs
+
+from tests.support.doubles import Clock
+from txaware.store.memory import MemoryTable
+from txaware.store.topic_table import TopicTable
+from txaware.topics import Topic, TopicName
+
+A, B = TopicName("a"), TopicName("b")
+
+
+class SlowTable(MemoryTable):
+    """Does something else before it answers; counts how often it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(clock_ms=Clock())
+        self.asked = 0
+        self.meanwhile: Callable[[], object] | None = None
+
+    def get(self, key: bytes) -> bytes | None:
+        self.asked += 1
+        value = super().get(key)
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        return value
+
+
+def reopened() -> tuple[SlowTable, TopicTable]:
+    """Two topics, of which nothing is remembered."""
+    table = SlowTable()
+    for name in (A, B):
+        TopicTable(table).create(Topic(name, 1))
+    table.asked = 0
+    return table, TopicTable(table)
+
+
+def test_topics_that_are_read_at_the_same_time_are_both_remembered() -> None:
+    table, topics = reopened()
+    table.meanwhile = lambda: topics.get(B)
+    topics.get(A)
+    assert table.asked == 2
+    assert (topics.get(A).topic, topics.get(B).topic) == (A, B)
+    assert table.asked == 2
+
+
+def of_five_seconds(topic: Topic) -> Topic:
+    return attrs.evolve(topic, ttl_s=5)
+
+
+def test_what_was_read_before_a_change_is_not_remembered_after_it() -> None:
+    table, topics = reopened()
+    table.meanwhile = lambda: topics.update(A, of_five_seconds)
+    assert topics.get(A).ttl_s != 5  # it was read before
+    assert topics.get(A).ttl_s == 5
+
+
+def test_what_is_read_while_a_topic_changes_is_not_remembered() -> None:
+    table, topics = reopened()
+    table.meanwhile = lambda: topics.get(B)
+    topics.update(A, of_five_seconds)
+    assert topics.remembered(B) is None
+    assert topics.remembered(A) is not None
