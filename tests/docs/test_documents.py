@@ -1,10 +1,12 @@
 """Every python block in the documents runs, and prints the text block after it."""
 
-import ast
-import builtins
 import contextlib
+import importlib.util
 import io
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,8 +18,13 @@ FLAGS = re.MULTILINE | re.DOTALL
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", FLAGS)
 
 
-PAGES = ["README.md", "CONTRIBUTING.md"]
-PAGES += sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
+PAGES = [
+    pytest.param(name, marks=[pytest.mark.spark] if "spark" in name else [])
+    for name in (
+        *("README.md", "CONTRIBUTING.md"),
+        *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
+    )
+]
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -47,37 +54,30 @@ def test_the_blocks_of_a_document_run_in_order(
     assert not printed, f"nothing in {name} shows that it prints {printed!r}"
 
 
-def test_a_block_of_the_readme_stands_alone_or_says_what_it_goes_on_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever copies one knows what else it takes. Those of Spark are not run here."""
-    text = (ROOT / "README.md").read_text()
-    alone = 0
-    for number, found in enumerate(re.finditer(r"^```python\n(.*?)^```$", text, FLAGS)):
-        said = text[: found.start()].rstrip().rpartition("\n\n")[2]
-        if "goes on from" in " ".join(said.split()):
-            continue
-        block, alone = found[1], alone + 1
-        if "spark" in block:
-            assert not _missing_names(block), block
-            continue
-        place = tmp_path / str(number)
-        place.mkdir()
-        monkeypatch.chdir(place)
-        with contextlib.redirect_stdout(io.StringIO()):
-            exec(compile(block, "README.md", "exec"), {"__name__": "__main__"})
-    assert alone >= 5
+def test_the_guarantees_of_the_readme_name_tests_that_exist() -> None:
+    named = re.findall(r"`(tests/\S+?)::(\w+)`", (ROOT / "README.md").read_text())
+    assert len(named) >= 10
+    for path, name in named:
+        assert re.search(rf"^def {name}\(", (ROOT / path).read_text(), re.MULTILINE), (
+            name
+        )
 
 
-def _missing_names(block: str) -> set[str]:
-    """What a block reads and never sets."""
-    nodes = list(ast.walk(ast.parse(block)))
-    imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
-    imported = [alias for node in imports for alias in node.names]
-    known = {alias.asname or alias.name for alias in imported} | set(dir(builtins))
-    names = [node for node in nodes if isinstance(node, ast.Name)]
-    known |= {name.id for name in names if isinstance(name.ctx, ast.Store)}
-    return {name.id for name in names} - known
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    if importlib.util.find_spec("mkdocs") is None and "CI" not in os.environ:
+        pytest.skip("mkdocs is not installed: pip install '.[docs]'")
+    built = subprocess.run(
+        [
+            *(sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"),
+            *("--config-file", ROOT / ".ci" / "mkdocs.yml", "--site-dir", tmp_path),
+        ],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONWARNINGS": ""},
+        timeout=300,
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    assert "TransactionAware" in (tmp_path / "api.html").read_text()
 
 
 def test_the_second_command_of_the_readme_is_what_ci_runs() -> None:

@@ -21,7 +21,7 @@ from txaware.http.server.routing import Route
 
 TOPIC = "/v1/namespaces/default/topics/t"
 JSON = {"Accept": "application/json"}
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "http.md"
 NEVER = 5
 
 
@@ -198,7 +198,7 @@ def test_only_the_page_and_ping_take_any_query() -> None:
 
 def test_a_whole_transaction_with_curl_as_readme_has_it(tmp_path: Path) -> None:
     """Its commands one after the other; what they print is what stands below them."""
-    text = README.read_text()
+    text = PAGE.read_text()
     (block,) = re.findall(r"^```console\n(\$ api=.*?)^```$", text, re.M | re.S)
     with served() as store:
         script, printed = "set -e\n", ""

@@ -113,10 +113,10 @@ def test_a_client_of_spark_connect_reads_and_writes_in_every_way(
 
 
 def block_of_readme(language: str, beginning: str) -> str:
-    """What README shows in that language."""
+    """Returns what the page on Spark shows in that language."""
     blocks = re.findall(
         rf"^```{language}\n({beginning}.*?)^```$",
-        (ROOT / "README.md").read_text(),
+        (ROOT / "docs" / "spark.md").read_text(),
         re.MULTILINE | re.DOTALL,
     )
     assert len(blocks) == 1

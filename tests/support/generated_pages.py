@@ -41,7 +41,8 @@ SETTINGS = """\
 Every setting has a unit at the end of its name. `txaware.Settings` has them all; they
 are read from a TOML file (`--settings FILE`, `Settings.load(path)`), then from the
 environment (`TXAWARE_` and the name in capitals), then from `--set name=value`. What
-comes later counts. A name or value that is wrong is refused.
+comes later counts. A name that is misspelt and a value that cannot be are refused, with
+what was meant. Logging goes to the logger `txaware`; nothing is printed.
 
 ```python
 from txaware import Settings
@@ -72,8 +73,9 @@ The three to know:
 
 Over HTTP an error is a status and `{"error": class, "message": text}`; a client of ours
 raises the same class again. The command line ends with 0 when it did what it was asked
-for, 1 when it found something wrong, 2 when it was called wrongly, and 3 when somebody
-else is away.
+for, 1 when it was refused or found something wrong, 2 when the call or a setting is
+wrong, 3 when the same command may work later, and 4 when nobody knows whether it was
+committed.
 
 ## The tree
 

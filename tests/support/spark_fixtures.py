@@ -42,7 +42,7 @@ def session(master: str, **conf: str) -> SparkSession:
 
 
 def remind_spark_of_its_session(spark: SparkSession) -> None:
-    """As README says, after Ctrl-C and in a new thread."""
+    """As docs/spark.md says, after Ctrl-C and in a new thread."""
     spark.createDataFrame([], "n int")
 
 
