@@ -1,8 +1,8 @@
 """Counts the files of ours that one message passes, from its publish to its poll.
 
 `python -m tests.support.files_of_a_message` prints how many, embedded and over HTTP;
-with `--names` also which. A file counts when one of its functions is called after everything
-is open, so what only imports or opens is not among them.
+with `--names` also which. A file counts when one of its functions is called after
+everything is open, so what only imports or opens is not among them.
 """
 
 import sys
