@@ -96,7 +96,7 @@ def test_others_are_led_to_the_owner_while_it_serves_the_store(
             with pytest.raises(StoreInUse) as caught:
                 txaware.connect(hbase_url)
             assert f"is in use by process {os.getpid()} on " in str(caught.value)
-            assert "txaware serve --data" in str(caught.value)
+            assert "start `txaware serve` on it first" in str(caught.value)
             with owner.serve() as one, owner.serve() as other:
                 assert Address(hbase_url).resolved().url == other.url
                 with txaware.connect(hbase_url, coordinator="embedded") as led:

@@ -2,7 +2,7 @@
 
 import re
 
-from txaware.errors import BadRequest
+from txaware import errors
 from txaware.http.wire.avro_format import AVRO, COLUMNS, OWN
 from txaware.http.wire.columnar import (
     ColumnarPage,
@@ -37,7 +37,7 @@ def format_of(content_type: str | None) -> Format:
             return avro
     if content_type is not None and _JSON.fullmatch(content_type.strip()):
         return JSON
-    raise BadRequest(
+    raise errors.BadRequest(
         f"the Content-Type is {AVRO.media_type}, {OWN.media_type}, "
         f"{COLUMNS.media_type} or {JSON.media_type}, not {_shown(content_type)}"
     )
