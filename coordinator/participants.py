@@ -125,7 +125,7 @@ class Participants:
         return changes
 
     def in_commit_order(self) -> list[TransactionAware]:
-        """Returns them in the order of joining; those that flush last come at the end."""
+        """Returns them in the order of joining; those that flush last at the end."""
         return sorted(self._joined, key=flushes_last)
 
     def roll_back(self, tx: Transaction) -> list[BaseException]:

@@ -317,7 +317,7 @@ class EmbeddedCoordinator:
         return self._ledger.now_ms(self._clock_ms())
 
     def _tidy_if_due(self) -> None:
-        """Settles and times out what is due; mostly nothing is, and no lock is taken."""
+        """Settles and times out what is due; mostly nothing is, without a lock."""
         next_expiry_ms = self._ledger.open.next_expiry_ms
         if self._ends.undecided or self._ledger.elapsed_ms() > next_expiry_ms:
             with suppress(Unavailable):  # status() says so, and it is tried again

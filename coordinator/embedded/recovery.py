@@ -20,7 +20,7 @@ class Reserve:
         self._limit = 0
 
     def covers(self, pointer: int) -> bool:
-        """Tells whether the pointer is reserved, so that no crash gives it out twice."""
+        """Tells whether the pointer is reserved, so no crash gives it out twice."""
         return pointer <= self._limit
 
     def due(self, now_ms: int, *, pointer: int = 0) -> tuple[Reserved, ...]:

@@ -1,4 +1,4 @@
-"""A Tephra that runs elsewhere, called by its Thrift service, or found by ZooKeeper."""
+"""A Tephra that runs elsewhere, called by its Thrift service; ZooKeeper may find it."""
 
 import json
 import logging
