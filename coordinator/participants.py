@@ -51,7 +51,7 @@ def checked_participant(participant: object) -> None:
 
 
 def _has(participant: object, name: str) -> bool:
-    """Tells whether it has the attribute; the class first: a property may be slow."""
+    """Looks for the attribute, in the class first: a property may be slow."""
     return hasattr(type(participant), name) or hasattr(participant, name)
 
 
