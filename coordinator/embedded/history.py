@@ -78,7 +78,7 @@ class History:
         return []
 
     def lost_pointers(self, *, crashed: bool) -> Ranges:
-        """Returns pointers that crashes left unrecorded, one just now if it `crashed`."""
+        """Returns pointers that crashes left unrecorded, also now if it `crashed`."""
         lost = [*self.lost, *(self.unrecorded() if crashed else ())]
         return Ranges((each.first, each.last) for each in lost)
 

@@ -188,7 +188,7 @@ class Ledger:
         self.torn = None
 
     def mend(self) -> None:
-        """Repeats a step that an interrupt broke off; called first under the lock."""
+        """Repeats a step that an interrupt broke; called first under the lock."""
         step = self.torn
         if step is None:
             return
