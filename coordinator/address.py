@@ -11,14 +11,14 @@ _HOST_AND_PORT = re.compile(r"(?P<host>[^/:]+|\[[^\]/]+\]):(?P<port>[0-9]{1,5})"
 
 
 def open_coordinator(address: str, *, answer_timeout_s: float = 30) -> Coordinator:
-    """The coordinator at an address; whoever opens it closes it.
+    """Opens the coordinator at an address; the caller closes it.
 
-    One that runs elsewhere and does not answer within `answer_timeout_s` is
-    `Unavailable`.
+    A coordinator that runs elsewhere raises `Unavailable` when it does not answer
+    within `answer_timeout_s`.
 
-    `embedded` lives in memory, `tephra:DIR` is a Tephra in a JVM of its own,
-    `tephra://HOST:PORT` one that runs elsewhere, by its Thrift service, and
-    `tephra+zk://HOSTS` one that ZooKeeper knows of.
+    `embedded` lives in memory. `tephra:DIR` is a Tephra in a JVM of its own.
+    `tephra://HOST:PORT` is a Tephra that runs elsewhere, called by its Thrift service.
+    `tephra+zk://HOSTS` is a Tephra whose address ZooKeeper knows.
     """
     scheme, _, rest = address.partition(":")
     if address == "embedded":

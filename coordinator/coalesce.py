@@ -1,4 +1,4 @@
-"""One call for all who asked before it was sent."""
+"""Answers all threads that asked before a call began with that one call."""
 
 import threading
 from collections.abc import Callable
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class _Round(Generic[T]):
-    """Those who wait for the same call, and what it answered."""
+    """A call that several threads wait for, and its answer or error."""
 
     def __init__(self) -> None:
         self.done = Event()
@@ -21,9 +21,9 @@ class _Round(Generic[T]):
 class SharedCall(Generic[T]):
     """Calls a function once for all threads that asked before the call began.
 
-    Whoever asks while a call is on its way may not have its answer, which could be
-    older than the question, and shares the next one. A call that raises an `Exception`
-    raises it for all of its round.
+    A thread that asks during a call must not have its answer, which could be older
+    than the question. It shares the next call. A call that raises an `Exception` raises
+    it for all threads that wait for it.
     """
 
     def __init__(self, call: Callable[[], T]) -> None:
@@ -53,7 +53,7 @@ class SharedCall(Generic[T]):
                 raise type(joined.error)(*joined.error.args) from joined.error
             if joined.answer is not None:
                 return joined.answer[0]
-            # The thread that led was interrupted, which is none of our business.
+            # The thread that made the call was interrupted, so ask again.
 
     def _lead(self, round_: _Round[T]) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Transactions to bytes and back, byte for byte as Tephra's TransactionCodec."""
+"""Converts transactions to bytes and back, exactly as Tephra's TransactionCodec."""
 
 import struct
 from collections.abc import Callable
@@ -28,7 +28,7 @@ _PAIRS = struct.Struct(">BBi")
 
 
 def encode(tx: Transaction) -> bytes:
-    """The bytes that Tephra's own codec would write for `tx`."""
+    """Returns the bytes that Tephra's own codec would write for `tx`."""
     invalids, in_progress = tx.invalids, tx.in_progress
     checkpoints = tx.checkpoint_write_pointers
     return b"".join(
@@ -51,7 +51,7 @@ def encode(tx: Transaction) -> bytes:
 
 
 def decode(data: bytes) -> Transaction:
-    """The transaction in `data`; raises `MalformedTransaction` for anything else.
+    """Returns the transaction in `data`; raises `MalformedTransaction` if it is none.
 
     As in Tephra, fields that are not known are skipped, missing lists are empty, a
     type other than SHORT is LONG, and lists are taken to be ascending. Unlike there,
@@ -97,7 +97,7 @@ def _visibility_level(number: int) -> VisibilityLevel:
 def _read_fields(
     data: bytes, numbers: dict[int, int], lists: dict[int, Pointers]
 ) -> int:
-    """Fills in the known fields and answers where the struct ends."""
+    """Fills in the known fields and returns the position where the struct ends."""
     at = 0
     while data[at] != _STOP:
         kind, field = _FIELD.unpack_from(data, at)
@@ -129,7 +129,7 @@ def _read_pointers(data: bytes, at: int) -> tuple[Pointers, int]:
 
 
 def _skip(data: bytes, at: int, kind: int, depth: int = 0) -> int:
-    """Passes over one value of any type and answers where it ends."""
+    """Skips one value of any type and returns the position where it ends."""
     if depth > _DEEPEST:
         raise MalformedTransaction(f"values nested deeper than {_DEEPEST}")
     if kind in _FIXED_BYTES:

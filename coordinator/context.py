@@ -1,4 +1,4 @@
-"""One transaction from its start to its end, with all who take part in it."""
+"""One transaction from its start to its end, with its participants."""
 
 import enum
 import os
@@ -35,7 +35,7 @@ P = TypeVar("P", bound=TransactionAware)
 
 
 class Status(enum.Enum):
-    """How far a transaction has come."""
+    """The status of a transaction, as its context knows it."""
 
     NEW = "not begun"
     ACTIVE = "active"
@@ -49,10 +49,10 @@ class Status(enum.Enum):
 class TransactionContext:
     """A transaction and its participants, called as `TransactionAware` says.
 
-    Used with `with`, it commits at the end of the block, or undoes everything when the
-    block raises. It serves for one transaction, and for one thread at a time.
+    In a `with` statement it commits at the end of the block, or undoes everything when
+    the block raises. It serves one transaction, and one thread at a time.
 
-    `begun` is a transaction that was begun elsewhere, and is to be ended here.
+    `begun` is a transaction that was begun elsewhere and ends here.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class TransactionContext:
         self._tx: Transaction | None = None
         self._place: object = None
         self._failure: BaseException | None = None
-        # Within its `with` block, while that one's `__exit__` lives: see `BlockExit`.
+        # Inside its `with` block while the bound `__exit__` lives: see `BlockExit`.
         self._within = False
         self._block: weakref.ref[MethodType] | None = None
 
@@ -91,7 +91,7 @@ class TransactionContext:
 
     @property
     def may_undo(self) -> bool:
-        """Whether it has begun, and may still turn out to be rolled back."""
+        """True when it has begun, and may still be rolled back."""
         return self.status in (Status.ACTIVE, Status.ENDING)
 
     def start(self) -> Transaction:
@@ -112,7 +112,7 @@ class TransactionContext:
         return self._tx
 
     def join(self, participant: TransactionAware) -> None:
-        """Adds a participant, and starts it at once where the transaction has begun."""
+        """Adds a participant, and starts it at once if the transaction has begun."""
         checked_participant(participant)
         if self.status is Status.NEW:
             self._waiting.append(participant)
@@ -124,10 +124,10 @@ class TransactionContext:
     def joined(
         self, key: Hashable, make: Callable[[], P], *, while_ending: bool = False
     ) -> P:
-        """The participant known by this key; made, and joined, when there is none.
+        """Returns the participant of this key; makes and joins it if there is none.
 
-        `while_ending` is for one that has nothing to flush, only something to undo: it
-        may come while others flush, and is rolled back with them.
+        `while_ending` is for a participant that has nothing to flush, only something to
+        undo. It may join while others flush, and is rolled back with them.
         """
         ending = while_ending and self.status is Status.ENDING
         if self.status is not Status.ACTIVE and not ending:
@@ -143,13 +143,13 @@ class TransactionContext:
         return cast(P, found)
 
     def snapshot_for(self, call: str) -> Transaction:
-        """The snapshot for who reads in the block; refused once it is rolled back."""
+        """Returns the snapshot to read with in the block; refuses after a rollback."""
         if not self.may_undo:
             self._require_active(call)
         return self.transaction
 
     def checkpoint(self) -> Transaction:
-        """Lets participants write what was changed, and goes on with a new pointer."""
+        """Lets participants write their changes, and goes on with a new pointer."""
         self._require_active("checkpoint")
         known = True
         try:
@@ -159,14 +159,14 @@ class TransactionContext:
             known = True
             self._participants.update(self._tx)
         except BaseException as error:
-            # An abort names the pointers it ends, so it would miss one whose number
+            # An abort names the pointers it ends, so it would miss a new pointer that
             # was lost with the answer.
             self._undo(error, invalidate=not known)
             raise
         return self._tx
 
     def finish(self) -> None:
-        """Commits. Raises when that was refused, and when nobody knows."""
+        """Commits; raises when that was refused, or when the outcome is unknown."""
         self._require_active("finish")
         self.status = Status.ENDING
         try:
@@ -183,7 +183,7 @@ class TransactionContext:
         try:
             self._announce(interrupt)
         except BaseException:
-            self._participants.announce(self.transaction)  # whoever is left
+            self._participants.announce(self.transaction)  # those that are left
             raise
 
     def abort(self) -> None:
@@ -196,7 +196,7 @@ class TransactionContext:
             raise failure
 
     def __enter__(self) -> Self:
-        """Begins, in one step for an interrupt: the block is entered, or all undone."""
+        """Begins; an interrupt finds the block entered, or everything undone."""
         outer = _at(_here(), self.coordinator)
         if outer is not None and outer.status in (Status.ACTIVE, Status.ENDING):
             raise MisusedTransaction(
@@ -218,7 +218,7 @@ class TransactionContext:
 
     @BlockExit
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
-        """Commits, or undoes everything where the block raised."""
+        """Commits, or undoes everything if the block raised."""
         self._block = None  # from here on this call sees to its end
         try:
             if error is not None:
@@ -231,7 +231,7 @@ class TransactionContext:
                     f"{self} was rolled back, and the block went on"
                 ) from self._failure
         except BaseException as interrupt:
-            if self.may_undo:  # it came where one step goes over to the next
+            if self.may_undo:  # the interrupt came between two steps
                 self._undo(interrupt)
             raise
         finally:
@@ -246,11 +246,11 @@ class TransactionContext:
         return f"<TransactionContext {self}, {self.status.value}>"
 
     def _is_abandoned(self) -> bool:
-        """Whether an interrupt ended its block where `__exit__` was to begin."""
+        """Tells whether an interrupt ended its block just before `__exit__` began."""
         return self._within and self._block is not None and self._block() is None
 
     def _abandon(self) -> None:
-        """Undoes what its block left, once somebody notices."""
+        """Undoes an abandoned block, once a later call notices it."""
         self._within = False
         if self.may_undo:
             self._undo(ParticipantFailed(f"an interrupt ended the block of {self}"))
@@ -275,7 +275,10 @@ class TransactionContext:
         return self._participants.in_commit_order()
 
     def _check(self, changes: Collection[bytes]) -> None:
-        """Nothing can conflict where no keys were changed: that is one call less."""
+        """Asks `can_commit`; without changed keys it may leave that to the commit.
+
+        Nothing can conflict then, and it is one call less.
+        """
         later = None if changes else getattr(self.coordinator, "check_at_commit", None)
         if later is None:
             self.coordinator.can_commit(self.transaction, changes)
@@ -293,7 +296,7 @@ class TransactionContext:
         flush(participants, self.transaction)
 
     def _commit(self, asked_s: float) -> BaseException | None:
-        """Returns once it is committed, with the interrupt that came meanwhile."""
+        """Commits; returns the interrupt that came meanwhile, or None."""
         try:
             self.coordinator.commit(self.transaction)
         except TransactionRefused as refusal:
@@ -319,9 +322,9 @@ class TransactionContext:
             raise
 
     def _undo(self, cause: BaseException, *, invalidate: bool = False) -> None:
-        """Rolls all back; aborts what is wholly undone, and invalidates the rest.
+        """Rolls all back; aborts if all is undone, and invalidates otherwise.
 
-        Called again after an interrupt, it goes on where that one came.
+        Called again after an interrupt, it goes on from there.
         """
         self.status, self._failure = Status.ENDING, cause
         failures = self._participants.roll_back(self.transaction)
@@ -360,7 +363,7 @@ _open: ContextVar[tuple[TransactionContext, ...]] = ContextVar("_open", default=
 
 
 def _forget_open_ones() -> None:
-    """In a forked child: the blocks that it is in are its parent's."""
+    """Makes a forked child leave the open blocks, which belong to its parent."""
     for context in _open.get():
         refuse(context, os.getppid())
     _open.set(())
@@ -370,13 +373,14 @@ os.register_at_fork(after_in_child=_forget_open_ones)
 
 
 def current_transaction(coordinator: Coordinator) -> TransactionContext | None:
-    """The `with` block of this thread or task that has a transaction open there.
+    """Returns the context of the `with` block that this thread or task is in, or None.
 
-    Also when it was rolled back and the block goes on: what belongs to it must not go
-    anywhere else, and `join` refuses it then. Not when it is committed.
+    It does so also when the transaction was rolled back and the block goes on: its
+    writes must not go anywhere else, and `join` refuses them. A committed one is not
+    returned.
 
-    A task whose event loop runs inside a block, as with `asyncio.run`, is refused: what
-    it does would leave the block, and the tasks of a loop must not share a transaction.
+    A task whose event loop runs inside a block, as with `asyncio.run`, is refused: its
+    writes would miss the block, and the tasks of a loop must not share a transaction.
     """
     here = _here()
     found = _at(here, coordinator)
@@ -409,15 +413,18 @@ def transaction(
     timeout_s: float | None = None,
     long: bool = False,
 ) -> TransactionContext:
-    """`with transaction(coordinator, table) as tx:` commits at the end of the block."""
+    """Makes a context; `with transaction(coordinator, table):` commits at its end."""
     return TransactionContext(
         coordinator, *participants, timeout_s=timeout_s, long=long
     )
 
 
 def _here() -> tuple[int, object]:
-    """This thread and this task: a new one of either inherits the variables of its
-    creator, and still is somebody else."""
+    """Returns this thread and this task.
+
+    A new thread or task may inherit the context variables of its creator, and is
+    still another one.
+    """
     asyncio = sys.modules.get("asyncio")
     if asyncio is None or asyncio._get_running_loop() is None:
         return threading.get_ident(), None

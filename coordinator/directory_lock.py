@@ -19,12 +19,13 @@ class DirectoryInUse(Unavailable):
 
 
 class DirectoryLock:
-    """Taken when made; also refused to a second holder within one process.
+    """The lock of a directory; making the object takes it, or raises `DirectoryInUse`.
 
-    The directory is made where there is none, and is for its user only.
+    A second holder is refused within one process too. The directory is made where there
+    is none, and only its user may enter it.
 
-    The operating system gives it back when the process ends, however that happens, so
-    the file stays and needs no care.
+    The operating system releases the lock when the process ends, however that happens.
+    So the file may stay, and needs no care.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -44,9 +45,10 @@ class DirectoryLock:
         os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
 
     def fileno(self) -> int:
-        """For a child that writes in the directory too: it then holds the lock with us.
+        """Returns the descriptor, for a child process that also writes here.
 
-        Whoever comes next has it only when the child has ended as well.
+        The child then holds the lock with us. Nobody else gets it until the child has
+        ended as well.
         """
         if self._fd is None:
             raise Unavailable("the directory was given back")

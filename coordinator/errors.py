@@ -1,4 +1,4 @@
-"""What can go wrong, as a tree that says what the caller can do.
+"""The errors of a coordinator, as a tree that says what the caller can do.
 
 TxAwareError
 ├── BadRequest                  the call itself is wrong: correct it
@@ -42,7 +42,7 @@ class BadRequest(TxAwareError, ValueError):
 
 
 class MalformedTransaction(BadRequest):
-    """These bytes are not a transaction as Tephra's TransactionCodec writes it."""
+    """The bytes are not a transaction as Tephra's TransactionCodec writes it."""
 
 
 class MisusedTransaction(TxAwareError, RuntimeError):
@@ -78,7 +78,7 @@ class TruncateRefused(TransactionRefused):
 
 
 class TransactionOutcomeUnknown(TxAwareError):
-    """Committed or not, nobody could be asked; nothing was undone or repeated."""
+    """The transaction is committed or not, and nothing was undone or repeated."""
 
 
 class Unavailable(TxAwareError):
@@ -98,8 +98,8 @@ class MissingExtra(TxAwareError, ImportError):
 
 
 def install_with(extra: str) -> str:
-    """Says how an optional part is installed: from a checkout, and by no bare name.
+    """Tells how to install an optional part: from a checkout, not by a bare name.
 
-    Anybody could publish something of that name where pip looks by itself.
+    Anybody could publish a package of that name where pip looks by default.
     """
     return f"pip install '.[{extra}]' in a checkout of txaware"

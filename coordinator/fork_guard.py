@@ -1,8 +1,8 @@
-"""What a forked child inherits of its parent, and must not touch: it says so instead.
+"""Makes objects that a forked child inherits from its parent refuse every call.
 
-Locks of the parent may be held for ever in a child, threads are not there, and what a
-child wrote into a log that it shares would ruin it. No call looks for a fork: the child
-looks once, as it begins, and changes what it inherited.
+Locks of the parent may be held for ever in a child, its threads are missing, and a
+child that wrote to a shared log would ruin it. No call looks for a fork: the child
+looks once, as it begins, and changes the objects that it inherited.
 """
 
 import ctypes
@@ -13,29 +13,29 @@ from typing import Any
 
 from coordinator.errors import Unavailable
 
-# By their id, with the process that made them.
+# Guarded objects by their id, with the process that made them.
 _guarded: dict[int, tuple["weakref.ref[object]", int]] = {}
 
 
 def guard(*inherited: object) -> None:
-    """From now on, each call of these in a forked child raises `Unavailable`."""
+    """Makes each call of these objects in a forked child raise `Unavailable`."""
     for one in inherited:
         key = id(one)
         try:
             seen = weakref.ref(one, partial(_forget, key))
         except TypeError:
-            continue  # of a class of the caller's, which cannot be watched
+            continue  # the caller's own class, which takes no weak references
         _guarded[key] = (seen, os.getpid())
 
 
 def refuse(inherited: object, process_id: int) -> None:
-    """Has every call of it raise, and keeps it, unclosed, until the process ends."""
+    """Makes every call of it raise; it stays, unclosed, until the process ends."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(inherited))
     try:
         refusing = _refusing(type(inherited), process_id)
         object.__setattr__(inherited, "__class__", refusing)
     except TypeError:
-        return  # of a class of the caller's, whose layout forbids it
+        return  # the caller's own class, whose layout forbids it
 
 
 def _forget(key: int, _: object) -> None:

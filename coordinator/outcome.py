@@ -1,4 +1,4 @@
-"""What became of a transaction, and the aborted pointers that are remembered for it."""
+"""The outcome of a transaction, and the aborted pointers that are kept to tell it."""
 
 import enum
 from array import array
@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator
 from coordinator.errors import BadRequest
 from coordinator.transaction import checked_pointer
 
-# Eight bytes each. Above it the oldest are forgotten, with every outcome up to them.
+# Each takes eight bytes. Above this count the oldest aborts are forgotten, and with
+# them every outcome up to their pointers.
 MOST_ABORTS = 1_000_000
 
 
 class Outcome(enum.Enum):
-    """What became of what was written with a pointer."""
+    """The outcome of the writes that were made with a pointer."""
 
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"
@@ -22,10 +23,10 @@ class Outcome(enum.Enum):
 
 
 class Aborts:
-    """Aborted pointers above `forgotten`, up to which nobody can tell any more.
+    """The aborted pointers above `forgotten`; outcomes up to there are unknown.
 
-    An aborted pointer is neither open nor invalid, as a committed one; so those few are
-    kept, and all others that were given out have committed.
+    An aborted pointer is neither open nor invalid, just as a committed one. Aborts are
+    few, so they are kept. All other pointers that were given out have committed.
     """
 
     def __init__(
@@ -57,12 +58,12 @@ class Aborts:
         return place < len(self._sorted) and self._sorted[place] == pointer
 
     def add(self, pointers: Iterable[int]) -> None:
-        """Remembers pointers, mostly greater than all others."""
+        """Remembers pointers; it is fast when they are greater than all others."""
         for pointer in pointers:
             if pointer > self.forgotten and pointer not in self:
                 self._sorted.insert(bisect_right(self._sorted, pointer), pointer)
         if len(self._sorted) > self._most:
-            # An eighth at once, so that this is rare.
+            # An eighth is forgotten at once, so that this happens rarely.
             self.forget(self._sorted[len(self._sorted) - self._most * 7 // 8 - 1])
 
     def forget(self, last: int) -> None:
@@ -72,12 +73,12 @@ class Aborts:
             del self._sorted[: bisect_right(self._sorted, last)]
 
     def copy(self) -> "Aborts":
-        """The same, to be changed by somebody else."""
+        """Returns a copy that may be changed on its own."""
         return Aborts(self._sorted, forgotten=self.forgotten, most=self._most)
 
 
 def checked_written(tx: object) -> int:
-    """A pointer that something may have been written with."""
+    """Returns the pointer of `tx`; raises `BadRequest` if nothing can have that one."""
     pointer = checked_pointer(tx)
     if not 0 <= pointer < 2**63:
         raise BadRequest(f"{pointer} is no pointer: those are from 0 to 2^63-1")

@@ -1,4 +1,7 @@
-"""All who take part in a transaction, and each call of the protocol to all of them."""
+"""The participants of a transaction, the calls to all of them, and a tracked write.
+
+Checks whether an object can take part, and makes each call of `TransactionAware`.
+"""
 
 import enum
 import inspect
@@ -11,7 +14,7 @@ from coordinator.errors import BadRequest, ParticipantFailed, changed_nothing
 from coordinator.interfaces import TransactionAware
 from coordinator.transaction import Transaction
 
-# What each call is given.
+# The number of arguments of each call.
 _CALLS: dict[str, int] = {
     "start_tx": 1,
     "update_tx": 1,
@@ -21,12 +24,12 @@ _CALLS: dict[str, int] = {
     "rollback_tx": 0,
 }
 _NAME = "transaction_aware_name"
-# Classes that have all of it; only their first participant is looked at.
+# Classes that have all calls; only the first participant of a class is checked.
 _complete: WeakSet[type] = WeakSet()
 
 
 def checked_participant(participant: object) -> None:
-    """Refuses what cannot take part in a transaction, and names what is missing."""
+    """Raises `BadRequest` for an object that cannot take part, with what is missing."""
     kind = type(participant)
     if kind in _complete:
         return
@@ -48,7 +51,7 @@ def checked_participant(participant: object) -> None:
 
 
 def _has(participant: object, name: str) -> bool:
-    """Its class is asked first: a property may take its time."""
+    """Looks for the attribute, in the class first: a property may be slow."""
     return hasattr(type(participant), name) or hasattr(participant, name)
 
 
@@ -64,7 +67,7 @@ def _check_call(
     try:
         signature = inspect.signature(call)
     except (TypeError, ValueError):
-        return  # not every callable tells
+        return  # not every callable has a signature
     try:
         signature.bind(*[None] * count)
     except TypeError as error:
@@ -76,11 +79,11 @@ def _check_call(
 
 
 class Participants:
-    """Participants in the order of their joining, each once."""
+    """The participants in the order of their joining, each once."""
 
     def __init__(self) -> None:
         self._joined: list[TransactionAware] = []
-        # Where a call to all of them goes on after an interrupt between two of them.
+        # The places where `roll_back` and `announce` go on after an interrupt.
         self._to_roll_back: Iterator[TransactionAware] | None = None
         self._to_tell: Iterator[TransactionAware] | None = None
         self._failures: list[BaseException] = []
@@ -89,11 +92,11 @@ class Participants:
         return any(participant is one for one in self._joined)
 
     def add(self, participant: TransactionAware) -> None:
-        """Lists a participant; it is not called."""
+        """Lists a participant without calling it."""
         self._joined.append(participant)
 
     def start(self, participant: TransactionAware, tx: Transaction) -> None:
-        """Starts a participant, and lists it where that went well."""
+        """Starts a participant, and lists it if that went well."""
         try:
             participant.start_tx(tx)
         except BaseException as error:
@@ -102,7 +105,7 @@ class Participants:
         self.add(participant)
 
     def update(self, tx: Transaction) -> None:
-        """Gives all of them the new write pointer."""
+        """Gives all participants the new write pointer."""
         for participant in self._joined:
             try:
                 participant.update_tx(tx)
@@ -111,7 +114,7 @@ class Participants:
                 raise
 
     def changes(self, tx: Transaction) -> list[bytes]:
-        """The changed keys of all."""
+        """Returns the changed keys of all participants."""
         changes: list[bytes] = []
         for participant in self._joined:
             try:
@@ -122,11 +125,11 @@ class Participants:
         return changes
 
     def in_commit_order(self) -> list[TransactionAware]:
-        """As they joined, but those that flush last after all others."""
+        """Returns them in the order of joining; those that flush last at the end."""
         return sorted(self._joined, key=flushes_last)
 
     def roll_back(self, tx: Transaction) -> list[BaseException]:
-        """Rolls all back and answers what went wrong: nothing, if all is undone.
+        """Rolls all back and returns the failures: none means that all is undone.
 
         Called again after an interrupt, it goes on with those that are left.
         """
@@ -144,7 +147,7 @@ class Participants:
         return failures
 
     def announce(self, tx: Transaction) -> list[BaseException]:
-        """Tells all that `tx` is committed and answers what they raised.
+        """Tells all that `tx` is committed, and returns the errors that they raised.
 
         Called again after an interrupt, it goes on with those that are left.
         """
@@ -161,7 +164,7 @@ class Participants:
 
 
 def flush(participants: Iterable[TransactionAware], tx: Transaction) -> None:
-    """Lets them write, one after the other; raises at the first that cannot."""
+    """Lets participants write, one after the other; raises at the first that cannot."""
     for participant in participants:
         try:
             answer: object = participant.commit_tx()
@@ -173,12 +176,12 @@ def flush(participants: Iterable[TransactionAware], tx: Transaction) -> None:
 
 
 def flushes_last(participant: TransactionAware) -> bool:
-    """Whether it commits after all others and is left alone by a checkpoint."""
+    """Tells whether it flushes after all others, and not at a checkpoint."""
     return bool(getattr(participant, "flushes_last", False))
 
 
 def shares_journal(participant: TransactionAware) -> bool:
-    """Whether its rows are written with the coordinator's own records."""
+    """Tells whether its rows are written with the coordinator's own records."""
     return bool(getattr(participant, "shares_journal", False))
 
 
@@ -193,7 +196,7 @@ def _not_true(
 def _name(
     error: BaseException, participant: TransactionAware, call: str, tx: Transaction
 ) -> None:
-    """Adds to an error who raised it, and where."""
+    """Adds to an error the participant and the call that raised it."""
     name = participant.transaction_aware_name
     error.add_note(f"in {call} of {name}, transaction {tx.transaction_id}")
 
@@ -202,7 +205,7 @@ logger = logging.getLogger(__name__)
 
 
 class Fate(enum.Enum):
-    """What became of a write."""
+    """The fate of a write."""
 
     UNWRITTEN = "not written"
     WRITTEN = "written"
@@ -216,7 +219,7 @@ class TrackedWrite:
         self.fate = Fate.UNWRITTEN
 
     def do(self, write: Callable[[], object]) -> None:
-        """Writes; whatever it raises, `undo` will know what may be left of it."""
+        """Writes; if that raises, `undo` knows what may be left of the write."""
         self.fate = Fate.UNKNOWN
         try:
             write()
@@ -227,10 +230,10 @@ class TrackedWrite:
         self.fate = Fate.WRITTEN
 
     def undo(self, take_back: Callable[[], object]) -> bool:
-        """True when it is known that nothing is left.
+        """Takes the write back; returns True when it is known that nothing is left.
 
-        A write whose answer was lost may still arrive, after anything that would take
-        it back.
+        A write whose answer was lost may still arrive later than any call that takes
+        it back, so none is made for it.
         """
         if self.fate is not Fate.WRITTEN:
             return self.fate is Fate.UNWRITTEN

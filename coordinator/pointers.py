@@ -1,4 +1,4 @@
-"""Sorted write pointers: shared between snapshots, tested by bisection."""
+"""Sorted write pointers and ranges of them, shared by snapshots, found by bisection."""
 
 import sys
 from array import array
@@ -15,8 +15,8 @@ FEW = 16
 class Pointers(Sequence[int]):
     """Ascending write pointers that never change, in eight bytes each.
 
-    An update answers a new object, so one that did not change is shared by all the
-    snapshots that hold it, and its encoded form is made once.
+    An update returns a new object. So all snapshots share one object as long as nothing
+    changes, and its encoded form is made once.
     """
 
     __slots__ = ("_encoded", "_sorted")
@@ -42,7 +42,7 @@ class Pointers(Sequence[int]):
         return cls._adopt(ascending)
 
     def to_bytes(self) -> bytes:
-        """The pointers big-endian, eight bytes each."""
+        """Returns the pointers in big-endian order, eight bytes each."""
         if self._encoded is None:
             swapped = self._sorted[:]
             if _SWAP:
@@ -51,17 +51,17 @@ class Pointers(Sequence[int]):
         return self._encoded
 
     def _with(self, ascending: "array[int]") -> Self:
-        """The same but for what is listed."""
+        """Returns an object of the same kind that lists `ascending` instead."""
         return self._adopt(ascending)
 
     def appended(self, pointer: int) -> Self:
-        """These and one that is greater than all of them."""
+        """Returns these and one more, which must be greater than all of them."""
         ascending = self._sorted[:]
         ascending.append(pointer)
         return self._with(ascending)
 
     def added(self, pointers: Iterable[int]) -> Self:
-        """These and the given ones, each once."""
+        """Returns these and the given ones, each once."""
         new = sorted({pointer for pointer in pointers if pointer not in self})
         if not new:
             return self
@@ -73,7 +73,7 @@ class Pointers(Sequence[int]):
         return self._with(ascending)
 
     def removed(self, pointer: int) -> Self:
-        """These without one of them."""
+        """Returns these without the given one."""
         ascending = self._sorted
         place = bisect_left(ascending, pointer)
         if place == len(ascending) or ascending[place] != pointer:
@@ -83,7 +83,7 @@ class Pointers(Sequence[int]):
         return self._with(ascending)
 
     def without(self, pointers: Iterable[int]) -> Self:
-        """These without any of the given ones."""
+        """Returns these without any of the given ones."""
         gone = {pointer for pointer in pointers if pointer in self}
         if len(gone) > FEW:
             return self._with(array("q", [p for p in self._sorted if p not in gone]))
@@ -93,7 +93,7 @@ class Pointers(Sequence[int]):
         return remaining
 
     def place(self, pointer: int) -> int:
-        """How many of these are below `pointer`."""
+        """Counts the pointers that are below `pointer`."""
         return bisect_left(self._sorted, pointer)
 
     def __contains__(self, pointer: object) -> bool:
@@ -156,9 +156,10 @@ NO_RANGES = Ranges()
 
 
 class PointersAndRanges(Pointers):
-    """Pointers, and whole ranges that `in` knows of, too.
+    """Pointers, and whole ranges that only `in` looks at.
 
-    The ranges are not listed, counted or encoded: they are far too many for that.
+    The pointers in the ranges are not listed, counted or encoded: they are far too
+    many for that.
     """
 
     __slots__ = ("_ranges",)
@@ -182,5 +183,5 @@ NO_POINTERS = Pointers()
 
 
 def as_pointers(pointers: Iterable[int]) -> Pointers:
-    """The given pointers as `Pointers`, without a copy where they already are."""
+    """Returns the pointers as `Pointers`, without a copy if they are that already."""
     return pointers if isinstance(pointers, Pointers) else Pointers(pointers)

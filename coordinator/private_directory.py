@@ -10,15 +10,15 @@ from pathlib import Path
 log = logging.getLogger(__name__)
 
 _OTHERS = 0o077
-# What a data directory has in it. One that has anything else (`leveldb:.` in a project)
-# is not for data alone: it stays as it is, and only what is ours in it is tightened.
+# The names in a data directory. A directory that has others (`leveldb:.` in a project)
+# is not for data alone: its mode stays as it is, and only our files are tightened.
 _OURS = re.compile(r"LOCK|rows|journal(\.new)?|SERVER(\.\d+)?|\.restore-.*|lost\+found")
 
 
 def make_private(directory: Path) -> None:
     """Makes a data directory with mode 0700, or tightens it and its files.
 
-    What belongs to somebody else stays as it is.
+    Files and directories of other users stay as they are.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = directory.stat()
@@ -34,10 +34,10 @@ def make_private(directory: Path) -> None:
 
 
 def make_all_private(directory: Path) -> None:
-    """The same for a directory whose files are all ours, as LevelDB's are.
+    """Makes or tightens a directory whose files are all ours, as LevelDB's are.
 
-    LevelDB makes files as the umask says, which is that of the whole process. So it is
-    the directory that keeps others out at any time; files follow at each opening.
+    LevelDB makes files with the mode that the umask of the whole process gives. So the
+    directory keeps others out at all times, and files are tightened at each opening.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = directory.stat()
@@ -48,7 +48,7 @@ def make_all_private(directory: Path) -> None:
 
 
 def tighten_files(directory: Path) -> None:
-    """Takes the files of a directory from all others; they may be gone meanwhile."""
+    """Closes the files of a directory to other users; skips files that are gone."""
     try:
         with os.scandir(directory) as found:
             entries = [one for one in found if one.is_file(follow_symlinks=False)]
@@ -72,7 +72,7 @@ def _tighten_directory(directory: Path, status: os.stat_result, *, tells: bool) 
 
 
 def _tighten(path: str, status: os.stat_result) -> bool:
-    """Whether it was open to others and is not any more."""
+    """Closes a path to other users; tells whether that changed anything."""
     mode = stat.S_IMODE(status.st_mode)
     if not mode & _OTHERS:
         return False

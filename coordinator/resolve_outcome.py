@@ -9,12 +9,12 @@ from coordinator.interfaces import Coordinator
 def settle(
     coordinator: Coordinator, pointer: int, *, open_for_s: Callable[[], float]
 ) -> bool:
-    """True when it committed; False when it did not and now never will.
+    """Returns True when it committed, False when it did not and now never will.
 
     A pointer that is neither open nor invalid has committed, as long as the coordinator
     cannot have forgotten that it is invalid. `open_for_s` says how long ago the
-    transaction was last known to be open; what was forgotten ended after that.
-    Raises `TransactionOutcomeUnknown` where this cannot be found out.
+    transaction was last known to be open; it cannot have ended before that.
+    Raises `TransactionOutcomeUnknown` when the outcome cannot be found out.
     """
     try:
         if coordinator.invalidate(pointer):

@@ -1,9 +1,10 @@
-"""Threads, conditions and events that Ctrl-C does not tear.
+"""Threads, conditions, events and blocks that Ctrl-C cannot leave half done.
 
-Python raises an interrupt in the main thread where a function begins, where one that is
-written in C returns, and in waits. `with lock:` is safe: nothing of it is written in
-Python. But the `__enter__` of `threading.Condition` is, so an interrupt may come when
-it has the lock and the block has not begun: nobody ever gives it back.
+Python raises an interrupt in the main thread when a Python function begins, when a C
+function returns, and in waits. `with lock:` is safe, because a lock is written in C.
+The `__enter__` of `threading.Condition` is written in Python. An interrupt may come
+there after it has taken the lock and before the block begins. Then nobody ever
+releases the lock.
 """
 
 import os
@@ -23,18 +24,19 @@ Exits = Callable[[type[BaseException] | None, BaseException | None, object], Non
 
 
 class Condition(type(threading.RLock())):  # type: ignore[misc]
-    """A reentrant lock that can be waited with; entered in C, as locks are.
+    """A reentrant lock with `wait` and `notify_all`, entered in C as plain locks are.
 
-    A `wait` has the lock when it ends, also when it is interrupted. Whoever changes
-    something calls `notify_all` first and changes it then, both under the lock: nobody
-    looks in between, and an interrupt there wakes in vain, which does no harm.
+    A `wait` holds the lock when it ends, also when it is interrupted. A thread that
+    changes something calls `notify_all` first and makes the change after it, both
+    under the lock. Nobody can look in between. An interrupt between the two wakes the
+    waiting threads for nothing, which does no harm.
     """
 
     def __init__(self) -> None:
         self._waiters: list[SimpleQueue[None]] = []
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Lets go of the lock until somebody notifies; False after the time-out."""
+        """Releases the lock until `notify_all`; returns False after the time-out."""
         turn: SimpleQueue[None] = SimpleQueue()
         timeout = None if timeout is None else max(0.0, timeout)
         try:
@@ -48,21 +50,21 @@ class Condition(type(threading.RLock())):  # type: ignore[misc]
                 self._waiters.remove(turn)
 
     def outside(self, act: Callable[[], object]) -> None:
-        """Acts without the lock, and has it again afterwards, whatever interrupts."""
+        """Calls `act` without the lock, and takes it again, even after an interrupt."""
         saved: list[Any] = []
         try:
             try:
-                # One step: an interrupt would otherwise lose how often it was taken.
+                # One step in C: an interrupt between two would lose the lock's count.
                 saved.extend(map(_RELEASE_SAVE, (self,)))
                 act()
             finally:
                 self._take_back(saved)
         except BaseException:
-            self._take_back(saved)  # where an interrupt came too early just now
+            self._take_back(saved)  # an interrupt may have stopped the first try
             raise
 
     def notify_all(self) -> None:
-        """Wakes all that wait, in one call written in C: not only some of them."""
+        """Wakes all that wait, in one C call, so that no interrupt leaves some out."""
         if self._waiters:
             deque(map(_PUT, self._waiters, repeat(None)), maxlen=0)
 
@@ -84,7 +86,7 @@ _PUT = SimpleQueue.put
 
 
 class Event(threading.Event):
-    """An event over such a condition."""
+    """An event over a `Condition` that an interrupt cannot leave locked."""
 
     _cond: Any
     _flag: bool
@@ -94,16 +96,17 @@ class Event(threading.Event):
         self._cond = Condition()
 
     def set(self) -> None:
-        """Wakes all that wait, and whoever waits later does not."""
+        """Wakes all that wait; later calls of `wait` return at once."""
         with self._cond:
             self._cond.notify_all()
             self._flag = True
 
 
 class SafeFuture(Future[T]):
-    """A future whose result may be waited for by the main thread.
+    """A future whose result the main thread may wait for.
 
-    Where an interrupt kept the lock, whoever sets the result would wait for ever.
+    With a plain future, an interrupt could leave its lock taken, and the thread that
+    sets the result would wait for ever.
     """
 
     _condition: Any
@@ -114,11 +117,12 @@ class SafeFuture(Future[T]):
 
 
 class BlockExit:
-    """The method `__exit__`; a `with` statement holds on to it until its block is over.
+    """The method `__exit__`, which a `with` statement holds until its block is over.
 
-    An interrupt may come where the method begins, which then never runs. That the block
-    is over is known all the same: nobody holds the method any more. Its owner has
-    `_block`, a weak reference to the method, until it is `_within` the block.
+    An interrupt may come as the method begins, and then it never runs. The end of the
+    block can still be noticed: nobody holds the method any more. For that this class
+    gives the owner `_block`, a weak reference to the method. It sets `_block` anew at
+    each look-up until the owner is `_within` the block.
     """
 
     def __init__(self, function: Callable[..., None]) -> None:
@@ -135,11 +139,11 @@ class BlockExit:
 
 
 class JoinableThread(threading.Thread):
-    """A `join` that Ctrl-C has interrupted can be repeated, and waits.
+    """A thread whose `join` can be repeated after Ctrl-C interrupted it, and waits.
 
-    Python takes a thread for ended once its `join`, or `is_alive`, was interrupted
-    (bpo-45274): the next one does not wait, nor does the end of the program, which then
-    crashes in the libraries of the thread.
+    Python takes a thread for ended once its `join` or `is_alive` was interrupted
+    (bpo-45274). The next `join` then does not wait, and neither does the end of the
+    program, which crashes in libraries that the thread still uses.
     """
 
     _started: threading.Event
@@ -151,19 +155,19 @@ class JoinableThread(threading.Thread):
         self._process: int | None = None
 
     def start(self) -> None:
-        """Begins to run."""
+        """Starts the thread, and remembers the process that it runs in."""
         self._process = os.getpid()
         super().start()
 
     def run(self) -> None:
-        """Runs to its end."""
+        """Runs the thread's function, and notes its end."""
         try:
             super().run()
         finally:
             self._over.set()
 
     def is_alive(self) -> bool:
-        """Tells whether it runs; in a forked child it does not."""
+        """Tells whether the thread runs; in a forked child it does not."""
         begun = self._process == os.getpid() and self._started.is_set()
         return begun and not self._over.is_set()
 
@@ -177,6 +181,6 @@ class JoinableThread(threading.Thread):
 
 
 def try_lock(lock: Any, taken: list[bool]) -> bool:
-    """Takes a lock where nobody has it, and notes in `taken` that it did: one step."""
+    """Takes a lock if it is free, and notes in `taken` whether it did, in one step."""
     taken.extend(map(lock.acquire, (False,)))
     return taken[-1]

@@ -1,4 +1,7 @@
-"""A transaction as its holder sees it: its own pointers, and whose writes it sees."""
+"""A transaction: its pointers, the writes it sees, and the time that time-outs count.
+
+Checks of pointers and time-outs that callers pass in are here too.
+"""
 
 import enum
 import threading
@@ -15,14 +18,14 @@ NO_POINTER = 2**63 - 1
 
 
 class TransactionType(enum.IntEnum):
-    """Short ones are checked for conflicts until they end; long ones may run a day."""
+    """The type: short is checked for conflicts until its end, long may run a day."""
 
     SHORT = 1
     LONG = 2
 
 
 class VisibilityLevel(enum.IntEnum):
-    """Which of its own writes a transaction sees."""
+    """The choice of a transaction's own writes that it sees."""
 
     SNAPSHOT = 1
     SNAPSHOT_EXCLUDE_CURRENT = 2
@@ -31,10 +34,10 @@ class VisibilityLevel(enum.IntEnum):
 
 @attrs.frozen
 class Transaction:
-    """A snapshot of who had committed when the transaction began.
+    """A transaction with a snapshot of what had committed when it began.
 
     `invalids` and `in_progress` are ascending. `first_short_in_progress` is the lowest
-    of those in progress that is not a long transaction, or `NO_POINTER`.
+    pointer in progress that is not a long transaction's, or `NO_POINTER`.
     """
 
     transaction_id: int
@@ -55,16 +58,16 @@ class Transaction:
 
     @property
     def start_ms(self) -> int:
-        """When it began, in milliseconds since the epoch, by the coordinator."""
+        """The time when it began, in ms since the epoch, by the coordinator's clock."""
         return self.transaction_id // POINTERS_PER_MS
 
     @property
     def pointers(self) -> tuple[int, ...]:
-        """Every pointer it has written with: the first, and one for each checkpoint."""
+        """All pointers it has written with: the first, and one for each checkpoint."""
         return (self.transaction_id, *self.checkpoint_write_pointers)
 
     def is_visible(self, pointer: int) -> bool:
-        """Whether this transaction sees what was written with `pointer`."""
+        """Tells whether this transaction sees the writes made with `pointer`."""
         if (
             pointer <= self.read_pointer
             and pointer not in self.in_progress
@@ -79,19 +82,19 @@ class Transaction:
         )
 
     def is_excluded(self, pointer: int) -> bool:
-        """Whether `pointer` was invalid or in progress when this one began."""
+        """Tells whether `pointer` was invalid or in progress when this one began."""
         return pointer in self.in_progress or pointer in self.invalids
 
     def is_in_progress(self, pointer: int) -> bool:
-        """Whether `pointer` was in progress when this one began."""
+        """Tells whether `pointer` was in progress when this one began."""
         return pointer in self.in_progress
 
     def is_checkpoint(self, pointer: int) -> bool:
-        """Whether `pointer` came from a checkpoint of this transaction."""
+        """Tells whether `pointer` came from a checkpoint of this transaction."""
         return pointer in self.checkpoint_write_pointers
 
     def is_current_write(self, pointer: int) -> bool:
-        """Whether `pointer` is one of this transaction's own."""
+        """Tells whether `pointer` is one of this transaction's own."""
         return (
             pointer == self.write_pointer
             or pointer == self.transaction_id
@@ -105,13 +108,13 @@ class Transaction:
 
     @property
     def visibility_upper_bound(self) -> int:
-        """Up to here every pointer that is not invalid is visible."""
+        """The pointer up to which every one that is not invalid is visible."""
         if self.in_progress:
             return self.in_progress[0] - 1
         return min(self.transaction_id - 1, self.read_pointer)
 
     def with_checkpoint(self, pointer: int) -> "Transaction":
-        """The same snapshot, from now on writing with `pointer`."""
+        """Returns the same snapshot, which writes with `pointer` from now on."""
         return attrs.evolve(
             self,
             write_pointer=pointer,
@@ -120,7 +123,7 @@ class Transaction:
 
 
 def checked_pointer(tx: object) -> int:
-    """The first pointer of a transaction, or a pointer itself."""
+    """Returns the first pointer of a transaction, or a pointer as it is."""
     pointer = tx.transaction_id if isinstance(tx, Transaction) else tx
     if isinstance(pointer, bool) or not isinstance(pointer, int):
         raise BadRequest(f"a Transaction or its pointer is needed, not {tx!r}")
@@ -128,7 +131,7 @@ def checked_pointer(tx: object) -> int:
 
 
 def checked_pointers(pointers: object) -> list[int]:
-    """A list of pointers, or of times."""
+    """Returns a list of pointers, or of times; raises `BadRequest` for others."""
     if isinstance(pointers, Iterable) and not isinstance(pointers, bytes | str):
         return [checked_pointer(pointer) for pointer in pointers]
     raise BadRequest(f"pointers are a list of whole numbers, not {pointers!r}")
@@ -140,17 +143,17 @@ ClockMs = Callable[[], int]
 
 
 def system_clock_ms() -> int:
-    """The system's clock, in ms since the epoch; it may be set, and jump."""
+    """Returns the system's time in ms since the epoch; it may be set, and jump."""
     return time.time_ns() // 1_000_000
 
 
 def monotonic_ms() -> int:
-    """Time that passes, in ms since some moment, whatever the clock is set to."""
+    """Returns the ms passed since some moment, whatever the clock is set to."""
     return time.monotonic_ns() // 1_000_000
 
 
 class StepsForward:
-    """Time that passes by a clock of the caller's: nothing while it is set back."""
+    """The time that passes by the caller's clock; steps back count for nothing."""
 
     def __init__(self, clock_ms: ClockMs) -> None:
         self._clock_ms = clock_ms
@@ -167,10 +170,10 @@ class StepsForward:
 
 
 def elapsed_of(clock_ms: ClockMs) -> ClockMs:
-    """Returns the time that time-outs count where that clock gives the ids.
+    """Returns the clock that time-outs count by, when `clock_ms` gives the ids.
 
-    A clock of the caller's gives both where it has a method `elapsed_ms`; otherwise its
-    steps forward count.
+    For the system's clock that is the monotonic one. For the caller's clock it is its
+    method `elapsed_ms`, if it has one; otherwise its steps forward count.
     """
     if clock_ms is system_clock_ms:
         return monotonic_ms
@@ -179,7 +182,7 @@ def elapsed_of(clock_ms: ClockMs) -> ClockMs:
 
 
 def checked_timeout_s(timeout_s: float) -> float:
-    """The time-out as it is, where it is above 0 and not too long."""
+    """Returns the time-out; raises `BadRequest` unless above 0 and not too long."""
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float):
         raise BadRequest(f"a time-out is a number of seconds, not {timeout_s!r}")
     if not 0 < timeout_s <= LONGEST_TIMEOUT_S:

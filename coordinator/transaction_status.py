@@ -1,4 +1,4 @@
-"""How transactions stand: open, invalid, ended, or never begun here."""
+"""The status of transactions: open, invalid, ended, or never begun here."""
 
 from typing import Any, Protocol, runtime_checkable
 
@@ -11,16 +11,17 @@ from coordinator.transaction import POINTERS_PER_MS, Transaction, TransactionTyp
 
 OPEN, INVALID, ENDED, NEVER = "open", "invalid", "ended", "never given out"
 STATES = (OPEN, INVALID)
-# The address of what was begun in the process of the coordinator itself.
+# The address of a transaction that was begun in the coordinator's own process.
 HERE = "this process"
 
 
 @attrs.frozen
 class Standing:
-    """A transaction, as far as its coordinator tells; `pointers` is all it wrote with.
+    """The state of a transaction, as far as its coordinator knows it.
 
-    `principal` and `address` (HOST:PORT, or `HERE`) are of whoever began it, where that
-    is known. Only the embedded coordinator tells more than that one is open or invalid.
+    `pointers` are all pointers that it wrote with. `principal` and `address`
+    (HOST:PORT, or `HERE`) name the client that began it, where that is known. Only the
+    embedded coordinator tells more than that a transaction is open or invalid.
     """
 
     transaction_id: int
@@ -35,11 +36,11 @@ class Standing:
 
     @property
     def began_ms(self) -> int:
-        """Ids are times."""
+        """The time when it began, in ms since the epoch; the id contains it."""
         return self.transaction_id // POINTERS_PER_MS
 
     def fields(self) -> dict[str, Any]:
-        """As it travels."""
+        """Returns the fields of its JSON form."""
         return {
             "transactionId": self.transaction_id,
             "state": self.state,
@@ -56,17 +57,17 @@ class Standing:
 
 @runtime_checkable
 class TellsStandings(Protocol):
-    """A coordinator elsewhere that knows more than its snapshot says."""
+    """A coordinator elsewhere that can tell more than its snapshot shows."""
 
     def standings(self, state: str) -> list[Standing]:
-        """All that are `open` or `invalid`, the oldest first."""
+        """Returns all that are `open` or `invalid`, the oldest first."""
 
     def standing(self, pointer: int) -> Standing:
-        """The transaction that writes, or wrote, with that pointer."""
+        """Returns the transaction that writes, or wrote, with that pointer."""
 
 
 def standings(coordinator: Coordinator, state: str) -> list[Standing]:
-    """All that are `open` or `invalid`, the oldest first."""
+    """Returns all that are `open` or `invalid`, the oldest first."""
     if isinstance(coordinator, TellsStandings):
         return coordinator.standings(state)
     if state == OPEN and isinstance(coordinator, EmbeddedCoordinator):
@@ -77,7 +78,7 @@ def standings(coordinator: Coordinator, state: str) -> list[Standing]:
 
 
 def standing(coordinator: Coordinator, pointer: int) -> Standing:
-    """The transaction that writes, or wrote, with that pointer."""
+    """Returns the transaction that writes, or wrote, with that pointer."""
     if isinstance(coordinator, TellsStandings):
         return coordinator.standing(pointer)
     for found in standings(coordinator, OPEN):
@@ -89,7 +90,8 @@ def standing(coordinator: Coordinator, pointer: int) -> Standing:
 
 def _of(entry: OpenTransaction, coordinator: EmbeddedCoordinator) -> Standing:
     gate = coordinator.gate
-    # One that is shared gives pointers to others, too, all of which may outlive it.
+    # A shared coordinator also gives pointers to other processes. All of those
+    # transactions may outlive it.
     is_here = not (gate.is_shared and entry.outlives_process) and gate.began_here(
         entry.transaction_id
     )

@@ -1,4 +1,4 @@
-"""The embedded coordinator: it decides, and its journal remembers."""
+"""The embedded coordinator, which decides, and its journal, which remembers."""
 
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 

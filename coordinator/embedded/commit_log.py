@@ -1,4 +1,4 @@
-"""Ends of transactions: written down first, and applied when they are on disk."""
+"""Ends of transactions, which are written first and applied when they are on disk."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,11 +17,12 @@ Wait = Callable[[], None]
 
 
 class Ends:
-    """Commits and invalidations on their way to the disk.
+    """The commits and invalidations that are on their way to the disk.
 
-    All but `decide` is called under the lock. What an end answers is a function that
-    waits for it, to be called outside the lock. The thread that wrote it applies it to
-    the ledger, so it does no harm when the one who waits is interrupted.
+    All methods but `decide` are called under the lock. `commit` and `invalidate` return
+    a function that waits for the end; it is called outside the lock. The thread that
+    wrote an end applies it to the ledger, so an interrupt of the waiting thread does no
+    harm.
     """
 
     def __init__(
@@ -34,9 +35,9 @@ class Ends:
         self._lock = lock
 
     def commit(self, entry: OpenTransaction, now_ms: int) -> Wait:
-        """Commits what was checked just now."""
-        # After a restart only those that outlive it can still meet a conflict; keys
-        # that nobody can need are left out (a tenth of the time of a commit).
+        """Commits a transaction that was checked just now."""
+        # After a restart only transactions that outlive it can still meet a conflict.
+        # Keys that nobody can need are left out (a tenth of the time of a commit).
         keys = entry.changes if self._ledger.open.outliving else frozenset()
         reserved = self._reserve.due(now_ms)
         return self._submit(
@@ -50,7 +51,7 @@ class Ends:
     def invalidate(
         self, entry: OpenTransaction, now_ms: int, *, timed_out: bool = False
     ) -> Wait:
-        """Sees to it that nobody ever sees what it wrote."""
+        """Ends a transaction so that nobody ever sees what it wrote."""
         return self._submit(
             entry,
             partial(self._invalidation_written, entry, now_ms, timed_out),
@@ -58,11 +59,11 @@ class Ends:
         )
 
     def time_out(self, now_ms: int) -> list[Wait]:
-        """Times out whoever is open for too long; answers what to wait for.
+        """Times out transactions that are open too long; returns functions that wait.
 
-        One that outlives the process is taken for timed out only when that is on disk:
-        after a restart it would be open again, and readers have passed its rows. Where
-        the disk fails it stays in progress, and is tried again later.
+        A transaction that outlives the process counts as timed out only when that is on
+        disk: after a restart it would be open again, and readers have passed its rows.
+        When the disk fails it stays in progress, and is tried again later.
         """
         elapsed_ms = self._ledger.elapsed_ms()
         due = self._ledger.open.expired(elapsed_ms)
@@ -83,7 +84,7 @@ class Ends:
             self._journal.note(entry.transaction_id, ended)
 
     def note_unseen(self, pointer: int) -> None:
-        """Notes for one that outlives us the commits it did not see, just under way.
+        """Notes the commits under way, which one that outlives us did not see.
 
         They were written down without their keys if nobody needed them before.
         """
@@ -92,15 +93,16 @@ class Ends:
             self._journal.note(pointer, Seen(0, pointer + 1))
 
     def settled(self, transaction_id: int) -> OpenTransaction | None:
-        """The open transaction, once nobody is ending it; lets go of the lock for that.
+        """Returns the open transaction once nobody is ending it; None if it has ended.
 
-        None where it has ended.
+        Releases the lock while it waits for that.
         """
         if self._ledger.torn is not None:
             self._ledger.mend()
         entries = self._ledger.open.by_id
         while (entry := entries.get(transaction_id)) and entry.stage is Stage.ENDING:
-            # Its end is in this batch or an earlier one; perhaps nobody waits for it.
+            # Its end is in this batch or an earlier one, and perhaps nobody waits for
+            # that batch.
             with suppress(Unavailable):
                 self._lock.outside(self._journal.append)
             self._ledger.mend()
@@ -109,9 +111,9 @@ class Ends:
         return entry
 
     def decide(self) -> None:
-        """Asks the disk about the commits whose fate a failure left open.
+        """Asks the disk about the commits whose outcome a failure left open.
 
-        Raises `Unavailable` as long as that cannot be told.
+        Raises `Unavailable` as long as the outcome cannot be told.
         """
         for transaction_id in list(self.undecided):
             committed = self._journal.holds_commit(transaction_id)
@@ -171,7 +173,7 @@ class Ends:
                 entry.stage = Stage.UNDECIDED
 
     def _is_ending(self, entry: OpenTransaction) -> bool:
-        """Whether it was not told of its end yet: an interrupt has it told again."""
+        """Tells whether its end is not applied yet: an interrupt may tell it twice."""
         self._ledger.mend()
         found = self._ledger.open.by_id.get(entry.transaction_id)
         return found is entry and entry.stage is Stage.ENDING

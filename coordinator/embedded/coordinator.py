@@ -42,21 +42,21 @@ from coordinator.transaction import (
 )
 
 DAY_S = 86_400
-# What is reserved for so long lasts for whoever asks now.
+# A caller that asks now is served within this time, so the reserve must reach so far.
 SOON_MS = 1000
-# A participant that writes elsewhere, and did not say its name.
+# The name for a participant that writes elsewhere and did not give one.
 UNNAMED = "(unnamed)"
 
 
 class EmbeddedCoordinator:
-    """Decides as Tephra's TransactionManager, and more safely where that is unsafe.
+    """A coordinator that decides as Tephra's TransactionManager does, but more safely.
 
     `EmbeddedCoordinator()` lives in memory and ends with its process. `open(directory)`
     survives crashes: a commit that returned is on disk. `gate` is for a store that
     keeps its rows in the same journal.
 
-    `clock_ms` gives ids. Time-outs count `elapsed_ms`, which goes on when the clock is
-    set; where it is not given, see `elapsed_of`.
+    `clock_ms` gives ids. Time-outs count `elapsed_ms`, which goes on evenly when the
+    clock is set. Without it, `elapsed_of(clock_ms)` counts.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class EmbeddedCoordinator:
 
     @classmethod
     def open(cls, directory: str | Path, **settings: Any) -> Self:
-        """A durable coordinator, the only one on its directory."""
+        """Opens a durable coordinator, the only one on its directory."""
         journal = FileJournal.open(Path(directory))
         try:
             return cls(journal, **settings)
@@ -128,7 +128,7 @@ class EmbeddedCoordinator:
     def persist(self, tx: Transaction) -> None:
         """Returns when a crash cannot forget that `tx` and its checkpoints exist.
 
-        One that is not in progress is refused: a crash may have forgotten it already.
+        Refuses a transaction that is not in progress: a crash may have forgotten it.
         """
         with self._lock:
             self._require(tx.transaction_id)
@@ -138,7 +138,7 @@ class EmbeddedCoordinator:
         self._journal.sync(tx.transaction_id)
 
     def note_writers(self, tx: Transaction, names: Sequence[str]) -> None:
-        """Tells for whom the next `persist` of `tx` is; it may be nobody."""
+        """Notes the participants that the next `persist` of `tx` is for, if any."""
         self._writers[tx.transaction_id] = tuple(names)
 
     def commit(self, tx: Transaction) -> None:
@@ -168,8 +168,8 @@ class EmbeddedCoordinator:
     def invalidate(self, tx: Transaction | int) -> bool:
         """Ends a transaction so that nobody ever sees what it wrote.
 
-        A pointer that this coordinator never gave out is refused: it cannot tell what
-        became of it.
+        Refuses a pointer that this coordinator never gave out: it cannot know the
+        outcome.
         """
         transaction_id = checked_pointer(tx)
         self._tidy_if_due()
@@ -182,7 +182,7 @@ class EmbeddedCoordinator:
         return True
 
     def checkpoint(self, tx: Transaction) -> Transaction:
-        """The same transaction with a new write pointer."""
+        """Returns the same transaction with a new write pointer."""
 
         def checkpoint(pointer: int, _: int) -> Transaction:
             entry = self._ledger.require(tx.transaction_id)
@@ -194,17 +194,17 @@ class EmbeddedCoordinator:
         return self._with_pointer(checkpoint, of=tx.transaction_id)
 
     def snapshot(self) -> Transaction:
-        """A read-only transaction: its id is used up, but it never was in progress."""
+        """Returns a read-only transaction; its id is used up but never in progress."""
         return self._with_pointer(lambda pointer, _: self._ledger.take(pointer))
 
     def status(self) -> str:
-        """`"OK"`, or a sentence about what is wrong."""
+        """Returns `"OK"`, or a sentence about what is wrong."""
         return "closed" if self._closed else self._journal.status()
 
     def truncate_invalid_tx(self, pointers: Iterable[int]) -> bool:
         """Forgets these invalid pointers, but not within `settle_grace_s` of their end.
 
-        Whoever lost the answer to a commit has that long to find out about it.
+        A caller that lost the answer to a commit has that long to find out about it.
         """
         pointers = checked_pointers(pointers)
         self._tidy_if_due()
@@ -230,14 +230,14 @@ class EmbeddedCoordinator:
         return self.truncate_invalid_tx(pointers)
 
     def invalid_size(self) -> int:
-        """How many pointers are invalid."""
+        """Counts the invalid pointers."""
         self._tidy_if_due()
         with self._lock:
             self._now_ms()
             return len(self._ledger.invalid.pointers)
 
     def outcome(self, tx: Transaction | int) -> Outcome:
-        """What became of what was written with a pointer."""
+        """Tells the outcome of the writes that were made with a pointer."""
         pointer = checked_written(tx)
         self._tidy_if_due()
         with self._lock:
@@ -245,18 +245,18 @@ class EmbeddedCoordinator:
             return self._ledger.outcome(pointer)
 
     def outcomes(self) -> list[Record]:
-        """What a copy of this coordinator has to be told, to answer the same."""
+        """Returns the records that let a copy of this coordinator answer the same."""
         with self._lock:
             lost = [Lost(first, last) for first, last in self._ledger.invalid.lost]
             return [*lost, *outcome_records(self._ledger.aborts)]
 
     @property
     def first_pointer(self) -> int:
-        """Where the pointers begin that were ever given out."""
+        """The first pointer that was ever given out."""
         return self._ledger.first
 
     def open_transactions(self) -> list[OpenTransaction]:
-        """Those in progress now, as they stand, in the order of their beginning."""
+        """Returns copies of the transactions in progress, in the order of beginning."""
         self._tidy_if_due()
         with self._lock:
             self._now_ms()
@@ -264,9 +264,9 @@ class EmbeddedCoordinator:
             return [attrs.evolve(entry) for entry in entries]
 
     def may_wait(self) -> bool:
-        """Whether the next start or snapshot may have to wait for the disk.
+        """Tells whether the next start or snapshot may have to wait for the disk.
 
-        For an event loop, which then has a thread wait.
+        An event loop asks this, and then has a thread wait.
         """
         now_ms, soon = self._clock_ms(), SOON_MS * POINTERS_PER_MS
         latest = max(now_ms * POINTERS_PER_MS, self._ledger.last)
@@ -277,9 +277,9 @@ class EmbeddedCoordinator:
         )
 
     def close(self) -> None:
-        """Notes the last pointer and gives the directory back.
+        """Notes the last pointer and releases the directory.
 
-        Where an interrupt ended it early, a second one finishes it.
+        If an interrupt ended it early, a second close finishes it.
         """
         with self._lock:
             if self._has_ended:
@@ -309,7 +309,7 @@ class EmbeddedCoordinator:
             self._journal.note(entry.transaction_id, Aborted(pointer))
 
     def _now_ms(self) -> int:
-        """The time for ids, for what is done next under the lock."""
+        """Returns the time for ids; called under the lock, before any decision."""
         if self._ledger.torn is not None:
             self._ledger.mend()
         if self._closed:
@@ -317,7 +317,7 @@ class EmbeddedCoordinator:
         return self._ledger.now_ms(self._clock_ms())
 
     def _tidy_if_due(self) -> None:
-        """Looks first, without the lock: nearly always there is nothing to do."""
+        """Settles and times out what is due; mostly nothing is, without a lock."""
         next_expiry_ms = self._ledger.open.next_expiry_ms
         if self._ends.undecided or self._ledger.elapsed_ms() > next_expiry_ms:
             with suppress(Unavailable):  # status() says so, and it is tried again
@@ -381,7 +381,7 @@ class EmbeddedCoordinator:
                 self._reserve.extend(reserved)
 
     def _require(self, transaction_id: int) -> OpenTransaction:
-        """The open transaction, once nobody else is ending it; refused if it ended."""
+        """Returns the open transaction once nobody else ends it; refuses if ended."""
         entry = self._ends.settled(transaction_id) or self._ledger.require(
             transaction_id
         )

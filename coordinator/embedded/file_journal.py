@@ -1,4 +1,4 @@
-"""A journal in one file of a directory."""
+"""A journal in one file of a directory: the files, the frames and the recovery."""
 
 import os
 import struct
@@ -15,8 +15,8 @@ from coordinator.embedded.records import Record, decode_records, encode_records
 from coordinator.errors import JournalCorrupted, NotWritten, Unavailable
 from coordinator.private_directory import make_private
 
-# A write that returns when it is on disk: one call instead of two, and so one turn less
-# to wait for the interpreter when many threads commit (a tenth more commits a second).
+# With this flag a write returns when it is on disk. That is one call, not two, and
+# one wait less for the interpreter when many threads commit (a tenth more commits).
 _SYNCED: int = getattr(os, "O_DSYNC", 0)
 _READ_BYTES = 64 << 20
 
@@ -29,7 +29,7 @@ class AppendFile:
         self._fd = os.open(path, flags, 0o600)
 
     def read(self) -> bytes:
-        """All of it."""
+        """Returns all bytes of the file."""
         parts: list[bytes] = []
         at = 0
         while part := os.pread(self._fd, _READ_BYTES, at):
@@ -51,14 +51,14 @@ class AppendFile:
         os.fsync(self._fd)
 
     def close(self) -> None:
-        """Gives the file back; whatever is asked of it later fails."""
+        """Closes the file; every later call fails."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
 
 
 class Disk:
-    """One directory of a real file system."""
+    """A directory of a real file system."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -67,7 +67,7 @@ class Disk:
             _sync_directory(directory.parent)
 
     def path(self, name: str) -> Path:
-        """Where the file of that name is."""
+        """Returns the path of the file of that name."""
         return self._directory / name
 
     def open(self, name: str) -> AppendFile:
@@ -75,7 +75,7 @@ class Disk:
         return AppendFile(self.path(name))
 
     def exists(self, name: str) -> bool:
-        """Whether there is such a file."""
+        """Tells whether there is a file of that name."""
         return self.path(name).exists()
 
     def remove(self, name: str) -> None:
@@ -87,7 +87,7 @@ class Disk:
         os.replace(self.path(new), self.path(name))
 
     def sync_names(self) -> None:
-        """Returns when what was made, replaced and removed is so on disk."""
+        """Returns when all files made, replaced and removed are so on disk."""
         _sync_directory(self._directory)
 
 
@@ -108,14 +108,14 @@ _CHECKED = struct.Struct(">QI")
 
 
 def frame(number: int, payload: bytes) -> bytes:
-    """The payload with all that is needed to tell a whole frame from a torn one."""
+    """Returns the payload with the head that tells a whole frame from a torn one."""
     check = _checksum(number, payload)
     return _FRAME.pack(_MARK, number, len(payload), check) + payload
 
 
 @attrs.frozen
 class Frames:
-    """The whole frames of a file, and where the last of them ends."""
+    """The whole frames of a file, and the position where the last of them ends."""
 
     payloads: tuple[bytes, ...]
     end: int
@@ -124,7 +124,7 @@ class Frames:
 def read_frames(data: bytes, name: str) -> Frames:
     """Reads up to the end or to a torn last frame, which no sync ever acknowledged.
 
-    Raises `JournalCorrupted` where a whole frame follows a broken one: then something
+    Raises `JournalCorrupted` when a whole frame follows a broken one: then something
     that was acknowledged is lost.
     """
     if not data.startswith(HEADER):
@@ -142,7 +142,7 @@ def read_frames(data: bytes, name: str) -> Frames:
 
 
 def _whole(data: bytes, at: int, number: int | None) -> bytes | None:
-    """The payload of the frame at `at`, where that is whole and has this number."""
+    """Returns the payload of the frame at `at` if it is whole and has this number."""
     if len(data) - at < _FRAME.size:
         return None
     mark, found, size, check = _FRAME.unpack_from(data, at)
@@ -172,9 +172,9 @@ NEW_NAME = NAME + ".new"
 
 
 class JournalFile:
-    """Ends with the last frame that is known to be on disk, or gets cut off there.
+    """The journal's file, cut off after the last frame that is known to be on disk.
 
-    It is written anew when it has grown. One thread at a time may call, but for
+    It is written anew when it has grown. Only one thread at a time may call, except for
     `status`.
     """
 
@@ -191,10 +191,10 @@ class JournalFile:
         self._compact_at = max(compact_bytes, 2 * len(self._shortest()))
 
     def take(self, _: list[Record]) -> None:
-        """Nothing is kept elsewhere."""
+        """Takes nothing, since nothing is kept elsewhere."""
 
     def write(self, records: list[Record], _: list[Any], taken: None) -> None:
-        """Returns when the records are on disk; `fold` them then. It has no rows.
+        """Returns when the records are on disk; `fold` them then. There are no rows.
 
         Raises `NotWritten` when they are not and never will be, and `Unavailable` when
         that has to be left open until `repair`.
@@ -218,7 +218,7 @@ class JournalFile:
         self.broken, self._write_problem = False, None
 
     def fold(self, records: list[Record]) -> None:
-        """Adds what was written to the history, and shortens a file that has grown."""
+        """Adds written records to the history, and shortens a file that has grown."""
         for record in records:
             self.history.apply(record)
         if self._size > self._compact_at:
@@ -232,11 +232,11 @@ class JournalFile:
             self.broken = False
 
     def status(self) -> str:
-        """`"OK"`, or a sentence about what is wrong."""
+        """Returns `"OK"`, or a sentence about what is wrong."""
         return self._write_problem or self._growth_problem or "OK"
 
     def close(self) -> None:
-        """Gives the file back."""
+        """Closes the file."""
         self._file.close()
 
     def _recover(self) -> tuple[AppendFile, int, int]:
@@ -249,7 +249,7 @@ class JournalFile:
         try:
             frames = read_frames(file.read(), str(self.path))
             file.truncate(frames.end)
-            # Whoever put the file there may have been killed before it synced the name.
+            # The process that made the file may have died before it synced the name.
             self._disk.sync_names()
             for payload in frames.payloads:
                 for record in decode_records(payload):
@@ -260,7 +260,7 @@ class JournalFile:
         return file, frames.end, len(frames.payloads)
 
     def _compact(self) -> None:
-        """Writes the history to a new file; the old one serves on where that fails."""
+        """Writes the history to a new file; if that fails, the old one stays in use."""
         try:
             file, size = self._written_anew()
         except OSError as error:
@@ -280,7 +280,7 @@ class JournalFile:
             self._growth_problem = f"{self.path} is new, but not synced: {error}"
 
     def _written_anew(self) -> tuple[AppendFile, int]:
-        """A new file in the place of the old one; its name is not synced yet."""
+        """Puts a new file in the place of the old one; its name is not synced yet."""
         self._disk.remove(NEW_NAME)
         data = HEADER + frame(0, self._shortest())
         file = self._disk.open(NEW_NAME)
@@ -301,7 +301,7 @@ COMPACT_BYTES = 4 << 20
 
 
 class FileJournal(GroupCommit):
-    """Appends checked frames to a file, and writes it anew when it has grown."""
+    """A journal that appends checked frames to a file, and shortens a grown file."""
 
     def __init__(
         self,
@@ -315,7 +315,7 @@ class FileJournal(GroupCommit):
 
     @classmethod
     def open(cls, directory: Path, *, compact_bytes: int = COMPACT_BYTES) -> Self:
-        """Opens the journal of a directory, which nobody else may use meanwhile."""
+        """Opens the journal of a directory, which nobody else may use until `close`."""
         disk = Disk(directory)
         lock = DirectoryLock(directory)
         try:
@@ -325,7 +325,7 @@ class FileJournal(GroupCommit):
             raise
 
     def close(self) -> None:
-        """Gives back the file and the directory."""
+        """Closes the file and releases the directory."""
         super().close()
         if self._directory_lock is not None:
             self._directory_lock.release()

@@ -1,4 +1,4 @@
-"""A journal that many threads share one sync to write; rows can go with its records."""
+"""A journal whose records and rows many threads write with one sync."""
 
 import os
 import threading
@@ -15,12 +15,12 @@ from coordinator.embedded.records import Aborted, Committed, Record, Started
 from coordinator.errors import NotWritten, Unavailable
 from coordinator.threads import JoinableThread
 
-# Told once how it ended: None when the records are on disk.
+# Called when a batch has ended, with its error, or None when the records are on disk.
 Then = Callable[[Unavailable | None], None]
 
 
 class End:
-    """What follows from records that were submitted, whoever still waits for them."""
+    """The step that follows submitted records, whether or not anybody still waits."""
 
     __slots__ = ("submitted", "then")
 
@@ -30,11 +30,12 @@ class End:
 
 
 class Batch:
-    """What comes together until its leader writes it, and how that ended.
+    """The records and rows that come together until a leader writes them.
 
-    At the end one waiting thread wakes the next: woken all at once they would only
-    queue for the interpreter (measured: a sixth fewer commits from sixteen threads).
-    The main thread is no link of that chain, since an interrupt may take it away.
+    It also holds the result. At the end one waiting thread wakes the next: woken all at
+    once they would only queue for the interpreter (measured: a sixth fewer commits from
+    sixteen threads). The main thread is no link of that chain, since an interrupt may
+    take it away.
     """
 
     def __init__(self) -> None:
@@ -50,7 +51,7 @@ class Batch:
     def submit(
         self, records: tuple[Record, ...], end: End | None, rows: Sequence[Any] = ()
     ) -> None:
-        """Adds what to write; no interrupt comes between the two statements."""
+        """Adds records and rows; no interrupt comes between the two statements."""
         if end is not None:
             end.submitted = True
         self._submitted.append((records, end, rows))
@@ -66,19 +67,19 @@ class Batch:
         return list(chain.from_iterable(rows for _, _, rows in self._submitted))
 
     def expect(self) -> threading.Lock:
-        """A link in the chain of those that wait, for `wait`."""
+        """Adds a link to the chain of waiting threads, and returns it for `wait`."""
         turn = _taken_lock()
         self._chain.append(turn)
         return turn
 
     def wait(self, turn: threading.Lock) -> None:
-        """Returns when the batch has ended and it is this one's turn."""
+        """Returns when the batch has ended and it is the turn of this thread."""
         turn.acquire()
         self.wake_next()
         self.check()
 
     def expect_alone(self) -> "threading.Lock | None":
-        """A lock that is released at the end; None when that was before."""
+        """Returns a lock that is released at the end; None if that has passed."""
         if self._ended:
             return None
         turn = _taken_lock()
@@ -86,13 +87,13 @@ class Batch:
         return turn
 
     def tell_ends(self) -> None:
-        """Tells all that was submitted how it ended, in the order of submission."""
+        """Tells every submitted `End` how the batch ended, in order of submission."""
         for _, end, _ in self._submitted:
             if end is not None:
                 end.then(self.error)
 
     def end(self) -> list[threading.Lock]:
-        """From now on nobody waits alone; answers those that do."""
+        """Ends the waiting alone, and returns the locks of threads that do so."""
         self._ended = True
         return self._alone
 
@@ -102,7 +103,7 @@ class Batch:
             self._chain.popleft().release()
 
     def check(self) -> None:
-        """Raises for one of its threads what went wrong for all of them."""
+        """Raises, in one of its threads, the error that all of them have."""
         if self.error is not None:
             raise type(self.error)(str(self.error)) from self.error
 
@@ -117,27 +118,30 @@ Notes = dict[int, list[Record]]
 
 
 class Destination(Protocol):
-    """Where batches go; one thread at a time calls, but for `status`."""
+    """The place that batches are written to; only `status` is called at any time.
+
+    All other calls come from one thread at a time.
+    """
 
     name: str
     history: History
 
     @property
     def broken(self) -> bool:
-        """Whether a failed write has to be repaired before the next one."""
+        """True when a failed write has to be repaired before the next one."""
 
     def repair(self) -> None:
         """Undoes or finds out what a failed write left.
 
-        Raises `OSError`, or `NotWritten` where that would be of no use to repeat.
+        Raises `OSError`, or `NotWritten` when it is of no use to try again.
         """
 
     def take(self, records: list[Record]) -> Any:
-        """Takes what is kept elsewhere for the batch with these records, for `write`.
+        """Takes the data kept elsewhere for the batch with these records, for `write`.
 
         Called in one step with the choice of the records: nobody notes or submits any
-        meanwhile, so must not wait. It may be called again for the same, if the write
-        fails.
+        meanwhile, so it must not wait. It may be called again for the same records, if
+        the write fails.
         """
 
     def write(self, records: list[Record], rows: list[Any], taken: Any) -> None:
@@ -148,21 +152,21 @@ class Destination(Protocol):
         """
 
     def fold(self, records: list[Record]) -> None:
-        """Adds what was written to the history."""
+        """Adds written records to the history."""
 
     def status(self) -> str:
-        """`"OK"`, or a sentence about what is wrong."""
+        """Returns `"OK"`, or a sentence about what is wrong."""
 
     def close(self) -> None:
-        """Gives everything back; a second one does nothing, or what is left of it."""
+        """Releases everything; a second close does nothing, or what is left to do."""
 
 
 class GroupCommit:
     """The port `Journal` over a destination, and rows that share its batches.
 
     The first thread that waits for a batch leads it: it waits for the batch before, and
-    then writes all that has come together meanwhile. An interrupt (Ctrl-C) reaches the
-    main thread only, so that never leads; a thread of ours does it instead.
+    then writes all that has come together meanwhile. An interrupt (Ctrl-C) reaches only
+    the main thread, so the main thread never leads. A thread of ours leads for it.
     """
 
     def __init__(self, destination: Destination) -> None:
@@ -183,13 +187,13 @@ class GroupCommit:
 
     @property
     def history(self) -> History:
-        """What the records on disk add up to."""
+        """The sum of the records on disk."""
         return self._destination.history
 
     def submit(
         self, *records: Record, end: End | None = None, rows: Sequence[Any] = ()
     ) -> Callable[[], None]:
-        """Puts records and rows into the next batch; answers how to wait for it."""
+        """Puts records and rows into the next batch; returns a function that waits."""
         self._require_open()
         if threading.get_ident() == self._main_thread:
             with self._queue:
@@ -205,9 +209,10 @@ class GroupCommit:
         return partial(self._lead_own, batch)
 
     def hand_over(self, rows: Sequence[Any], end: End) -> None:
-        """Puts rows into the next batch, for which nobody waits: `end` is told.
+        """Puts rows into the next batch without waiting; `end` is told the result.
 
-        For whoever must not wait, as an event loop; a thread of ours leads the batch.
+        It is for callers that must not wait, such as an event loop. A thread of ours
+        leads the batch.
         """
         self._require_open()
         with self._queue:
@@ -230,7 +235,7 @@ class GroupCommit:
         with self._queue:
             notes = self._notes.setdefault(transaction_id, [])
             if isinstance(record, Aborted) and notes and isinstance(notes[0], Started):
-                notes.clear()  # but for the abort, which tells it from a commit
+                notes.clear()  # only the abort is kept, which tells it from a commit
             notes.append(record)
 
     def sync(self, transaction_id: int) -> None:
@@ -241,7 +246,7 @@ class GroupCommit:
             self.append()
 
     def holds_commit(self, transaction_id: int) -> bool:
-        """Whether that commit is on disk, once all that was waiting is there."""
+        """Writes all that is waiting, and tells whether that commit is on disk."""
         try:
             self.append()
         except NotWritten as error:
@@ -253,13 +258,13 @@ class GroupCommit:
             )
 
     def status(self) -> str:
-        """`"OK"`, or a sentence about what is wrong."""
+        """Returns `"OK"`, or a sentence about what is wrong."""
         return self._destination.status()
 
     def close(self) -> None:
-        """Gives back the destination; in a forked child that is not ours to do.
+        """Closes the destination; in a forked child it does nothing.
 
-        A second one does nothing, or finishes what an interrupt left.
+        A second close does nothing, or finishes what an interrupt left.
         """
         if os.getpid() != self._owner:
             return
@@ -280,7 +285,7 @@ class GroupCommit:
             raise Unavailable(f"{self._destination.name} is closed")
 
     def _wait_alone(self, batch: Batch) -> None:
-        """The main thread's wait, in no chain, for a batch that another one leads."""
+        """Has the main thread wait, in no chain, for a batch that another leads."""
         with self._queue:
             turn = batch.expect_alone()
         if turn is not None:
@@ -301,7 +306,7 @@ class GroupCommit:
             with self._queue:
                 leads, batch.led = not batch.led, True
             if leads:
-                with suppress(Exception):  # whoever waits for the batch is told
+                with suppress(Exception):  # those who wait for the batch are told
                     self._lead(batch)
 
     def _lead(self, batch: Batch) -> None:
@@ -311,8 +316,8 @@ class GroupCommit:
                 try:
                     self._write_with_notes(batch)
                 finally:
-                    # Before the next batch is written: what was submitted later would
-                    # otherwise be told earlier.
+                    # Ends are told before the next batch is written, so that they are
+                    # told in the order in which they were submitted.
                     batch.tell_ends()
         finally:
             with self._queue:
@@ -322,7 +327,7 @@ class GroupCommit:
             batch.wake_next()
 
     def _write_with_notes(self, batch: Batch) -> None:
-        """The batch says afterwards how that ended."""
+        """Writes the batch and the waiting notes; the batch then holds the result."""
         try:
             try:
                 self._repair()
@@ -342,7 +347,7 @@ class GroupCommit:
             self._discharge(on_disk=batch.on_disk)
 
     def _repair(self) -> None:
-        """Readies the destination; takes long perhaps, and others join the batch."""
+        """Repairs the destination; if that takes long, others may join the batch."""
         try:
             self._destination.repair()
         except OSError as error:
@@ -350,10 +355,10 @@ class GroupCommit:
             raise NotWritten(f"{name} is not to be written: {error}") from error
 
     def _take(self, batch: Batch) -> tuple[list[Record], Any]:
-        """Fixes in one step what the batch carries.
+        """Fixes in one step the records, notes and rows that the batch carries.
 
-        Rows that are taken later than the notes could be those of a transaction whose
-        start is in no batch yet: after a crash they would look committed.
+        Rows taken later than the notes could belong to a transaction whose start is in
+        no batch yet. After a crash they would look committed.
         """
         with self._queue:
             self._forming = Batch()
@@ -371,7 +376,7 @@ class GroupCommit:
                 self._notes = carried
 
     def _write(self, batch: Batch, new: list[Record], taken: Any) -> None:
-        # That a transaction began does not matter where its commit is written too.
+        # The start of a transaction need not be written together with its commit.
         over = {
             record.transaction_id for record in new if isinstance(record, Committed)
         }

@@ -1,4 +1,4 @@
-"""What the records of a journal add up to: all that a restart needs to know."""
+"""The sum of a journal's records: everything that a restart needs to know."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -24,19 +24,20 @@ from coordinator.outcome import Aborts
 from coordinator.pointers import Pointers, Ranges
 from coordinator.transaction import NO_POINTER
 
-# Not a pointer: among truncated ones it says that outcomes above them are known.
+# This is not a pointer. Among truncated pointers it says that the outcomes above them
+# are known.
 KNOWN_ABOVE = 0
 
 
 class History:
-    """Takes records in the order of the journal; `records()` says the same in few.
+    """The sum of records in the journal's order; `records()` says the same in few.
 
     `highest` is the highest pointer that has a record. Notes reach the journal in the
-    order of their pointers, so whatever lies between it and `reserved` at a crash has
-    no record at all.
+    order of their pointers, so at a crash the pointers between `highest` and `reserved`
+    have no record at all.
 
-    `knows_outcomes` says that `aborts` has had every abort since its `forgotten`. The
-    journal of an earlier version does not say so.
+    `knows_outcomes` says that `aborts` has every abort above its `forgotten`. A journal
+    of an earlier version does not say so.
     """
 
     def __init__(self) -> None:
@@ -67,28 +68,28 @@ class History:
         }
 
     def apply(self, record: Record) -> None:
-        """Takes the next record."""
+        """Adds the next record."""
         self._apply[type(record)](record)
 
     def unrecorded(self) -> list[Lost]:
-        """The pointers that a crash now leaves without any record."""
+        """Returns the pointers that a crash now would leave without any record."""
         if self.highest < self.reserved:
             return [Lost(self.highest + 1, self.reserved)]
         return []
 
     def lost_pointers(self, *, crashed: bool) -> Ranges:
-        """All that crashes left without a record, and one just now if it `crashed`."""
+        """Returns pointers that crashes left unrecorded, also now if it `crashed`."""
         lost = [*self.lost, *(self.unrecorded() if crashed else ())]
         return Ranges((each.first, each.last) for each in lost)
 
     def _invalid_by_end(self) -> Iterator[tuple[Pointers, int]]:
-        """The invalid pointers, those together that became it at the same time."""
+        """Yields the invalid pointers, grouped by the time when they became invalid."""
         by_end = sorted(self.invalid.items(), key=itemgetter(1))
         for ended_ms, group in groupby(by_end, key=itemgetter(1)):
             yield Pointers(pointer for pointer, _ in group), ended_ms
 
     def records(self) -> Iterator[Record]:
-        """The shortest history that adds up to the same."""
+        """Yields the shortest list of records that adds up to the same history."""
         yield Reached(self.first, self.highest)
         yield Reserved(self.reserved)
         yield from self.lost
@@ -103,34 +104,34 @@ class History:
             for pointer in self.checkpoints.get(transaction_id, ()):
                 yield Checkpointed(transaction_id, pointer)
         for pointer, keys in self.changes:
-            # Whose they were no longer matters, and 0 is nobody's.
+            # Whose keys they are no longer matters, and 0 is no transaction's id.
             yield Committed(0, keys)
             yield Seen(0, pointer)
 
     def _started(self, record: Started) -> None:
         self._outliving.pop(record.transaction_id, None)
         self.open[record.transaction_id] = record
-        # Conflicts of long ones are not kept, as little as they are while running.
+        # Conflicts of long transactions are not kept, and not while running either.
         if record.outlives_process and not record.long:
             self._outliving[record.transaction_id] = None
         self._mention(record.transaction_id)
 
     def _checkpointed(self, record: Checkpointed) -> None:
         earlier = self.checkpoints.get(record.transaction_id, ())
-        if record.pointer not in earlier:  # an interrupted one may come again
+        if record.pointer not in earlier:  # an interrupted record may come again
             self.checkpoints[record.transaction_id] = (*earlier, record.pointer)
         self._mention(record.pointer)
 
     def _committed(self, record: Committed) -> None:
         self._end(record.transaction_id)
-        # An invalidation before it failed, or else it could not have committed.
+        # An earlier invalidation failed, or else it could not have committed.
         self.invalid.pop(record.transaction_id, None)
         if record.keys:
             self.unseen[record.transaction_id] = record.keys
 
     def _seen(self, record: Seen) -> None:
         keys = self.unseen.pop(record.transaction_id, ())
-        # After a restart only those that outlive it can still meet a conflict.
+        # After a restart only transactions that outlive it can still meet a conflict.
         if keys and self._oldest() < record.commit_pointer:
             self.changes.append((record.commit_pointer, keys))
 
@@ -187,7 +188,7 @@ class History:
 
 
 def outcome_records(aborts: Aborts) -> Iterator[Record]:
-    """Says that outcomes above the forgotten ones are known, and who has aborted."""
+    """Yields records that outcomes above the forgotten are known, and the aborts."""
     yield Truncated((KNOWN_ABOVE, aborts.forgotten))
     for pointer in aborts:
         yield Aborted(pointer)

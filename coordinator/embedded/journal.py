@@ -1,4 +1,4 @@
-"""Where the embedded coordinator keeps its records: a port, and one that forgets."""
+"""The port for the embedded coordinator's records, and a journal that keeps nothing."""
 
 import threading
 from collections import deque
@@ -11,7 +11,7 @@ from coordinator.embedded.records import Record
 
 
 class Journal(Protocol):
-    """Keeps the coordinator's records, for a restart to read.
+    """A journal that keeps the coordinator's records, for a restart to read.
 
     Any number of threads may call. The coordinator calls `note` and `submit` under its
     lock, so notes come in the order of their pointers, and everything else outside it.
@@ -19,14 +19,14 @@ class Journal(Protocol):
 
     @property
     def history(self) -> History:
-        """What the records on disk add up to; read once, before anything is written."""
+        """The sum of the records on disk; read once, before anything is written."""
 
     def submit(self, *records: Record, end: End | None = None) -> Callable[[], None]:
-        """Puts records into the next batch; what it answers waits for that as `append`.
+        """Puts records into the next batch; returns a function to wait like `append`.
 
-        When it is known how that ended, `end` is told by one thread or another, before
-        anybody returns from waiting, and also when the one who waits was interrupted.
-        It does no harm to tell it again.
+        When the result is known, some thread tells it to `end`, before anybody returns
+        from waiting. It does so also when the waiting thread was interrupted. It does
+        no harm to tell it again.
         """
 
     def append(self, *records: Record) -> None:
@@ -39,29 +39,29 @@ class Journal(Protocol):
     def note(self, transaction_id: int, record: Record) -> None:
         """Keeps a record for the next batch that is synced.
 
-        A store that keeps the journal beside its rows puts it also into every batch
-        with a row of that transaction. The note of an abort replaces the earlier ones
-        where no batch carried them yet.
+        A store that keeps the journal beside its rows also puts it into every batch
+        with a row of that transaction. The note of an abort replaces earlier notes that
+        no batch has carried yet.
         """
 
     def sync(self, transaction_id: int) -> None:
         """Returns when all notes of a transaction are on disk; raises like `append`."""
 
     def holds_commit(self, transaction_id: int) -> bool:
-        """Whether the commit of a transaction is on disk, after an error left it open.
+        """Tells whether a commit is on disk, after an error left that open.
 
         Raises `Unavailable`, and not `NotWritten`, as long as that cannot be told.
         """
 
     def status(self) -> str:
-        """`"OK"`, or a sentence about what is wrong."""
+        """Returns `"OK"`, or a sentence about what is wrong."""
 
     def close(self) -> None:
-        """Gives back files and locks; what was only noted is lost."""
+        """Releases files and locks; records that were only noted are lost."""
 
 
 class MemoryJournal:
-    """Keeps nothing, for a coordinator that ends with its process."""
+    """A journal that keeps nothing, for a coordinator that ends with its process."""
 
     def __init__(self) -> None:
         self.history = History()
@@ -69,32 +69,32 @@ class MemoryJournal:
         self._telling = threading.Lock()
 
     def submit(self, *records: Record, end: End | None = None) -> Callable[[], None]:
-        """There is no disk; no interrupt comes between the two statements."""
+        """Keeps only the end; no interrupt comes between the two statements."""
         if end is not None:
             end.submitted = True
             self._ends.append(end)
         return self.append
 
     def append(self, *records: Record) -> None:
-        """Tells the ends; one that is interrupted on the way is told again."""
+        """Tells the ends that all went well; an interrupted one is told again."""
         with self._telling:
             while self._ends:
                 self._ends[0].then(None)
                 self._ends.popleft()
 
     def note(self, transaction_id: int, record: Record) -> None:
-        """There is no batch to wait for."""
+        """Does nothing, since there is no batch."""
 
     def sync(self, transaction_id: int) -> None:
-        """There is no disk to wait for."""
+        """Does nothing, since there is no disk to wait for."""
 
     def holds_commit(self, transaction_id: int) -> bool:
-        """No append ever failed here, so none was left open."""
+        """Returns False: no append ever failed here, so none was left open."""
         return False
 
     def status(self) -> str:
-        """Nothing can go wrong."""
+        """Returns `"OK"`, since nothing can go wrong."""
         return "OK"
 
     def close(self) -> None:
-        """There is nothing to give back."""
+        """Does nothing, since there is nothing to release."""

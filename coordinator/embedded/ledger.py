@@ -1,4 +1,4 @@
-"""The embedded coordinator's decisions: pure bookkeeping, without locks or disk."""
+"""The embedded coordinator's decisions: bookkeeping only, without locks or disk."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -39,10 +39,10 @@ class Ended(NamedTuple):
 
 
 class InvalidPointers:
-    """What was written with these pointers is never seen by anybody.
+    """The invalid pointers: nobody ever sees the writes that were made with them.
 
-    `pointers` is shared by all snapshots taken until it changes. Those that were `lost`
-    in a crash are among them for ever, though not listed one by one.
+    Snapshots share `pointers` until it changes. Pointers that were `lost` in a crash
+    are among them for ever, though not listed one by one.
     """
 
     def __init__(self, lost: Ranges = NO_RANGES) -> None:
@@ -54,7 +54,7 @@ class InvalidPointers:
     def restored(
         cls, ended_ms: Mapping[int, int], now: Ended, lost: Ranges = NO_RANGES
     ) -> Self:
-        """Those of an earlier life; what passed since then is known by the clock."""
+        """Returns those of an earlier process; the clock tells the time since then."""
         self = cls(lost)
         self._ended = {
             pointer: Ended(at_ms, now.elapsed_ms - max(0, now.clock_ms - at_ms))
@@ -69,16 +69,17 @@ class InvalidPointers:
         return Pointers(pointers)
 
     def add(self, pointers: Iterable[int], ended: Ended) -> None:
-        """Adds pointers whose transactions ended then."""
+        """Adds pointers whose transactions ended at that moment."""
         added = dict.fromkeys(pointers, ended)
         self.pointers = self.pointers.added(added)
         self._ended |= added
 
     def ended_by(self, latest: Ended, pointers: Iterable[int]) -> Pointers:
-        """Those of the pointers that are invalid since then or longer, by both times.
+        """Returns the given pointers that became invalid by `latest`, by both times.
 
-        A clock that jumps ahead must not have them forgotten too early. And who asks by
-        the ids, which stand still while the clock is behind them, must not be late.
+        A clock that jumps ahead must not have them forgotten too early. And a caller
+        that asks by the ids, which stand still while the clock is behind them, must not
+        be late.
         """
         return Pointers(
             pointer
@@ -89,17 +90,17 @@ class InvalidPointers:
         )
 
     def forget(self, pointers: Iterable[int]) -> None:
-        """What was written with these becomes visible."""
+        """Forgets pointers: the writes made with them become visible."""
         self.pointers = self.pointers.without(pointers)
         for pointer in pointers:
             self._ended.pop(pointer, None)
 
 
 class CommittedChanges:
-    """The keys of commits that a transaction still open did not see.
+    """The keys of commits that some open transaction did not see.
 
-    A commit is reserved while its record goes to disk: whoever is open then and changed
-    the same key is going to conflict with it.
+    The keys of a commit are reserved while its record goes to disk: every open
+    transaction that changed one of them is going to conflict with it.
     """
 
     def __init__(self) -> None:
@@ -108,7 +109,7 @@ class CommittedChanges:
         self._in_order: deque[tuple[int, frozenset[bytes]]] = deque()
 
     def conflict(self, keys: Iterable[bytes], since: int) -> bytes | None:
-        """A key of these that a commit above `since` changed, or None."""
+        """Returns one of the keys that a commit above `since` changed, or None."""
         pointer_of, reserved = self._pointer_of, self._reserved
         for key in keys:
             if pointer_of.get(key, 0) > since or key in reserved:
@@ -116,21 +117,21 @@ class CommittedChanges:
         return None
 
     def reserve(self, keys: frozenset[bytes]) -> None:
-        """From now on these conflict with everybody."""
+        """Makes these keys conflict with every transaction from now on."""
         self._reserved |= keys
 
     def release(self, keys: frozenset[bytes]) -> None:
-        """What was reserved for them is not going to happen, or has happened."""
+        """Ends the reservation of keys whose commit has happened or has failed."""
         self._reserved -= keys
 
     def add(self, commit_pointer: int, keys: frozenset[bytes]) -> None:
-        """From now on these conflict with all that began below `commit_pointer`."""
+        """Makes these keys conflict with all that began below `commit_pointer`."""
         if keys:
             self._in_order.append((commit_pointer, keys))
             self._pointer_of |= dict.fromkeys(keys, commit_pointer)
 
     def forget_below(self, pointer: int) -> None:
-        """Forgets the commits that everybody who began at `pointer` or later saw."""
+        """Forgets the commits that all transactions from `pointer` on have seen."""
         in_order, pointer_of = self._in_order, self._pointer_of
         if pointer == NO_POINTER:
             in_order.clear()
@@ -142,25 +143,25 @@ class CommittedChanges:
                     del pointer_of[key]
 
 
-# How soon another try is made to time one out whose end could not be written down.
+# The time until the next try to time out a transaction whose end was not written.
 LOOK_AGAIN_MS = 1000
 
 
 @attrs.frozen
 class Limits:
-    """How much one transaction may change."""
+    """The limits for the changes of one transaction."""
 
     change_count: int = 2**31 - 1
     change_bytes: int = 2**63 - 1
 
 
 class Ledger:
-    """Who is open, who is invalid, what was committed: and what follows from that.
+    """The open and invalid transactions, the committed keys, and the decisions on them.
 
-    Nothing here is undone. Whoever has to write something down asks first, writes, and
-    then comes back to have it applied. `last` is the last pointer given out. `ended` is
-    told the pointers of whoever has ended, when that can be seen. `elapsed_ms` is the
-    time that time-outs count: the clock, which gives ids, may be set.
+    Nothing here is undone. A caller that has to write something down asks first, then
+    writes, and then has it applied. `last` is the last pointer given out. `ended` is
+    called with the pointers of transactions that have ended, once that can be seen.
+    `elapsed_ms` is the time that time-outs count: the clock of the ids may be set.
     """
 
     def __init__(
@@ -175,41 +176,41 @@ class Ledger:
         self.committed = CommittedChanges()
         self.aborts = Aborts()
         self.ended: Callable[[Iterable[int]], object] = _tell_nobody
-        # What an interrupt tore, or leaves undone: see `mend`.
+        # The step that an interrupt may leave half done: see `mend`.
         self.torn: Callable[[], object] | None = None
         self._limits = limits
         self._latest_ms = 0
 
     def whole(self, step: Callable[[], object]) -> None:
-        """Takes a step that does no harm when it is taken again after a part of it."""
+        """Takes a step that may be repeated after an interrupt in the middle of it."""
         self.torn = step
         step()
         self.torn = None
 
     def mend(self) -> None:
-        """Takes the step again that an interrupt tore; called first under the lock."""
+        """Repeats a step that an interrupt broke; called first under the lock."""
         step = self.torn
         if step is None:
             return
         try:
             step()
         except Exception:
-            self.torn = None  # it is no interrupt that tears it
+            self.torn = None  # the step itself fails: to repeat it would not help
             raise
         self.torn = None
 
     def now_ms(self, clock_ms: int) -> int:
-        """The time, which never goes back."""
+        """Returns the time, which never goes back."""
         if clock_ms > self._latest_ms:
             self._latest_ms = clock_ms
         return self._latest_ms
 
     def next_pointer(self, now_ms: int) -> int:
-        """The pointer that would be given out next."""
+        """Returns the pointer that would be given out next."""
         return max(self.last + 1, now_ms * POINTERS_PER_MS)
 
     def take(self, pointer: int) -> Transaction:
-        """A snapshot whose id is used up and never in progress."""
+        """Returns a snapshot whose id is used up and never in progress."""
         self.last = pointer
         return self._snapshot(pointer, TransactionType.SHORT)
 
@@ -232,7 +233,7 @@ class Ledger:
         )
 
     def require(self, transaction_id: int) -> OpenTransaction:
-        """The open transaction of that id."""
+        """Returns the open transaction of that id; refuses if there is none."""
         entry = self.open.by_id.get(transaction_id)
         if entry is None:
             raise TransactionNotInProgress(
@@ -252,7 +253,7 @@ class Ledger:
         return self.first <= pointer <= self.last
 
     def was_lost(self, transaction_id: int) -> bool:
-        """Whether a crash lost all trace of it, so that it can never have committed.
+        """Tells whether a crash lost all trace of it, so that it cannot have committed.
 
         A pointer that was never given out is refused: nobody here can tell its fate.
         """
@@ -264,7 +265,7 @@ class Ledger:
         return transaction_id in self.invalid.lost
 
     def outcome(self, pointer: int) -> Outcome:
-        """What became of what was written with a pointer."""
+        """Tells the outcome of the writes that were made with a pointer."""
         if pointer in self.open.in_progress:
             return Outcome.IN_PROGRESS
         if pointer in self.invalid.pointers or pointer in self.aborts:
@@ -274,7 +275,7 @@ class Ledger:
         return Outcome.COMMITTED
 
     def check_changes(self, entry: OpenTransaction, changes: Iterable[bytes]) -> None:
-        """Remembers the changes for the commit, or why it must not take place."""
+        """Remembers the changes for the commit, or the reason why it is refused."""
         listed = _as_list(changes)
         entry.changes = frozenset()
         entry.refusal = "its changes were refused, and not checked again since"
@@ -305,7 +306,7 @@ class Ledger:
             )
 
     def check_commit(self, entry: OpenTransaction) -> None:
-        """Raises when it must not commit."""
+        """Raises when the transaction must not commit."""
         if entry.refusal is not None:
             raise TransactionRefused(
                 f"transaction {entry.transaction_id} cannot commit: {entry.refusal}"
@@ -313,21 +314,21 @@ class Ledger:
         self._check_conflict(entry, entry.changes)
 
     def has_timed_out(self, entry: OpenTransaction) -> bool:
-        """Whether it was open for longer than it may be."""
+        """Tells whether the transaction was open for longer than it may be."""
         return self.elapsed_ms() > entry.due_ms
 
     def begin_end(self, entry: OpenTransaction, *, reserve: frozenset[bytes]) -> None:
-        """Its end is under way; until then nobody else commits a change of those."""
+        """Marks its end as under way; until then nobody else commits those keys."""
         entry.stage, entry.reserved = Stage.ENDING, reserve
         self.committed.reserve(reserve)
 
     def being_committed(self) -> list[frozenset[bytes]]:
-        """The changes of those whose commit is on its way to the disk."""
+        """Returns the keys of each commit that is on its way to the disk."""
         entries = self.open.by_id.values()
         return [entry.reserved for entry in entries if entry.reserved]
 
     def give_back(self, entry: OpenTransaction) -> None:
-        """It did not end after all, and is open as before."""
+        """Opens a transaction again whose end was not written after all."""
         self._release(entry)
         entry.stage = Stage.OPEN
         look_again_ms = max(entry.due_ms, self.elapsed_ms() + LOOK_AGAIN_MS)
@@ -338,9 +339,9 @@ class Ledger:
         entry.reserved = frozenset()
 
     def commit(self, entry: OpenTransaction) -> int:
-        """Makes it visible to all that begin from now on; answers its commit pointer.
+        """Makes it visible to all that begin from now on; returns its commit pointer.
 
-        That pointer is not used up: who begins with it saw the commit.
+        That pointer is not used up: a transaction that begins with it sees the commit.
         """
         commit_pointer = self.last + 1
         checkpoints, keys = entry.checkpoints, entry.changes
@@ -354,7 +355,7 @@ class Ledger:
         return commit_pointer
 
     def abort(self, entry: OpenTransaction) -> None:
-        """Ends it; what it wrote is taken to be undone."""
+        """Ends a transaction whose writes are taken to be undone."""
         self.last = max(self.last, entry.transaction_id)
         self.open.remove(entry)
         self.aborts.add(entry.pointers)
@@ -362,25 +363,25 @@ class Ledger:
         self.ended((entry.transaction_id,))
 
     def invalidate(self, entry: OpenTransaction, now_ms: int) -> None:
-        """Ends it; nobody will see what it wrote."""
+        """Ends a transaction so that nobody will see its writes."""
         self.time_out([entry], now_ms)
         if entry.type is TransactionType.SHORT:
             self.read_pointer = max(self.read_pointer, entry.transaction_id)
 
     def time_out(self, entries: list[OpenTransaction], now_ms: int) -> Invalidated:
-        """As `invalidate`, for those that nobody ended."""
+        """Ends transactions that nobody ended, so that nobody will see their writes."""
         pointers = self.open.remove_all(entries)
         self.invalid.add(pointers, Ended(now_ms, self.elapsed_ms()))
         self.ended(pointers)
         return Invalidated(now_ms, pointers)
 
     def checkpoint(self, entry: OpenTransaction, pointer: int) -> None:
-        """It goes on with the next pointer."""
+        """Lets a transaction go on with the next pointer."""
         self.last = pointer
         self.open.add_checkpoint(entry, pointer)
 
     def invalid_before(self, bound: int) -> Pointers:
-        """The invalid pointers below `bound`; refused while one is still open there."""
+        """Returns the invalid pointers below `bound`; refuses if one is open there."""
         in_progress = self.open.in_progress
         if in_progress and in_progress[0] < bound:
             raise TruncateRefused(
@@ -398,4 +399,4 @@ def _as_list(changes: Iterable[bytes]) -> list[bytes]:
 
 
 def _tell_nobody(_: Iterable[int]) -> None:
-    """Who has ended is of no interest."""
+    """Does nothing, until a store asks to be told who has ended."""

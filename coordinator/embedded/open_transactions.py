@@ -1,4 +1,4 @@
-"""The transactions that are open, and the pointers that are in progress for that."""
+"""The open transactions, their pointers in progress, and the times they expire."""
 
 import enum
 from collections.abc import Iterable
@@ -10,12 +10,12 @@ import attrs
 from coordinator.pointers import NO_POINTERS, Pointers
 from coordinator.transaction import NO_POINTER, TransactionType
 
-# The heap of expiries keeps ended transactions until it is that much too large.
+# The heap of expiries may hold about this many ended transactions before it is tidied.
 _STALE = 1000
 
 
 class Stage(enum.Enum):
-    """Where an open transaction stands."""
+    """The stage of an open transaction."""
 
     OPEN = "open"
     ENDING = "its end is being written down"
@@ -24,12 +24,12 @@ class Stage(enum.Enum):
 
 @attrs.define(eq=False)
 class OpenTransaction:
-    """What the coordinator keeps of a transaction until its end.
+    """The data that the coordinator keeps of a transaction until its end.
 
     `reserved` are the keys that nobody else may commit while its own commit is on the
-    way to the disk. Once `end_asked`, a store beside the coordinator takes no more
-    writes of it. It times out when so much time has passed as `due_ms` says; what the
-    clock shows then, if nobody sets it, is `expires_ms`.
+    way to the disk. Once `end_asked` is true, a store beside the coordinator takes no
+    more writes of it. It times out when the elapsed time passes `due_ms`. `expires_ms`
+    is what the clock shows then, if nobody sets the clock.
     """
 
     transaction_id: int
@@ -46,15 +46,16 @@ class OpenTransaction:
 
     @property
     def pointers(self) -> tuple[int, ...]:
-        """All that it may have written with."""
+        """All pointers that it may have written with."""
         return (self.transaction_id, *self.checkpoints)
 
 
 class OpenTransactions:
-    """Open transactions by id. `in_progress` is shared by snapshots until it changes.
+    """The open transactions by id, and the pointers in progress.
 
-    `outliving` are the short ones that a restart does not end. None expires before
-    `next_expiry_ms`. Expiries count elapsed time.
+    Snapshots share `in_progress` until it changes. `outliving` are the short
+    transactions that a restart does not end. None expires before `next_expiry_ms`.
+    Expiries count elapsed time.
     """
 
     def __init__(self, entries: Iterable[OpenTransaction] = ()) -> None:
@@ -71,19 +72,19 @@ class OpenTransactions:
         self.first_short = self._first_short_from(0)
 
     def add(self, entry: OpenTransaction) -> None:
-        """Adds one whose id is the greatest so far."""
+        """Adds a transaction whose id is the greatest so far."""
         self._note(entry)
         self._append(entry.transaction_id)
 
     def add_checkpoint(self, entry: OpenTransaction, pointer: int) -> None:
-        """Adds a pointer, the greatest so far, that ends with the transaction."""
+        """Adds a pointer of the transaction, the greatest so far."""
         if pointer not in entry.checkpoints:
             entry.checkpoints = entry.checkpoints.appended(pointer)
         if pointer not in self.in_progress:
             self._append(pointer)
 
     def remove(self, entry: OpenTransaction) -> None:
-        """Removes one, and its checkpoints; a second time, what is left of it."""
+        """Removes a transaction and its checkpoints; a second call removes the rest."""
         self._forget(entry)
         self.in_progress = self.in_progress.removed(entry.transaction_id)
         if entry.checkpoints:
@@ -91,7 +92,7 @@ class OpenTransactions:
         self._update_first_short()
 
     def remove_all(self, entries: Iterable[OpenTransaction]) -> Pointers:
-        """Removes many at once, and answers their pointers."""
+        """Removes many transactions at once, and returns their pointers."""
         gone: list[int] = []
         for entry in entries:
             self._forget(entry)
@@ -101,7 +102,7 @@ class OpenTransactions:
         return Pointers(gone)
 
     def expect_expiry(self, transaction_id: int, time_ms: int) -> None:
-        """Looks at it when it is later than that."""
+        """Makes `expired` look at the transaction once `time_ms` has passed."""
         heappush(self._expiries, (time_ms, transaction_id))
         if time_ms < self.next_expiry_ms:
             self.next_expiry_ms = time_ms
@@ -111,14 +112,14 @@ class OpenTransactions:
             self._expiries, self._too_many = kept, 2 * len(kept) + _STALE
 
     def expired(self, now_ms: int) -> list[OpenTransaction]:
-        """Those that are open longer than they may be; until `look_away`, all of them.
+        """Returns those open too long, again at each call until `look_away`.
 
-        One that is ending just now is looked at again when that has failed, and may
-        then be expected twice.
+        A transaction that is ending now is looked at again if its end fails. It may
+        then be in the heap twice.
         """
         due: dict[int, OpenTransaction] = {}
         heap, places = self._expiries, [0]
-        while places:  # below one that is not due nothing is
+        while places:  # in a heap, nothing below an entry that is not due is due
             place = places.pop()
             if place < len(heap) and heap[place][0] < now_ms:
                 entry = self.by_id.get(heap[place][1])
@@ -128,7 +129,7 @@ class OpenTransactions:
         return sorted(due.values(), key=attrgetter("transaction_id"))
 
     def look_away(self, now_ms: int) -> None:
-        """Forgets the expiries up to now: those who expired are seen to."""
+        """Forgets the expiries up to now, whose transactions the caller has handled."""
         while self._expiries and self._expiries[0][0] < now_ms:
             heappop(self._expiries)
         self.next_expiry_ms = self._expiries[0][0] if self._expiries else NO_POINTER
@@ -158,7 +159,7 @@ class OpenTransactions:
             self.first_short = self._first_short_from(place)
 
     def _first_short_from(self, place: int) -> int:
-        """The first at or after that place that is not a long one's first pointer."""
+        """Returns the first pointer from index `place` on that is no long id."""
         in_progress, long = self.in_progress, self._long
         if not long:
             return in_progress[place] if place < len(in_progress) else NO_POINTER

@@ -1,4 +1,4 @@
-"""What the embedded coordinator writes down, and the bytes of it."""
+"""The records that the embedded coordinator writes to its journal, and their bytes."""
 
 import struct
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +17,7 @@ def _as_keys(keys: Iterable[bytes]) -> tuple[bytes, ...]:
 
 @attrs.frozen
 class Started:
-    """A transaction began."""
+    """The record that a transaction began."""
 
     transaction_id: int
     expires_ms: int
@@ -27,7 +27,7 @@ class Started:
 
 @attrs.frozen
 class Checkpointed:
-    """A transaction goes on with another pointer."""
+    """The record that a transaction goes on with another pointer."""
 
     transaction_id: int
     pointer: int
@@ -35,7 +35,7 @@ class Checkpointed:
 
 @attrs.frozen
 class Committed:
-    """A transaction committed, having changed `keys`."""
+    """The record that a transaction committed, and the `keys` it changed."""
 
     transaction_id: int
     keys: tuple[bytes, ...] = attrs.field(default=(), converter=_as_keys)
@@ -43,7 +43,7 @@ class Committed:
 
 @attrs.frozen
 class Seen:
-    """A commit became visible to those that begin at `commit_pointer` or later."""
+    """The record that transactions from `commit_pointer` on see a commit."""
 
     transaction_id: int
     commit_pointer: int
@@ -51,14 +51,14 @@ class Seen:
 
 @attrs.frozen
 class Aborted:
-    """A transaction ended with nothing left of it."""
+    """The record that a transaction ended with nothing left of it."""
 
     transaction_id: int
 
 
 @attrs.frozen
 class Invalidated:
-    """Nobody will ever see what was written with these pointers."""
+    """The record that nobody will ever see the writes made with these pointers."""
 
     ended_ms: int
     pointers: Pointers = attrs.field(converter=as_pointers)
@@ -66,14 +66,14 @@ class Invalidated:
 
 @attrs.frozen
 class Truncated:
-    """These pointers are no longer remembered as invalid."""
+    """The record that these pointers are no longer remembered as invalid."""
 
     pointers: Pointers = attrs.field(converter=as_pointers)
 
 
 @attrs.frozen
 class Reserved:
-    """No pointer above `limit` was given out yet."""
+    """The record that no pointer above `limit` was given out yet."""
 
     limit: int
 
@@ -88,7 +88,7 @@ class Reached:
 
 @attrs.frozen
 class Lost:
-    """A crash left no record of any pointer from `first` to `last`."""
+    """The record that a crash left no record of the pointers `first` to `last`."""
 
     first: int
     last: int
@@ -96,7 +96,7 @@ class Lost:
 
 @attrs.frozen
 class Closed:
-    """An orderly end: the last pointer given out was `last`."""
+    """The record of an orderly end: the last pointer given out was `last`."""
 
     last: int
 
@@ -173,12 +173,12 @@ _ENCODERS |= {Committed: _committed, Invalidated: _invalidated, Truncated: _trun
 
 
 def encode_records(records: Iterable[Record]) -> bytes:
-    """The records one after the other."""
+    """Returns the bytes of the records, one after the other."""
     return b"".join([_ENCODERS[type(record)](record) for record in records])
 
 
 def decode_records(data: bytes) -> Iterator[Record]:
-    """The records in `data`; raises `JournalCorrupted` where it is anything else."""
+    """Yields the records in `data`; raises `JournalCorrupted` if it cannot be read."""
     at = 0
     try:
         while at < len(data):

@@ -1,4 +1,4 @@
-"""Takes over from the last life of a durable coordinator."""
+"""Restores a coordinator from its journal, and reserves pointers to give out."""
 
 from coordinator.embedded.history import History, outcome_records
 from coordinator.embedded.journal import Journal
@@ -8,8 +8,8 @@ from coordinator.embedded.records import Reached, Record, Reserved, Seen, Starte
 from coordinator.pointers import Pointers
 from coordinator.transaction import POINTERS_PER_MS, ClockMs, TransactionType
 
-# So far ahead that one sync serves many starts. After a crash, pointers go on above
-# all that was reserved, so for as long they may be ahead of the clock.
+# Pointers are reserved so far ahead that one sync serves many starts. After a crash,
+# pointers go on above the reserved ones, so they may be ahead of the clock for so long.
 AHEAD_MS = 10_000
 
 
@@ -20,14 +20,14 @@ class Reserve:
         self._limit = 0
 
     def covers(self, pointer: int) -> bool:
-        """Whether a crash would not let that pointer be given out again."""
+        """Tells whether the pointer is reserved, so no crash gives it out twice."""
         return pointer <= self._limit
 
     def due(self, now_ms: int, *, pointer: int = 0) -> tuple[Reserved, ...]:
-        """What to write with the next batch, where little is left, or not `pointer`.
+        """Returns a record for the next batch, if little is left or `pointer` is above.
 
-        Where pointers are ahead of the clock already, they get no further than they
-        have to: crash after crash would otherwise add up.
+        If pointers are ahead of the clock already, the reserve grows no further than it
+        has to. Otherwise crash after crash would add up.
         """
         enough = (now_ms + AHEAD_MS // 2) * POINTERS_PER_MS
         if self._limit >= max(enough, pointer):
@@ -36,7 +36,7 @@ class Reserve:
         return (Reserved(max(ahead, pointer + POINTERS_PER_MS)),)
 
     def extend(self, written: tuple[Reserved, ...]) -> None:
-        """These are on disk."""
+        """Extends the reserve by records that are on disk."""
         for reserved in written:
             self._limit = max(self._limit, reserved.limit)
 
@@ -51,11 +51,11 @@ def recover(
     clock_ms: int,
     elapsed_ms: ClockMs,
 ) -> Ledger:
-    """What the journal's history leaves, written down there before it is used.
+    """Makes the ledger from the journal's history; writes changes before it returns.
 
-    What was open is invalid now, but for those that outlive a process and may still be
-    open. Pointers go on above all that may have been given out. Commits that a crash
-    kept from becoming visible are visible now, above all that survived.
+    Transactions that were open are invalid now, except those that outlive a process and
+    have time left. Pointers go on above all that may have been given out. Commits that
+    a crash kept from becoming visible are visible now, above all that survived.
     """
     history = journal.history
     new = not history.first
@@ -68,7 +68,7 @@ def recover(
     ledger.invalid = InvalidPointers.restored(history.invalid, now, lost)
     if history.knows_outcomes:
         ledger.aborts = history.aborts.copy()
-    else:  # of what an earlier version ended, nobody knows how
+    else:  # nobody knows the outcomes of what an earlier version ended
         ledger.aborts.forget(last)
         records += outcome_records(ledger.aborts)
     ledger.open = OpenTransactions(
@@ -88,10 +88,10 @@ def recover(
 
 
 def _entry(started: Started, history: History, now: Ended) -> OpenTransaction:
-    """What was open; how long it still may be is known by the clock alone.
+    """Makes the entry of a transaction that was open; the clock alone gives its time.
 
-    Where that was ahead when it began, it may be open for its whole length again, and
-    not for all the time by which it was ahead.
+    If the clock was ahead when it began, it may be open for its whole length again, but
+    not for all the time by which the clock was ahead.
     """
     left_ms = started.expires_ms - now.clock_ms
     length_ms = started.expires_ms - started.transaction_id // POINTERS_PER_MS

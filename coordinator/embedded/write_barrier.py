@@ -1,4 +1,4 @@
-"""Lets the writes of a transaction in, and has its end wait for those under way."""
+"""Admits the writes of a transaction, and has its end wait for those under way."""
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -9,16 +9,17 @@ from coordinator.errors import TransactionNotInProgress
 from coordinator.threads import Condition
 from coordinator.transaction import POINTERS_PER_MS
 
-# A pointer above the last one, but not further, is taken for one of ours that was
-# never given out; from there on it must come from somewhere else.
+# A pointer up to this far ahead of the clock is taken for one of ours that was never
+# given out. A greater one must come from somewhere else.
 AHEAD_MS = 86_400_000
 
 
 class Gate:
-    """For a store that keeps rows of transactions beside their coordinator.
+    """A gate that a store beside the coordinator passes for every write.
 
-    Once a commit or an abort is asked for, `enter` refuses, and the end waits until
-    everybody inside has left. Time-outs and invalidations do not wait.
+    The store keeps rows of the coordinator's transactions. Once a commit or an abort is
+    asked for, `enter` refuses, and the end waits until all writes inside have left.
+    Time-outs and invalidations do not wait.
     """
 
     def __init__(
@@ -29,14 +30,14 @@ class Gate:
         self._now_ms = now_ms
         self._lock = lock
         self._tell_writers: Callable[[int, Sequence[str]], object] = _tell_nobody
-        # Whether tables elsewhere are written with this coordinator's pointers, too.
+        # True when tables elsewhere are written with this coordinator's pointers, too.
         self.is_shared = False
-        # By thread, and not counted: an interrupt (Ctrl-C) may keep a thread from
-        # leaving, but whatever it asks for next, it is no longer in that write.
+        # Writes are kept by thread, and not counted: an interrupt (Ctrl-C) may keep a
+        # thread from leaving, but at its next call it is no longer in that write.
         self._inside: dict[int, OpenTransaction] = {}
 
     def owns(self, pointer: int) -> bool:
-        """Whether only this coordinator can have given that pointer out."""
+        """Tells whether only this coordinator can have given that pointer out."""
         ledger = self._ledger
         return (
             ledger.first
@@ -45,18 +46,19 @@ class Gate:
         )
 
     def gave_out(self, pointer: int) -> bool:
-        """Whether the pointer lies between the first and the last one given out."""
+        """Tells whether the pointer lies between the first and last one given out."""
         return self._ledger.first <= pointer <= self._ledger.last
 
     def is_open(self, pointer: int) -> bool:
-        """Whether its transaction has not ended."""
+        """Tells whether its transaction has not ended."""
         return pointer in self._ledger.open.in_progress
 
     def began_here(self, pointer: int) -> bool:
-        """Whether this program, or who came to it, surely was given that pointer.
+        """Tells whether this program, or a client of it, surely was given the pointer.
 
-        Since the coordinator was opened; where others hand out its pointers, too, it is
-        told only of what would not outlive this process.
+        Only pointers given out since the coordinator was opened count. If tables
+        elsewhere share its pointers, only open transactions that do not outlive this
+        process count.
         """
         if not self.is_shared:
             return self._before < pointer <= self._ledger.last
@@ -71,33 +73,33 @@ class Gate:
             )
 
     def on_end(self, tell: Callable[[Iterable[int]], object]) -> None:
-        """Has `tell` called with the pointers of whoever has ended, under the lock."""
+        """Has `tell` called with the pointers that have ended, under the lock."""
         self._ledger.ended = tell
 
     def on_write_elsewhere(self, tell: Callable[[int, Sequence[str]], object]) -> None:
         """Has `tell` called before participants write to stores of their own.
 
-        With the transaction and their names, outside the lock. They do not write where
-        it raises.
+        It gets the transaction and their names, outside the lock. If it raises, they do
+        not write.
         """
         self._tell_writers = tell
 
     def write_elsewhere(self, transaction_id: int, names: Sequence[str]) -> None:
-        """Participants of that name are about to write to stores of their own."""
+        """Tells that participants of these names will write to stores of their own."""
         self._tell_writers(transaction_id, names)
 
     def is_invalid(self, pointer: int) -> bool:
-        """Whether nobody will ever see what was written with it."""
+        """Tells whether nobody will ever see the writes made with the pointer."""
         with self._lock:
             self._ledger.mend()
             return pointer in self._ledger.invalid.pointers
 
     def was_lost(self, pointer: int) -> bool:
-        """Whether a crash lost all trace of its transaction, which never committed."""
+        """Tells whether a crash lost its transaction, which then never committed."""
         return pointer in self._ledger.invalid.lost
 
     def enter(self, transaction_id: int) -> OpenTransaction:
-        """Begins a write; refused unless the transaction is open and goes on."""
+        """Begins a write; refuses unless the transaction is open and not ending."""
         with self._lock:
             self._ledger.mend()
             entry = self._ledger.require(transaction_id)
@@ -113,20 +115,20 @@ class Gate:
             return entry
 
     def leave(self, entry: OpenTransaction) -> bool:
-        """Ends a write, however it went; answers whether its transaction goes on."""
+        """Ends a write, however it went; tells whether the transaction is open."""
         with self._lock:
             self._lock.notify_all()
             self._inside.pop(threading.get_ident(), None)
             return entry.transaction_id in self._ledger.open.by_id
 
     def is_writing(self, transaction_id: int) -> bool:
-        """Whether a write is under way, also of one that was invalidated meanwhile."""
+        """Tells whether a write is under way, even after an invalidation."""
         with self._lock:
             inside = self._inside.values()
             return any(entry.transaction_id == transaction_id for entry in inside)
 
     def drain(self, entry: OpenTransaction) -> None:
-        """Returns when nobody writes; called under the lock, which it lets go of."""
+        """Returns when no other thread writes; called under the lock, waits outside."""
         if not self._others_in(entry):
             return
         try:
@@ -154,4 +156,4 @@ class Gate:
 
 
 def _tell_nobody(_: int, __: Sequence[str]) -> None:
-    """Who writes elsewhere is of no interest."""
+    """Does nothing, until a store asks to be told who writes elsewhere."""

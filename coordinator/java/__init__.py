@@ -1,1 +1,1 @@
-"""A JVM of ours, its jars, and Java objects that take part in transactions."""
+"""A JVM of our own, its jars, and Java objects that take part in transactions."""

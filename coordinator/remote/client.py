@@ -42,8 +42,8 @@ Send = Callable[[str, str, bytes], tuple[int, bytes]]
 class RemoteCoordinator:
     """A coordinator at the other end of a function that sends requests.
 
-    `takes_writers` answers whether the other end is told who `persist` is for, which an
-    earlier version does not take.
+    `takes_writers` tells whether the other end accepts the names of the participants
+    that `persist` is for. An earlier version does not.
     """
 
     def __init__(
@@ -90,14 +90,14 @@ class RemoteCoordinator:
         self._post_for(tx, "persist", **fields)
 
     def note_writers(self, tx: Transaction, names: Sequence[str]) -> None:
-        """Tells for whom the next `persist` of `tx` is; it may be nobody."""
+        """Notes the participants that the next `persist` of `tx` is for, if any."""
         if self._takes_writers():
             self._writers[tx.transaction_id] = list(names)
 
     def commit(self, tx: Transaction) -> None:
         """Makes the writes of `tx` visible to all that begin from now on.
 
-        Where the answer is lost it asks again, once: that is answered truly.
+        If the answer is lost it asks again, once, and that answer is right.
         """
         fields = {"check": True} if tx.transaction_id in self._unchecked else {}
         self._unchecked.discard(tx.transaction_id)
@@ -120,29 +120,29 @@ class RemoteCoordinator:
         return _field(self._post_for(tx, "invalidate"), "invalidated", bool)
 
     def checkpoint(self, tx: Transaction) -> Transaction:
-        """The same transaction with a new write pointer."""
+        """Returns the same transaction with a new write pointer."""
         pointers = _field(self._post_for(tx, "checkpoint"), "pointers", _pointers)
         return attrs.evolve(
             tx, write_pointer=pointers[-1], checkpoint_write_pointers=pointers
         )
 
     def snapshot(self) -> Transaction:
-        """A read-only transaction, which needs no end."""
+        """Returns a read-only transaction, which needs no end."""
         return _transaction(self._post("/snapshot"))
 
     def status(self) -> str:
-        """`"OK"`, or a sentence about what is wrong."""
+        """Returns `"OK"`, or a sentence about what is wrong."""
         return _field(_answer(self._call("GET", "/status", b"")), "status", str)
 
     def standings(self, state: str) -> list[Standing]:
-        """All that are `open` or `invalid`, the oldest first."""
+        """Returns all that are `open` or `invalid`, the oldest first."""
         if state not in STATES:
             raise BadRequest(f"state is one of {', '.join(STATES)}, not {state!r}")
         body = self._call("GET", f"?state={state}", b"")
         return _read(lambda: [_standing(fields) for fields in json.loads(body)])
 
     def standing(self, pointer: int) -> Standing:
-        """The transaction that writes, or wrote, with that pointer."""
+        """Returns the transaction that writes, or wrote, with that pointer."""
         body = self._call("GET", f"/{_known(checked_pointer(pointer))}", b"")
         return _read(lambda: _standing(fields_of(body)))
 
@@ -158,17 +158,17 @@ class RemoteCoordinator:
         return _field(_answer(body), "truncated", bool)
 
     def invalid_size(self) -> int:
-        """How many pointers are invalid."""
+        """Counts the invalid pointers."""
         body = self._call("GET", "/invalid-size", b"")
         return _field(_answer(body), "invalidSize", int)
 
     def outcome(self, tx: Transaction | int) -> Outcome:
-        """What became of what was written with a pointer."""
+        """Tells the outcome of the writes that were made with a pointer."""
         body = self._call("GET", f"/{checked_written(tx)}/outcome", b"")
         return _field(_answer(body), "outcome", Outcome)
 
     def close(self) -> None:
-        """The connection belongs to whoever gave the function that sends."""
+        """Does nothing: the connection belongs to the owner of `send`."""
 
     def __enter__(self) -> Self:
         return self
@@ -205,7 +205,7 @@ def _known(pointer: int) -> int:
 
 
 def _read(read: Callable[[], T]) -> T:
-    """What an answer says; one that makes no sense leaves open what was done."""
+    """Reads an answer; raises `Unavailable` if it makes no sense."""
     try:
         return read()
     except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
@@ -255,7 +255,7 @@ _CLASSES: dict[str, type[TxAwareError]] = {
 
 
 def _raised(status: int, body: bytes) -> TxAwareError:
-    """The error that was raised there; anything that is not ours says nothing."""
+    """Returns the error raised at the other end, or `Unavailable` if it is not ours."""
     try:
         fields = fields_of(body)
         kind, message = _CLASSES[fields["error"]], str(fields["message"])

@@ -48,18 +48,18 @@ from coordinator.transaction_status import (
 )
 
 HANGING_S = 900
-_NAMED = ("type", "checkpoints")  # what every call of a transaction may say of it
+_NAMED = ("type", "checkpoints")  # the fields of every call of a transaction
 _POINTER = re.compile("[0-9]{1,19}", re.ASCII)
 
 
 def now_ms() -> int:
-    """The time of this machine."""
+    """Returns the time of this machine."""
     return time.time_ns() // 1_000_000
 
 
 @attrs.frozen
 class _Handler:
-    """Who answers, and which fields of a body, or of the query of a GET, there are."""
+    """A function that answers, and the fields it knows in the body or a GET's query."""
 
     answer: Callable[[Fields], Answer]
     known: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ def _as_it_is(_: int, standing: Standing) -> Standing:
 class CoordinatorRoutes:
     """Answers everything below `/v1/transactions` by one coordinator.
 
-    `told` adds to a standing what is known of whoever began it.
+    `told` adds to a standing the facts known of the client that began it.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class CoordinatorRoutes:
         }
 
     def answer(self, method: str, path: str, body: bytes = b"") -> Answer:
-        """The answer to one request; every `TxAwareError` is one, with its status."""
+        """Answers one request; a `TxAwareError` becomes an answer with its status."""
         try:
             return self._route(method, path, body)
         except TxAwareError as error:
@@ -250,7 +250,8 @@ class CoordinatorRoutes:
                 self._coordinator.can_commit(tx, [])
             self._coordinator.commit(tx)
         except TransactionNotInProgress:
-            # Whoever lost the answer to a commit asks again; it may be over by then.
+            # A client that lost the answer to a commit asks again; the transaction may
+            # have ended by then.
             is_repeat = fields.get("repeat") is True and self._began(tx)
             if not is_repeat or not self._committed(tx):
                 raise
@@ -260,7 +261,7 @@ class CoordinatorRoutes:
         return standing(self._coordinator, tx.transaction_id).state != NEVER
 
     def _committed(self, tx: Transaction) -> bool:
-        """Whether an earlier commit took place; its holder has never aborted it."""
+        """Tells whether an earlier commit took place; its holder never aborted it."""
 
         def open_for_s() -> float:
             # By the coordinator's time too, by which it forgets: it never goes back.
@@ -294,7 +295,7 @@ def _status_of(error: TxAwareError) -> int:
 
 
 def _named(transaction_id: int, fields: Fields) -> Transaction:
-    """As much of the transaction as its calls need; nobody reads with it."""
+    """Makes the part of the transaction that its calls need; nobody reads with it."""
     kind = fields.get("type", "short")
     if kind not in ("short", "long"):
         raise BadRequest(f'type {kind!r} is neither "short" nor "long"')

@@ -1,4 +1,4 @@
-"""What travels between a coordinator and its callers over HTTP.
+"""The form of requests and answers between a coordinator and its callers over HTTP.
 
 Transactions travel as Tephra's bytes, everything else as JSON, and every call names
 its transaction.
@@ -17,7 +17,7 @@ from coordinator.pointers import Pointers
 ROOT = "/v1/transactions"
 BYTES = "application/octet-stream"
 JSON = "application/json"
-# Of a participant.
+# The longest name of a participant, in characters.
 LONGEST_NAME = 1000
 
 Fields = Mapping[str, Any]
@@ -25,7 +25,7 @@ Fields = Mapping[str, Any]
 
 @attrs.frozen
 class Answer:
-    """What goes back to the caller."""
+    """The answer that goes back to the caller."""
 
     status: int
     body: bytes = b"{}"
@@ -33,17 +33,17 @@ class Answer:
 
 
 def json_answer(value: Any) -> Answer:
-    """An answer of JSON."""
+    """Makes an answer of JSON."""
     return Answer(200, json.dumps(value).encode())
 
 
 def error_answer(status: int, name: str, message: str) -> Answer:
-    """What every refusal looks like."""
+    """Makes the answer for an error; all errors have this form."""
     return Answer(status, json.dumps({"error": name, "message": message}).encode())
 
 
 def fields_of(body: bytes) -> Fields:
-    """The JSON object that a body is."""
+    """Returns the JSON object in a body; raises `BadRequest` if it is none."""
     try:
         fields = json.loads(body or b"{}")
     except (ValueError, RecursionError) as error:
@@ -54,7 +54,7 @@ def fields_of(body: bytes) -> Fields:
 
 
 def check_known(fields: Fields, known: Collection[str]) -> None:
-    """Refuses a body with a field that is not known: it may be one misspelt."""
+    """Refuses a body with an unknown field, which may be a misspelt one."""
     for name in fields:
         if name not in known:
             others = f"is none of {', '.join(known)}" if known else "has no place here"
@@ -62,7 +62,7 @@ def check_known(fields: Fields, known: Collection[str]) -> None:
 
 
 def query_of(text: str, known: Collection[str]) -> Fields:
-    """The fields of a query, all of them known."""
+    """Returns the fields of a query; refuses unknown ones."""
     fields = dict(parse_qsl(text, keep_blank_values=True))
     unknown = sorted(fields.keys() - set(known))
     if unknown:
@@ -71,12 +71,12 @@ def query_of(text: str, known: Collection[str]) -> Fields:
 
 
 def pointers_of(fields: Fields, name: str) -> Pointers:
-    """A field that is a list of pointers."""
+    """Returns a field that is a list of pointers."""
     return Pointers(whole_number(value, name) for value in list_of(fields, name))
 
 
 def list_of(fields: Fields, name: str) -> list[Any]:
-    """A field that is a list; an empty one where it is missing."""
+    """Returns a field that is a list; an empty list if it is missing."""
     listed = fields.get(name, [])
     if not isinstance(listed, list):
         raise BadRequest(f"{name} is not a list")
@@ -84,7 +84,7 @@ def list_of(fields: Fields, name: str) -> list[Any]:
 
 
 def names_of(fields: Fields, name: str) -> list[str]:
-    """A field that is a list of names."""
+    """Returns a field that is a list of names."""
     listed = list_of(fields, name)
     for one in listed:
         if not isinstance(one, str) or not 0 < len(one) <= LONGEST_NAME:
@@ -95,14 +95,14 @@ def names_of(fields: Fields, name: str) -> list[str]:
 
 
 def whole_number(value: object, name: str) -> int:
-    """The value, where it is a whole number that fits."""
+    """Returns the value; refuses all but a whole number that fits."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
         raise BadRequest(f"{name}: {value!r} is not a whole number from 0 to 2^63-1")
     return value
 
 
 def is_number(value: object) -> bool:
-    """Whether it is a number or nothing."""
+    """Tells whether the value is a number or None."""
     return value is None or (
         isinstance(value, (int, float)) and not isinstance(value, bool)
     )

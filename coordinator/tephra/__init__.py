@@ -1,4 +1,4 @@
-"""Apache Tephra itself: in a JVM of ours, or elsewhere by its Thrift service."""
+"""Apache Tephra itself: in a JVM of our own, or elsewhere by its Thrift service."""
 
 from coordinator.tephra.coordinator import TephraCoordinator
 from coordinator.tephra.thrift_calls import ThriftCoordinator

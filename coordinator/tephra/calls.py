@@ -19,7 +19,7 @@ from coordinator.transaction import Transaction
 
 
 class TephraCalls(Protocol):
-    """What Tephra's TransactionManager does, with nothing added.
+    """The calls of Tephra's TransactionManager, with nothing added.
 
     Any number of threads may call. Each call is sent once and raises the errors of
     this package; `Unavailable` leaves open whether it was done. `TephraRules` makes a
@@ -27,7 +27,7 @@ class TephraCalls(Protocol):
     """
 
     def start_short(self, timeout_s: int | None) -> Transaction:
-        """None stands for Tephra's own default."""
+        """Begins a short transaction; None stands for Tephra's own default."""
 
     def start_long(self) -> Transaction: ...
 
@@ -36,12 +36,12 @@ class TephraCalls(Protocol):
     def commit(self, transaction_id: int) -> None: ...
 
     def abort(self, tx: Transaction) -> None:
-        """Only the id, the type and the checkpoints of `tx` count."""
+        """Ends `tx`, of which only the id, the type and the checkpoints count."""
 
     def invalidate(self, transaction_id: int) -> bool: ...
 
     def checkpoint(self, tx: Transaction) -> Transaction:
-        """Answers with all checkpoints, and otherwise repeats what it was sent."""
+        """Returns `tx` with all checkpoints, and otherwise as it was sent."""
 
     def truncate_invalid_tx(self, pointers: Iterable[int]) -> bool: ...
 
@@ -53,11 +53,11 @@ class TephraCalls(Protocol):
 
 
 def stripped(tx: Transaction) -> Transaction:
-    """Without the lists that abort and checkpoint do not need (they may be 400 KB)."""
+    """Returns `tx` without the lists (up to 400 KB) that abort and checkpoint skip."""
     return attrs.evolve(tx, invalids=NO_POINTERS, in_progress=NO_POINTERS)
 
 
-# Those that begin with TT and TI are what the Thrift service makes of the others.
+# The Thrift service turns the others into those that begin with TT and TI.
 TEPHRA_KINDS: dict[str, type[TxAwareError]] = {
     "TransactionConflictException": TransactionConflict,
     "TTransactionConflictException": TransactionConflict,
@@ -72,5 +72,5 @@ TEPHRA_KINDS: dict[str, type[TxAwareError]] = {
 
 
 def kind_of(java_class: str) -> type[TxAwareError]:
-    """Our class for a Java class of any package; `Unavailable` for an unknown one."""
+    """Returns our class for a Java class of any package; `Unavailable` if unknown."""
     return TEPHRA_KINDS.get(java_class.rpartition(".")[2], Unavailable)

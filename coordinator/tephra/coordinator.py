@@ -1,4 +1,4 @@
-"""Apache Tephra itself as the coordinator, in a JVM of our own."""
+"""Apache Tephra itself as the coordinator, in a JVM that this process starts."""
 
 import os
 import threading
@@ -19,18 +19,18 @@ from coordinator.tephra.thrift_pool import ThriftPool
 
 _LOG_PREFIX = "txlog."
 _TRIES = 100
-# A folder's time of change is trusted when it lay so far back as the folder was read:
-# what changed it again since has another time.
+# A folder's time of change is trusted if it lay so far back when the folder was read:
+# any later change then has another time.
 _SURELY_ANOTHER_TIME_NS = 1_000_000_000
 
 
 class FirstEdits:
-    """Looks for a log file that is new since the last look, and adds an edit to it.
+    """A look-out for new log files of Tephra that adds an edit to each of them.
 
     Tephra's log counts its edits from 0 and takes 0 for synced from the start, so the
     first edit stays in a buffer until the second one. A log begins when Tephra starts
-    and with each of its snapshots. Made before Tephra starts, so that old logs count
-    as seen.
+    and with each of its snapshots. The object is made before Tephra starts, so that old
+    logs count as seen.
     """
 
     def __init__(self, directory: Path, harmless_edit: Callable[[], object]) -> None:
@@ -43,7 +43,7 @@ class FirstEdits:
     def flush(self) -> None:
         """Returns when all that was acknowledged before the call is flushed.
 
-        Others that come while an edit is on its way wait for it.
+        Threads that come while an edit is on its way wait for it.
         """
         changed_ns = os.stat(self._directory).st_mtime_ns
         if changed_ns == self._quiet_since_ns:  # a tenth of the time of a look inside
@@ -94,7 +94,7 @@ _LOOK_AGAIN_S = 0.02
 
 
 class TephraCoordinator(TephraRules):
-    """The real Tephra 0.16.1 on a directory, whose only owner it is.
+    """The real Tephra 0.16.1 on a directory that it alone owns.
 
     The state survives `kill -9` of this process and of the JVM, but not power loss:
     Tephra flushes its log and does not sync it. When the JVM has died, every call
@@ -146,10 +146,10 @@ class TephraCoordinator(TephraRules):
         return self._tephra.jvm
 
     def serve_thrift(self) -> tuple[str, int]:
-        """Starts Tephra's Thrift service, without authentication, and answers where.
+        """Starts Tephra's Thrift service, without authentication; returns its address.
 
-        For a `ThriftCoordinator` in another process of this machine. What is decided
-        through that is not checked for the first edit of a log file.
+        It is for a `ThriftCoordinator` in another process of this machine. Decisions
+        made through it are not checked for the first edit of a log file.
         """
         return self._tephra.serve()
 
@@ -195,7 +195,7 @@ class TephraCoordinator(TephraRules):
 
 
 def _lock_of(directory: Path) -> DirectoryLock:
-    """Takes the directory; waits where only the JVM of a dead process is in the way."""
+    """Takes the directory; waits if only the JVM of a dead process is in the way."""
     give_up = time.monotonic() + ORPHAN_ENDS_WITHIN_S
     while True:
         try:

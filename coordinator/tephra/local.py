@@ -1,4 +1,4 @@
-"""The real TransactionManager, in a JVM of our own, on a directory."""
+"""Tephra's own TransactionManager, in a JVM of our own, on a directory."""
 
 import threading
 from collections.abc import Mapping
@@ -64,7 +64,7 @@ _IO_THREADS = 2
 
 
 class LocalTephra:
-    """Starts Tephra on what the directory holds; `jvm` is where it lives.
+    """A Tephra started on the state in a directory; it lives in `jvm`.
 
     `settings` are Tephra's, by their full names. `lock` is the descriptor of the
     directory's lock, which the JVM holds with us until it has ended.
@@ -93,7 +93,7 @@ class LocalTephra:
             raise
 
     def serve(self) -> tuple[str, int]:
-        """Starts Tephra's own Thrift service, once, and answers its address.
+        """Starts Tephra's own Thrift service, once, and returns its address.
 
         It listens on 127.0.0.1 and asks nobody who they are.
         """

@@ -19,7 +19,7 @@ _KINDS = TEPHRA_KINDS | {"TGenericException": TransactionTooLarge}
 class Py4JCalls:
     """`TephraCalls` on the manager of a `LocalTephra`.
 
-    Java transactions are never kept: what is passed on are their bytes.
+    Java transactions are never kept: only their bytes are passed on.
     """
 
     def __init__(self, tephra: LocalTephra) -> None:
@@ -99,5 +99,5 @@ class Py4JCalls:
         return self._ask(self._codec.decode, codec.encode(tx))
 
     def _fill(self, arguments: Any, encoded: bytes) -> None:
-        """Makes a Java struct of Thrift's hold what was encoded, in few round trips."""
+        """Fills a Java struct of Thrift's from its bytes, in few round trips."""
         self._ask(self._ask(self._read_struct).deserialize, arguments, encoded)

@@ -37,15 +37,15 @@ class Unfinished:
         self._look_at = LOOK_FOR_ENDED_AT
 
     def refuse(self, transaction_id: int, why: str) -> None:
-        """From now on `check` refuses it."""
+        """Makes `check` refuse the transaction from now on."""
         self._refused[transaction_id] = why
 
     def accept(self, transaction_id: int) -> None:
-        """It is refused no longer."""
+        """Ends the refusal of the transaction."""
         self._refused.pop(transaction_id, None)
 
     def lost(self, transaction_id: int, error: BaseException) -> None:
-        """The answer to its commit was lost."""
+        """Notes that the answer to its commit was lost."""
         self._unknown[transaction_id] = f"{error}"
 
     def check(self, transaction_id: int) -> None:
@@ -69,19 +69,19 @@ class Unfinished:
         self._checkpoints[tx.transaction_id] = tx.checkpoint_write_pointers
 
     def checkpoints(self, tx: Transaction) -> Pointers:
-        """All of its checkpoints, also those that `tx` is too old to list."""
+        """Returns all of its checkpoints, also those that `tx` is too old to list."""
         known = self._checkpoints.get(tx.transaction_id, NO_POINTERS)
         return tx.checkpoint_write_pointers.added(known)
 
     def forget(self, transaction_id: int) -> None:
-        """It has ended."""
+        """Forgets a transaction that has ended."""
         for noted in (self._refused, self._unknown, self._checkpoints):
             noted.pop(transaction_id, None)
 
     def forget_ended(self, snapshot: Transaction) -> None:
-        """Forgets those that nobody ended here and that `snapshot` shows to be over.
+        """Forgets transactions that nobody ended here and `snapshot` shows as over.
 
-        Looks only when there are many, and then not before there are twice as many.
+        It looks only when there are many, and next when there are twice as many.
         """
         if len(self) < self._look_at:
             return
@@ -103,7 +103,7 @@ REMEMBERED_ABORTS = 10_000
 
 
 def _nothing() -> None:
-    """Where a Tephra that runs elsewhere looks after its own log."""
+    """Does nothing, since a Tephra that runs elsewhere looks after its own log."""
 
 
 class TephraRules:
@@ -198,7 +198,7 @@ class TephraRules:
         return invalidated
 
     def checkpoint(self, tx: Transaction) -> Transaction:
-        """The same transaction with a new write pointer."""
+        """Returns the same transaction with a new write pointer."""
         answer = self._calls.checkpoint(stripped(tx))
         self._unfinished.checkpointed(answer)
         self._on_disk()
@@ -209,11 +209,11 @@ class TephraRules:
         )
 
     def snapshot(self) -> Transaction:
-        """A read-only transaction, shared by all who asked before it was begun."""
+        """Returns a read-only transaction, shared by all that asked before it began."""
         return self._shared_snapshot()
 
     def status(self) -> str:
-        """`"OK"`, or a sentence about what is wrong."""
+        """Returns `"OK"`, or a sentence about what is wrong."""
         try:
             return self._calls.status()
         except Unavailable as error:
@@ -235,15 +235,16 @@ class TephraRules:
         return truncated
 
     def invalid_size(self) -> int:
-        """How many pointers are invalid."""
+        """Counts the invalid pointers."""
         return self._calls.invalid_size()
 
     def outcome(self, tx: Transaction | int) -> Outcome:
-        """What became of what was written with a pointer, by a fresh snapshot.
+        """Tells the outcome of the writes made with a pointer, by a fresh snapshot.
 
-        Tephra keeps no outcomes. One that another process aborted looks committed;
-        nothing of it is left, or it was to be invalidated. What is older than
-        `settle_grace_s` may have been pruned: `FORGOTTEN`, unless it is invalid still.
+        Tephra keeps no outcomes. A transaction that another process aborted looks
+        committed; nothing of it is left, or it was to be invalidated. A pointer older
+        than `settle_grace_s` may have been pruned: it is `FORGOTTEN`, unless
+        it is still invalid.
         """
         pointer = checked_written(tx)
         now = self.snapshot()

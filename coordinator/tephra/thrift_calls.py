@@ -1,4 +1,4 @@
-"""A Tephra that runs elsewhere, by its Thrift service; no JVM here."""
+"""A Tephra that runs elsewhere, called by its Thrift service; ZooKeeper may find it."""
 
 import json
 import logging
@@ -30,10 +30,10 @@ _log.addHandler(logging.NullHandler())
 
 
 class ZooKeeperDiscovery:
-    """Called, it answers host and port of one Tephra that has announced itself.
+    """A function that asks ZooKeeper for the host and port of an announced Tephra.
 
-    `hosts` are ZooKeeper's, `HOST:PORT,HOST:PORT/path`. It is connected to for the
-    moment of the question only.
+    `hosts` are ZooKeeper's, `HOST:PORT,HOST:PORT/path`. The connection lasts only for
+    the question.
     """
 
     def __init__(
@@ -138,10 +138,10 @@ class ThriftCalls:
 
 
 class ThriftCoordinator(TephraRules):
-    """Tephra's Thrift service at an address, with nothing but a socket here.
+    """Tephra's Thrift service at an address, called over a socket and without a JVM.
 
-    Where its state lies, and that it is flushed, is the business of whoever runs it.
-    The service knows no authentication.
+    Its operator sees to the place of its state, and that the state is flushed. The
+    service knows no authentication.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class ThriftCoordinator(TephraRules):
         connect_timeout_s: float = 2,
         answer_timeout_s: float = 30,
     ) -> Self:
-        """Whichever Tephra has announced itself in this ZooKeeper.
+        """Returns a coordinator for any Tephra that is announced in this ZooKeeper.
 
         It is looked for on the first call, and again after each failure.
         """

@@ -1,8 +1,9 @@
-"""Tephra's Thrift messages: calls to bytes, and answers back.
+"""Tephra's Thrift messages: encodes calls to bytes, and decodes answers.
 
 thriftpy2 writes and reads them after `service.thrift`. The three calls of every
-transaction are packed by hand: with thriftpy2 eight threads did 2.8 times the cycles of
-py4j, like this over 3, and 50,000 invalid pointers need no list of 50,000 objects.
+transaction are packed by hand. With thriftpy2 eight threads did 2.8 times the cycles of
+py4j; packed by hand they do over 3 times, and 50,000 invalid pointers need no list of
+50,000 objects.
 """
 
 import struct
@@ -33,12 +34,12 @@ _I32_FIELD = struct.Struct(">BHi")
 _I64_FIELD = struct.Struct(">BHq")
 _TWO_I64_FIELDS = struct.Struct(">BHqBHqB")
 _SET_HEAD = struct.Struct(">BHBi")
-_SNAPSHOT = _FIELD.pack(_STRUCT, 0)  # where an answer holds a transaction
+_SNAPSHOT = _FIELD.pack(_STRUCT, 0)  # the field of an answer that is a transaction
 
 
 @cache
 def tephra_service() -> Any:
-    """The structs and calls of `service.thrift`."""
+    """Returns the structs and calls of `service.thrift`."""
     try:
         import thriftpy2
     except ImportError as error:
@@ -51,7 +52,7 @@ def tephra_service() -> Any:
 
 
 def encode_call(name: str, *arguments: Any) -> bytes:
-    """Any call of the service."""
+    """Encodes any call of the service."""
     from thriftpy2.protocol.cybin import TCyBinaryProtocol
     from thriftpy2.transport.memory import TCyMemoryBuffer
 
@@ -66,7 +67,7 @@ def encode_call(name: str, *arguments: Any) -> bytes:
 
 
 def decode_answer(name: str, message: bytes) -> Any:
-    """What the service answered to the call; what it threw is raised as ours."""
+    """Returns the service's answer to a call; raises its exceptions as our errors."""
     from thriftpy2.protocol.cybin import TCyBinaryProtocol
     from thriftpy2.thrift import TException
     from thriftpy2.transport.memory import TCyMemoryBuffer
@@ -89,7 +90,7 @@ def decode_answer(name: str, message: bytes) -> Any:
 
 
 def encode_start_short(client_id: bytes, timeout_s: int | None) -> bytes:
-    """startShortClientId, or with a time-out startShortWithClientIdAndTimeOut."""
+    """Encodes startShortClientId; with a time-out startShortWithClientIdAndTimeOut."""
     client = _FIELD.pack(_STRING, 1) + _SIZE.pack(len(client_id)) + client_id
     if timeout_s is None:
         return _head("startShortClientId") + client + _STOP
@@ -98,7 +99,7 @@ def encode_start_short(client_id: bytes, timeout_s: int | None) -> bytes:
 
 
 def encode_can_commit(transaction_id: int, keys: frozenset[bytes]) -> bytes:
-    """canCommitOrThrow."""
+    """Encodes a call of canCommitOrThrow."""
     parts = [
         _head("canCommitOrThrow"),
         _I64_FIELD.pack(_I64, 1, transaction_id),
@@ -108,7 +109,7 @@ def encode_can_commit(transaction_id: int, keys: frozenset[bytes]) -> bytes:
 
 
 def encode_changes(keys: frozenset[bytes]) -> bytes:
-    """The keys as the last field of canCommitOrThrow's arguments, and their end."""
+    """Encodes keys as the last field of canCommitOrThrow's arguments, and their end."""
     parts = [_SET_HEAD.pack(_SET, 2, _STRING, len(keys))]
     for key in keys:
         parts += (_SIZE.pack(len(key)), key)
@@ -117,20 +118,20 @@ def encode_changes(keys: frozenset[bytes]) -> bytes:
 
 
 def encode_pointers(pointers: Iterable[int]) -> bytes:
-    """The arguments of truncateInvalidTx."""
+    """Encodes the arguments of truncateInvalidTx."""
     listed = Pointers(set(pointers))
     return _SET_HEAD.pack(_SET, 1, _I64, len(listed)) + listed.to_bytes() + _STOP
 
 
 def encode_commit(transaction_id: int) -> bytes:
-    """commitOrThrow; Tephra believes the write pointer, so it is told the first."""
+    """Encodes commitOrThrow; Tephra trusts the write pointer, so it gets the first."""
     return _head("commitOrThrow") + _TWO_I64_FIELDS.pack(
         *(_I64, 1, transaction_id, _I64, 2, transaction_id, 0)
     )
 
 
 def decode_transaction(name: str, message: bytes) -> Transaction:
-    """The transaction that was answered, whose bytes are those of Tephra's codec."""
+    """Returns the transaction in an answer, whose bytes are those of Tephra's codec."""
     body = _body(name, message)
     if body is None or not body.startswith(_SNAPSHOT):
         decode_answer(name, message)
@@ -142,7 +143,7 @@ def decode_transaction(name: str, message: bytes) -> Transaction:
 
 
 def check_answer(name: str, message: bytes) -> None:
-    """Raises what the service threw, if it did."""
+    """Raises the error that the service threw, if any."""
     if _body(name, message) != _STOP:
         decode_answer(name, message)
 
@@ -153,7 +154,7 @@ def _head(name: str) -> bytes:
 
 
 def _body(name: str, message: bytes) -> bytes | None:
-    """What follows the head of an answer; None where the service failed."""
+    """Returns the body of an answer; None if the service failed."""
     if not message.startswith(_MESSAGE.pack(_REPLY, len(name))):
         return None
     return message[_MESSAGE.size + len(name) + _SEQUENCE.size :]

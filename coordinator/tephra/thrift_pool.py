@@ -29,7 +29,7 @@ class _Connection:
 
     @property
     def usable(self) -> bool:
-        """Whether the other end is still there; it never speaks first."""
+        """True when the other end is still there; it never speaks first."""
         return not self._speaks.poll(0)
 
     def ask(self, message: bytes) -> bytes:
@@ -73,7 +73,7 @@ class ThriftPool:
         self._closed = False
 
     def ask(self, message: bytes) -> bytes:
-        """Sends a message and answers the answer."""
+        """Sends a message and returns the answer."""
         connection = self._take()
         try:
             answer = connection.ask(message)
