@@ -27,7 +27,7 @@ class Delivery:
 
     decode: Callable[[bytes], Any] | None = None
     """Decodes a payload; the handler finds the result in `message.payload`. If this
-    raises, the message is not handled: it is skipped with a warning or dead-lettered."""
+    raises, the message is skipped with a warning or dead-lettered, not handled."""
     alone: Callable[[Any], bool] | None = None
     """Tells whether a (decoded) message needs a transaction of its own."""
     together: bool = False

@@ -105,7 +105,7 @@ class AsyncPublisher:
         return self._background.flush(timeout_s)
 
     def close(self) -> None:
-        """Flushes, and takes nothing more; a second close does nothing.
+        """Flushes, and takes no more messages; a second close does nothing.
 
         In an outage this takes until `give_up_after_s` after the last message taken.
         """
@@ -203,7 +203,7 @@ class AtMostOncePublisher:
         return self._background.flush(timeout_s)
 
     def close(self) -> None:
-        """Flushes, and takes nothing more; a second close does nothing."""
+        """Flushes, and takes no more messages; a second close does nothing."""
         self._background.close()
 
     def __enter__(self) -> Self:

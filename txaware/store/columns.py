@@ -9,7 +9,7 @@ from txaware.errors import StoreCorrupted
 
 # As in CDAP's LevelDB tables: 0 payload, 1 pointer and payload, 2 pointer only.
 PLAIN, POINTED, REFERENCE = 0, 1, 2
-# Our own flag: more columns precede the payload, each with a name byte and a size.
+# Our own flag: more columns precede the payload, each with name byte and size.
 MORE = 4
 
 EXPIRY, ATTEMPT, RECEIPTS = b"e", b"a", b"r"
@@ -20,7 +20,7 @@ _MORE = struct.Struct(">cI")
 
 @attrs.frozen
 class Columns:
-    """The columns of a row: `pointer` is column t, `payload` is p, `more` all others."""
+    """The columns of a row: `pointer` is t, `payload` is p, `more` are all others."""
 
     pointer: int | None = None
     payload: bytes | None = None

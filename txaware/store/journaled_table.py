@@ -121,7 +121,7 @@ class DurableTable:
         max_bytes: int = 1 << 20,
         reverse: bool = False,
     ) -> list[Row]:
-        """Returns rows whose key begins with `prefix`, in order, the prefix left off."""
+        """Returns rows whose key begins with `prefix`, in order and without it."""
         # Held rows come first: one that moves to the disk meanwhile is then seen twice.
         held: list[Row] = []
         if self._held:

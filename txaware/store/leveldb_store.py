@@ -279,7 +279,7 @@ class View:
             last = rows[-1][0]
 
     def part(self, key: bytes) -> float:
-        """Returns about which part of all rows precedes a key, by their place on disk."""
+        """Returns about which part of all rows precedes a key, by place on disk."""
 
         def read(db: Any) -> float:
             whole = db.approximate_size(b"", _ABOVE_ALL)

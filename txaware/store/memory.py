@@ -53,7 +53,7 @@ class MemoryTable:
         max_bytes: int = 1 << 20,
         reverse: bool = False,
     ) -> list[Row]:
-        """Returns rows whose key begins with `prefix`, in order, the prefix left off."""
+        """Returns rows whose key begins with `prefix`, in order and without it."""
         last = after(prefix) if stop is None else prefix + stop
         rows: list[Row] = []
         size, cut = 0, len(prefix)

@@ -37,7 +37,7 @@ class TopicTable:
         return topic
 
     def remembered(self, name: TopicName) -> Topic | None:
-        """Returns a remembered topic, also a deleted one; None if none is remembered."""
+        """Returns a remembered topic, also a deleted one; None without one."""
         return self._known.get(name)
 
     def create(self, topic: Topic) -> Topic:

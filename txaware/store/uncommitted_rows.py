@@ -80,7 +80,7 @@ class HeldRows:
                 del self._ended[next(iter(self._ended))]
 
     def take(self, committed: Iterable[int]) -> Taken:
-        """Returns the rows for the next batch: those of commits, and the released."""
+        """Returns the next batch's rows: those of these commits, and the released."""
         with self._lock:
             if not self._keys:
                 return {}
@@ -108,7 +108,7 @@ class HeldRows:
                 if keys is None:
                     continue
                 forgotten = sum([self._forget(key, value) for key, value in rows])
-                # Nearly always all rows are forgotten, and there is nothing to look for.
+                # Nearly always all rows are forgotten, and there is no other to find.
                 left = forgotten < len(keys) and [key for key, _ in self._rows(keys)]
                 if left:
                     self._keys[pointer] = left
