@@ -1,4 +1,4 @@
-"""Who may do what: tokens, principals and their rules, and a log of refused calls."""
+"""Access control: tokens, principals and their rules, and a log of refused calls."""
 
 from txaware.auth.audit import AuditLog, Refusal
 from txaware.auth.digests import digest_text, new_token

@@ -1,4 +1,4 @@
-"""The audit log: who was refused what, one JSON line each, and no flood of them."""
+"""The audit log: one JSON line for each refused call, and no flood of them."""
 
 import json
 import logging
@@ -18,7 +18,7 @@ from txaware.errors import BadRequest
 log = logging.getLogger("txaware.audit")
 
 WINDOW_MS = 1000
-# Of one caller in a window, and how many callers are told apart in it.
+# The lines of one caller in a window, and the callers that are told apart in it.
 LINES, CALLERS = 10, 100
 LONGEST = 500
 _TOKEN = re.compile(rf"{PREFIX}[A-Za-z0-9_-]+")
@@ -39,7 +39,7 @@ class Refusal:
     reason: str
 
     def fields(self) -> dict[str, object]:
-        """What is written: printable, no query, no token, nothing of great length."""
+        """Returns the fields to write: printable, without query or token, and short."""
         told = attrs.asdict(self) | {"path": self.path.partition("?")[0]}
         return {
             key: _tame(value) if isinstance(value, str) else value
@@ -55,17 +55,17 @@ def _tame(text: str) -> str:
 
 
 class AuditLog:
-    """Writes to a file, or to the logger `txaware.audit` where none is named.
+    """A log of refused calls in a file, or in the logger `txaware.audit` without one.
 
-    Of one caller, a principal at an address, it writes ten refusals a second; those
+    It writes ten refusals a second of one caller, a principal at an address. Those
     above are counted, and one line says how many they were. A line that cannot be
-    written goes to the logger, and whoever called notices nothing.
+    written goes to the logger, and the caller notices nothing.
     """
 
     def __init__(
         self, path: str | Path | None = None, *, clock_ms: ClockMs = system_clock_ms
     ) -> None:
-        """A file that cannot be opened is a `BadRequest`, now and not later."""
+        """Opens the file; raises `BadRequest` now and not later if that fails."""
         self._path = None if path is None else Path(path)
         self._clock_ms = clock_ms
         self._lock = threading.Lock()
@@ -93,7 +93,7 @@ class AuditLog:
                 self._write(refusal.fields(), now_ms)
 
     def flush(self) -> None:
-        """Writes how many were left out; for whoever cannot wait for the next one."""
+        """Writes how many refusals were left out, without waiting for the next one."""
         now_ms = self._clock_ms()
         with self._lock:
             self._end_window(now_ms)
@@ -101,7 +101,8 @@ class AuditLog:
     def reopen(self) -> None:
         """Goes on in a new file, after somebody moved the old one away.
 
-        For SIGHUP by way of an event loop: a bare signal handler could wait for itself.
+        Call it on SIGHUP from an event loop: in a bare signal handler it could wait for
+        itself.
         """
         if self._path is None:
             return
@@ -116,7 +117,7 @@ class AuditLog:
             os.close(old)
 
     def close(self) -> None:
-        """Writes what was counted; what comes later goes to the logger."""
+        """Writes what was counted; later refusals go to the logger."""
         self.flush()
         with self._lock:
             fd, self._fd = self._fd, None
@@ -124,9 +125,10 @@ class AuditLog:
             os.close(fd)
 
     def _caller(self, refusal: Refusal) -> Caller:
-        """Addresses are an attacker's to choose, so only so many are told apart.
+        """Returns the caller that a refusal counts for.
 
-        Beyond these a principal is still one: nobody can hide it behind a flood.
+        An attacker may choose addresses, so only `CALLERS` callers are told apart.
+        Beyond these a principal still counts for itself: nobody can hide it in a flood.
         """
         caller = (refusal.principal, refusal.remote)
         if caller in self._counts or len(self._counts) < CALLERS:
@@ -147,7 +149,7 @@ class AuditLog:
 
     def _append(self, fields: Fields, fd: int, now_ms: int) -> bool:
         line = json.dumps({"time": _time_text(now_ms), **fields}) + "\n"
-        # After a failure half a line may be there, and this one shall stand for itself.
+        # After a failure half a line may be there, and this line begins a new one.
         data = ("\n" * self._is_failing + line).encode()
         try:
             while data:

@@ -6,7 +6,7 @@ import secrets
 
 from txaware.errors import BadRequest
 
-# So that people, and programs that look for secrets in text, know it for what it is.
+# It lets people, and programs that look for secrets in text, recognize a token.
 PREFIX = "txa_"
 TOKEN_BYTES = 32
 _SHA256 = re.compile(r"sha256:([0-9a-fA-F]{64})")
@@ -14,27 +14,27 @@ _TOKEN = re.compile(r"[!-~]{1,1024}")  # what a header can carry, without spaces
 
 
 def new_token() -> str:
-    """A token that nobody can guess; it is known to whoever asked, and kept nowhere."""
+    """Makes a token that nobody can guess; it is kept nowhere."""
     return PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
 
 
 def digest(token: str) -> bytes:
-    """What is kept in place of a token.
+    """Returns the digest that is kept in place of a token.
 
     Plain SHA-256 is right here, and no salt or slow hash is needed: those protect
-    passwords, which can be guessed. Of 256 random bits nobody tries a part that counts,
-    however fast; and every request pays for the hash.
+    passwords, which can be guessed. Nobody can try a noticeable part of 256 random
+    bits, however fast the hash is, and every request pays for it.
     """
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
 def digest_text(token: str) -> str:
-    """The digest as the tokens file has it: `sha256:` and 64 hex digits."""
+    """Writes the digest as the tokens file has it: `sha256:` and 64 hex digits."""
     return f"sha256:{digest(token).hex()}"
 
 
 def parse_digest(text: str) -> bytes:
-    """Reads what `digest_text` wrote; the text is never repeated, it may be a token."""
+    """Reads a text of `digest_text`; errors never repeat it, as it may be a token."""
     found = _SHA256.fullmatch(text)
     if found is not None:
         return bytes.fromhex(found[1])
@@ -44,7 +44,10 @@ def parse_digest(text: str) -> bytes:
 
 
 def checked_token(text: str, *, where: str) -> str:
-    """A token that a header can carry; `BadRequest` otherwise, without repeating it."""
+    """Returns a token that a header can carry, without the spaces around it.
+
+    Raises `BadRequest` for any other text, and does not repeat it.
+    """
     token = text.strip()
     if not _TOKEN.fullmatch(token):
         raise BadRequest(f"{where} holds no token; one is a short line without spaces")

@@ -1,4 +1,4 @@
-"""Adds a token to a tokens file, whose other lines and comments stay as they are."""
+"""Enrolment: a token is added to a tokens file, and all else in it stays as it is."""
 
 import fcntl
 import json
@@ -22,14 +22,14 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 @attrs.frozen(kw_only=True)
 class Enrolment:
-    """A token for a principal, and the rule of one that is new; keys as in the file."""
+    """A token for a principal, and the rule of a new one, with keys as in the file."""
 
     principal: str
     token: str = attrs.field(repr=False)
     rule: Mapping[str, Sequence[str] | bool]
 
     def section(self) -> str:
-        """The lines of a new principal, checked."""
+        """Writes the lines of a new principal, and checks them."""
         lines = [
             f"[principals.{self._key}]",
             f"tokens = [{_toml(digest_text(self.token))}]",
@@ -42,7 +42,7 @@ class Enrolment:
         return text
 
     def added_to(self, text: str, *, where: str) -> str:
-        """The text of a tokens file with this token in it, and nothing else changed."""
+        """Adds this token to the text of a tokens file, and changes nothing else."""
         parse_tokens(text.encode(), where=where)
         wanted = tomllib.loads(text)
         known: Any = wanted.setdefault("principals", {}).get(self.principal)
@@ -87,9 +87,9 @@ class Enrolment:
 
 
 def enrol(path: Path, enrolment: Enrolment) -> None:
-    """Writes it into the file, or makes one that only its owner reads.
+    """Writes an enrolment into a file, or makes a file that only its owner reads.
 
-    The file is there as before or as after, whenever somebody looks.
+    A reader finds the file as it was before or as it is after, never in between.
     """
     place = path.resolve()  # behind a link, which stays one
     with _locked(place.parent):
@@ -121,7 +121,7 @@ def _replace(place: Path, text: bytes, status: os.stat_result | None) -> None:
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """One at a time, or a token is lost; and then what was done is on disk."""
+    """Lets in one process at a time, or a token is lost; syncs the directory after."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -132,7 +132,7 @@ def _locked(directory: Path) -> Iterator[None]:
 
 
 def _toml(value: Sequence[str] | bool) -> str:
-    """JSON writes text, lists of it and truth as TOML does."""
+    """Writes a value as TOML, which for text, lists of it and truth is JSON."""
     return json.dumps(value, ensure_ascii=False)
 
 

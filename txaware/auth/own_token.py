@@ -1,6 +1,6 @@
 """The token that a client sends: from the environment or a file, never from a flag.
 
-What is on a command line is seen by every user of the machine.
+Every user of the machine sees the command lines of all programs.
 """
 
 import os
@@ -13,16 +13,16 @@ from txaware.config import check_environment
 from txaware.errors import BadRequest
 
 TOKEN, TOKEN_FILE = "TXAWARE_TOKEN", "TXAWARE_TOKEN_FILE"
-# Nobody but the owner; of root's files the group may read (as PostgreSQL has it), since
-# that is how an orchestrator hands a secret to a service.
+# Only the owner may read the file. A file of root's the group may read too (as with
+# PostgreSQL), since that is how an orchestrator hands a secret to a service.
 _NOT_OTHERS, _NOT_OTHERS_OF_ROOT = 0o077, 0o037
 
 
 def token_from_environment(environment: Mapping[str, str] | None = None) -> str | None:
-    """`TXAWARE_TOKEN`, else what is in the file that `TXAWARE_TOKEN_FILE` names.
+    """Returns `TXAWARE_TOKEN`, or else the token in the file of `TXAWARE_TOKEN_FILE`.
 
-    There is no file that is read unasked: its token would go to any server that is
-    named. A file that others may read is a `BadRequest`.
+    No file is read unless it is named: its token would otherwise go to any server.
+    Raises `BadRequest` for a file that others may read.
     """
     found = os.environ if environment is None else environment
     check_environment(found)
@@ -34,12 +34,12 @@ def token_from_environment(environment: Mapping[str, str] | None = None) -> str 
 
 
 def token_to_send(given: str | None) -> str | None:
-    """The one that is `given`, or else that of the environment."""
+    """Returns the token that is `given`, or else that of the environment."""
     return token_from_environment() if given is None else given
 
 
 def read_token(path: Path) -> str:
-    """The token in a file of its own."""
+    """Reads the token from a file that holds nothing else."""
     try:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())

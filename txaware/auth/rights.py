@@ -1,4 +1,4 @@
-"""What rules give: each adds to the others, and what none gives is refused."""
+"""Rights and the rules that give them: rules add up, and all else is refused."""
 
 import math
 import re
@@ -23,17 +23,20 @@ def _single_stars(text: str) -> str:
 
 @attrs.frozen
 class Pattern:
-    """Matches in time that grows with the name only, however many stars there are."""
+    """A text with stars, each of which stands for any text.
+
+    The time of a match grows with the name only, however many stars there are.
+    """
 
     text: str = attrs.field(converter=_single_stars)
 
     @property
     def is_everything(self) -> bool:
-        """Whether it is but a star."""
+        """True when the pattern is a star alone."""
         return self.text == "*"
 
     def matches(self, name: str) -> bool:
-        """Whether it stands for this name."""
+        """Tells whether the pattern matches a name."""
         first, *middle = self.text.split("*")
         if not middle:
             return name == first
@@ -51,7 +54,7 @@ class Pattern:
 
 @attrs.frozen
 class NamePattern:
-    """A pattern of names in namespaces; `*:*` is all there are."""
+    """A pattern of names in namespaces; `*:*` matches all of them."""
 
     namespace: Pattern
     name: Pattern
@@ -60,7 +63,7 @@ class NamePattern:
     def parse(cls, text: str, *, of: str) -> Self:
         """Reads `name` or `namespace:name` of a `topic` or `group`.
 
-        Without a namespace it is `default`, as with the names themselves.
+        The namespace is `default` where none is named, as with names themselves.
         """
         namespace, colon, name = text.rpartition(":")
         if not colon:
@@ -74,11 +77,11 @@ class NamePattern:
 
     @property
     def is_everything(self) -> bool:
-        """Whether it is `*:*`."""
+        """True when the pattern is `*:*`."""
         return self.namespace.is_everything and self.name.is_everything
 
     def matches(self, namespace: str, name: str) -> bool:
-        """Whether it stands for this name in this namespace."""
+        """Tells whether the pattern matches a name in a namespace."""
         return self.namespace.matches(namespace) and self.name.matches(name)
 
     def __str__(self) -> str:
@@ -87,24 +90,25 @@ class NamePattern:
         return f"{self.namespace.text}:{self.name.text}"
 
 
-# `admin` is to create, update and delete a topic, and includes neither of the others:
-# who looks after topics need not read them. On `*:*` it makes an operator.
+# `admin` allows to create, update and delete a topic. It includes neither of the other
+# verbs: a person who looks after topics need not read them. On `*:*` it makes an
+# operator.
 Verb = Literal["admin", "publish", "consume"]
 VERBS: tuple[Verb, ...] = get_args(Verb)
 
-# How long a transaction of somebody may be whose rules were written before `long` was:
-# as long as a long one is.
+# The longest time-out of a rule that does not say `long`, as rules did before it came:
+# that of a long transaction.
 UNSAID_LONGEST_S = 86_400.0
 
-# Names come from whoever calls, so what is remembered of them is bounded.
+# Callers choose the names, so the number of remembered decisions is bounded.
 REMEMBERED = 4096
 
 
 @attrs.frozen(kw_only=True)
 class Rule:
-    """Verbs on topics that match; and, beside them, groups, ids and permissions.
+    """A rule: verbs on the topics that match, and groups, ids and permissions.
 
-    `long` is None where nothing is said of it.
+    `long` is None where the rule does not say it.
     """
 
     topics: tuple[NamePattern, ...] = ()
@@ -117,14 +121,14 @@ class Rule:
 
     @property
     def longest_timeout_s(self) -> float:
-        """The longest time-out it gives; 0 where the server's maximum counts."""
+        """The longest time-out that it gives; 0 where the server's maximum counts."""
         if not self.transactions or self.long is False:
             return 0.0
         return math.inf if self.long else UNSAID_LONGEST_S
 
     @property
     def makes_operator(self) -> bool:
-        """Whether it gives `admin` on every topic there can be."""
+        """True when the rule gives `admin` on every topic there can be."""
         everything = any(pattern.is_everything for pattern in self.topics)
         return everything and "admin" in self.verbs
 
@@ -143,7 +147,7 @@ EVERYTHING = Rule(
 
 @attrs.frozen(kw_only=True)
 class Rights:
-    """Answers what somebody may do; a decision is remembered, so it costs little."""
+    """The rights that a list of rules gives; decisions are remembered."""
 
     rules: tuple[Rule, ...] = ()
     may_use_transactions: bool = attrs.field(init=False, repr=False)
@@ -164,7 +168,7 @@ class Rights:
 
     @property
     def may_use_long_transactions(self) -> bool:
-        """Whether it may begin transactions that run for a day."""
+        """True when the rules allow transactions that run for a day."""
         return self.longest_timeout_s > 0
 
     @may_monitor.default
@@ -176,7 +180,7 @@ class Rights:
         return any(rule.makes_operator for rule in self.rules)
 
     def may(self, verb: Verb, topic: TopicName) -> bool:
-        """Whether it may do that with the topic, which may exist or not."""
+        """Tells whether the rules allow a verb on a topic, which may exist or not."""
         return self._decide(
             (verb, topic.namespace, topic.name),
             lambda rule: (
@@ -186,7 +190,7 @@ class Rights:
         )
 
     def may_see(self, topic: TopicName) -> bool:
-        """Whether it may do anything at all with the topic, or monitors it."""
+        """Tells whether the rules allow anything at all with a topic, or monitor it."""
         return self._decide(
             ("see", topic.namespace, topic.name),
             lambda rule: (
@@ -196,14 +200,14 @@ class Rights:
         )
 
     def may_use_group(self, namespace: str, group: str) -> bool:
-        """Whether it may read and move the positions of a consumer group."""
+        """Tells whether the rules allow to read and move a group's positions."""
         return self._decide(
             ("group", namespace, group),
             lambda rule: any(one.matches(namespace, group) for one in rule.groups),
         )
 
     def may_use_transactional_id(self, transactional_id: str) -> bool:
-        """Whether it may produce under that id."""
+        """Tells whether the rules allow to publish under a transactional id."""
         return any(
             pattern.matches(transactional_id)
             for rule in self.rules
@@ -230,46 +234,47 @@ _DOING = {
 
 @attrs.frozen(kw_only=True)
 class Principal(Rights):
-    """`may...` answers, and `require...` raises `NotAuthorized` with what is missing.
+    """A caller with a name and rights.
 
-    It stands for the rules as they were when it was asked for: ask anew for every
-    request, and a token that was taken away, or a rule, is gone at once.
+    `may...` answers, and `require...` raises `NotAuthorized` with what is missing. The
+    rules are those of the moment when `Tokens` gave the principal. Get it anew for each
+    request: a token or a rule that was taken away is then gone at once.
     """
 
     name: str
 
     def require(self, verb: Verb, topic: TopicName) -> None:
-        """It has to have that verb on the topic."""
+        """Requires a verb on a topic."""
         if not self.may(verb, topic):
             raise self._refused(f"{_DOING[verb]} topic {topic}", f"{verb} there")
 
     def require_sight(self, topic: TopicName) -> None:
-        """It has to have any verb on the topic."""
+        """Requires any verb on a topic, or monitoring it."""
         if not self.may_see(topic):
             raise self._refused(f"see topic {topic}", "a verb there")
 
     def require_group(self, namespace: str, group: str) -> None:
-        """It has to be given the group."""
+        """Requires the right to use a consumer group."""
         if not self.may_use_group(namespace, group):
             raise self._refused(f"use group {namespace}:{group}", "that group")
 
     def require_transactions(self) -> None:
-        """It has to be given `transactions`."""
+        """Requires the permission `transactions`."""
         if not self.may_use_transactions:
             raise self._refused("use transactions", "transactions")
 
     def require_monitor(self) -> None:
-        """It has to be given `monitor`."""
+        """Requires the permission `monitor`."""
         if not self.may_monitor:
             raise self._refused("monitor the server", "monitor")
 
     def require_operator(self) -> None:
-        """It has to have `admin` on everything."""
+        """Requires `admin` on everything."""
         if not self.is_operator:
             raise self._refused("operate the server", "admin on *:*")
 
     def require_transactional_id(self, transactional_id: str) -> None:
-        """It has to be given the transactional id."""
+        """Requires the right to use a transactional id."""
         if not self.may_use_transactional_id(transactional_id):
             raise self._refused(
                 f"use transactional id {transactional_id!r:.100}", "that id"
@@ -279,7 +284,7 @@ class Principal(Rights):
         return NotAuthorized(f"{self.name} may not {act}: no rule gives it {missing}")
 
 
-# Who calls a server without authentication.
+# The caller of a server without authentication.
 ANYBODY = Principal(name="anybody", rules=(EVERYTHING,))
-# Who calls one with it, without a token that is known there.
+# The caller of a server with authentication, without a token that is known there.
 NOBODY = Principal(name="nobody")

@@ -1,4 +1,4 @@
-"""From the header of a request to the principal that sent it."""
+"""The tokens of a server, which turn the header of a request into its principal."""
 
 import hmac
 import logging
@@ -15,28 +15,28 @@ from txaware.errors import BadRequest, NotAuthenticated
 log = logging.getLogger(__name__)
 
 Holder = tuple[bytes, Principal | None]
-# What an unknown token is compared with: no token has this digest.
+# An unknown token is compared with this one: no token has this digest.
 _NOBODY: Holder = (bytes(32), None)
 
 
 class Tokens:
-    """All tokens that are known, by their digests; a plain token is never kept."""
+    """The tokens that are known, by their digests; a plain token is never kept."""
 
     def __init__(self, path: Path) -> None:
-        """`load` reads the file as well."""
+        """Knows no token yet; `load` reads the file as well."""
         self.path = path
         self._admitted: dict[bytes, Holder] = {}
         self._known: Mapping[bytes, Holder] = {}
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """From a tokens file; whatever is wrong with it is a `BadRequest`."""
+        """Reads a tokens file; raises `BadRequest` for whatever is wrong with it."""
         tokens = cls(Path(path))
         tokens._known = tokens._read()
         return tokens
 
     def admit(self, token: str, principal: Principal) -> None:
-        """Knows one more token, which is in no file and stays when that is reloaded."""
+        """Adds a token that is in no file, and that stays when the file is reloaded."""
         key = digest(token)
         self._admitted = {**self._admitted, key: (key, principal)}
         self._known = {**self._known, **self._admitted}
@@ -44,7 +44,7 @@ class Tokens:
     def reload(self) -> bool:
         """Reads the file again: a token that is gone from it is refused from now on.
 
-        Where the file is wrong everything stays as it was, an error is logged, and the
+        If the file is wrong, everything stays as it was, an error is logged, and the
         answer is False.
         """
         try:
@@ -56,9 +56,9 @@ class Tokens:
         return True
 
     def principal(self, authorization: str | None) -> Principal:
-        """Whose token it is; `authorization` is the header of one request, or None.
+        """Returns the principal of a request; `authorization` is its header, or None.
 
-        `NotAuthenticated` says the same of every token that is not known.
+        Raises `NotAuthenticated`, with the same text for every token that is not known.
         """
         if authorization is None:
             raise NotAuthenticated(
@@ -68,11 +68,11 @@ class Tokens:
         token = token.strip(" ")
         if scheme.lower() != "bearer" or not token:
             raise NotAuthenticated("the Authorization header is not Bearer TOKEN")
-        # A digest is looked up, not a token: how long that takes tells at most
-        # something about a digest, from which nobody gets to a token; and Python
-        # places it by a hash with a secret of its own. So there is no need to compare
-        # with all tokens, which would slow every request. What was found, or was not,
-        # is then compared in constant time, by the same steps in both cases.
+        # A digest is looked up, not a token. The time of that tells at most something
+        # about a digest, which leads nobody to a token, and Python places the digest by
+        # a hash with a secret of its own. So there is no need to compare with all
+        # tokens, which would slow every request. The comparison after that takes the
+        # same steps and the same time, whether the token was found or not.
         sent = digest(token)
         expected, principal = self._known.get(sent, _NOBODY)
         is_equal = hmac.compare_digest(expected, sent)

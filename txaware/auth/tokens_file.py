@@ -47,14 +47,14 @@ class Enrolled:
 
 @attrs.frozen
 class TokensFile:
-    """What a tokens file says, and which user may change it."""
+    """The content of a tokens file, and the user who owns it."""
 
     enrolled: tuple[Enrolled, ...]
     owner_uid: int
 
 
 def read_tokens_file(path: Path) -> TokensFile:
-    """Reads a tokens file; whatever is wrong with it is a `BadRequest`."""
+    """Reads a tokens file; raises `BadRequest` for whatever is wrong with it."""
     text, status = read_text(path)
     enrolled = parse_tokens(text, where=str(path))
     _tell_unsaid(enrolled, path)
@@ -78,7 +78,7 @@ def _tell_unsaid(enrolled: Iterable[Enrolled], path: Path) -> None:
 
 
 def read_text(path: Path) -> tuple[bytes, os.stat_result]:
-    """Its text and whose it is, unless others may write it."""
+    """Returns the text and status of a file; `BadRequest` if others may write it."""
     try:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
@@ -181,7 +181,7 @@ def _flag(table: Mapping[str, Any], key: str, at: str) -> bool:
 
 
 def _each(value: object, at: str, read: Callable[[str], T]) -> tuple[T, ...]:
-    """Each text of a list, read; an error says which one it was."""
+    """Reads each text of a list; an error names the place in the list."""
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         raise BadRequest(f"{at} is not a list of texts")
     found = []
@@ -209,7 +209,7 @@ def _known_keys(table: Mapping[str, Any], known: Iterable[str], at: str) -> None
 
 
 def _distinct(found: Iterable[Enrolled], where: str) -> None:
-    """A token stands for one principal, or nobody could tell whose rules count."""
+    """Raises `BadRequest` if a token stands for two principals: whose rules count?"""
     holders: dict[bytes, str] = {}
     for one in found:
         name = one.principal.name

@@ -42,7 +42,7 @@ Handler = Callable[[Any], object]
 
 
 class Batches:
-    """Each polls, handles and moves on in a transaction of its own."""
+    """The batches of a subscriber; each is one transaction that polls and handles."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Batches:
         self._began_s = 0.0
 
     def one(self) -> int:
-        """One transaction; answers how many messages it went past."""
+        """Runs one transaction; answers how many messages it went past."""
         step = Step()
         context = TransactionContext(
             self._coordinator, *self._participants, timeout_s=self._delivery.timeout_s
@@ -146,7 +146,10 @@ class Batches:
             self._handler(step.handled)
 
     def _gave_up(self, step: Step, item: Item, context: TransactionContext) -> bool:
-        """Sends what cannot be handled to the other topic, where there is one."""
+        """Gives up a message that cannot be handled; False where it can be tried.
+
+        The message goes to the dead letter topic, where there is one.
+        """
         message = item.message
         if item.unreadable is None and not self._suspects.is_poison(message.id):
             return False
@@ -199,9 +202,10 @@ class Batches:
             self._durable.take_back()
 
     def _is_messages_fault(self, error: BaseException) -> bool:
-        """Not an interrupt, what is away, nor a transaction that somebody else ended.
+        """Tells whether the messages of the batch may have caused an error.
 
-        One that timed out was ended by the handler, which took so long.
+        An interrupt, a service that is away and a transaction that somebody else ended
+        are not their fault. A transaction that timed out is: the handler took too long.
         """
         if isinstance(error, TransactionNotInProgress):
             return self._clock_s() - self._began_s >= self._delivery.timeout_s
@@ -256,5 +260,5 @@ class Batches:
 
 
 def _text(error: BaseException) -> str:
-    """As the last line of a traceback."""
+    """Writes an error as the last line of a traceback does."""
     return "".join(traceback.format_exception_only(error)).strip()

@@ -1,4 +1,4 @@
-"""Polls a topic in order, in transactions and outside, and knows where to go on."""
+"""A consumer: it polls a topic in order, in transactions and outside them."""
 
 import logging
 import threading
@@ -21,10 +21,11 @@ logger = logging.getLogger(__name__)
 
 
 class ExpiredUnseen:
-    """Looks at each page of one consumer, and warns once for each position.
+    """The warning that messages of a topic expired before a consumer saw them.
 
-    A page says only that its start lies before what is kept. Nothing was missed if the
-    consumer stood there, at the end of the topic, after that time.
+    It looks at each page of one consumer, and warns once for each position. A page says
+    only that its start lies before the messages that are kept. Nothing was missed if
+    the consumer stood there, at the end of the topic, after that time.
     """
 
     def __init__(self, name: str, clock_ms: ClockMs) -> None:
@@ -36,7 +37,7 @@ class ExpiredUnseen:
 
     def look(self, position: MessageId | None, page: Page) -> None:
         """Judges a page that was polled from `position`."""
-        # Who begins at the beginning asks for what is there, not for what was.
+        # A consumer at the beginning asks for what is there, not for what was.
         if page.skipped_before is not None and position not in (None, BEGINNING):
             self._judge(position, page.skipped_before)
         if not page and page.blocked_by is None:
@@ -58,19 +59,19 @@ class ExpiredUnseen:
 
 
 class Consumer:
-    """Reads a topic from where it stands, each message once.
+    """A reader of one topic, which gets each message once, in order.
 
     In a transaction of this thread or task, `poll` sees its snapshot, and the position
-    moves with its commit or goes back with its rollback. Outside, it sees what is
-    committed, or everything with `isolation="uncommitted"`.
+    moves with its commit or goes back with its rollback. Outside a transaction, `poll`
+    sees what is committed, or everything with `isolation="uncommitted"`.
 
-    Without a group it begins at `start`, remembers its position in memory, and serves
-    one transaction at a time. With a group the position is kept by the service, and
-    shared: read anew in every transaction, and outside saved by `commit()`. A group
-    without a position begins at `start`.
+    Without a group the consumer begins at `start`, remembers its position in memory,
+    and serves one transaction at a time. With a group the service keeps the position,
+    and the members share it: each transaction reads it anew, and outside transactions
+    `commit()` saves it. A group without a position begins at `start`.
 
-    Any number of threads may call. It stops at the first message whose transaction is
-    open, `blocked_by` says which, and nothing is passed over.
+    Any number of threads may call. A poll stops at the first message whose transaction
+    is open; `blocked_by` names that transaction, and nothing is passed over.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class Consumer:
 
     @property
     def position(self) -> MessageId | None:
-        """After which message the next poll goes on; None is the beginning.
+        """The message after which the next poll goes on; None is the beginning.
 
         Given to another consumer as `start`, it needs `inclusive=False`.
         """
@@ -117,11 +118,11 @@ class Consumer:
 
     @property
     def blocked_by(self) -> BlockedBy | None:
-        """What stopped the last poll before the end of the topic, if anything did."""
+        """The row that stopped the last poll before the end of the topic, if any."""
         return self._blocked_by
 
     def poll(self, limit: int = 100) -> Page:
-        """The next messages, at most `limit`; empty where there are none for now.
+        """Returns the next messages, at most `limit`; an empty page if there are none.
 
         Several polls in one transaction go on from each other.
         """
@@ -134,7 +135,7 @@ class Consumer:
         return self._poll(place, limit, context.transaction)
 
     def seek(self, start: StartAt, *, inclusive: bool = True) -> None:
-        """Goes on from another place; in a transaction, if that commits."""
+        """Goes on from another place; in a transaction, only if it commits."""
         position = place_of(self._service, self._topic, start, inclusive=inclusive)
         with self._lock:
             self._place().move(BEGINNING if position is None else position)
@@ -142,9 +143,9 @@ class Consumer:
     def wait(self, timeout_s: float) -> bool:
         """Waits until there is something to poll; False after the time-out.
 
-        It comes before the transaction, whose snapshot cannot see what commits after
-        its beginning. While the topic is blocked, it sleeps; where only a transaction
-        may go on, a group is told so after the time-out.
+        Call it before the transaction, whose snapshot cannot see what commits after
+        its beginning. While the topic is blocked, it sleeps. Where only a transaction
+        can go on, the consumer of a group gets True after the time-out.
         """
         self._require_none_open("wait")
         with self._lock:
@@ -160,8 +161,8 @@ class Consumer:
     def may_go_on(self, position: MessageId | None) -> bool:
         """Tells whether a transaction of the group sees what others have to stop at.
 
-        `wait` asks it after its time-out. A row whose pointer nobody here gave out is
-        decided by a transaction's snapshot.
+        `wait` asks this after its time-out. Where this service did not give out the
+        pointer of a row, the snapshot of a transaction decides whether it is visible.
         """
         if isinstance(self._cursor, OwnCursor) or self._is_at_end(position):
             return False
@@ -178,7 +179,7 @@ class Consumer:
         return self._coordinator.snapshot().is_visible(blocked_by.pointer)
 
     def _is_at_end(self, position: MessageId | None) -> bool:
-        """Whether there is no row behind it, nor a part of one."""
+        """Tells whether no row, nor a part of one, follows a position."""
         last = self._service.bounds(self._topic).last
         if last is None or position is None:
             return last is None
@@ -187,10 +188,11 @@ class Consumer:
     def commit(self) -> None:
         """Saves the group's position after polls outside transactions.
 
-        It is a short transaction of its own. Raises `TransactionConflict` when another
-        member moved the group since it was polled here: nothing is saved, what was
-        polled may have been polled there as well, and the next poll goes on from the
-        saved position. After any other error, polls go on and it may be called again.
+        The save is a short transaction of its own. It raises `TransactionConflict` when
+        another member moved the group since this one polled. Nothing is saved then, the
+        other member may have polled the same messages, and the next poll goes on from
+        the saved position. After any other error, polls go on and this may be called
+        again.
         """
         self._require_none_open("commit")
         with self._lock:
@@ -237,9 +239,10 @@ class Consumer:
 
 
 def _is_ahead(page: Page, position: MessageId | None) -> bool:
-    """Whether anything was judged: a position that moves disturbs other members.
+    """Tells whether a page went past anything.
 
-    A page that found nothing may still end ahead, where the time to live begins.
+    If it did not, the position stays, since one that moves disturbs other members. A
+    page without messages may still end ahead, where the time to live begins.
     """
     if page or position is None:
         return bool(page)

@@ -1,4 +1,8 @@
-"""A group's consumer in and outside transactions; outside it runs ahead of the row."""
+"""Cursors: the place of a consumer, in and outside transactions.
+
+`GroupCursor` serves a consumer with a group, whose position is a row of the service.
+`OwnCursor` serves one without, whose position is in memory.
+"""
 
 from collections.abc import Callable, Iterable
 
@@ -18,7 +22,7 @@ from txaware.topics import TopicName
 
 @attrs.frozen
 class Group:
-    """A group in one topic: where its position is kept, and where it first begins."""
+    """A group in one topic, with the service that keeps its position and its start."""
 
     service: MessagingService
     name: str
@@ -28,17 +32,17 @@ class Group:
 
     @property
     def change_key(self) -> bytes:
-        """What two transactions that both move it conflict on."""
+        """The key on which two transactions conflict that both move the group."""
         return b"position:" + self.name.encode("ascii") + b":" + self.topic.key
 
     def saved(self, transaction: Transaction | None = None) -> MessageId | None:
-        """How far it has come, as a transaction or a fresh snapshot sees it."""
+        """Returns the position, as a transaction or a fresh snapshot sees it."""
         return self.service.position(
             self.name, str(self.topic), transaction=transaction
         )
 
     def save(self, position: MessageId | None, transaction: Transaction) -> None:
-        """Moves it with the commit of a transaction; None takes that back."""
+        """Moves the group with the commit of a transaction; None takes that back."""
         self.service.save_position(
             self.name, str(self.topic), position, transaction=transaction
         )
@@ -48,12 +52,12 @@ class Group:
 
 
 class GroupPosition:
-    """Takes the position of a group through one transaction.
+    """The participant that takes the position of a group through one transaction.
 
-    It is read when the transaction begins, and written last, only if it moved. So two
-    members at once conflict, and one after the other go on from each other. The first
-    one writes where the group starts, even if nothing was there to poll: a start like
-    "next" would otherwise be another one after a restart.
+    The position is read when the transaction begins, and written last, only if it
+    moved. So two members at the same time conflict, and two members one after the other
+    go on from each other. The first member writes where the group starts, even if there
+    was nothing to poll: a start like "next" would otherwise change with a restart.
     """
 
     flushes_last = True
@@ -68,7 +72,7 @@ class GroupPosition:
         self._write = TrackedWrite()
 
     def move(self, position: MessageId) -> None:
-        """Goes on from there, if the transaction commits."""
+        """Goes on from a position, if the transaction commits."""
         self.position = position
 
     @property
@@ -89,10 +93,10 @@ class GroupPosition:
         self._tx = tx
 
     def update_tx(self, tx: Transaction) -> None:
-        """A checkpoint changes nothing for a position."""
+        """Does nothing: a checkpoint changes nothing for a position."""
 
     def get_tx_changes(self) -> Iterable[bytes]:
-        """One key, and only if the group moved: looking in vain disturbs nobody."""
+        """Returns a key only if the group moved: a poll in vain disturbs nobody."""
         return (self._group.change_key,) if self._moved else ()
 
     def commit_tx(self) -> bool:
@@ -103,7 +107,7 @@ class GroupPosition:
         return True
 
     def post_tx_commit(self) -> None:
-        """The row is visible now; nothing is remembered."""
+        """Does nothing: the row is visible now, and nothing is remembered."""
 
     def rollback_tx(self) -> bool:
         """Takes the row back; False where nobody knows whether it was written."""
@@ -113,7 +117,7 @@ class GroupPosition:
 
 @attrs.frozen
 class Attempt:
-    """A transaction that moves a consumer, and since when (by `clock_s`) it is open."""
+    """A transaction that moves a consumer, with its beginning by `clock_s`."""
 
     context: TransactionContext
     clock_s: Callable[[], float]
@@ -123,18 +127,19 @@ class Attempt:
     def begin(
         cls, context: TransactionContext, clock_s: Callable[[], float]
     ) -> "Attempt":
-        """The attempt of a transaction that begins now, or did so before."""
+        """Makes the attempt of a transaction that begins now, or began before."""
         return cls(context, clock_s, clock_s())
 
     @property
     def is_open(self) -> bool:
-        """Whether it has not ended."""
+        """True when the transaction has not ended."""
         return self.context.status in (Status.ACTIVE, Status.ENDING)
 
     def committed(self) -> bool:
-        """Whether it did, once it has ended; `TransactionOutcomeUnknown` if it must.
+        """Tells whether the transaction committed; call it once it has ended.
 
-        Where the answer to its commit was lost, the coordinator is asked again.
+        Where the answer to its commit was lost, the coordinator is asked again. Raises
+        `TransactionOutcomeUnknown` if that does not settle it.
         """
         if self.context.status is not Status.UNKNOWN:
             return self.context.status is Status.COMMITTED
@@ -146,7 +151,7 @@ class Attempt:
 
 
 class Ahead:
-    """Where a consumer has come outside transactions since its group was `saved`."""
+    """The place of a consumer that polled on from its group's `saved` position."""
 
     def __init__(
         self, cursor: "GroupCursor", saved: MessageId | None, start: MessageId | None
@@ -156,15 +161,16 @@ class Ahead:
         self._cursor = cursor
 
     def move(self, position: MessageId) -> None:
-        """Goes on from there, for this consumer only, until it commits."""
+        """Goes on from a position, for this consumer only, until it commits."""
         self.position = position
         self._cursor.ahead = self
 
 
 class GroupCursor:
-    """Reads the position anew each time, but for what it polled and did not commit.
+    """The cursor of a consumer with a group.
 
-    All calls come under the consumer's lock.
+    It reads the position anew each time, unless the consumer has polled outside
+    transactions and not committed. All calls come under the consumer's lock.
     """
 
     def __init__(
@@ -177,7 +183,7 @@ class GroupCursor:
         self._tried: Attempt | None = None
 
     def within(self, context: TransactionContext) -> Place:
-        """Where the group stands in a transaction: one place for all its consumers."""
+        """Returns the group's place in a transaction, one for all its consumers."""
         if self.ahead is not None:
             raise MisusedTransaction(
                 f"{self._group}: what was polled outside transactions is not saved, "
@@ -188,14 +194,14 @@ class GroupCursor:
         return context.joined(key, lambda: GroupPosition(group))
 
     def outside(self) -> Place:
-        """Where this consumer stands outside transactions."""
+        """Returns the place of this consumer outside transactions."""
         self._settle()
         if self.ahead is not None:
             return self.ahead
         return Ahead(self, self._group.saved(), self._group.start)
 
     def commit(self) -> None:
-        """Saves how far it has come, if nobody else moved the group meanwhile."""
+        """Saves this consumer's position, if nobody else moved the group meanwhile."""
         self._settle()
         ahead = self.ahead
         if ahead is None and self._begun():
@@ -214,15 +220,15 @@ class GroupCursor:
         self.forget()
 
     def forget(self) -> None:
-        """Goes back to where the group stands."""
+        """Goes back to the position that the group has saved."""
         self.ahead = self._tried = None
 
     def _begun(self) -> bool:
-        """Whether there is no start to be saved for the members to come."""
+        """Tells whether no start has to be saved for the members to come."""
         return self._group.start is None or self._group.saved() is not None
 
     def _require_unmoved(self, ahead: Ahead, now: GroupPosition) -> None:
-        """A move that committed before this transaction began is a conflict, too."""
+        """Raises `TransactionConflict` if the group moved since it was polled."""
         if now.saved != ahead.saved:
             raise TransactionConflict(
                 f"{self._group} was moved by somebody else since it was polled here, "
@@ -234,17 +240,17 @@ class GroupCursor:
         """Finds out about a commit that was interrupted, or whose answer was lost."""
         if self._tried is None:
             return
-        # Nothing was polled since: that comes here first.
+        # Nothing was polled since: each poll calls this first.
         if self._tried.committed():
             self.ahead = None
         self._tried = None
 
 
 class OwnCursor:
-    """Stands at one position, and serves one transaction at a time.
+    """The cursor of a consumer without a group, which serves one transaction at a time.
 
-    Two at once would begin at the same position, and both deliver what follows it.
-    All calls but those of its participant come under the consumer's lock.
+    Two transactions at once would begin at the same position and deliver the same
+    messages. All calls come under the consumer's lock, except those of its participant.
     """
 
     def __init__(
@@ -256,32 +262,32 @@ class OwnCursor:
         self._moving: OwnPosition | None = None
 
     def move(self, position: MessageId) -> None:
-        """Goes on from there; for use outside transactions."""
+        """Goes on from a position; for use outside transactions."""
         self.position = position
 
     def within(self, context: TransactionContext) -> Place:
-        """Where it stands in a transaction."""
+        """Returns the place of the consumer in a transaction."""
         return context.joined((OwnCursor, id(self)), lambda: self._join(context))
 
     def outside(self) -> Place:
-        """Where it stands outside transactions."""
+        """Returns the place of the consumer outside transactions."""
         self._require_free()
         return self
 
     def commit(self) -> None:
-        """There is nothing to commit to."""
+        """Raises `MisusedTransaction`: without a group nobody keeps the position."""
         raise MisusedTransaction(
             f"{self._name} has no group, so nobody keeps its position; "
             f"see `position`, and start there"
         )
 
     def forget(self) -> None:
-        """Stays where it was before a transaction of which nobody knows the outcome."""
+        """Goes back to the position before a transaction whose outcome is unknown."""
         if self._moving is not None and not self._moving.attempt.is_open:
             self._moving = None
 
     def ended(self, moving: "OwnPosition", *, committed: bool) -> None:
-        """Takes over what a transaction did, or drops it."""
+        """Takes over the position of a transaction that committed, or drops it."""
         if committed and self._moving is moving:
             self.position = moving.position
         if self._moving is moving:
@@ -306,7 +312,7 @@ class OwnCursor:
 
 
 class OwnPosition:
-    """Takes an in-memory position through one transaction."""
+    """The participant that takes a position in memory through one transaction."""
 
     # It writes nothing, so nothing has to be on disk before it does.
     shares_journal = True
@@ -318,21 +324,21 @@ class OwnPosition:
         self._cursor = cursor
 
     def move(self, position: MessageId) -> None:
-        """Goes on from there, if the transaction commits."""
+        """Goes on from a position, if the transaction commits."""
         self.position = position
 
     def start_tx(self, tx: Transaction) -> None:
-        """Nothing is read: the position is in memory."""
+        """Does nothing: the position is in memory."""
 
     def update_tx(self, tx: Transaction) -> None:
-        """A checkpoint changes nothing for a position."""
+        """Does nothing: a checkpoint changes nothing for a position."""
 
     def get_tx_changes(self) -> Iterable[bytes]:
-        """Nobody else can change it."""
+        """Returns no keys: nobody else can change the position."""
         return ()
 
     def commit_tx(self) -> bool:
-        """There is nothing to write."""
+        """Does nothing: there is nothing to write."""
         return True
 
     def post_tx_commit(self) -> None:

@@ -1,4 +1,4 @@
-"""Tries that outlive their process: a mark of what was begun, for the next process."""
+"""Tries that outlive their process: a mark tells the next one which batch was begun."""
 
 import hashlib
 import logging
@@ -15,16 +15,16 @@ from txaware.messages import Message, MessageId
 
 logger = logging.getLogger(__name__)
 
-# Marks are positions so far ahead (in the year 6429) that they lag behind nothing.
+# A mark is a position so far ahead (in the year 6429) that it never shows as a lag.
 _AHEAD_MS, _DIGEST_BITS, _MOST = 1 << 47, 46, 0xFFFF
 
 
 @attrs.frozen
 class Mark:
-    """A batch that was begun: which message is first, how often it was tried alone.
+    """A batch that was begun: a digest of its first message, and its tries alone.
 
-    `pointer` is of the transaction that began it, and `suspects` how many messages from
-    the first on may have ended the process.
+    `pointer` is that of the transaction that began the batch. `suspects` is the number
+    of messages, from the first on, that may have ended the process.
     """
 
     first: int
@@ -34,12 +34,12 @@ class Mark:
 
     @classmethod
     def of(cls, first: MessageId, tries: int, pointer: int, suspects: int) -> "Mark":
-        """The mark of a batch that begins with that message."""
+        """Makes the mark of a batch that begins with a message."""
         return cls(_digest(first), min(tries, _MOST), pointer, min(suspects, _MOST))
 
     @classmethod
     def read(cls, position: MessageId | None) -> "Mark | None":
-        """The mark that a position is; None where there is none."""
+        """Reads the mark that a position stands for; None where it stands for none."""
         if position is None or position.publish_time_ms < _AHEAD_MS:
             return None
         return cls(
@@ -51,22 +51,22 @@ class Mark:
 
     @property
     def position(self) -> MessageId:
-        """The mark as it is kept."""
+        """The position that stands for the mark, as it is kept."""
         return MessageId.of(
             _AHEAD_MS + self.first, self.tries, self.pointer, self.suspects
         )
 
     def is_of(self, message_id: MessageId) -> bool:
-        """Whether that message is the first one of its batch."""
+        """Tells whether a message is the first one of the marked batch."""
         return self.first == _digest(message_id)
 
 
 class DurableTries:
-    """Knows what an earlier process of the group began and did not come to the end of.
+    """The tries of a group's messages, counted across the end of its processes.
 
-    Nothing is written while all goes well, but once for the first batch of a process.
-    If the process ends in it, the next one takes its messages one by one, and counts
-    each try of them before it begins.
+    While all goes well, only the first batch of a process is marked. If the process
+    ends in that batch, the next process takes its messages one by one, and counts each
+    try before it begins.
     """
 
     def __init__(
@@ -82,7 +82,10 @@ class DurableTries:
         self._has_counted = False
 
     def look(self, page: Sequence[Message]) -> None:
-        """Suspects what an earlier process may have ended by, in its first batch."""
+        """Suspects the messages in which an earlier process may have ended.
+
+        Only the first batch of this process is compared with the mark.
+        """
         if self._is_off or not self._is_fresh or not page:
             return
         snapshot = self._coordinator.snapshot()
@@ -92,7 +95,8 @@ class DurableTries:
             self._give_up(error)
             return
         is_same = mark is not None and mark.is_of(page[0].id)
-        # Then another member is at work, or its transaction has not timed out yet.
+        # An open transaction means that another member is at work on the batch, or that
+        # its transaction has not timed out yet.
         self._is_taken = bool(is_same and mark and mark.pointer in snapshot.in_progress)
         if is_same and mark is not None and not self._is_taken:
             ids = [message.id for message in page[: mark.suspects]]
@@ -100,7 +104,7 @@ class DurableTries:
             self._mark = mark
 
     def begin(self, chosen: Sequence[MessageId], pointer: int) -> None:
-        """Marks a batch before it is handled, where it is the first or a suspect."""
+        """Marks a batch before it is handled: the first one, or one with a suspect."""
         if self._is_off or not chosen or self._suspects.is_poison(chosen[0]):
             return
         first = chosen[0]
@@ -119,13 +123,13 @@ class DurableTries:
         self._is_fresh = False
 
     def take_back(self) -> None:
-        """The last try was no message's fault, and does not count."""
+        """Takes back the count of the last try, which failed by no message's fault."""
         if self._mark is not None and self._has_counted:
             self._try_to_write(attrs.evolve(self._mark, tries=self._mark.tries - 1))
             self._has_counted = False
 
     def passed(self) -> None:
-        """The batch is committed: what was tried may come again one day, as new."""
+        """Clears the mark after the commit of its batch: old tries count no more."""
         if self._mark is not None and self._mark.tries:
             self._try_to_write(Mark(0, 0, 0, 0))
         self._mark, self._has_counted = None, False
@@ -139,7 +143,7 @@ class DurableTries:
         self._mark = mark
 
     def _try_to_write(self, mark: Mark) -> None:
-        """Nothing is lost without it but the count of a try."""
+        """Writes a mark if it can; a failure loses no more than the count of a try."""
         try:
             self._write(mark)
         except TxAwareError as error:

@@ -1,4 +1,8 @@
-"""One transaction of a subscriber: which messages it takes, and what became of them."""
+"""Poison: messages that fail again and again, and the dead letters made of them.
+
+`Suspects` counts failures, `DeadLetters` publishes the messages that are given up, and
+`Step` is one transaction of a subscriber: the messages it takes, and their outcome.
+"""
 
 import json
 import logging
@@ -19,9 +23,9 @@ ENDED_PROCESS = "the process ended in each of its tries"
 
 
 class Suspects:
-    """Messages that may be why a transaction failed; each is to be tried alone.
+    """Messages that may have made a transaction fail; each is tried alone.
 
-    A message is poison once it failed `tries` times on its own; never if that is None.
+    A message is poison once it has failed `tries` times alone; never if that is None.
     """
 
     def __init__(self, tries: int | None) -> None:
@@ -33,35 +37,38 @@ class Suspects:
         return message_id in self._failures
 
     def is_poison(self, message_id: MessageId) -> bool:
-        """Whether it has failed often enough to be given up."""
+        """Tells whether a message has failed often enough to be given up."""
         return self._tries is not None and self.failures(message_id) >= self._tries
 
     def failures(self, message_id: MessageId) -> int:
-        """How often it failed on its own."""
+        """Returns how often a message failed alone."""
         return self._failures.get(message_id, 0)
 
     def error(self, message_id: MessageId) -> str:
-        """What it failed with at last."""
+        """Returns the last error of a message."""
         return self._errors.get(message_id, ENDED_PROCESS)
 
     def count_from(self, first: MessageId) -> int:
-        """How many suspects there are from that message on."""
+        """Counts the suspects from a message on."""
         return sum(each >= first for each in self._failures)
 
     def inherit(self, message_ids: Sequence[MessageId], failures: int) -> None:
-        """An earlier process ended in these, and failed so often in the first one."""
+        """Suspects messages in which an earlier process ended.
+
+        `failures` is how often the first one of them had failed.
+        """
         for message_id in message_ids:
             self._failures.setdefault(message_id, 0)
         for first in message_ids[:1]:
             self._failures[first] = max(self._failures[first], failures)
 
     def failed(self, message_id: MessageId, error: str) -> None:
-        """This one failed."""
+        """Counts a failure of a message that was tried alone."""
         self._failures[message_id] = self._failures.get(message_id, 0) + 1
         self._errors[message_id] = error
 
     def failed_together(self, message_ids: list[MessageId], error: str) -> None:
-        """One of these failed, and nobody knows which."""
+        """Suspects all messages of a batch; one failed, and nobody knows which."""
         if len(message_ids) == 1:
             self.failed(message_ids[0], error)
             return
@@ -69,7 +76,7 @@ class Suspects:
             self._failures.setdefault(message_id, 0)
 
     def passed(self, last: MessageId) -> None:
-        """All up to this one are done, here or elsewhere."""
+        """Forgets all suspects up to a message: they are done, here or elsewhere."""
         for message_id in [each for each in self._failures if each <= last]:
             del self._failures[message_id]
             self._errors.pop(message_id, None)
@@ -83,7 +90,7 @@ MOST_OF_AN_ERROR = 1000
 
 @attrs.frozen
 class Origin:
-    """Where a dead letter comes from, and why it is one."""
+    """The origin of a dead letter: its topic and id, and why it was given up."""
 
     topic: str
     id: MessageId
@@ -92,7 +99,7 @@ class Origin:
     error: str
 
     def to_bytes(self, letter: MessageId) -> bytes:
-        """As it is published, in JSON; `letter` is the id of the dead letter."""
+        """Writes the origin as JSON; `letter` is the id of the dead letter."""
         return json.dumps(
             {
                 "letter": str(letter),
@@ -106,12 +113,12 @@ class Origin:
 
 
 def origins_topic(topic: str) -> str:
-    """Where the origins of a topic's dead letters are published."""
+    """Names the topic for the origins of the dead letters in a topic."""
     return f"{topic}-origins"
 
 
 def made_origins_topic(service: MessagingService, topic: str) -> str | None:
-    """The topic of origins, made where there is none; None where that is refused."""
+    """Makes the topic of origins if it is missing; None where that is refused."""
     name = origins_topic(topic)
     try:
         service.create_topic(name, ttl_s=service.topic(topic).ttl_s)
@@ -124,9 +131,9 @@ def made_origins_topic(service: MessagingService, topic: str) -> str | None:
 
 
 class DeadLetters:
-    """Takes given-up payloads through one transaction, to be published last.
+    """The participant that publishes given-up payloads, last in its transaction.
 
-    `origins` is the topic that tells where they come from, a message for each.
+    `origins` is the topic that gets a message on the origin of each.
     """
 
     flushes_last = True
@@ -151,7 +158,7 @@ class DeadLetters:
         self._responses: list[tuple[str, PublishResponse]] = []
 
     def add(self, payload: bytes, origin: Origin | None = None) -> None:
-        """Publishes it if the transaction commits."""
+        """Adds a payload, which is published if the transaction commits."""
         if origin is not None:
             self._origins[len(self._payloads)] = origin
         self._payloads.append(payload)
@@ -161,14 +168,14 @@ class DeadLetters:
         self._tx = tx
 
     def update_tx(self, tx: Transaction) -> None:
-        """Messages carry the first pointer, whatever checkpoints follow."""
+        """Does nothing: messages carry the first pointer, despite checkpoints."""
 
     def get_tx_changes(self) -> Iterable[bytes]:
-        """Publishing conflicts with nobody."""
+        """Returns no keys: publishing conflicts with nobody."""
         return ()
 
     def commit_tx(self) -> bool:
-        """Publishes in one piece."""
+        """Publishes all payloads in one call, then their origins."""
         if self._payloads:
             self._writes[0].do(lambda: self._publish(self._topic, self._payloads))
         if self._origins and self._origins_topic is not None:
@@ -176,10 +183,10 @@ class DeadLetters:
         return True
 
     def post_tx_commit(self) -> None:
-        """They are visible now."""
+        """Does nothing: the messages are visible now."""
 
     def rollback_tx(self) -> bool:
-        """Takes them back; False where nobody knows whether they were published."""
+        """Takes the messages back; False where they may be left."""
         undone = [write.undo(self._take_back) for write in self._writes]
         return all(undone)
 
@@ -189,7 +196,7 @@ class DeadLetters:
             self._responses.append((topic, response))
 
     def _tell_origins(self, topic: str) -> None:
-        """A topic that takes none of them keeps no letter from its place."""
+        """Publishes the origins; a topic that refuses them holds up no dead letter."""
         (_, response), *_ = self._responses
         told = [
             origin.to_bytes(_id_in(response, number))
@@ -208,7 +215,7 @@ class DeadLetters:
 
 
 def _id_in(response: PublishResponse, number: int) -> MessageId:
-    """The id of a message by its place in the request: their keys follow each other."""
+    """Returns the id of a message by its place in the request: keys rise by one."""
     more_ms, sequence = divmod(response.start_sequence_id + number, PER_MS)
     return MessageId.of(response.start_timestamp + more_ms, sequence)
 
@@ -217,7 +224,7 @@ T = TypeVar("T")
 
 
 class Decoded(NamedTuple, Generic[T]):
-    """A message as its handler gets it, the payload decoded."""
+    """A message as its handler gets it, with the payload decoded."""
 
     id: MessageId
     payload: T
@@ -225,7 +232,7 @@ class Decoded(NamedTuple, Generic[T]):
 
 @attrs.frozen
 class Item:
-    """A message, with what the handler gets, or with why it gets nothing."""
+    """A message, with the value for the handler, or the error that kept it unread."""
 
     message: Message
     value: Any = None
@@ -234,7 +241,7 @@ class Item:
 
 @attrs.define
 class Step:
-    """What one transaction has done so far."""
+    """The messages of one transaction: done, handled, given up, and being tried."""
 
     done: list[Item] = attrs.field(factory=list)
     handled: list[Any] = attrs.field(factory=list)
@@ -244,7 +251,7 @@ class Step:
     def choose(
         self, messages: Iterable[Message], delivery: Delivery, suspects: Suspects
     ) -> list[Item]:
-        """Those of a page that it takes: up to one that has to be alone."""
+        """Returns the messages of a page to take, up to one that has to be alone."""
         group: list[Item] = []
         for self.trying in items(messages, delivery.decode):
             alone = _is_alone(self.trying, delivery, suspects)
@@ -257,7 +264,7 @@ class Step:
         return group
 
     def blame(self, suspects: Suspects, error: str) -> None:
-        """Its transaction failed: whose fault may that be?"""
+        """Suspects the message that was being tried when it failed, or all of them."""
         if self.trying is not None:
             suspects.failed(self.trying.message.id, error)
         else:
@@ -267,7 +274,7 @@ class Step:
 def items(
     messages: Iterable[Message], decode: Callable[[bytes], Any] | None
 ) -> Iterator[Item]:
-    """Decodes, one after the other, as they are asked for."""
+    """Decodes messages one after the other, as they are asked for."""
     for message in messages:
         if decode is None:
             yield Item(message, message)

@@ -1,4 +1,4 @@
-"""Where a consumer stands in its topic, and where it may be told to start."""
+"""The places in a topic where a consumer may start, and the place where it stands."""
 
 from typing import Literal, Protocol
 
@@ -6,8 +6,8 @@ from txaware.errors import BadRequest
 from txaware.interfaces import MessagingService
 from txaware.messages import ID_BYTES, MessageId
 
-# An id, a time in ms, None for the beginning, or what the topic says at that moment:
-# its first message, its last one, or whatever is published from then on.
+# An id, a time in ms, None for the beginning, or a word for what the topic has at that
+# moment: its first message, its last one, or what is published from then on.
 StartAt = MessageId | int | Literal["first", "last", "next"] | None
 
 # The id after which everything comes.
@@ -15,24 +15,24 @@ BEGINNING = MessageId(ID_BYTES)
 
 
 class Place(Protocol):
-    """Something that stands at a position, and can be moved.
+    """A position that can be read and moved.
 
     A position is always exclusive: everything up to it is done. None is the beginning,
-    where nobody has moved it yet.
+    as long as nobody has moved it.
     """
 
     @property
     def position(self) -> MessageId | None:
-        """After which message to go on."""
+        """The message after which to go on."""
 
     def move(self, position: MessageId) -> None:
-        """Goes on from there."""
+        """Goes on from a position."""
 
 
 def place_of(
     service: MessagingService, topic: str, start: StartAt, *, inclusive: bool = True
 ) -> MessageId | None:
-    """The position of a consumer that begins at `start`.
+    """Returns the position of a consumer that begins at `start`.
 
     `inclusive` matters for ids only, as in `poll`.
     """

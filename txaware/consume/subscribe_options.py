@@ -1,4 +1,4 @@
-"""How a subscriber hands messages to its handler."""
+"""The options of a subscriber, and the figures that it counts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,40 +26,43 @@ class Delivery:
     """The options of `subscribe`."""
 
     decode: Callable[[bytes], Any] | None = None
-    """Makes of a payload what the handler finds in `message.payload`. What it raises on
-    is never handled, but skipped with a warning, or dead-lettered."""
+    """Decodes a payload; the handler finds the result in `message.payload`. If this
+    raises, the message is skipped with a warning or dead-lettered, not handled."""
     alone: Callable[[Any], bool] | None = None
-    """Says which (decoded) message needs a transaction of its own."""
+    """Tells whether a (decoded) message needs a transaction of its own."""
     together: bool = False
-    """The handler takes the list of a transaction's messages instead of each one."""
+    """True when the handler takes the list of a transaction's messages at once."""
     messages_per_transaction: int = _number(100)
-    """At most so many; fewer before one that is alone, and when time runs out."""
+    """The most messages of a transaction; it takes fewer before a message that has to
+    be alone, and when time runs out."""
     timeout_s: float = _number(TIMEOUT_S)
-    """Of each transaction; after nine tenths of it, the rest is left for the next."""
+    """The time-out of each transaction; messages that it has not begun to handle after
+    nine tenths of it are left for the next one."""
     tries: int | None = _number(None)
-    """A message that failed so often is given up: skipped with a warning, or dead-
-    lettered. None tries it for ever. What raises `Unavailable` is not counted, nor a
-    transaction that somebody else ended. In a group, tries are counted across the end
-    of the process: what it began and did not come to an end of is one."""
+    """The number of tries after which a message is given up: skipped with a warning, or
+    dead-lettered. None tries it for ever. A try that raises `Unavailable` does not
+    count, nor does a transaction that somebody else ended. In a group, tries are
+    counted across the end of the process: a try in which the process ended is one."""
     dead_letter_topic: str | None = None
-    """Where payloads go that are given up, in the transaction that moves past them."""
+    """The topic for payloads that are given up; they are published in the transaction
+    that moves past them."""
     tells_origins: bool = True
-    """Whether the topic `<dead_letter_topic>-origins` gets a message of JSON for each:
-    its topic, id, group, tries and error, in the same transaction."""
+    """True when the topic `<dead_letter_topic>-origins` gets a message of JSON for each
+    dead letter: its topic, id, group, tries and error, in the same transaction."""
     after_commit: Callable[[list[Any]], object] | None = None
-    """Called with the messages handled, once they are committed; at most once. What it
-    raises is logged."""
+    """The function that is called with the messages handled, once they are committed;
+    at most once. What it raises is logged."""
     first_pause_s: float = _number(0.1)
-    """After a failure; each further one in a row doubles it."""
+    """The pause after a failure; each further failure in a row doubles it."""
     longest_pause_s: float = _number(5)
-    """The pause grows no longer than this."""
+    """The longest pause after a failure."""
     idle_wait_s: float = _number(0.5)
-    """How long `run` waits for messages before it looks whether it is to stop."""
+    """The time that `run` waits for messages before it looks whether it is to stop."""
 
 
 @attrs.frozen
 class SubscriberMetrics:
-    """Counted since the subscriber was made; messages once their transaction ended."""
+    """Figures of a subscriber; messages count once their transaction has ended."""
 
     fetched: int = 0
     """Messages that were polled, again for each further try."""
@@ -78,10 +81,10 @@ class SubscriberMetrics:
     processing_s: float = 0
     """Time spent in handlers."""
     delay_s: float = 0
-    """From the publishing of the last message to the end of its transaction."""
+    """The time from the publish of the last message to the end of its transaction."""
 
     def plus(self, **numbers: float) -> "SubscriberMetrics":
-        """With these numbers added."""
+        """Returns metrics with these numbers added."""
         return attrs.evolve(
             self, **{name: getattr(self, name) + n for name, n in numbers.items()}
         )

@@ -28,11 +28,11 @@ logger = logging.getLogger(__name__)
 
 
 class Subscriber:
-    """Polls, handles and moves on, one transaction a batch; made by `subscribe`.
+    """The loop that polls, handles and moves on, made by `subscribe`.
 
-    What the handler does in the transaction (through `participants`, or anything else
-    that joined) commits with the position, or not at all. When it fails, the batch
-    comes again, the message that failed in a transaction of its own.
+    Each batch is one transaction. What the handler does in it (through `participants`,
+    or anything else that joined) commits with the position, or not at all. When it
+    fails, the batch comes again, and the message that failed is tried alone.
     """
 
     def __init__(
@@ -55,10 +55,10 @@ class Subscriber:
         guard(self)
 
     def run(self, stop: threading.Event | None = None) -> None:
-        """Goes on until `stop` is set or `close` is called.
+        """Handles messages until `stop` is set or `close` is called.
 
-        With nothing to do it waits for messages; after a failure it pauses, longer
-        each time, and tries again. It raises only what is no `Exception`.
+        With nothing to do it waits for messages. After a failure it pauses, longer each
+        time, and tries again. It raises interrupts only, and no `Exception`.
         """
         self._require_none_open()
         stop = Event() if stop is None else stop
@@ -84,10 +84,11 @@ class Subscriber:
             self._stops.discard(stop)
 
     def run_once(self) -> int:
-        """One transaction; how many messages it went past, 0 where nothing was there.
+        """Runs one transaction, and returns how many messages it went past.
 
-        Begun again after a conflict, for example with another member of the group,
-        from the newer position. Raises what failed, and knows it at the next call.
+        That is 0 where nothing was there. After a conflict, for example with another
+        member of the group, it begins again from the newer position. It raises the
+        error of a failure, and remembers the failure for the next call.
         """
         with self._turn:
             if self._closed.is_set():
@@ -96,7 +97,7 @@ class Subscriber:
             return once(self._batches.one)()
 
     def metrics(self) -> SubscriberMetrics:
-        """What it has done so far."""
+        """Returns what the subscriber has counted so far."""
         return self._batches.metrics
 
     def close(self) -> None:
@@ -148,11 +149,11 @@ def subscribe(
     sleep: Callable[[float], object] | None = None,
     **options: Any,
 ) -> Subscriber:
-    """A subscriber that calls `handler(message)` for every message of a topic.
+    """Makes a subscriber that calls `handler(message)` for every message of a topic.
 
-    Each call comes in a transaction, which also moves the position; what joins it
-    commits with it. `message` has an `id` and a `payload`. `options` are those of
-    `Delivery`; without a `group` the position ends with the process.
+    Each call comes in a transaction, which also moves the position; what joins the
+    transaction commits with it. `message` has an `id` and a `payload`. `options` are
+    those of `Delivery`. Without a `group` the position ends with the process.
     """
     delivery, participants = Delivery(**options), tuple(participants)
     for participant in participants:

@@ -26,11 +26,11 @@ _KINDS: dict[str, type[TxAwareError]] = {
 
 
 class HBaseAdmin:
-    """Speaks to the cluster whose ZooKeeper is at `zookeeper`, from a JVM of ours.
+    """HBase's Admin in a JVM of our own, for the cluster of one ZooKeeper.
 
-    `zookeeper` is HOST:PORT, or more of them with commas between. Each call raises
-    `Unavailable` where the cluster does not answer, and `BadRequest` for a table that
-    is not there.
+    `zookeeper` is HOST:PORT, or several of them with commas between. Each call raises
+    `Unavailable` if the cluster does not answer, and `BadRequest` for a table that is
+    not there.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class HBaseAdmin:
             raise
 
     def tables(self, prefix: str = "") -> list[str]:
-        """The names of all tables that begin so, in order."""
+        """Returns the names of all tables that begin with `prefix`, in order."""
         names = [str(name) for name in self._ask(self._admin.listTableNames)]
         return sorted(name for name in names if name.startswith(prefix))
 
@@ -71,7 +71,7 @@ class HBaseAdmin:
         compression: str,
         split_keys: Sequence[bytes] = (),
     ) -> None:
-        """Makes a table of one family, with a region for each of the split keys.
+        """Makes a table of one family, with a region more than there are split keys.
 
         Split keys are bytes that rise by one.
         """
@@ -97,7 +97,7 @@ class HBaseAdmin:
             raise BadRequest(f"HBase does not make {table}: {reason}") from error
 
     def flush(self, table: str) -> None:
-        """Writes what is in memory to files; it is done when this returns."""
+        """Writes a table from memory to files; that is done when this returns."""
         self._ask(self._admin.flush, self._name(table))
 
     def major_compact(
@@ -105,8 +105,8 @@ class HBaseAdmin:
     ) -> None:
         """Writes the files of a table anew, without what is deleted or expired.
 
-        It is done when this returns. `Unavailable` after the time-out: the region
-        servers go on all the same.
+        That is done when this returns. Raises `Unavailable` after the time-out, while
+        the region servers go on.
         """
         name = self._name(table)
         self._wait_for_no_compaction(name, timeout_s)
@@ -114,7 +114,7 @@ class HBaseAdmin:
         self._wait_for_no_compaction(name, timeout_s)
 
     def store_bytes(self, table: str) -> int:
-        """What the files of a table take up, as the region servers tell it.
+        """Returns the size of a table's files, as the region servers tell it.
 
         They count whole MiB, and one MiB for a region with less.
         """
@@ -156,7 +156,10 @@ class HBaseAdmin:
 
 
 def _require_listener(zookeeper: str) -> None:
-    """Else the client would look for it until nobody waits for the answer any more."""
+    """Raises `Unavailable` if no ZooKeeper listens.
+
+    The client would otherwise look for it until nobody waits for the answer.
+    """
     if not _ADDRESSES.fullmatch(zookeeper):
         raise BadRequest(
             f"ZooKeeper's address is HOST:PORT, or HOST:PORT,HOST:PORT, and not "

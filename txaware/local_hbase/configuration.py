@@ -1,4 +1,4 @@
-"""What HBase reads at its start: hbase-site.xml, and how it logs."""
+"""The files that HBase reads at its start: hbase-site.xml and log4j.properties."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,14 +20,14 @@ log4j.appender.err.layout.ConversionPattern=%d{ISO8601} %p [%t] %c{2}: %m%n
 def write_configuration(
     folder: Path, directory: Path, ports: Ports, settings: Settings
 ) -> None:
-    """Writes into `folder` what an HBase on `directory` reads; `settings` win."""
+    """Writes into `folder` the files for an HBase on `directory`; `settings` win."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "hbase-site.xml").write_text(site_xml(directory, ports, settings))
     (folder / "log4j.properties").write_text(LOG4J)
 
 
 def site_xml(directory: Path, ports: Ports, settings: Settings) -> str:
-    """The text of hbase-site.xml."""
+    """Returns the text of hbase-site.xml."""
     values = {
         **_places(directory),
         **_listening(ports),
@@ -53,7 +53,7 @@ def _places(directory: Path) -> Settings:
 
 
 def _listening(ports: Ports) -> Settings:
-    """On 127.0.0.1 only, and without pages for people."""
+    """Returns settings to listen on 127.0.0.1 only, and without web pages."""
     return {
         "hbase.cluster.distributed": "false",
         "hbase.localcluster.port.ephemeral": "false",
@@ -76,11 +76,11 @@ def _listening(ports: Ports) -> Settings:
 
 
 def _on_one_disk() -> Settings:
-    """The log that survives `kill -9` without HDFS.
+    """Returns settings for a log that survives `kill -9` without HDFS.
 
-    HBase asks a file system whether it can sync; a local one says no, and HBase would
-    not start. What it wrote is with the kernel then: safe from a kill, not from a loss
-    of power.
+    HBase asks a file system whether it can sync. A local one says no, and HBase would
+    not start. With these settings the kernel has what was written: it is safe from a
+    kill, but not from a loss of power.
     """
     return {
         "hbase.wal.provider": "filesystem",
@@ -89,7 +89,7 @@ def _on_one_disk() -> Settings:
 
 
 def _small() -> Settings:
-    """Few threads, and a cluster of one that does not wait for others."""
+    """Returns settings for few threads, and a cluster that waits for no others."""
     return {
         "hbase.regionserver.handler.count": 8,
         "hbase.regionserver.metahandler.count": 4,
@@ -99,9 +99,9 @@ def _small() -> Settings:
         "hbase.master.wait.on.regionservers.interval": 100,
         "hbase.master.wait.on.regionservers.timeout": 500,
         "hbase.regionserver.msginterval": 500,
-        # Who hears nothing from ZooKeeper for so long ends itself. HBase's ten seconds
-        # on one machine go by when that has much to do, or when a process is paused.
+        # A server that hears nothing from ZooKeeper for so long ends itself. HBase's
+        # ten seconds on one machine pass when it is busy, or a process is paused.
         "zookeeper.session.timeout.localHBaseCluster": 40_000,
-        # What was compacted leaves its folder within a second, not within two minutes.
+        # Compacted files leave their folder within a second, not within two minutes.
         "hbase.hfile.compaction.discharger.interval": 1000,
     }

@@ -2,8 +2,8 @@
 
 from coordinator.java.jars import Jar
 
-# The list is exact: nothing that these name as a dependency of theirs is added. Of
-# commons-io only the recovery from a crash makes use.
+# The list is exact: the dependencies that these jars name are not added. Only the
+# recovery from a crash uses commons-io.
 HBASE_JARS = (
     Jar(
         "ch.qos.reload4j:reload4j:1.2.18.3",
@@ -223,7 +223,7 @@ HBASE_JARS = (
     ),
 )
 
-# What HBase reaches by reflection, and Java 17 closes to it by itself.
+# Packages that HBase reaches by reflection, and that Java 17 closes by default.
 OPENED = tuple(
     f"--add-opens=java.base/{package}=ALL-UNNAMED"
     for package in (

@@ -1,4 +1,4 @@
-"""One Java process that ends with ours: started, killed, paused; and its log."""
+"""A Java process that ends with this one: started, killed, paused; and its log."""
 
 import signal
 import subprocess
@@ -9,15 +9,16 @@ from pathlib import Path
 from txaware.errors import Unavailable
 
 LAST_LINES = 8
-# It waits for a line, and for our end, which closes its standard input without one.
+# The watch waits for a line, or for the end of this process, which closes the standard
+# input of the watch without a line.
 _WATCH = 'read -r line || kill -9 "$0"'
 
 
 class ServerProcess:
     """A command that runs or not; its output is appended to `log`.
 
-    It is killed when this process ends, however that happens, and has a session of its
-    own, so that Ctrl-C in a terminal is ours to handle.
+    It is killed when this process ends, however that happens. It has a session of its
+    own, so that Ctrl-C in a terminal reaches this process only.
     """
 
     def __init__(self, command: Sequence[str], *, log: Path, directory: Path) -> None:
@@ -36,18 +37,18 @@ class ServerProcess:
 
     @property
     def started(self) -> bool:
-        """Whether it was started, and neither stopped nor killed since."""
+        """True when it was started, and neither stopped nor killed since."""
         return self._process is not None
 
     @property
     def alive(self) -> bool:
-        """Whether it was started and has not ended yet."""
+        """True when it was started and has not ended yet."""
         return self._process is not None and self._process.poll() is None
 
     def start(self, *, holds: Iterable[int] = ()) -> None:
-        """Starts it, unless it runs already.
+        """Starts the process, unless it runs already.
 
-        `holds` are descriptors that it keeps open until it has ended.
+        `holds` are descriptors that the process keeps open until it has ended.
         """
         if self.alive:
             return
@@ -71,23 +72,23 @@ class ServerProcess:
         )
 
     def stop(self, timeout_s: float) -> None:
-        """Asks it to end, and kills it if it takes longer; it has ended then."""
+        """Ends the process: asks it to, and kills it after the time-out."""
         if self._process is not None:
             self._process.terminate()
-            self.resume()  # who is paused does not see that it shall end
+            self.resume()  # a paused process does not see the signal
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout_s)
         self.kill()
 
     def kill(self) -> None:
-        """Ends it by SIGKILL; it has ended when this returns."""
+        """Ends the process by SIGKILL; it has ended when this returns."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
         self._forget()
 
     def pause(self) -> None:
-        """It answers nothing from now on, and keeps its connections."""
+        """Stops the process for now: it answers nothing, and keeps its connections."""
         self._send(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -95,13 +96,13 @@ class ServerProcess:
         self._send(signal.SIGCONT)
 
     def require_alive(self) -> None:
-        """Raises `Unavailable` with the end of its log, if it has ended."""
+        """Raises `Unavailable` with the end of the log, if the process has ended."""
         if not self.alive:
             code = self._process.returncode if self._process else None
             raise Unavailable(f"{self._name} ended with {code}; {self.last_words()}")
 
     def last_words(self) -> str:
-        """Where its log is, and its last lines but for stack traces."""
+        """Returns the path of the log and its last lines, without stack traces."""
         try:
             lines = self.log.read_text(errors="replace").splitlines()
         except FileNotFoundError:
@@ -114,7 +115,7 @@ class ServerProcess:
             self._process.send_signal(number)
 
     def _forget(self) -> None:
-        """Dismisses the watch of what has ended: its id may be another's soon."""
+        """Ends the watch of a process that has ended: another may get its id soon."""
         self._process = None
         if self._watch is not None:
             self._watch.communicate(b"\n")

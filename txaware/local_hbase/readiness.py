@@ -1,4 +1,4 @@
-"""Whether HBase reads and writes yet, asked through its Thrift server."""
+"""Readiness of a local HBase: its ports, and a test that it reads and writes."""
 
 import json
 import socket
@@ -17,7 +17,7 @@ _FILE = "ports.json"
 
 @attrs.frozen
 class Ports:
-    """Where its parts listen, all on 127.0.0.1."""
+    """The ports of HBase's parts, all on 127.0.0.1."""
 
     zookeeper: int
     master: int
@@ -26,15 +26,15 @@ class Ports:
 
 
 def kept_ports(directory: Path, wanted: Mapping[str, int]) -> Ports:
-    """Those that are `wanted`, and else those of its last start there.
+    """Chooses the ports that are `wanted`, and else those of the last start.
 
-    One of the latter that is in use now is another one then. Raises `Unavailable` where
-    one that is wanted is in use.
+    A port of the last start that is in use now is replaced by a free one. Raises
+    `Unavailable` if a port that is wanted is in use.
     """
     names = [field.name for field in attrs.fields(Ports)]
-    names.sort(key=lambda name: name not in wanted)  # nobody takes those before
+    names.sort(key=lambda name: name not in wanted)  # so that no other part takes them
     kept = _read(directory / _FILE)
-    # All are held until all are chosen, or one might be chosen twice.
+    # All sockets are held until all are chosen, or a port might be chosen twice.
     held: list[socket.socket] = []
     try:
         for name in names:
@@ -58,7 +58,7 @@ def _read(path: Path) -> dict[str, int]:
 
 
 def _taken(port: int) -> socket.socket:
-    """That port and no other."""
+    """Binds that port and no other; raises `Unavailable` if it is in use."""
     found = _socket()
     try:
         found.bind((HOST, port))
@@ -82,7 +82,7 @@ def _bound(port: int) -> socket.socket:
 
 def _socket() -> socket.socket:
     found = socket.socket()
-    # As Java does: else the ports of a server that has just ended count as in use.
+    # As Java does: otherwise the ports of a server that just ended count as in use.
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     return found
 
@@ -95,7 +95,7 @@ _ANSWER_TIMEOUT_S = 20
 
 
 def listens(port: int, *, host: str = HOST) -> bool:
-    """Whether someone accepts connections there."""
+    """Tells whether a port accepts connections."""
     try:
         socket.create_connection((host, port), timeout=_CONNECT_TIMEOUT_S).close()
     except OSError:
@@ -104,7 +104,7 @@ def listens(port: int, *, host: str = HOST) -> bool:
 
 
 def require_ready(thrift_port: int) -> None:
-    """Reads all regions of all tables and writes a row; else raises `Unavailable`."""
+    """Reads from each region and writes a row; raises `Unavailable` if that fails."""
     happybase = _happybase()
     from thriftpy2.thrift import TException
 

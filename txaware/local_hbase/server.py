@@ -1,4 +1,4 @@
-"""A real HBase on this machine: one for trying things out, and for tests."""
+"""A real HBase on this machine, to try things out and for tests."""
 
 import os
 import time
@@ -23,8 +23,8 @@ from txaware.local_hbase.readiness import (
 )
 
 START_TIMEOUT_S = 120.0
-# It takes a second, or fifteen, if ZooKeeper ends before the region server has told it
-# goodbye; all that was acknowledged is in the log, so nobody waits for that.
+# A stop takes a second, or fifteen if ZooKeeper ends before the region server has said
+# goodbye to it. All that was acknowledged is in the log, so there is no need to wait.
 _STOP_TIMEOUT_S = 6.0
 _LOOK_AGAIN_S = 0.1
 _MASTER = "org.apache.hadoop.hbase.master.HMaster"
@@ -32,13 +32,13 @@ _THRIFT = "org.apache.hadoop.hbase.thrift.ThriftServer"
 
 
 class LocalHBase:
-    """HBase 2.6.1 on a directory, whose only owner it is; on 127.0.0.1 only.
+    """HBase 2.6.1 on a directory that it alone owns; it listens on 127.0.0.1 only.
 
-    Two processes: `master`, which is also the region server and ZooKeeper, and
-    `thrift`, through which Python speaks to it. Both end with this process. Their
-    ports are named, or chosen once, and kept in the directory; their logs are in its
-    `log`. What was acknowledged survives `kill`, but not power loss: there is no HDFS
-    below. Nobody is asked who they are.
+    It has two processes: `master`, which is also the region server and ZooKeeper, and
+    `thrift`, through which Python speaks to it. Both end with this process. Their ports
+    are named, or chosen once and kept in the directory; their logs are in `log` there.
+    What was acknowledged survives `kill`, but not power loss: there is no HDFS below.
+    Callers are not authenticated.
 
     A `master` that is paused for half a minute ends itself when it goes on, as HBase
     does without ZooKeeper; 15 s do no harm.
@@ -69,16 +69,16 @@ class LocalHBase:
 
     @property
     def thrift_port(self) -> int:
-        """Where Thrift1 is spoken, with buffered transport and binary protocol."""
+        """The port of Thrift1, with buffered transport and binary protocol."""
         return self._chosen_ports.thrift
 
     @property
     def zookeeper(self) -> str:
-        """ZooKeeper's address, as HOST:PORT."""
+        """The address of ZooKeeper, as HOST:PORT."""
         return f"{HOST}:{self._chosen_ports.zookeeper}"
 
     def start(self) -> None:
-        """Starts what does not run; all tables can be read and written then."""
+        """Starts what does not run, and waits until all tables can be used."""
         try:
             self._start_master()
             self.start_thrift()
@@ -87,7 +87,7 @@ class LocalHBase:
             raise
 
     def start_thrift(self) -> None:
-        """Starts the Thrift server, and returns when it answers from all tables."""
+        """Starts the Thrift server, and waits until it answers from all tables."""
         self._run(self.thrift)
         self._wait(lambda: listens(self.thrift_port))
         self._wait(lambda: _is_ready(self.thrift_port))
@@ -97,21 +97,21 @@ class LocalHBase:
         self.thrift.kill()
 
     def stop(self) -> None:
-        """Ends both in peace; a second call does nothing."""
+        """Ends both processes in order; a second call does nothing."""
         self.thrift.stop(_STOP_TIMEOUT_S)
         self.master.stop(_STOP_TIMEOUT_S)
         self._release()
 
     def kill(self) -> None:
-        """Ends both as a crash would."""
+        """Ends both processes as a crash would."""
         self.thrift.kill()
         self.master.kill()
         self._release()
 
     def file_bytes(self, table: str) -> int:
-        """What the files of a table take up on disk, to the byte.
+        """Returns the size of a table's files on disk, to the byte.
 
-        What a compaction has replaced is counted for a second or two more.
+        Files that a compaction has replaced count for a second or two more.
         """
         namespace, _, name = table.rpartition(":")
         regions = self.directory / "data" / "data" / (namespace or "default") / name

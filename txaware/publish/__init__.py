@@ -1,4 +1,4 @@
-"""Everything that publishes: with a transaction, at once, and in the background."""
+"""Publishers: with a transaction, at once, and in the background."""
 
 from txaware.publish.background_publishers import AsyncPublisher, AtMostOncePublisher
 from txaware.publish.outbox import TransactionPublisher

@@ -1,10 +1,10 @@
-"""The thread that publishes a backlog, one batch at a time, and how it ends.
+"""The thread that publishes a backlog, one batch at a time, and its end.
 
-It is a daemon: a thread that has to end would hang the exit of a program that forgot
-to close its publisher, for as long as an outage lasts. The exit waits up to
-`EXIT_WAIT_S` instead, while the thread goes on; what is left then is lost, and logged.
-A publisher that is forgotten earlier, and collected as garbage, is closed by that, and
-its thread still publishes what was taken.
+The thread is a daemon: another kind would hang the exit of a program that forgot to
+close its publisher, for as long as an outage lasts. The exit waits up to `EXIT_WAIT_S`
+instead, while the thread goes on; what is left then is lost, and logged. A publisher
+that is collected as garbage before is closed by that, and its thread still publishes
+what was taken.
 """
 
 import atexit
@@ -25,7 +25,7 @@ from txaware.publish.send_queue import Backlog, Limits, Waiting
 
 EXIT_WAIT_S = 5.0
 
-# What repeats the publish of one batch, given when its last message was taken.
+# Makes the retries for one batch from the time when its last message was taken.
 Retrying = Callable[[float], tenacity.Retrying]
 
 logger = logging.getLogger(__name__)
@@ -45,8 +45,8 @@ class Background:
     ) -> None:
         self._backlog = Backlog(limits, clock_s)
         self._process_id = os.getpid()
-        # Neither of the two holds on to the publisher, which could otherwise never be
-        # forgotten.
+        # Neither the thread nor the exit holds on to the publisher, which could then
+        # never be collected as garbage.
         at_exit = functools.partial(
             _finish_at_exit, topic, self._backlog, self._process_id
         )
@@ -70,7 +70,7 @@ class Background:
 
     @property
     def dropped_messages(self) -> int:
-        """How many found no room, or were taken and given up."""
+        """The number of messages that found no room, or were taken and given up."""
         return self._backlog.refused_messages + self._backlog.lost_messages
 
     def put(
@@ -83,20 +83,21 @@ class Background:
     ) -> bool:
         """Takes a message; False where there is no room for it, unless it `waits`.
 
-        Its own thread, in a callback of a future, never waits: nobody else makes room.
+        The thread of the backlog, in a callback of a future, never waits: no other
+        thread makes room.
         """
         self._require_same_process()
         waits = waits and threading.current_thread() is not self._thread
         return self._backlog.put(message, size_bytes, future=future, waits=waits)
 
     def flush(self, timeout_s: float | None = None) -> bool:
-        """Waits until all that was taken before is over; False after the time-out."""
+        """Waits until all messages taken before are over; False after the time-out."""
         self._require_same_process()
         self._require_another_thread("flush")
         return self._backlog.flush(timeout_s)
 
     def close(self) -> None:
-        """Takes nothing more, and waits until all that was taken is over."""
+        """Takes no more messages, and waits until all that were taken are over."""
         self._require_another_thread("close")
         _close(self._backlog, self._process_id)
         self._thread.join()
@@ -144,7 +145,7 @@ def _is_wanted(waiting: Waiting) -> bool:
     try:
         return waiting.future.set_running_or_notify_cancel()
     except RuntimeError:
-        # Somebody else has set its result; that takes nothing back.
+        # Somebody else has set the result of the future; that takes nothing back.
         return True
 
 
@@ -175,7 +176,7 @@ def _settle(waiting: Waiting, error: BaseException | None) -> None:
 
 
 def _close(backlog: Backlog, process_id: int) -> None:
-    # In a forked child its lock may be held by a thread that is not there.
+    # In a forked child a thread that is not there may hold the lock of the backlog.
     if os.getpid() == process_id:
         backlog.close()
 

@@ -1,4 +1,4 @@
-"""Publishes in the background, and answers a future for every message."""
+"""Publishers that work in the background: at least once, and at most once."""
 
 import time
 from collections.abc import Callable
@@ -22,13 +22,15 @@ LONGEST_PAUSE_S = 5.0
 
 
 class AsyncPublisher:
-    """Publishes at least once, in the background and in order; never in a transaction.
+    """A publisher that publishes at least once, in the background and in order.
+
+    It never publishes in a transaction.
 
     A batch goes out when it is full, or `linger_ms` after its first message; while one
-    is under way the next is collected. An `Unavailable` is tried again until
-    `give_up_after_s` after the last message of the batch was taken, and may have been
-    written each time: a message may then be there twice, and one whose future failed
-    may be there too. Any other error fails the futures of its batch at once.
+    is under way the next is collected. After `Unavailable` a batch is tried again until
+    `give_up_after_s` after its last message was taken. Each try may have been written:
+    a message may then be there twice, and one whose future failed may be there too. Any
+    other error fails the futures of its batch at once.
 
     Once `queue_limit_bytes` or `queue_limit_messages` are waiting or under way,
     `publish` waits for room, raises `QueueFull`, or drops the message and fails its
@@ -103,9 +105,9 @@ class AsyncPublisher:
         return self._background.flush(timeout_s)
 
     def close(self) -> None:
-        """Flushes, and takes nothing more; a second close does nothing.
+        """Flushes, and takes no more messages; a second close does nothing.
 
-        In an outage that lasts until `give_up_after_s`, for what was taken last.
+        In an outage this takes until `give_up_after_s` after the last message taken.
         """
         self._background.close()
 
@@ -124,7 +126,7 @@ def _until(
     clock_s: Callable[[], float],
     sleep: Callable[[float], None],
 ) -> Callable[[float], tenacity.Retrying]:
-    """Repeats while the service is away, up to that time after `taken_s`."""
+    """Makes retries that end `give_up_after_s` after a batch was taken."""
 
     def retrying(taken_s: float) -> tenacity.Retrying:
         give_up_s = taken_s + give_up_after_s
@@ -144,10 +146,10 @@ PAUSE_S = 0.1
 
 
 class AtMostOncePublisher:
-    """Publishes at most once, where performance tops reliability.
+    """A publisher that publishes at most once, where speed matters more than loss.
 
-    Nothing of an outage reaches the caller: what finds no room in the queue, and what
-    could not be published, is dropped and counted. Only a definite no is tried again,
+    The caller notices nothing of an outage: a message that finds no room in the queue,
+    or cannot be published, is dropped and counted. Only a definite no is tried again,
     `TRIES` times in all, because a repeat after any other error could publish twice.
     """
 
@@ -185,7 +187,7 @@ class AtMostOncePublisher:
 
     @property
     def dropped(self) -> int:
-        """How many messages it dropped so far."""
+        """The number of messages dropped so far."""
         return self._background.dropped_messages
 
     def publish(self, payload: Payload) -> None:
@@ -201,7 +203,7 @@ class AtMostOncePublisher:
         return self._background.flush(timeout_s)
 
     def close(self) -> None:
-        """Flushes, and takes nothing more; a second close does nothing."""
+        """Flushes, and takes no more messages; a second close does nothing."""
         self._background.close()
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Takes part in a transaction for all its messages: held back, and flushed last."""
+"""The messages of a transaction: an outbox for each topic, flushed last of all."""
 
 import os
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from txaware.messages import PublishResponse, Receipt
 
 
 class TopicBuffer:
-    """Messages in the order of publishing, and what they take in memory."""
+    """Messages in the order of publishing, and their size in memory."""
 
     __slots__ = ("messages", "size_bytes")
 
@@ -24,12 +24,12 @@ class TopicBuffer:
         self.size_bytes = 0
 
     def add(self, message: Payload, size_bytes: int) -> None:
-        """Takes one message more."""
+        """Adds a message."""
         self.messages.append(message)
         self.size_bytes += size_bytes
 
     def first(self, limit_bytes: int) -> list[Payload]:
-        """The first messages, of about so many bytes; at least one."""
+        """Returns the first messages, of about `limit_bytes`; at least one."""
         count = len(self.messages)
         fitting = count * limit_bytes // max(1, self.size_bytes)
         return self.messages[: max(1, min(count, fitting))]
@@ -41,15 +41,17 @@ class TopicBuffer:
 
 
 ATTEMPT_BYTES = 16
-# Of one store, about: LevelDB makes a file of what comes at once, and maps all of it.
+# The size of one store, about: LevelDB writes what comes at once to one file, and maps
+# all of it.
 STORE_BYTES = 1 << 20
 
 
 class Outbox:
-    """What goes to one topic with one commit: messages, or a reference to stored ones.
+    """The messages for one topic and one commit: in memory, or stored ahead of it.
 
-    Never both, since a reference expands where it stands. `in_doubt` says that a call
-    was sent whose answer never came: from then on there is only the way back.
+    It publishes the messages or a reference to the stored ones, and never both, since
+    a reference expands where it stands. `in_doubt` is True after a call whose answer
+    never came: then the transaction can only be rolled back.
     """
 
     __slots__ = (
@@ -73,7 +75,7 @@ class Outbox:
 
     @property
     def size_bytes(self) -> int:
-        """What is in memory."""
+        """The size of the messages in memory."""
         return self._buffer.size_bytes
 
     def add(self, message: Payload, size_bytes: int) -> None:
@@ -81,7 +83,7 @@ class Outbox:
         self._buffer.add(message, size_bytes)
 
     def store(self) -> int:
-        """Stores what is buffered, ahead of the commit; how many bytes that freed."""
+        """Stores the buffer ahead of the commit; answers how many bytes that freed."""
         freed_bytes = self._buffer.size_bytes
         if not self._buffer.messages:
             return 0
@@ -92,8 +94,8 @@ class Outbox:
         buffer = self._buffer
         while buffer.messages:
             messages = buffer.first(STORE_BYTES)
-            # An attempt of its own: rows of a store whose answer was lost are then
-            # never among those that a reference names.
+            # Each store is an attempt of its own, so that a reference never names the
+            # rows of a store whose answer was lost.
             receipt = self._service.store(
                 self._topic,
                 messages,
@@ -106,14 +108,14 @@ class Outbox:
     def add_stored(self, receipts: list[Receipt]) -> None:
         """Takes what others stored for this transaction, behind what was added before.
 
-        Payloads of a reference come in the order in which they were stored, so call it
-        without receipts before they store.
+        The payloads of a reference come in the order in which they were stored. So call
+        this without receipts before the others store.
         """
         self.store()
         self._receipts += receipts
 
     def store_rest(self) -> None:
-        """Stores what is buffered, where something was stored before it."""
+        """Stores the buffer, if something was stored before it."""
         if self._receipts:
             self.store()
 
@@ -131,13 +133,13 @@ class Outbox:
             )
 
     def rollback(self) -> None:
-        """Hides what was published, where the answer to it came."""
+        """Hides what was published, if the answer to that came."""
         if self._response is None:
             return
         try:
             self._service.rollback(self._topic, self._response)
         except TopicNotFound:
-            # Deleted meanwhile, and its rows with it.
+            # The topic was deleted meanwhile, and its rows with it.
             return
 
     def _published(self) -> PublishResponse | None:
@@ -150,7 +152,7 @@ class Outbox:
         )
 
     def _in_doubt(self, call: Callable[[], None]) -> None:
-        """In doubt before the call, so that no interrupt can come in between."""
+        """Makes a call; the doubt begins before it, as an interrupt may come."""
         if self.in_doubt:
             raise ParticipantFailed(
                 f"the answer to an earlier write to {self._topic} was lost, so "
@@ -168,12 +170,12 @@ class Outbox:
 class TransactionPublisher:
     """The participant that publishes with the commit, one for a whole transaction.
 
-    A `publish` for each topic, in the order of their first use, after every other
-    participant has written. It changes no keys, so that it never conflicts, and uses
-    the first pointer of its transaction, whatever checkpoints follow.
+    It makes one `publish` for each topic, in the order of their first use, after every
+    other participant has written. It changes no keys, so that it never conflicts. It
+    uses the first pointer of its transaction, whatever checkpoints follow.
 
-    What it holds stays below the limit that `publish` names, for a topic and for all
-    of them together; above it messages are stored ahead of the commit.
+    The messages in memory stay below the limit that `publish` names, for one topic and
+    for all of them together; above it messages are stored ahead of the commit.
     """
 
     flushes_last = True
@@ -188,19 +190,19 @@ class TransactionPublisher:
 
     @property
     def transaction_aware_name(self) -> str:
-        """Names its topics."""
+        """The name for messages and logs, with the topics in it."""
         return f"publisher of {', '.join(self._outboxes) or 'nothing'}"
 
     def start_tx(self, tx: Transaction) -> None:
-        """From here on `publish` is for this transaction."""
+        """Begins to hold messages for a transaction."""
         self._let_go()
         self._tx = tx
 
     def update_tx(self, tx: Transaction) -> None:
-        """Nothing changes: it goes on with the first pointer."""
+        """Does nothing: the publisher goes on with the first pointer."""
 
     def get_tx_changes(self) -> tuple[bytes, ...]:
-        """None: two transactions may always publish to one topic."""
+        """Returns no keys: two transactions may always publish to one topic."""
         return ()
 
     def publish(
@@ -208,7 +210,7 @@ class TransactionPublisher:
     ) -> None:
         """Holds a checked message for the commit.
 
-        Where it raises, the message was not taken: a limit was reached, and what was
+        When this raises, the message was not taken: a limit was reached, and what was
         held before could not be stored.
         """
         if limit_bytes > self._limit_bytes:
@@ -222,14 +224,14 @@ class TransactionPublisher:
         self._held_bytes += size_bytes
 
     def publish_stored(self, topic: str, receipts: list[Receipt]) -> None:
-        """Publishes with the commit what others have stored."""
+        """Takes what others have stored, to be published with the commit."""
         outbox = self._outbox(topic)
         held_bytes = outbox.size_bytes
         outbox.add_stored(receipts)
         self._held_bytes -= held_bytes
 
     def store_held(self) -> None:
-        """Stores what it holds, so that it comes before what others store later."""
+        """Stores what is in memory, so that it comes before what others store later."""
         for outbox in self._outboxes.values():
             self._held_bytes -= outbox.store()
 
@@ -244,11 +246,11 @@ class TransactionPublisher:
         return True
 
     def post_tx_commit(self) -> None:
-        """Lets go of all it held."""
+        """Forgets all messages of the transaction."""
         self._let_go()
 
     def rollback_tx(self) -> bool:
-        """Hands every answer back; False where one was lost and rows may be left."""
+        """Rolls back every topic; False if an answer was lost and rows may be left."""
         failures: list[Exception] = []
         for outbox in self._outboxes.values():
             try:

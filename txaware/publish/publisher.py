@@ -1,4 +1,4 @@
-"""Publishes to one topic: with the open transaction of its thread or task, or now."""
+"""Publishers to one topic: with the open transaction, or at once."""
 
 from collections.abc import Iterable
 
@@ -12,13 +12,13 @@ from txaware.publish.outbox import TransactionPublisher
 from txaware.requests import checked_payloads
 from txaware.topics import TopicName
 
-# What a message takes in memory beside its payload, so that a limit in bytes also
-# bounds how many small ones are held.
+# The memory of a message beside its payload. With it a limit in bytes also bounds how
+# many small messages are held.
 OVERHEAD_BYTES = 64
 
 
 def checked_size_bytes(payload: Payload, limit_bytes: int) -> int:
-    """What a message takes in memory; `BadRequest` where it cannot be published."""
+    """Returns the size of a message in memory; `BadRequest` for what is no message."""
     # Nearly every payload is bytes; the whole check would take twice the time of all
     # the rest of a `publish`.
     if payload.__class__ is not bytes:
@@ -32,7 +32,7 @@ def checked_size_bytes(payload: Payload, limit_bytes: int) -> int:
 
 
 def checked_many(payloads: Iterable[Payload]) -> Iterable[Payload]:
-    """The same, where it holds many; one message alone is a `BadRequest`."""
+    """Returns many payloads as they are; raises `BadRequest` for a single message."""
     if isinstance(payloads, Iterable) and not isinstance(payloads, bytes | str):
         return payloads
     raise BadRequest(
@@ -41,7 +41,7 @@ def checked_many(payloads: Iterable[Payload]) -> Iterable[Payload]:
 
 
 def checked_setting(name: str, value: float, *, least: float = 1) -> None:
-    """`BadRequest` for a limit or a time that leaves no room."""
+    """Raises `BadRequest` for a limit or a time that is no number or too small."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise BadRequest(f"{name} is a number, not {value!r}")
     if not value >= least:
@@ -49,9 +49,9 @@ def checked_setting(name: str, value: float, *, least: float = 1) -> None:
 
 
 class KnownTopics:
-    """Topics that were seen to exist, so that each is asked for once.
+    """Topics that were seen to exist, so that each is looked up once.
 
-    One of a program serves all its publishers, in any number of threads.
+    One instance serves all publishers of a program, in any number of threads.
     """
 
     def __init__(self, service: MessagingService) -> None:
@@ -62,7 +62,7 @@ class KnownTopics:
         return topic in self._known
 
     def require(self, topic: str) -> None:
-        """Raises what a commit would raise, where no transaction can publish to it."""
+        """Raises what a commit would raise if no transaction can publish to a topic."""
         if topic in self._known:
             return
         if self._service.topic(topic).publishing == "plain":
@@ -71,7 +71,10 @@ class KnownTopics:
 
 
 class DirectPublisher:
-    """Publishes at once, also inside a transaction, which then cannot take it back."""
+    """A publisher that publishes at once, also inside a transaction.
+
+    A transaction cannot take its messages back.
+    """
 
     def __init__(
         self, service: MessagingService, topic: str, *, message_limit_bytes: int
@@ -83,7 +86,10 @@ class DirectPublisher:
         guard(self)
 
     def publish(self, payload: Payload) -> None:
-        """On disk when it returns. An `Outgoing` ages from then on."""
+        """Publishes one message; it is on disk when this returns.
+
+        An `Outgoing` ages from then on.
+        """
         checked_size_bytes(payload, self._message_limit_bytes)
         self._service.publish(self.topic, [payload])
 
@@ -100,7 +106,9 @@ class DirectPublisher:
 
 
 class Publisher:
-    """Publishes with the open transaction of its thread or task; at once without one.
+    """A publisher that publishes with the open transaction of its thread or task.
+
+    Without a transaction it publishes at once.
 
     In a transaction messages are held in memory up to `buffer_limit_bytes`, and stored
     ahead of the commit above it. Nobody who polls in a transaction sees any of them
@@ -135,7 +143,7 @@ class Publisher:
     def publish(self, payload: Payload) -> None:
         """Publishes one message; an `Outgoing` ages from its flush or spill on.
 
-        What can be known to be wrong with it is raised here and not at the commit.
+        An error that can be known before the commit is raised here.
         """
         joined = self._joined()
         if joined is None:
@@ -144,10 +152,10 @@ class Publisher:
             self._hold(joined, payload)
 
     def publish_all(self, payloads: Iterable[Payload]) -> None:
-        """Publishes many, in order; without a transaction in one piece, all or none.
+        """Publishes many messages in order; without a transaction all or none.
 
-        In a transaction they are taken one by one, and may be more than fit in memory;
-        where it raises, those before the wrong one were taken.
+        In a transaction they are taken one by one, and may be more than fit in memory.
+        When this raises, the messages before the wrong one were taken.
         """
         joined = self._joined()
         if joined is None:
@@ -159,9 +167,9 @@ class Publisher:
     def publish_stored(self, receipts: Iterable[Receipt]) -> None:
         """Publishes with the open transaction what others stored for it.
 
-        Other processes `store`, and hand in what that answered: only what is named here
-        is ever read. It comes behind what was published to the topic before; called
-        without receipts before they store, it makes sure of that.
+        Other processes `store` and pass on the receipts; only what is named here is
+        ever read. Its place is behind what was published to the topic before. A call
+        without receipts, before the others store, makes sure of that.
         """
         joined = self._joined()
         if joined is None:
@@ -195,8 +203,9 @@ class Publisher:
 
 
 def publisher_key(service: MessagingService) -> tuple[str, int]:
-    """By what a transaction knows the one who publishes with it, for all topics.
+    """Returns the key of a service's `TransactionPublisher` in a transaction.
 
-    Two services may share a coordinator, and with it a transaction.
+    One publisher serves all topics. Two services may share a coordinator, and with it a
+    transaction, so the key names the service.
     """
     return "publisher", id(service)

@@ -1,4 +1,4 @@
-"""Messages that wait for a background thread: bounded, in order, cut into batches."""
+"""The queue of a background publisher: bounded, in order, cut into batches."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ from txaware.publish.publisher import checked_setting
 
 @attrs.frozen(kw_only=True)
 class Limits:
-    """How much one batch takes, how much may wait, and how long a batch is collected.
+    """The limits of one batch and of the queue, and the time to collect a batch.
 
     A message alone is always let in, whatever its size.
     """
@@ -34,7 +34,7 @@ class Limits:
 
 
 class Waiting(NamedTuple):
-    """A message that waits, and who is told how it ended."""
+    """A message that waits, with the future that is told how it ended."""
 
     message: Payload
     size_bytes: int
@@ -43,11 +43,11 @@ class Waiting(NamedTuple):
 
 
 class Backlog:
-    """Callers put messages in; one thread takes them out, and says when they are over.
+    """The messages that callers put in, and that one thread takes out and publishes.
 
-    A message counts against the limits until it is over, so that memory is bounded.
-    An interrupt (Ctrl-C) may end any call of the main thread: a message is then in, or
-    not, and the next call of anybody goes on.
+    A message counts against the limits until the thread says that it is over, so that
+    memory is bounded. An interrupt (Ctrl-C) may end any call of the main thread: the
+    message is then in, or not, and the next call of any thread goes on.
     """
 
     def __init__(self, limits: Limits, clock_s: Callable[[], float]) -> None:
@@ -63,7 +63,7 @@ class Backlog:
         self._taken_out = 0
         self._over = 0
         self._flushed_to = 0
-        # By thread, and not counted: an interrupt may keep one from leaving.
+        # A set of threads and not a count: an interrupt may keep a thread from leaving.
         self._blocked: set[int] = set()
         self._closed = False
 
@@ -90,14 +90,14 @@ class Backlog:
             waiting = Waiting(message, size_bytes, self._clock_s(), future)
             if not self._waiting or self._is_full(waiting):
                 self._changed.notify_all()
-            # In one step: an interrupt comes before the sums, or when it is in.
+            # In one step: an interrupt comes before the sums, or once all is in.
             self._waiting_bytes += size_bytes
             self._held_bytes += size_bytes
             self._waiting.append(waiting)
             return True
 
     def take(self) -> list[Waiting]:
-        """The next batch once it is due; an empty one after the end."""
+        """Returns the next batch once it is due; an empty one after the end."""
         with self._changed:
             while not self._waiting and not self._closed:
                 self._changed.wait()
@@ -106,7 +106,7 @@ class Backlog:
             return self._pop_batch()
 
     def due_in_s(self) -> float:
-        """For how long more messages may be added to the batch that comes next."""
+        """Returns how long the next batch may still grow; it is due at 0 or below."""
         if not self._waiting or self._closed or self._blocked:
             return 0
         if self._is_full() or self._taken_out < self._flushed_to:
@@ -115,7 +115,7 @@ class Backlog:
         return self._limits.linger_s - since_s
 
     def over(self, batch: list[Waiting], *, lost_messages: int = 0) -> None:
-        """A batch was published, or `lost_messages` of it were given up."""
+        """Counts a batch as over: published, or `lost_messages` of it given up."""
         with self._changed:
             self._changed.notify_all()
             self.lost_messages += lost_messages
@@ -123,7 +123,7 @@ class Backlog:
             self._over += len(batch)
 
     def flush(self, timeout_s: float | None = None) -> bool:
-        """Waits until all that was put in before is over; False after the time-out."""
+        """Waits until all messages put in before are over; False after the time-out."""
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
             target = self._put_in()
@@ -137,7 +137,7 @@ class Backlog:
             return True
 
     def close(self) -> None:
-        """Nothing more is let in; what waits is still taken out."""
+        """Lets no more messages in; those that wait are still taken out."""
         with self._changed:
             self._changed.notify_all()
             self._closed = True

@@ -1,4 +1,4 @@
-"""Tracks what a program publishes by the verbs themselves, in a block that may fail."""
+"""Tracked calls: writes that a program makes by itself in a block that may fail."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -15,9 +15,9 @@ from txaware.requests import Payload, Pointer
 
 
 class WrittenByHand:
-    """A participant that takes back what was written when the transaction fails.
+    """A participant that takes written rows back when the transaction fails.
 
-    Nothing is held back: the verbs write at once, and this one only remembers what.
+    Nothing is held back: each call writes at once, and is remembered here.
     """
 
     transaction_aware_name = "what was published by hand"
@@ -36,7 +36,7 @@ class WrittenByHand:
         transaction: Pointer | None = None,
         receipts: Iterable[Receipt] | None = None,
     ) -> PublishResponse | None:
-        """Publishes, and remembers the answer."""
+        """Publishes at once, and remembers the answer."""
         answers: list[PublishResponse | None] = []
 
         def write() -> None:
@@ -62,7 +62,7 @@ class WrittenByHand:
         *,
         transaction: Pointer,
     ) -> None:
-        """Saves a position, and remembers which."""
+        """Saves a position at once, and remembers which."""
         save = partial(self._service.save_position, group, topic)
         self._track(
             partial(save, position, transaction=transaction),
@@ -77,25 +77,25 @@ class WrittenByHand:
         tracked.do(write)
 
     def start_tx(self, tx: Transaction) -> None:
-        """Each call names its transaction."""
+        """Does nothing: each call names its transaction."""
 
     def update_tx(self, tx: Transaction) -> None:
-        """What was written carries the first pointer."""
+        """Does nothing: each call names its pointer."""
 
     def get_tx_changes(self) -> list[bytes]:
-        """Messages never conflict; whoever saves positions by hand sees to it."""
+        """Returns no keys: a program that saves positions itself prevents conflicts."""
         return []
 
     def commit_tx(self) -> bool:
-        """It is written already."""
+        """Does nothing: all is written already."""
         return True
 
     def post_tx_commit(self) -> None:
-        """Nothing is left to take back."""
+        """Forgets the writes: there is nothing left to take back."""
         self._writes.clear()
 
     def rollback_tx(self) -> bool:
-        """Takes back everything; False where something may be left."""
+        """Takes all writes back; False where something may be left."""
         undone = [tracked.undo(take_back) for tracked, take_back in self._writes]
         return all(undone)
 
@@ -107,7 +107,10 @@ def written_by_hand(
     *,
     shares_journal: bool,
 ) -> WrittenByHand | None:
-    """Who remembers for the block that is open here, if this is its transaction."""
+    """Returns the participant of the open block; None if it is not this transaction's.
+
+    None also means that the block no longer undoes anything.
+    """
     context = current_transaction(coordinator)
     if context is None or not context.may_undo:
         return None

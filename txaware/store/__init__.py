@@ -1,1 +1,1 @@
-"""The tables: one ordered map in memory or in LevelDB, and what is kept in it."""
+"""The store: one ordered map in memory, LevelDB or HBase, and the tables in it."""

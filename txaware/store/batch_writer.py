@@ -1,4 +1,4 @@
-"""Writes batches: rows, the coordinator's records and the time, in one."""
+"""Batches: rows, the coordinator's records and the time are written together."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -31,7 +31,7 @@ TIME = STATE + b"time"
 
 @attrs.frozen
 class _Batch:
-    """What is written at once, and the held rows among it."""
+    """The writes of one batch, and the held rows among them."""
 
     number: int
     writes: list[Write]
@@ -39,10 +39,10 @@ class _Batch:
 
 
 class Batches:
-    """The `Destination` of a group commit. Each batch is synced and relies on no other.
+    """The `Destination` of a group commit, which writes its batches to a store.
 
-    What became of a failed write is unknown. The database is then opened again, and
-    says whether it has that batch.
+    Each batch is synced and relies on no other. The outcome of a failed write is
+    unknown. The database is then opened again, and says whether it has that batch.
     """
 
     def __init__(
@@ -73,13 +73,13 @@ class Batches:
         return None if data is None else int.from_bytes(data, "big")
 
     def take(self, records: list[Record]) -> Taken:
-        """The rows that these records commit, and those of whoever ended otherwise."""
+        """Takes the rows that records commit, and those of transactions that failed."""
         return self._held.take(_committed(records, self._held))
 
     def write(
         self, records: list[Record], rows: list[Write], taken: Taken | None = None
     ) -> None:
-        """Returns when records, rows and the rows that were taken are on disk."""
+        """Writes records, rows and the rows that were taken; all are on disk then."""
         taken = taken or {}
         number, due_ms = self._number + 1, self.clock.due() if self.clock else None
         writes: list[Write] = [*chain.from_iterable(taken.values()), *rows]
@@ -123,7 +123,7 @@ class Batches:
 
     @property
     def broken(self) -> bool:
-        """Whether a failed write has to be repaired before the next one."""
+        """True when a failed write has to be repaired before the next one."""
         return self._in_doubt is not None
 
     def repair(self) -> None:
@@ -155,13 +155,13 @@ class Batches:
         self._in_doubt = None
 
     def _kept(self, batch: _Batch) -> None:
-        """That batch is on disk."""
+        """Notes that a batch is on disk."""
         self._number = batch.number
         self._held.carried(batch.taken)
 
     def fold(self, records: list[Record]) -> None:
-        """Adds what was written to the history; shortens a journal that has grown."""
-        if self._folded:  # it was read together with all others, after a failure
+        """Adds written records to the history; shortens a journal that has grown."""
+        if self._folded:  # a repair has read them with all others
             self._folded = False
             return
         for record in records:
@@ -170,7 +170,7 @@ class Batches:
             self._compact()
 
     def status(self) -> str:
-        """`"OK"`, or a sentence about what is wrong."""
+        """Returns `"OK"`, or a sentence about what is wrong."""
         found = self._database.status()
         return found if found != "OK" else self._problem or "OK"
 
@@ -223,7 +223,7 @@ class Batches:
 
 
 def journal_entries(database: RowStore) -> Iterable[tuple[int, bytes]]:
-    """All entries of the journal, in order."""
+    """Reads all entries of the journal, in order."""
     start = b""
     while True:
         rows = database.scan(
@@ -244,7 +244,7 @@ def journal_entries(database: RowStore) -> Iterable[tuple[int, bytes]]:
 
 
 def _found_damage(error: OSError) -> bool:
-    """Whether a repair failed since what it read is damaged."""
+    """Tells whether a repair failed because what it read is damaged."""
     cause = error.__cause__
     return isinstance(cause, StoreCorrupted | JournalCorrupted) or (
         cause is not None and is_damage(cause)
@@ -252,7 +252,7 @@ def _found_damage(error: OSError) -> bool:
 
 
 def _committed(records: list[Record], held: HeldRows) -> list[int]:
-    """Whose rows have to go along; those of others that ended are released."""
+    """Returns the transactions whose rows go along; releases rows of invalid ones."""
     committed = []
     for record in records:
         if isinstance(record, Committed):

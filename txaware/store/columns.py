@@ -1,4 +1,4 @@
-"""The columns of a row as one value: a tag byte tells which of them there are."""
+"""The columns of a row as one value, whose first byte tells which columns it has."""
 
 import struct
 from collections.abc import Mapping
@@ -7,9 +7,9 @@ import attrs
 
 from txaware.errors import StoreCorrupted
 
-# As the original's LevelDB tables: 0 payload, 1 pointer and payload, 2 pointer only.
+# As in CDAP's LevelDB tables: 0 payload, 1 pointer and payload, 2 pointer only.
 PLAIN, POINTED, REFERENCE = 0, 1, 2
-# Ours: more columns stand before the payload, each with a name byte and a size.
+# Our own flag: more columns precede the payload, each with name byte and size.
 MORE = 4
 
 EXPIRY, ATTEMPT, RECEIPTS = b"e", b"a", b"r"
@@ -20,7 +20,7 @@ _MORE = struct.Struct(">cI")
 
 @attrs.frozen
 class Columns:
-    """What a row holds: `pointer` is column t, `payload` is p, `more` all others."""
+    """The columns of a row: `pointer` is t, `payload` is p, `more` are all others."""
 
     pointer: int | None = None
     payload: bytes | None = None
@@ -30,7 +30,7 @@ class Columns:
 def value_head(
     pointer: int | None, *, reference: bool = False, more: Mapping[bytes, bytes] = {}
 ) -> bytes:
-    """All of a value but its payload, the same for all messages of a request."""
+    """Encodes a value up to its payload, the same for all messages of a request."""
     tag = REFERENCE if reference else PLAIN if pointer is None else POINTED
     parts = [bytes([tag | MORE if more else tag])]
     if pointer is not None:
@@ -43,7 +43,7 @@ def value_head(
 
 
 def decode(value: bytes) -> Columns:
-    """The columns of any value."""
+    """Decodes the columns of any value."""
     try:
         kind, at, pointer = value[0] & 3, 1, None
         if kind != PLAIN:
@@ -72,12 +72,12 @@ def _decode_more(value: bytes, at: int) -> tuple[int, dict[bytes, bytes]]:
 
 
 def is_reference(value: bytes) -> bool:
-    """Whether a message row has no payload of its own."""
+    """Tells whether a message row has no payload of its own."""
     return value[0] & 3 == REFERENCE
 
 
 def pointer_of(value: bytes) -> int | None:
-    """Column t alone."""
+    """Reads column t alone."""
     if value[0] & 3 == PLAIN:
         return None
     pointer: int = _POINTER.unpack_from(value, 1)[0]
@@ -85,7 +85,7 @@ def pointer_of(value: bytes) -> int | None:
 
 
 def negated(value: bytes) -> bytes:
-    """The same row, rolled back."""
+    """Returns the value of the same row, rolled back."""
     (pointer,) = _POINTER.unpack_from(value, 1)
     return value[:1] + _POINTER.pack(-abs(pointer)) + value[9:]
 
@@ -95,7 +95,7 @@ _RECEIPT = struct.Struct(">BI")
 
 
 def encode_expiry(time_ms: int) -> bytes:
-    """Column e."""
+    """Encodes column e."""
     return _EXPIRY.pack(time_ms)
 
 
@@ -106,7 +106,7 @@ def decode_expiry(data: bytes) -> int:
 
 
 def encode_receipts(counts: Mapping[bytes, int]) -> bytes:
-    """Column r: attempts, and how many rows of each."""
+    """Encodes column r: attempts, and the number of rows of each."""
     return b"".join(
         _RECEIPT.pack(len(attempt), count) + attempt
         for attempt, count in counts.items()

@@ -1,4 +1,4 @@
-"""Damage in the files of LevelDB: where it is, and the way out of it."""
+"""Damage in the files of LevelDB: its place, and the way out of it."""
 
 import logging
 import re
@@ -13,17 +13,17 @@ from txaware.store.manifest import cut_torn_end
 
 log = logging.getLogger(__name__)
 
-# A line of what LevelDB says of its table files: number, first and last key.
+# A line of LevelDB's property about its table files: number, first and last key.
 _TABLE = re.compile(
     rb" *(\d+):\d+\['(.*)' @ \d+ : \d+ \.\. '(.*)' @ \d+ : \d+\]", re.DOTALL
 )
 _ESCAPED = re.compile(rb"\\x([0-9a-f]{2})")
-# So many are looked at to find the one that is damaged.
+# The most files that are looked at to find a damaged one.
 MOST_FILES = 64
 
 
 class KeyRange(NamedTuple):
-    """What was read when something went wrong, by the ends of whole keys."""
+    """The range that was read when something went wrong, by the ends of whole keys."""
 
     first: bytes
     last: bytes
@@ -39,24 +39,24 @@ class DamagedNotWritten(Damaged, NotWritten):
 
 
 def is_damage(error: BaseException) -> bool:
-    """Whether LevelDB found something that it did not write."""
+    """Tells whether LevelDB found something that it did not write."""
     kind = type(error)
     return kind.__module__.startswith("plyvel") and kind.__name__ == "CorruptionError"
 
 
 def said(error: BaseException) -> str:
-    """What went wrong, as text: LevelDB tells it in bytes."""
+    """Returns the text of an error, which for LevelDB's is in bytes."""
     text = error.args[0] if error.args else ""
     return text.decode("utf-8", "replace") if isinstance(text, bytes) else str(error)
 
 
 def corrupted(name: str, error: BaseException, place: str | None = None) -> Exception:
-    """The error for whoever reads it: what is damaged, and what to type."""
+    """Makes an error that names what is damaged, and the commands that help."""
     return StoreCorrupted(f"{name}: {damage_text(name, error, place)}")
 
 
 def damage_text(name: str, error: BaseException, place: str | None = None) -> str:
-    """Two sentences: what is damaged, and what helps."""
+    """Writes two sentences: what is damaged, and what helps."""
     return (
         f"{place or 'a file of it'} is damaged and cannot be read ({said(error)}). "
         f"{way_out(name)}"
@@ -64,7 +64,7 @@ def damage_text(name: str, error: BaseException, place: str | None = None) -> st
 
 
 def way_out(name: str) -> str:
-    """What helps, whatever of that directory is damaged."""
+    """Writes what helps, whatever is damaged in a directory."""
     return (
         f"Restore a backup: txaware restore FILE leveldb:NEW. Without one, stop "
         f"whoever has it open, keep a copy of it, and open it once with the setting "
@@ -77,10 +77,10 @@ def way_out(name: str) -> str:
 def check_end(
     source: Any, key: bytes, *, is_row: bool, reverse: bool = False, **options: Any
 ) -> None:
-    """Raises what LevelDB met where an iterator ended, at the last row or the start.
+    """Raises the damage that ended an iterator, at the last row or the start.
 
-    The iterators of plyvel end as if that were all, where every block that is left is
-    damaged; only their raw ones tell.
+    If every block that is left is damaged, the iterators of plyvel end as if there were
+    no more rows; only its raw iterators tell.
     """
     raw = source.raw_iterator(verify_checksums=True, **options)
     try:
@@ -99,10 +99,10 @@ def check_end(
 def damaged_file(
     db: Any, directory: Path, of: KeyRange, *, known: dict[Path, bool]
 ) -> str | None:
-    """The damaged table file with a key of that range; None where none is found.
+    """Finds the damaged table file with a key of a range; None if there is none.
 
-    LevelDB does not say which one it was reading. Each file is looked at once, as
-    whoever reads what is damaged may do so again and again; `known` remembers that.
+    LevelDB does not say which file it was reading. Each file is looked at once, and
+    `known` remembers the result, since damaged rows may be read again and again.
     """
     import plyvel
 
@@ -124,7 +124,7 @@ def damaged_file(
 
 
 def _tables(db: Any) -> Iterator[tuple[bytes, bytes, int]]:
-    """First and last key, and number, of every table file."""
+    """Lists the first and last key, and the number, of every table file."""
     for line in (db.get_property(b"leveldb.sstables") or b"").split(b"]\n"):
         found = _TABLE.search(line + b"]")
         if found is not None:
@@ -137,7 +137,7 @@ def _unescaped(key: bytes) -> bytes:
 
 
 def _is_damaged(plyvel: Any, path: Path) -> bool:
-    """Has LevelDB repair a copy of it, which sets it aside where that is needed."""
+    """Has LevelDB repair a copy of a file, and looks whether it was set aside."""
     with tempfile.TemporaryDirectory(prefix="txaware-damage-") as place:
         shutil.copyfile(path, Path(place) / path.name)
         plyvel.repair_db(place, paranoid_checks=True)
@@ -145,7 +145,7 @@ def _is_damaged(plyvel: Any, path: Path) -> bool:
 
 
 def untorn(directory: Path, open_database: Callable[[], Any]) -> Any:
-    """Opens a database; where that fails, cuts off a torn end and tries once more."""
+    """Opens a database; if that fails, cuts off a torn end and tries once more."""
     try:
         return open_database()
     except Exception as error:

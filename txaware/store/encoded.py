@@ -1,4 +1,4 @@
-"""Rows as they go over the wire, encoded once and sent many times."""
+"""Messages as they go over the wire, encoded once and sent many times."""
 
 from array import array
 from bisect import bisect_left
@@ -11,7 +11,7 @@ ID_HEAD = b"\x28"  # an id has 20 bytes
 
 
 def long_bytes(number: int) -> bytes:
-    """A long or an int, as Avro's zigzag varint."""
+    """Encodes a long or an int as Avro's zigzag varint."""
     rest = (number << 1) ^ (number >> 63)
     out = bytearray()
     while rest > 127:
@@ -22,15 +22,15 @@ def long_bytes(number: int) -> bytes:
 
 
 def encode_item(message_id: bytes, payload: bytes) -> bytes:
-    """One {id, payload} of a page; the id has its 20 bytes."""
+    """Encodes one {id, payload} of a page; the id has all its 20 bytes."""
     return b"".join((ID_HEAD, message_id, long_bytes(len(payload)), payload))
 
 
 class Encoded:
-    """The items of an Avro array of messages, and where each of them ends.
+    """The items of an Avro array of messages, with the end of each item.
 
-    Made when it is first asked for; a reference has an empty item. Threads that ask at
-    once make the same twice.
+    They are encoded at the first use. A reference has an empty item. Threads that use
+    them first at the same time encode the same twice.
     """
 
     __slots__ = ("_behind", "_data", "_ends", "_keys", "_payloads")
@@ -42,7 +42,7 @@ class Encoded:
         *,
         behind: bytes = NO_PAYLOAD_ROW,
     ) -> None:
-        """`behind` is what ids have behind their key."""
+        """Encodes nothing yet; `behind` is the end of each id, after the key."""
         self._keys = keys
         self._payloads = payloads
         self._behind = behind
@@ -51,13 +51,13 @@ class Encoded:
 
     @property
     def size_bytes(self) -> int:
-        """About how much memory it takes, as it is now."""
+        """The size in memory, about, as it is now."""
         return 0 if self._data is None else len(self._data) + 8 * len(self._ends)
 
     def cut(self, first: int, last: int, piece_bytes: int) -> list[tuple[int, bytes]]:
-        """Some of the items, in pieces that end where they have that many bytes.
+        """Cuts a range of items into pieces of about `piece_bytes`.
 
-        Each with the number of its items.
+        Each piece comes with the number of its items.
         """
         data = self._data
         if data is None:

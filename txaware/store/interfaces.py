@@ -10,25 +10,25 @@ class RowBatch(Protocol):
     """Writes that become part of the store together."""
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Sets a value."""
+        """Sets the value of a key."""
 
     def delete(self, key: bytes) -> None:
         """Removes a row."""
 
     def write(self) -> None:
-        """Returns when all of it is kept and can be read.
+        """Writes the batch; all of it is kept and can be read when this returns.
 
-        Whatever it raises leaves open whether that came about, until `reopen`.
+        After any error it is unknown whether the batch was written, until `reopen`.
         """
 
 
 class RowStore(Protocol):
-    """What `Batches` writes to. Any number of threads read, one at a time writes."""
+    """The store under `Batches`. Any number of threads read, one at a time writes."""
 
     name: str
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key."""
+        """Returns the value of a key; None if there is none."""
 
     def scan(
         self,
@@ -40,46 +40,46 @@ class RowStore(Protocol):
         max_bytes: int,
         reverse: bool,
     ) -> list[Row]:
-        """Rows of one consistent view; see `OrderedTable.scan`."""
+        """Returns rows of one consistent view; see `OrderedTable.scan`."""
 
     @property
     def last_batch(self) -> int:
-        """The highest number that the store knows of; 0 before the first.
+        """The highest batch number that the store knows; 0 before the first.
 
-        That of its last batch, or of the last one with an entry of the journal. Right
-        from `reopen` on until a write fails.
+        That is the number of its last batch, or of the last batch with an entry of the
+        journal. It is right from `reopen` on until a write fails.
         """
 
     def batch(self, number: int) -> RowBatch:
-        """A batch to fill, with a number above the last one's."""
+        """Begins a batch to fill, with a number above that of the last one."""
 
     def has_batch(self, number: int, writes: Sequence[Write]) -> bool:
-        """Whether the batch that failed is part of the store; asked after `reopen`.
+        """Tells whether a batch that failed is in the store; called after `reopen`.
 
-        `writes` are all that it had.
+        `writes` are all writes of that batch.
         """
 
     def damage(self, error: Exception) -> str | None:
-        """What is damaged and what helps, where a write failed for that; or None."""
+        """Returns the damage that failed a write, and what helps; None without any."""
 
     def compact(self, start: bytes, stop: bytes) -> None:
-        """See `OrderedTable.compact`."""
+        """Frees the space of deleted rows; see `OrderedTable.compact`."""
 
     def size_bytes(self, start: bytes, stop: bytes) -> int:
-        """See `OrderedTable.size_bytes`."""
+        """Returns about the size of a range; see `OrderedTable.size_bytes`."""
 
     def reopen(self) -> None:
-        """Settles what became of a write that failed; raises where it cannot."""
+        """Settles the outcome of a write that failed; raises if it cannot."""
 
     def status(self) -> str:
-        """`"OK"`, or a sentence about what is known to be wrong, at once."""
+        """Returns at once `"OK"`, or a sentence about what is known to be wrong."""
 
     def close(self) -> None:
-        """Gives everything back."""
+        """Gives the store back."""
 
 
 def up_to(rows: list[Row], max_bytes: int) -> list[Row]:
-    """As far as the row with which they have so many bytes."""
+    """Returns the first rows, up to the row that brings their values to `max_bytes`."""
     size = 0
     for at, (_, value) in enumerate(rows):
         size += len(value)

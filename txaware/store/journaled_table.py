@@ -1,4 +1,4 @@
-"""A table that outlives the process, and the journal of the coordinator in it."""
+"""The durable table, which outlives the process, with the coordinator's journal."""
 
 import threading
 from collections.abc import Sequence
@@ -18,13 +18,14 @@ from txaware.store.interfaces import RowStore
 from txaware.store.uncommitted_rows import HeldRows
 
 FORMAT, FIRST_FORMAT = STATE + b"format", b"txaware 1"
-# The same rows. Who opens the third writes down who keeps rows elsewhere, and forgets
-# no invalid transaction that they may need; an earlier version does not, so it refuses.
+# These formats have the same rows. A version that knows the third also notes who keeps
+# rows elsewhere, and forgets no invalid transaction that those rows may need. Earlier
+# versions do not, so they refuse the third format.
 SECOND_FORMAT, OUR_FORMAT = b"txaware 2", b"txaware 3"
 
 
 class StoreJournal(GroupCommit):
-    """The coordinator's journal; tells the held rows which transactions are over."""
+    """The coordinator's journal, which tells the held rows of ended transactions."""
 
     def __init__(self, batches: Batches, held: HeldRows) -> None:
         super().__init__(batches)
@@ -41,8 +42,8 @@ class StoreJournal(GroupCommit):
     def close(self) -> None:
         """Gives the database back; a second close finishes what an interrupt left.
 
-        Rows that were released and that no batch carried go first, with the records
-        that judge them. Nobody who was answered is waiting for them.
+        Before that it writes released rows that no batch has carried, with the records
+        that judge them. No caller that got its answer depends on them.
         """
         try:
             if self._held and not self._closed:
@@ -53,7 +54,7 @@ class StoreJournal(GroupCommit):
 
 
 class DurableTable:
-    """Every batch is kept, and shared by all threads that wait at that moment.
+    """A table whose batches are on disk, each shared by all threads that wait for one.
 
     Rows of open transactions are held in memory and are written with the commit. One
     process owns the store.
@@ -82,7 +83,7 @@ class DurableTable:
         self.journal = StoreJournal(self._batches, self._held)
 
     def _clock(self, clock_ms: ClockMs) -> StoreClock:
-        """The clock of the last life, which begins at the time that it saved."""
+        """Makes the store's clock, which begins at the last time that was saved."""
         found = self._database.get(FORMAT)
         if found not in (None, FIRST_FORMAT, SECOND_FORMAT, OUR_FORMAT):
             raise StoreCorrupted(
@@ -103,10 +104,10 @@ class DurableTable:
         return clock
 
     def _bring_up_to_date(self) -> None:
-        """Makes rows of the first format those of ours; what was done is not redone."""
+        """Turns rows of the first format into ours; what was done is not redone."""
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key."""
+        """Returns the value of a key; None if there is none."""
         held = self._held.get(key)
         return self._database.get(key) if held is None else held
 
@@ -120,7 +121,7 @@ class DurableTable:
         max_bytes: int = 1 << 20,
         reverse: bool = False,
     ) -> list[Row]:
-        """Rows whose key begins with `prefix`, which is left off, in order."""
+        """Returns rows whose key begins with `prefix`, in order and without it."""
         # Held rows come first: one that moves to the disk meanwhile is then seen twice.
         held: list[Row] = []
         if self._held:
@@ -142,7 +143,7 @@ class DurableTable:
         return self.journal.submit(end=None if then is None else End(then), rows=writes)
 
     def hand_over(self, writes: Sequence[Write], then: Then) -> None:
-        """Takes writes for the next batch; `then` is told in another thread."""
+        """Takes writes for the next batch; another thread calls `then`."""
         self._drop_held(writes)
         self.journal.hand_over(writes, End(then))
 
@@ -151,21 +152,21 @@ class DurableTable:
             self._held.drop(key for key, value in writes if value is None)
 
     def hold(self, pointer: int, writes: Sequence[Write]) -> bool:
-        """Holds rows for the commit; False where they are too many for that."""
+        """Holds rows for the commit; False if they are too many for that."""
         return self._held.hold(pointer, writes, self._sync_limit_bytes)
 
     def replace_held(self, key: bytes, value: bytes) -> bool:
-        """Changes a row that is held; False where it is not held (any more)."""
+        """Changes a row that is held; False if it is not held (any more)."""
         return self._held.replace(key, value)
 
     def reserve_time(self) -> None:
-        """Returns when no restart gives out a time again that was given out so far."""
+        """Makes sure that no restart gives out a time again that was given out."""
         if not self.clock.is_saved:
             # Any batch saves the time; this one has to have something in it.
             self.submit([(FORMAT, OUR_FORMAT)])()
 
     def compare_and_set(self, key: bytes, old: bytes | None, new: bytes) -> bool:
-        """Sets a value that is still `old`, and returns once that is kept."""
+        """Sets a value if it is still `old`; that is kept when this returns."""
         with self._setting:
             if self.get(key) != old:
                 return False
@@ -177,30 +178,30 @@ class DurableTable:
         self._database.compact(start, stop)
 
     def size_bytes(self, start: bytes, stop: bytes) -> int:
-        """About how much of the disk a range takes; without the write buffer."""
+        """Returns about the size of a range on disk, without the write buffer."""
         return self._database.size_bytes(start, stop)
 
     def outline(self, tag: bytes) -> Emptiness | None:
-        """None: a look into each topic costs hardly more."""
+        """Returns None: a look into each topic costs hardly more."""
         return None
 
     def write_metrics(self) -> WriteMetrics:
-        """What was counted of the batches."""
+        """Returns the figures about the batches."""
         return self._batches.counters.snapshot()
 
     def status(self) -> str:
-        """`"OK"`, or a sentence about what is wrong."""
+        """Returns `"OK"`, or a sentence about what is wrong."""
         return self.journal.status()
 
     def close(self) -> None:
-        """Writes what was released and gives the store back."""
+        """Writes the released rows and gives the store back."""
         self.journal.close()
 
 
 def _merged(
     rows: list[Row], held: list[Row], limit: int, max_bytes: int, *, reverse: bool
 ) -> list[Row]:
-    """Both in order; a held row may be newer than the one on disk."""
+    """Merges rows in order; a held row may be newer than that on disk."""
     values = dict(rows)
     if len(rows) >= limit or sum([len(value) for _, value in rows]) >= max_bytes:
         last = rows[-1][0]  # there may be more rows on disk after it

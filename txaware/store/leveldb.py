@@ -1,4 +1,4 @@
-"""A table in LevelDB: a directory, its owner, and what goes wrong with it."""
+"""The table in LevelDB: a directory, its owner, and the errors of both."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ MOVED_ROWS = 5000
 
 
 class LevelDbTable(DurableTable):
-    """Every batch is synced. One process owns the directory."""
+    """A durable table in a directory, which one process owns. Every batch is synced."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class LevelDbTable(DurableTable):
         rows: Path | None = None,
     ) -> None:
         self._lock = lock
-        self._rows = rows  # LevelDB's files, to be taken from all others
+        self._rows = rows  # LevelDB's files, which are made private to this user
         self._leveldb = Database(name, open_database, Path(name) / ROWS)
         super().__init__(
             self._leveldb, clock_ms=clock_ms, sync_limit_bytes=sync_limit_bytes
@@ -41,7 +41,7 @@ class LevelDbTable(DurableTable):
     def open(
         cls, directory: str | Path, settings: Settings, *, clock_ms: ClockMs
     ) -> "LevelDbTable":
-        """Opens a directory, which nobody else may use meanwhile."""
+        """Opens a directory, which no other process may use meanwhile."""
         path = Path(directory).absolute()  # the program may change its directory
         try:
             lock = DirectoryLock(path)
@@ -63,7 +63,7 @@ class LevelDbTable(DurableTable):
             raise _mapped(path, error) from error
 
     def _bring_up_to_date(self) -> None:
-        """Moves payloads to where they are now; each batch had a number, in a key."""
+        """Moves payloads to the keys of today, and removes that of batch numbers."""
         leveldb = self._leveldb
         while rows := leveldb.scan(FIRST_PAYLOAD, limit=MOVED_ROWS):
             moved: list[Write] = [(PAYLOAD + key, value) for key, value in rows]
@@ -73,11 +73,11 @@ class LevelDbTable(DurableTable):
         self._batches.write([], [(STATE + b"batch", None)])
 
     def view(self) -> View:
-        """What is on disk now; rows that are held for a commit are not."""
+        """Returns a view of the rows on disk now, without those held for a commit."""
         return self._leveldb.view()
 
     def close(self) -> None:
-        """Writes what was released and gives the directory back."""
+        """Writes the released rows and gives the directory back."""
         try:
             super().close()
         except Exception:
@@ -95,7 +95,7 @@ class LevelDbTable(DurableTable):
 
 
 def _mapped(path: Path, error: BaseException) -> BaseException:
-    """What LevelDB or the directory raised when it was opened, as an error of ours."""
+    """Returns our error for one of LevelDB or the directory when it was opened."""
     if isinstance(error, OSError) and not isinstance(error, TxAwareError):
         return Unavailable(f"{path} cannot be opened: {error.strerror or error}")
     if not type(error).__module__.startswith("plyvel"):

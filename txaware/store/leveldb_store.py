@@ -29,9 +29,9 @@ from txaware.store.damage import (
 from txaware.store.interfaces import up_to
 
 FIRST_ROWS, MOST_ROWS = 2, 512
-# Who reads that many takes turns: with each row an iterator lets the interpreter go,
-# and two at once do little else than to take it from each other (1.5 us a row and not
-# 1.0; four at once 2.4). Who reads less does not wait for them.
+# Scans of that many rows take turns: with each row an iterator lets the interpreter go,
+# and two at once do little but take it from each other (1.5 us a row and not 1.0; four
+# at once 2.4). Smaller scans do not wait for them.
 MANY_ROWS = 500
 _ABOVE_ALL = b"\xff" * 64
 LOOK_AGAIN_S = 0.002
@@ -44,10 +44,10 @@ T = TypeVar("T")
 
 
 def leveldb_at(directory: Path, settings: Settings) -> Open:
-    """How to open the database of a directory.
+    """Returns a function that opens the database of a directory.
 
-    Where damage is accepted, the first opening reads everything, and has LevelDB set
-    aside what it cannot read.
+    If damage is accepted, the first opening reads everything, and has LevelDB set aside
+    what it cannot read.
     """
     accepts = [settings.accept_damage]
     options: dict[str, Any] = {
@@ -97,10 +97,10 @@ def leveldb_at(directory: Path, settings: Settings) -> Open:
 
 
 class Database:
-    """All of LevelDB that the table needs, with its errors mapped to ours.
+    """The `RowStore` in LevelDB, with its errors mapped to ours.
 
-    LevelDB must not be closed while somebody reads, so a close waits for readers, and
-    keeps new ones out.
+    LevelDB must not be closed during a read, so a close waits for readers, and keeps
+    new ones out.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Database:
         self.reopen()
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key."""
+        """Returns the value of a key; None if there is none."""
 
         def read(db: Any) -> bytes | None:
             value: bytes | None = db.get(key, verify_checksums=True)
@@ -135,7 +135,7 @@ class Database:
         max_bytes: int = 1 << 20,
         reverse: bool = False,
     ) -> list[Row]:
-        """Rows of one consistent view; see `OrderedTable.scan`."""
+        """Returns rows of one consistent view; see `OrderedTable.scan`."""
 
         last = after(prefix) if stop is None else prefix + stop
 
@@ -170,21 +170,24 @@ class Database:
         return int.from_bytes(last[0][0], "big") if last else 0
 
     def batch(self, number: int) -> Any:
-        """A batch to fill; its `write()` returns when it is on disk."""
+        """Begins a batch to fill; it is on disk when its `write()` returns."""
         if self._db is None:
             raise Unavailable(f"{self.name} is closed")
         return self._db.write_batch(sync=True)
 
     def has_batch(self, number: int, writes: Sequence[Write]) -> bool:
-        """Whether all that a batch wrote is there; it is written whole or not at all.
+        """Tells whether all writes of a batch are there; LevelDB writes all or none.
 
-        No key that all batches have says so: with it, every file of LevelDB would reach
-        from there to the rows of the batch, and all would have to be sorted together.
+        There is no key for this in every batch. With one, every file of LevelDB would
+        reach from there to the rows of the batch, and all would be sorted together.
         """
         return all(self.get(key) == value for key, value in dict(writes).items())
 
     def damage(self, error: Exception) -> str | None:
-        """What LevelDB met when it sorted its files, after which it writes no more."""
+        """Returns the damage that LevelDB met as it sorted files, and what helps.
+
+        LevelDB writes no more after that. None for an error of another kind.
+        """
         if not is_damage(error):
             return None
         return damage_text(self.name, error, self._read(self._place))
@@ -194,16 +197,16 @@ class Database:
         self._read(lambda db: db.compact_range(start=start, stop=stop))
 
     def size_bytes(self, start: bytes, stop: bytes) -> int:
-        """About how much of the disk a range takes that is in table files."""
+        """Returns about the size on disk of a range, as far as it is in table files."""
         size: int = self._read(lambda db: db.approximate_size(start, stop))
         return size
 
     def status(self) -> str:
-        """Nothing is known that no write has met."""
+        """Returns `"OK"`: LevelDB reports problems only to a write."""
         return "OK"
 
     def view(self) -> "View":
-        """All rows as they are now; see `View`."""
+        """Returns a view of all rows as they are now."""
         return View(self.name, self._read)
 
     def reopen(self) -> None:
@@ -212,7 +215,7 @@ class Database:
         self._db = self._open()
 
     def close(self) -> None:
-        """Gives it back, once the last reader has left."""
+        """Gives the database back, once the last reader has left."""
         if self._db is not None:  # one step; what an interrupt leaves is closed next
             self._left, self._db = self._db, None
         while self._readers:
@@ -224,8 +227,8 @@ class Database:
     def _read(self, read: Callable[[Any], T], of: KeyRange | None = None) -> T:
         """Reads with the database held open; `of` is where damage would be.
 
-        No lock, no count and no generator, which an interrupt (Ctrl-C) could leave
-        behind: `close` would wait for it.
+        It uses no lock, no count and no generator. An interrupt (Ctrl-C) could leave
+        one behind, and `close` would wait for it.
         """
         reader = object()
         try:
@@ -245,7 +248,7 @@ class Database:
             self._readers.discard(reader)
 
     def _place(self, db: Any, of: KeyRange | None = None) -> str | None:
-        """The file that is damaged, where that can be told."""
+        """Returns the path of the damaged file, if that can be found."""
         if self._directory is None:
             return None
         of = of or KeyRange(b"", _ABOVE_ALL)
@@ -253,7 +256,7 @@ class Database:
 
 
 class View:
-    """All rows as they were at one moment, whatever is written meanwhile.
+    """A view of all rows as they were at one moment, whatever is written meanwhile.
 
     It ends with `close`, and when the database has to be opened again.
     """
@@ -264,9 +267,9 @@ class View:
         self._of, self._snapshot = read(lambda db: (db, db.snapshot()))
 
     def pieces(self, piece_bytes: int) -> Iterator[list[Row]]:
-        """All rows in order, about so many bytes of them at a time.
+        """Reads all rows in order, about `piece_bytes` of them at a time.
 
-        They are read with their checksums, and past all caches.
+        The checksums are verified, and all caches are passed by.
         """
         last = None
         while rows := self._read(
@@ -276,7 +279,7 @@ class View:
             last = rows[-1][0]
 
     def part(self, key: bytes) -> float:
-        """About which part of all rows lies before a key, by their place on disk."""
+        """Returns about which part of all rows precedes a key, by place on disk."""
 
         def read(db: Any) -> float:
             whole = db.approximate_size(b"", _ABOVE_ALL)
@@ -287,12 +290,12 @@ class View:
 
     @property
     def size_bytes(self) -> int:
-        """About how much of the disk the rows take that are in table files."""
+        """The size on disk, about, of the rows that are in table files."""
         size: int = self._read(lambda db: db.approximate_size(b"", _ABOVE_ALL))
         return size
 
     def close(self) -> None:
-        """Lets old rows go; a second close does nothing."""
+        """Ends the view, so that old rows can go; a second close does nothing."""
         with suppress(Unavailable):  # where it is closed, LevelDB has let them go
             self._read(lambda _: self._snapshot.close())
 
@@ -319,7 +322,7 @@ class View:
 def _bounded(rows: Any, limit: int, max_bytes: int) -> tuple[list[Row], bool]:
     """Takes rows in growing pieces, so that large ones come a few at a time.
 
-    And says whether they came to their end, and to neither limit.
+    Answers the rows, and whether they ended before both limits.
     """
     taken: list[Row] = []
     size, piece = 0, FIRST_ROWS

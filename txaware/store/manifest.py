@@ -1,8 +1,8 @@
-"""LevelDB's MANIFEST, whose torn end is cut off where that loses nothing.
+"""LevelDB's MANIFEST file, whose torn end is cut off if that loses nothing.
 
-LevelDB syncs each record of it before it relies on it, so a power cut tears the last
-one at most. LevelDB itself leaves out a record that is cut short, but not one that is
-filled with zeros.
+LevelDB syncs each record of the file before it relies on it, so a power cut tears the
+last record at most. LevelDB itself leaves out a record that is cut short, but not one
+that is filled with zeros.
 """
 
 import logging
@@ -16,10 +16,10 @@ from coordinator.embedded.file_journal import Disk
 log = logging.getLogger(__name__)
 
 BLOCK_BYTES, HEADER_BYTES = 32_768, 7
-# What a physical record is: a whole one, or a part of one that spans blocks.
+# The kinds of physical records: a whole record, or a part of one that spans blocks.
 FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 _HEADER = struct.Struct("<IHB")
-# What stands in a record: each field has a number in front.
+# The fields of a record: each has a number in front.
 _COMPARATOR, _LOG, _COMPACT, _DELETED, _NEW, _EARLIER_LOG = 1, 2, 5, 6, 7, 9
 _NUMBERS = (_LOG, 3, 4, _EARLIER_LOG)
 
@@ -27,9 +27,9 @@ _NUMBERS = (_LOG, 3, 4, _EARLIER_LOG)
 def cut_torn_end(directory: Path) -> bool:
     """Cuts off a damaged last record, and keeps the file as it was beside it.
 
-    False, and nothing is changed, where the end is whole, or something whole follows
-    the damage, or a later record was relied on already: then the log that the earlier
-    ones name is gone.
+    Answers False, and changes nothing, if the end is whole or a whole record follows
+    the damage. The same if LevelDB already relied on the damaged record: then the log
+    that the earlier records name is gone.
     """
     try:
         name = (directory / "CURRENT").read_text().strip()
@@ -72,7 +72,7 @@ def _replace(path: Path, data: bytes, end: int) -> None:
 
 
 def _records(data: bytes) -> Iterator[tuple[bytes, int]]:
-    """Whole records from the beginning, and where each ends, up to the first damage."""
+    """Reads whole records, with the end of each, from the start to the first damage."""
     at, parts = 0, b""
     while at + HEADER_BYTES <= len(data):
         left = BLOCK_BYTES - at % BLOCK_BYTES
@@ -92,7 +92,7 @@ def _records(data: bytes) -> Iterator[tuple[bytes, int]]:
 
 
 def _body(data: bytes, at: int) -> bytes | None:
-    """The bytes of a physical record there; None where there is no whole one."""
+    """Returns the bytes of the physical record at `at`; None if none is whole there."""
     check, size, kind = _HEADER.unpack_from(data, at)
     end = at + HEADER_BYTES + size
     if kind not in (FULL, FIRST, MIDDLE, LAST) or not size or end > len(data):
@@ -105,7 +105,7 @@ def _body(data: bytes, at: int) -> bytes | None:
 
 
 def _holds_record(data: bytes, start: int) -> bool:
-    """Whether a whole physical record begins anywhere from there on."""
+    """Tells whether a whole physical record begins anywhere from `start` on."""
     last = len(data) - HEADER_BYTES
     return any(
         _body(data, at) is not None
@@ -115,7 +115,7 @@ def _holds_record(data: bytes, start: int) -> bool:
 
 
 def _log_number(records: list[bytes]) -> int:
-    """The oldest log that is still needed; 0 where none was named."""
+    """Returns the number of the oldest log still needed; 0 if none was named."""
     number = earlier = 0
     for record in records:
         for field, value in _fields(record):
@@ -127,7 +127,7 @@ def _log_number(records: list[bytes]) -> int:
 
 
 def _fields(record: bytes) -> Iterator[tuple[int, int]]:
-    """The numbers that a record sets; what it says of tables is skipped."""
+    """Reads the numbers that a record sets, and skips its fields about tables."""
     at = 0
 
     def number() -> int:
@@ -181,7 +181,7 @@ _CRC = _table()
 
 
 def _masked_crc(data: bytes, start: int, end: int) -> int:
-    """CRC-32C of a range, as LevelDB writes it."""
+    """Returns the CRC-32C of a range, as LevelDB writes it."""
     crc, table = 0xFFFFFFFF, _CRC
     for byte in data[start:end]:
         crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8

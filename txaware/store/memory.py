@@ -1,4 +1,4 @@
-"""A table in memory, which ends with the process."""
+"""The table in memory, which ends with the process."""
 
 import threading
 from collections.abc import Sequence
@@ -14,15 +14,16 @@ from txaware.interfaces import Emptiness, Row, Write
 from txaware.keys import after
 
 FOR_EVER_MS = 1 << 62
-# So many rows of a range are weighed one by one; of more, so many in even steps.
+# Up to the first number, rows of a range are weighed one by one; of more rows about the
+# second number are weighed, in even steps.
 WEIGHED_ROWS, SAMPLE_ROWS = 1000, 100
 
 
 class MemoryTable:
     """A sorted map under a lock. There is no disk, so nothing waits.
 
-    An interrupt (Ctrl-C) may come between any two lines of a write. Whoever comes next
-    finds in `_redo` what was to be written, and writes all of it again.
+    An interrupt (Ctrl-C) may come between any two lines of a write. The next call finds
+    the writes in `_redo`, and makes all of them again.
     """
 
     reads_wait = False
@@ -36,7 +37,7 @@ class MemoryTable:
         self._closed = False
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key."""
+        """Returns the value of a key; None if there is none."""
         with self._lock:
             self._require_open()
             value: bytes | None = self._values.get(key)
@@ -52,7 +53,7 @@ class MemoryTable:
         max_bytes: int = 1 << 20,
         reverse: bool = False,
     ) -> list[Row]:
-        """Rows whose key begins with `prefix`, which is left off, in order."""
+        """Returns rows whose key begins with `prefix`, in order and without it."""
         last = after(prefix) if stop is None else prefix + stop
         rows: list[Row] = []
         size, cut = 0, len(prefix)
@@ -83,20 +84,20 @@ class MemoryTable:
         self.submit(writes, then)
 
     def hold(self, _: int, writes: Sequence[Write]) -> bool:
-        """Writes at once; what a transaction left is judged by its pointer anyway."""
+        """Writes at once; readers judge rows by their pointer anyway."""
         self.submit(writes)
         return True
 
     def replace_held(self, key: bytes, value: bytes) -> bool:
-        """Changes a row where it is."""
+        """Changes a row in the map."""
         self.submit([(key, value)])
         return True
 
     def reserve_time(self) -> None:
-        """All time is reserved."""
+        """Does nothing: all time is reserved."""
 
     def compare_and_set(self, key: bytes, old: bytes | None, new: bytes) -> bool:
-        """Sets a value that is still `old`."""
+        """Sets a value if it is still `old`."""
         with self._lock:
             self._require_open()
             if self._values.get(key) != old:
@@ -105,10 +106,10 @@ class MemoryTable:
             return True
 
     def compact(self, start: bytes, stop: bytes) -> None:
-        """Memory is given back as it is freed."""
+        """Does nothing: memory is given back as rows are deleted."""
 
     def size_bytes(self, start: bytes, stop: bytes) -> int:
-        """Exact where rows are few; otherwise their number by the size of some."""
+        """Returns the size of a range, exact for few rows and estimated for many."""
         with self._lock:
             self._require_open()
             first = self._values.bisect_left(start)
@@ -119,11 +120,11 @@ class MemoryTable:
         return size * count // len(keys) if keys else 0
 
     def outline(self, tag: bytes) -> Emptiness | None:
-        """None: a look into each topic costs hardly more."""
+        """Returns None: a look into each topic costs hardly more."""
         return None
 
     def status(self) -> str:
-        """`"OK"`, or a sentence about what is wrong."""
+        """Returns `"OK"`, or a sentence about what is wrong."""
         return "closed" if self._closed else "OK"
 
     def close(self) -> None:

@@ -20,13 +20,15 @@ def _encoded(block: "Block") -> Encoded:
 
 @attrs.frozen
 class Block:
-    """Rows in order, one list for each thing known of them.
+    """Rows in order, with one list for each column.
 
-    `payloads` has None for a reference. `pointers` is None where no row has one.
-    `more` are further columns, by the index of their row. Messages are made when they
-    are asked for: kept by the hundred thousand, they would be most of what the garbage
-    collector has to look at (a third of the time of a poll), and bytes it never does.
-    `encoded` belongs to the block that this one is a part of, from `encoded_from` on.
+    `payloads` has None for a reference. `pointers` is None if no row has one. `more`
+    are further columns, by the index of their row. `encoded` belongs to the block that
+    this one is a part of, from `encoded_from` on.
+
+    Messages are made when they are asked for. A hundred thousand of them would be most
+    of the objects that the garbage collector looks at (a third of the time of a poll);
+    it never looks at bytes.
     """
 
     keys: Sequence[bytes]
@@ -41,14 +43,14 @@ class Block:
         return len(self.keys)
 
     def message(self, index: int) -> Message | None:
-        """The message of a row; None for a reference."""
+        """Makes the message of a row; None for a reference."""
         payload = self.payloads[index]
         if payload is None:
             return None
         return Message(MessageId.of_row(self.keys[index]), payload)
 
     def messages(self, first: int, last: int) -> list[Message]:
-        """The messages of some rows, none of which is a reference."""
+        """Makes the messages of a range of rows, none of which is a reference."""
         new, none = tuple.__new__, NO_PAYLOAD_ROW
         return [
             new(Message, (MessageId(key + none), payload))
@@ -59,7 +61,7 @@ class Block:
 
 
 def decode_block(rows: Sequence[Row]) -> Block:
-    """The block of some rows of a message table, keyed by time and sequence."""
+    """Makes a block of rows of a message table, keyed by time and sequence."""
     # Most topics have rows of one kind; these two loops make a poll twice as fast.
     tags = {value[0] for _, value in rows}
     keys = [key for key, _ in rows]
@@ -89,7 +91,10 @@ def _mixed(rows: Sequence[Row], keys: Sequence[bytes], size_bytes: int) -> Block
 
 
 class MessageTable:
-    """Rows of one generation of a topic have one prefix, and keys of ten bytes."""
+    """The rows of all messages; those of one topic's generation share a prefix.
+
+    The rest of a key has ten bytes.
+    """
 
     def __init__(self, table: OrderedTable) -> None:
         self._table = table
@@ -97,7 +102,7 @@ class MessageTable:
     def read(
         self, prefix: bytes, *, start: bytes, stop: bytes, limit: int, max_bytes: int
     ) -> Block:
-        """Rows from `start` to before `stop`, decoded; none when the end is reached."""
+        """Reads rows from `start` to before `stop`; an empty block is the end."""
         return decode_block(
             self._table.scan(
                 MESSAGE + prefix,
@@ -109,26 +114,26 @@ class MessageTable:
         )
 
     def first(self, prefix: bytes, *, start: bytes, stop: bytes) -> Row | None:
-        """The first row of a range."""
+        """Returns the first row of a range."""
         rows = self._table.scan(MESSAGE + prefix, start=start, stop=stop, limit=1)
         return rows[0] if rows else None
 
     def last(self, prefix: bytes, *, start: bytes, stop: bytes) -> Row | None:
-        """The last row of a range."""
+        """Returns the last row of a range."""
         rows = self._table.scan(
             MESSAGE + prefix, start=start, stop=stop, limit=1, reverse=True
         )
         return rows[0] if rows else None
 
     def rows(self, prefix: bytes, *, start: bytes, stop: bytes) -> Iterator[Row]:
-        """All rows of a range, a bounded number at a time."""
+        """Reads all rows of a range, a bounded number at a time."""
         for rows in pieces(self._table, MESSAGE + prefix, start=start, stop=stop):
             yield from rows
 
     def to_negate(
         self, prefix: bytes, pointer: int, *, start: bytes, stop: bytes
     ) -> list[Row]:
-        """The rows of a range that carry exactly that pointer, as they are now."""
+        """Returns the rows of a range with exactly that pointer, as they are now."""
         return [
             (key, value)
             for key, value in self.rows(prefix, start=start, stop=stop)

@@ -1,4 +1,4 @@
-"""Where rows of a table may be, topic by topic, as a look in large steps saw them."""
+"""The outline of a table: the ranges, topic by topic, that may have rows."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ _GENERATION_BYTES = 4
 
 @attrs.define
 class _Span:
-    """Rows of one generation lie from `first` to `last`, or on to its end."""
+    """The range with rows of one generation: to `last`, or `goes_on` to its end."""
 
     first: bytes
     last: bytes
@@ -19,9 +19,10 @@ class _Span:
 
 
 class Outline:
-    """Tells which ranges surely have no row. Whatever was not looked at may have some.
+    """The ranges of a table that may have rows, as seen by a look in large steps.
 
-    Keys are whole ones: the byte of the table, `namespace:topic:`, a generation.
+    All others surely have none. A range that was not looked at may have rows. Keys are
+    whole: the byte of the table, `namespace:topic:`, a generation.
     """
 
     def __init__(self) -> None:
@@ -29,7 +30,7 @@ class Outline:
         self._unknown_from: bytes | None = None
 
     def saw(self, keys: Iterable[bytes]) -> None:
-        """There are these keys."""
+        """Notes keys that exist."""
         for key in keys:
             group = group_of(key)
             if group is None:
@@ -44,19 +45,19 @@ class Outline:
                 span.first, span.last = min(span.first, key), max(span.last, key)
 
     def passed_over(self, group: bytes) -> None:
-        """The rest of a generation that was seen was not looked at."""
+        """Notes that the rest of a generation was not looked at."""
         spans = self._topics[group[:-_GENERATION_BYTES]]
         spans[group[-_GENERATION_BYTES:]].goes_on = True
 
     def stopped_at(self, key: bytes) -> None:
-        """From there on nothing was looked at."""
+        """Notes that nothing was looked at from a key on."""
         if self._unknown_from is None or key < self._unknown_from:
             self._unknown_from = key
 
     def may_have(self, prefix: bytes, start: bytes, stop: bytes | None) -> bool:
-        """Whether a row may lie from `start` and before `stop` below a prefix.
+        """Tells whether a row may lie from `start` to before `stop` below a prefix.
 
-        That names a topic, with or without a generation.
+        The prefix names a topic, with or without a generation.
         """
         low, high = prefix + start, after(prefix) if stop is None else prefix + stop
         if self._unknown_from is not None and high > self._unknown_from:
@@ -69,7 +70,7 @@ class Outline:
 
 
 def group_of(key: bytes) -> bytes | None:
-    """A key as far as its generation; None for one that has none."""
+    """Cuts a key off after its generation; None for a key without one."""
     end = _topic_end(key)
     if not end or len(key) < end + _GENERATION_BYTES:
         return None
@@ -77,6 +78,6 @@ def group_of(key: bytes) -> bytes | None:
 
 
 def _topic_end(key: bytes) -> int:
-    """Where `namespace:topic:` ends; 0 where a key has no such beginning."""
+    """Finds the end of `namespace:topic:`; 0 if a key does not begin like that."""
     first = key.find(b":")
     return key.find(b":", first + 1) + 1 if first > 0 else 0

@@ -1,4 +1,4 @@
-"""The payload table: what was stored ahead of its commit, by transaction."""
+"""The payload table: payloads stored ahead of their commit, by transaction."""
 
 from collections.abc import Collection, Iterator
 
@@ -16,7 +16,10 @@ from txaware.store.ranges import pieces
 
 
 class PayloadTable:
-    """Rows of one transaction in one topic have one prefix, and keys of ten bytes."""
+    """The rows of stored payloads; those of a transaction in a topic share a prefix.
+
+    The rest of a key has ten bytes.
+    """
 
     def __init__(self, table: OrderedTable) -> None:
         self._table = table
@@ -24,7 +27,7 @@ class PayloadTable:
     def rows(
         self, prefix: bytes, pointer: int, *, start: bytes = b"", piece: int = 1000
     ) -> Iterator[tuple[bytes, Columns]]:
-        """All rows from `start` on, a bounded number at a time."""
+        """Reads all rows from `start` on, a bounded number at a time."""
         whole = payload_prefix(prefix, pointer)
         for found in pieces(self._table, whole, start=start, limit=piece):
             for key, value in found:
@@ -40,15 +43,15 @@ class PayloadTable:
         now_ms: int,
         piece: int,
     ) -> Iterator[tuple[list[bytes], list[bytes]]]:
-        """What a reference stands for, from `start` on: keys and payloads.
+        """Reads the payloads of a reference from `start` on: keys and payloads.
 
-        A bounded number at a time; `attempts` None means all.
+        They come a bounded number at a time. `attempts` None means all attempts.
         """
         whole = payload_prefix(prefix, pointer)
         heads = {_head(attempt) for attempt in attempts or ()}
         size = len(next(iter(heads), b""))
         for rows in pieces(self._table, whole, start=start, limit=piece):
-            # Most rows have an attempt and nothing else: then they need no decoding.
+            # Most rows have an attempt and no other column, and need no decoding.
             payloads = [value[size:] for _, value in rows if value[:size] in heads]
             if len(payloads) == len(rows):
                 yield [key for key, _ in rows], payloads
@@ -57,7 +60,7 @@ class PayloadTable:
             yield [key for key, _ in found], [payload for _, payload in found]
 
     def counts(self, prefix: bytes, pointer: int) -> dict[bytes, int]:
-        """How many rows each attempt has stored."""
+        """Counts the rows that each attempt has stored."""
         counts: dict[bytes, int] = {}
         for _, columns in self.rows(prefix, pointer):
             attempt = columns.more.get(ATTEMPT, b"")
@@ -72,7 +75,7 @@ def _head(attempt: bytes) -> bytes:
 def _wanted(
     rows: list[Row], attempts: Collection[bytes] | None, now_ms: int
 ) -> Iterator[Row]:
-    """Payloads of these attempts, unless they have expired."""
+    """Picks the payloads of these attempts that have not expired."""
     for key, value in rows:
         columns = decode(value)
         if attempts is not None and columns.more.get(ATTEMPT, b"") not in attempts:

@@ -1,4 +1,4 @@
-"""The position table: how far groups have come, a row for each transaction."""
+"""The position table: the positions of groups, a row for each transaction."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -14,7 +14,7 @@ FIRST_LOOK, MOST_ROWS = 2, 256
 
 
 class PositionRow(NamedTuple):
-    """A position, and the pointer it was saved with: negative when taken back."""
+    """A position, and the pointer that it was saved with: negative when taken back."""
 
     key: bytes
     pointer: int
@@ -22,13 +22,16 @@ class PositionRow(NamedTuple):
 
 
 class PositionTable:
-    """The greatest pointer that a reader may see counts; it judges that itself."""
+    """The rows of all positions, which their reader judges by the pointers.
+
+    The row with the greatest pointer that the reader may see counts.
+    """
 
     def __init__(self, table: OrderedTable) -> None:
         self._table = table
 
     def newest_first(self, group: str, topic: TopicName) -> Iterator[PositionRow]:
-        """All positions of a group in a topic, from the greatest pointer down."""
+        """Reads all positions of a group in a topic, from the greatest pointer down."""
         prefix = position_prefix(group, topic)
         stop, limit = None, FIRST_LOOK
         while rows := self._table.scan(prefix, stop=stop, limit=limit, reverse=True):
@@ -42,9 +45,9 @@ class PositionTable:
             stop, limit = rows[-1][0], MOST_ROWS
 
     def groups(self) -> Iterator[tuple[str, TopicName]]:
-        """Every group and topic that has a position, with one look for each.
+        """Lists every group and topic that has a position, with one look for each.
 
-        Markers of Spark's saves and streams are positions of nobody who reads.
+        The markers of Spark's saves and streams are left out: no consumer has them.
         """
         start = b""
         while rows := self._table.scan(POSITION, start=start, limit=1):
@@ -58,6 +61,6 @@ class PositionTable:
 def position_write(
     group: str, topic: TopicName, pointer: int, position: MessageId
 ) -> Write:
-    """The row that saves a position."""
+    """Makes the row that saves a position."""
     key = position_prefix(group, topic) + pointer_key(pointer)
     return key, value_head(pointer) + position

@@ -1,4 +1,4 @@
-"""What is done to many rows of a table: read piece by piece, or rolled back."""
+"""Ranges of rows in a table: read piece by piece, or rolled back."""
 
 from collections.abc import Iterable, Iterator
 
@@ -16,9 +16,10 @@ def pieces(
     stop: bytes | None = None,
     limit: int = PIECE_ROWS,
 ) -> Iterator[list[Row]]:
-    """All rows of a range, a bounded number at a time; each piece is a view of its own.
+    """Reads all rows of a range, a bounded number at a time.
 
-    What was answered may be changed or deleted before the next piece is asked for.
+    Each piece is a view of its own. The rows of a piece may be changed or deleted
+    before the next one is asked for.
     """
     while rows := table.scan(prefix, start=start, stop=stop, limit=limit):
         yield rows

@@ -1,4 +1,4 @@
-"""The topic table: what is known of every topic, deleted ones included."""
+"""The topic table: the settings of every topic, deleted ones included."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -16,31 +16,32 @@ Change = Callable[[Topic | None], Topic]
 
 
 class TopicTable:
-    """A row survives its topic, so that a new one gets the next generation.
+    """The rows of all topics. A row survives its topic, and keeps count of generations.
 
-    What was read is remembered: the one process that owns the table also changes it.
+    Topics that were read are remembered: only the process that owns the table changes
+    them.
     """
 
     def __init__(self, table: OrderedTable) -> None:
         self._table = table
-        self._changing = threading.Lock()  # what is known is what was set last
+        self._changing = threading.Lock()  # so that the last change is remembered
         self._changes = 0
         self._in_doubt: set[TopicName] = set()
         self._known: dict[TopicName, Topic] = {}
 
     def get(self, name: TopicName) -> Topic:
-        """The topic; `TopicNotFound` where there is none now."""
+        """Returns a topic; raises `TopicNotFound` if there is none now."""
         topic = self._known.get(name) or self._read(name)
         if topic is None or topic.generation < 0:
             raise TopicNotFound(f"topic {name} does not exist")
         return topic
 
     def remembered(self, name: TopicName) -> Topic | None:
-        """The topic, also a deleted one; None where the table has to be asked."""
+        """Returns a remembered topic, also a deleted one; None without one."""
         return self._known.get(name)
 
     def create(self, topic: Topic) -> Topic:
-        """Makes the next generation of it."""
+        """Makes the next generation of a topic."""
 
         def created(found: Topic | None) -> Topic:
             if found is not None and found.generation > 0:
@@ -51,7 +52,7 @@ class TopicTable:
         return self._change(topic.topic, created)
 
     def update(self, name: TopicName, change: Callable[[Topic], Topic]) -> Topic:
-        """Changes it in one step; the generation stays."""
+        """Changes a topic in one step; the generation stays."""
 
         def updated(found: Topic | None) -> Topic:
             topic = _existing(name, found)
@@ -69,7 +70,7 @@ class TopicTable:
         return self._change(name, deleted)
 
     def names(self, namespace: str) -> list[str]:
-        """The existing topics of a namespace, in the order of their keys."""
+        """Lists the existing topics of a namespace, in the order of their keys."""
         return [
             topic.name
             for topic in self.all(f"{namespace}:".encode("ascii"))
@@ -77,15 +78,15 @@ class TopicTable:
         ]
 
     def all(self, prefix: bytes = b"") -> Iterator[Topic]:
-        """All topics whose key begins so, deleted ones included."""
+        """Reads all topics whose key begins with `prefix`, deleted ones included."""
         for rows in pieces(self._table, TOPIC + prefix):
             for key, value in rows:
                 namespace, name, _ = (prefix + key).decode("ascii").split(":")
                 yield Topic.from_bytes(TopicName(name, namespace), value)
 
     def _read(self, name: TopicName) -> Topic | None:
-        # Whoever changes a topic holds the lock over the disk, and an event loop asks.
-        # Whoever reads does not: where the disk is far away, many do at once.
+        # A change holds the lock while it is written to disk. A read does not wait for
+        # it, as an event loop may call, and many may read at once from a remote disk.
         changes, is_changing = self._changes, self._changing.locked()
         topic = self._found(name)
         if topic is None or is_changing:

@@ -1,4 +1,4 @@
-"""Rows of open transactions, which go to disk together with their commit."""
+"""Uncommitted rows, which go to disk together with the commit of their transaction."""
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,34 +8,35 @@ from txaware.keys import row_prefix
 
 Taken = dict[int, list[Row]]
 
-# Ended transactions whose late rows are released at once.
+# The ended transactions that are remembered; late rows of theirs are released at once.
 REMEMBERED = 1000
 
 
 class HeldRows:
-    """Readable at once, in memory, until a batch has carried them.
+    """Rows in memory that can be read at once, and stay until a batch has carried them.
 
-    The rows of a committed transaction go into the batch with its commit, as they stand
-    then. Those of one that ended otherwise are released and go with any later batch.
+    The rows of a committed transaction go into the batch with its commit, as they are
+    then. Those of a transaction that ended otherwise are released, and go with any
+    later batch.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # By what their keys begin with: a poll then finds those of its topic at once.
+        # By the beginning of their keys: a poll then finds those of its topic at once.
         self._groups: dict[bytes, dict[bytes, bytes]] = {}
         self._keys: dict[int, list[bytes]] = {}
         self._bytes: dict[int, int] = {}
         self._released: set[int] = set()
-        # Those that ended last: a write under way may still bring rows of them.
+        # The transactions that ended last: a write under way may still bring rows.
         self._ended: dict[int, None] = {}
 
     def __bool__(self) -> bool:
         return bool(self._groups)
 
     def hold(self, pointer: int, writes: Sequence[Write], limit_bytes: int) -> bool:
-        """Takes rows; False, and none taken, if that is too much for one transaction.
+        """Takes rows; False, and none taken, if they are too many for one transaction.
 
-        What is released and not yet carried counts as one transaction too.
+        The rows that are released and not yet carried count as one transaction too.
         """
         size = sum([len(key) + len(value or b"") for key, value in writes])
         with self._lock:
@@ -43,7 +44,7 @@ class HeldRows:
             if held_bytes > limit_bytes or (
                 self._released and self._released_bytes() > limit_bytes
             ):
-                # What is held of these rows would otherwise hide what is written now.
+                # Held values of these rows would otherwise hide those written now.
                 for key, _ in writes:
                     self._forget(key)
                 return False
@@ -60,7 +61,7 @@ class HeldRows:
         return sum(self._bytes.get(pointer, 0) for pointer in self._released)
 
     def replace(self, key: bytes, value: bytes) -> bool:
-        """Changes a row; False where it is not held."""
+        """Changes a row; False if it is not held."""
         with self._lock:
             group = self._groups.get(row_prefix(key), {})
             if key not in group:
@@ -69,7 +70,7 @@ class HeldRows:
             return True
 
     def release(self, pointers: Iterable[int]) -> None:
-        """These have ended without a commit."""
+        """Releases the rows of transactions that have ended without a commit."""
         with self._lock:
             for pointer in pointers:
                 self._ended[pointer] = None
@@ -79,7 +80,7 @@ class HeldRows:
                 del self._ended[next(iter(self._ended))]
 
     def take(self, committed: Iterable[int]) -> Taken:
-        """What the next batch has to carry: of these, and of all that are released."""
+        """Returns the next batch's rows: those of these commits, and the released."""
         with self._lock:
             if not self._keys:
                 return {}
@@ -98,7 +99,7 @@ class HeldRows:
         return rows
 
     def carried(self, taken: Taken) -> None:
-        """A batch is on disk; what was changed since it was taken is kept."""
+        """Forgets the rows of a batch on disk, but for those changed since."""
         if not taken:
             return
         with self._lock:
@@ -107,7 +108,7 @@ class HeldRows:
                 if keys is None:
                     continue
                 forgotten = sum([self._forget(key, value) for key, value in rows])
-                # Nearly always all of them are, and there is nothing else to look for.
+                # Nearly always all rows are forgotten, and there is no other to find.
                 left = forgotten < len(keys) and [key for key, _ in self._rows(keys)]
                 if left:
                     self._keys[pointer] = left
@@ -117,7 +118,7 @@ class HeldRows:
                     self._released.discard(pointer)
 
     def _forget(self, key: bytes, value: bytes | None = None) -> bool:
-        """Forgets a row, unless it is no longer that value; whether it did."""
+        """Forgets a row unless its value has changed; answers whether it did."""
         prefix = row_prefix(key)
         group = self._groups.get(prefix)
         if group is None or (value is not None and group.get(key) is not value):
@@ -128,18 +129,18 @@ class HeldRows:
         return True
 
     def drop(self, keys: Iterable[bytes]) -> None:
-        """Forgets rows that are deleted before any batch carried them."""
+        """Forgets rows that are deleted before a batch has carried them."""
         with self._lock:
             for key in keys:
                 self._forget(key)
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a held row."""
+        """Returns the value of a held row; None if it is not held."""
         group = self._groups.get(row_prefix(key))
         return group.get(key) if group is not None else None
 
     def scan(self, prefix: bytes, start: bytes, stop: bytes) -> list[Row]:
-        """Held rows of a range, in any order; the prefix left off."""
+        """Returns the held rows of a range, in any order and without the prefix."""
         cut = len(prefix)
         with self._lock:
             return [

@@ -14,9 +14,9 @@ _ADDRESS = re.compile(
 
 @attrs.frozen
 class HBaseAddress:
-    """Where HBase's Thrift server listens, and what the names of our tables begin with.
+    """The address of HBase's Thrift server, and the prefix of our tables' names.
 
-    A prefix `space:name` puts them into a namespace of HBase.
+    A prefix `space:name` puts the tables into a namespace of HBase.
     """
 
     host: str
@@ -39,5 +39,5 @@ class HBaseAddress:
         return f"hbase://{host}:{self.port}/{self.prefix}"
 
     def table(self, kind: str) -> bytes:
-        """The whole name of one of our tables."""
+        """Returns the whole name of one of our tables."""
         return f"{self.prefix}_{kind}".encode("ascii")

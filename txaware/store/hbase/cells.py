@@ -1,4 +1,4 @@
-"""Values as HBase has them: a cell for each column, or one where there are none."""
+"""Cells, the values of HBase: one for each column, or one for a whole value."""
 
 from collections.abc import Mapping
 
@@ -24,7 +24,7 @@ _TAGS = {PLAIN, POINTED, REFERENCE, PLAIN | MORE, POINTED | MORE, REFERENCE | MO
 
 
 def to_cells(key: bytes, value: bytes) -> dict[bytes, bytes]:
-    """The cells of a row: its columns, or all of it in one where it has none."""
+    """Makes the cells of a row: its columns, or one cell if it has none."""
     if key[:1] in _WITH_COLUMNS and value:
         tag = value[0]
         if tag == PLAIN:
@@ -39,7 +39,7 @@ def to_cells(key: bytes, value: bytes) -> dict[bytes, bytes]:
 
 
 def to_value(cells: Mapping[bytes, bytes]) -> bytes:
-    """The value that these cells were made of."""
+    """Returns the value that cells were made of."""
     payload = cells.get(PAYLOAD_CELL)
     if payload is not None:
         if len(cells) == 1:
@@ -53,13 +53,13 @@ def to_value(cells: Mapping[bytes, bytes]) -> bytes:
 
 
 def expiry_ms(cells: Mapping[bytes, bytes]) -> int | None:
-    """When a message expires by itself, if it does."""
+    """Returns the time at which a message expires by itself; None if it does not."""
     data = cells.get(b"f:" + EXPIRY)
     return None if data is None else decode_expiry(data)
 
 
 def _columns(value: bytes) -> dict[bytes, bytes] | None:
-    """A cell for each column, where the value can be made of them again."""
+    """Makes a cell for each column; None if the value cannot be made of them again."""
     try:
         columns = decode(value)
     except StoreCorrupted:

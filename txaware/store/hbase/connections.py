@@ -1,7 +1,7 @@
-"""Connections to HBase's Thrift server, which survive that it goes away and comes back.
+"""Connections to HBase's Thrift server, which outlive an absence of the server.
 
-The server closes what is idle and does not say so; a call that had no answer may be
-carried out later. So each call says whether a repeat does harm.
+The server closes idle connections and does not say so, and a call that had no answer
+may be carried out later. So each call says whether a repeat does harm.
 """
 
 import threading
@@ -19,7 +19,7 @@ from txaware.store.hbase.address import HBaseAddress
 T = TypeVar("T")
 Call = Callable[[Any], T]
 
-# The server closes a connection that is idle for about a minute; we do before.
+# The server closes a connection after about a minute of idleness; we do so before.
 IDLE_S = 20.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.0
 
@@ -31,9 +31,9 @@ class Lost(Exception):
 class Connections:
     """A stack of open connections; any number of threads may call.
 
-    When nothing has answered for the whole patience, the next calls are tried once
-    each, until one succeeds. `structs` are those of the protocol; `connect` is called
-    as `happybase.Connection` is.
+    After a whole patience without an answer, the next calls are tried once each, until
+    one succeeds. `structs` are the structures of the protocol; `connect` is called like
+    `happybase.Connection`.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Connections:
         self._clock_s, self._sleep_s = clock_s, sleep_s
 
     def repeat(self, call: Call[T]) -> T:
-        """Calls until it is answered, which must do no harm; else `Unavailable`."""
+        """Calls until an answer comes, which must do no harm; else `Unavailable`."""
         until_s = self._clock_s() + (0 if self._lost else self._patience_s)
         tries = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(Lost),
@@ -76,7 +76,7 @@ class Connections:
         return answer
 
     def once(self, call: Call[T]) -> T:
-        """Calls once; raises `Lost` where nobody knows whether it was carried out."""
+        """Calls once; raises `Lost` if it is unknown whether it was carried out."""
         connection = self._take()
         try:
             answer = call(connection.client)
@@ -92,7 +92,7 @@ class Connections:
         return answer
 
     def close(self) -> None:
-        """Closes what is idle; what is in use is closed when it is given back."""
+        """Closes idle connections; one in use is closed when it is given back."""
         self._closed = True
         self._close_idle()
 
@@ -129,14 +129,14 @@ class Connections:
         _close_all(old)
 
     def _pop_old(self) -> list[Any]:
-        """Those that were idle for too long, to be closed: the oldest are first."""
+        """Removes connections that were idle for too long, for the caller to close."""
         old, now_s = [], self._clock_s()
         while self._idle and now_s - self._idle[0][1] >= IDLE_S:
             old.append(self._idle.popleft()[0])
         return old
 
     def _mapped(self, connection: Any, error: Exception) -> Exception:
-        """What a failed call means; its connection is of no more use, mostly."""
+        """Returns our error for a failed call, and closes or keeps the connection."""
         text = _text(error)
         if type(error).__module__ == "Hbase_thrift":  # HBase itself said so
             self._give_back(connection)
@@ -145,8 +145,8 @@ class Connections:
             return Lost(text.splitlines()[0] if text else type(error).__name__)
         connection.close()
         if isinstance(error, self._thrift_error | OSError):
-            # All others of a server that went away are dead too, and each would cost
-            # a try.
+            # The other connections to a server that went away are dead too, and each
+            # would cost a try.
             self._close_idle()
             return Lost(text or type(error).__name__)
         return error
@@ -172,7 +172,7 @@ def _text(error: Exception) -> str:
 
 
 def _happybase() -> tuple[Any, Any, type[Exception]]:
-    """The package, the structures of HBase's protocol, and the root of its errors."""
+    """Imports happybase, the structures of HBase's protocol, and its root error."""
     try:
         import happybase
         import Hbase_thrift

@@ -1,4 +1,4 @@
-"""All rows of a store in HBase: read as they are settled, written batch by batch."""
+"""The rows of a store in HBase: read as they are settled, written batch by batch."""
 
 import threading
 import time
@@ -18,7 +18,7 @@ from txaware.store.hbase.schema import check_fits
 from txaware.store.hbase.tallies import Tallies, common_prefix
 from txaware.store.hbase.writing import Writing
 
-# After a batch that failed, reads look so often whether it can be settled now.
+# After a batch that failed, reads try at this interval to settle it.
 LOOK_AGAIN_S = 0.5
 
 
@@ -26,8 +26,8 @@ class HBaseDatabase:
     """The `RowStore` in HBase, for the one process that owns it.
 
     A batch is part of the store when the head names its redo record. Its rows are
-    written next, with a timestamp of their own above all before; until all of them are
-    there readers see the rows from before it. (A deletion alone is seen at once.)
+    written next, with a timestamp above all before. Until all of them are there,
+    readers see the rows from before the batch. (Only a deletion is seen at once.)
     """
 
     def __init__(
@@ -64,11 +64,11 @@ class HBaseDatabase:
 
     @property
     def connections(self) -> Connections:
-        """Those to the store, for whoever looks at it in another way."""
+        """The connections to the store, for other ways to look at it."""
         return self._connections
 
     def announce(self, url: str | None) -> None:
-        """Says where this process serves the store; None for nowhere any more."""
+        """Tells others where this process serves the store; None takes that back."""
         self._ownership.announce(url)
 
     def require_owned(self) -> None:
@@ -76,7 +76,7 @@ class HBaseDatabase:
         self._ownership.require()
 
     def status(self) -> str:
-        """`"OK"`, or that the store is another's, as the last beat found it."""
+        """Returns `"OK"`, or that the store is another's, as the last beat found."""
         try:
             self._ownership.require()
         except StoreInUse as error:
@@ -89,11 +89,11 @@ class HBaseDatabase:
         return self._head.batch
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key."""
+        """Returns the value of a key; None if there is none."""
         while True:
             settled_ms = self._settled()
             value = self._scanning.get(key, before_ms=settled_ms + 1)
-            # A row that was overwritten again and again meanwhile has no cell that old.
+            # A row that was overwritten several times meanwhile has no cell that old.
             if value is not None or settled_ms == self._settled_ms:
                 return value
 
@@ -107,7 +107,7 @@ class HBaseDatabase:
         max_bytes: int,
         reverse: bool,
     ) -> list[Row]:
-        """Rows of one consistent view; see `OrderedTable.scan`."""
+        """Returns rows of one consistent view; see `OrderedTable.scan`."""
         first, last = whole_range(prefix, start, stop)
         before_ms = self._settled() + 1
         return self._scanning.scan(
@@ -115,18 +115,18 @@ class HBaseDatabase:
         )
 
     def has_batch(self, number: int, writes: Sequence[Write]) -> bool:
-        """Whether the head names that batch."""
+        """Tells whether the head names that batch."""
         return self._head.batch == number
 
     def batch(self, number: int) -> "HBaseBatch":
-        """A batch to fill; its `write()` returns when its rows are there."""
+        """Begins a batch to fill; its rows are there when its `write()` returns."""
         if self._closed:
             raise Unavailable(f"{self.name} is closed")
         return HBaseBatch(self, number)
 
     def write(self, number: int, writes: list[Write]) -> None:
         """Makes a batch part of the store, and then writes its rows."""
-        check_fits(writes)  # entries of the journal too, which nobody has looked at
+        check_fits(writes)  # entries of the journal too, which are checked nowhere else
         with self._settling:
             if self._broken:
                 raise Unavailable(f"{self.name}: an earlier batch is not settled")
@@ -137,7 +137,7 @@ class HBaseDatabase:
                 raise
 
     def _write(self, number: int, writes: list[Write]) -> None:
-        # Nor twice the same: rows that a failed batch put for its record may come late.
+        # No timestamp is used twice: rows of a failed batch's record may come late.
         last_ms = max(self._head.time_ms, self._tried_ms)
         time_ms = self._tried_ms = max(last_ms + 1, self._clock_ms())
         wanted = self._head.follow(batch=number, time_ms=time_ms)
@@ -150,7 +150,7 @@ class HBaseDatabase:
         self._tallies.count(writes, time_ms=time_ms)
 
     def reopen(self) -> None:
-        """Finds out what became of the last batch, and finishes it."""
+        """Finds out the outcome of the last batch, and finishes it."""
         with self._settling:
             if self._closed:
                 raise Unavailable(f"{self.name} is closed")
@@ -164,7 +164,7 @@ class HBaseDatabase:
             self._broken = False
 
     def _record(self, head: Head) -> bytes:
-        """The redo record of the last batch."""
+        """Reads the redo record of the last batch."""
         try:
             return self._redo.read(head)
         except StoreCorrupted:
@@ -172,10 +172,9 @@ class HBaseDatabase:
             raise
 
     def _forget_predecessors(self) -> None:
-        """Removes the redo records of owners who are gone: their rows are there.
+        """Removes the redo records of earlier owners, whose rows are all written.
 
-        Should this process have been taken over by now, those of the next owner are
-        younger, and stay.
+        If another process has taken over by now, its records are younger, and stay.
         """
         found = self._head
         if found.pieces:
@@ -184,23 +183,23 @@ class HBaseDatabase:
         self._redo.remove_others(self._ownership.owner, time_ms=self._head.time_ms)
 
     def damage(self, error: Exception) -> str | None:
-        """HBase keeps its files, and says by itself what is wrong with them."""
+        """Returns None: HBase keeps its files, and reports damage in them itself."""
         return None
 
     def compact(self, start: bytes, stop: bytes) -> None:
-        """Says that nothing is there any more where that is so.
+        """Removes the tallies of a range without rows, so that its size is told as 0.
 
-        The disk is freed by HBase itself; `txaware hbase compact` has it done at once.
+        HBase itself frees the disk; `txaware hbase compact` makes it do so at once.
         """
         self._tallies.forget(start, stop, self._rows)
 
     def size_bytes(self, start: bytes, stop: bytes) -> int:
-        """About how many bytes a range takes; see `tallies`."""
-        self._settled()  # who is closed tells nothing
+        """Returns about how many bytes a range takes; see `tallies`."""
+        self._settled()  # raises once the store is closed
         return self._tallies.size_bytes(start, stop, self._rows)
 
     def _rows(self, start: bytes, stop: bytes, limit: int, max_bytes: int) -> list[Row]:
-        """Rows from one whole key to before another."""
+        """Reads rows from one whole key to before another."""
         prefix = common_prefix(start, stop)
         ask = Ask(
             prefix,
@@ -214,7 +213,7 @@ class HBaseDatabase:
         return [(prefix + key, value) for key, value in self._scanning.scan(ask)]
 
     def close(self) -> None:
-        """Lets others have the store; a second close does nothing."""
+        """Gives the store up for others; a second close does nothing."""
         with self._settling:
             if self._has_ended:
                 return
@@ -228,10 +227,10 @@ class HBaseDatabase:
             self._has_ended = True  # or a second close finishes what is left
 
     def _settled(self) -> int:
-        """The timestamp up to which readers see everything.
+        """Returns the timestamp up to which readers see everything.
 
-        After a batch that failed it is not known what they may see, until that is
-        settled: here, where nobody writes.
+        After a batch that failed this is unknown until the batch is settled. A reader
+        settles it here, if nobody writes.
         """
         if self._closed:
             raise Unavailable(f"{self.name} is closed")
@@ -256,7 +255,7 @@ class HBaseDatabase:
 
 
 class HBaseBatch:
-    """Writes to be made as a whole; of one key the last one counts."""
+    """Writes to be made as a whole; for each key the last write counts."""
 
     def __init__(self, database: HBaseDatabase, number: int) -> None:
         self._database = database
@@ -264,7 +263,7 @@ class HBaseBatch:
         self._writes: dict[bytes, bytes | None] = {}
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Sets a value."""
+        """Sets the value of a key."""
         self._writes[key] = value
 
     def delete(self, key: bytes) -> None:
@@ -272,5 +271,5 @@ class HBaseBatch:
         self._writes[key] = None
 
     def write(self) -> None:
-        """Returns when all of it can be read."""
+        """Writes the batch; all of it can be read when this returns."""
         self._database.write(self._number, list(self._writes.items()))

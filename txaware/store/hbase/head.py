@@ -1,4 +1,4 @@
-"""The head: one cell that says who owns the store, and which batch is its last."""
+"""The head: one cell that names the owner of the store, and its last batch."""
 
 import struct
 from collections.abc import Callable
@@ -19,12 +19,12 @@ _FIXED = struct.Struct(f">B{OWNER_BYTES}sQQQ{OWNER_BYTES}sII")
 
 @attrs.frozen
 class Head:
-    """Changed only by compare and set, and never twice to the same bytes.
+    """The value of the head, changed only by compare and set, never to the same bytes.
 
-    `turn` rises with each change: one that comes late, after its answer was given up,
-    then compares with what has been. `batch` is the number of the last batch, and
-    `time_ms` the timestamp of its rows. Its redo record is in `inline`, or in so many
-    rows of `logged_by`; `crc` is of all of it.
+    `turn` rises with each change. So a change that comes late, after its answer was
+    given up, compares with an old value and fails. `batch` is the number of the last
+    batch, and `time_ms` the timestamp of its rows. The redo record is in `inline`, or
+    in `pieces` rows of the owner `logged_by`; `crc` is that of the whole record.
     """
 
     owner: bytes = NOBODY
@@ -37,7 +37,7 @@ class Head:
     inline: bytes = b""
 
     def to_bytes(self) -> bytes:
-        """The value of the cell."""
+        """Writes the value of the cell."""
         fixed = _FIXED.pack(
             _FORMAT,
             self.owner,
@@ -52,7 +52,7 @@ class Head:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Reads the cell."""
+        """Reads the value of the cell."""
         try:
             known, *fields = _FIXED.unpack_from(data)
         except struct.error as error:
@@ -64,7 +64,7 @@ class Head:
         return attrs.evolve(cls(*fields), inline=data[_FIXED.size :])
 
     def follow(self, **changes: Any) -> Self:
-        """The next one, with the same last batch unless another is named."""
+        """Makes the next head, with the same last batch unless another is named."""
         return attrs.evolve(self, turn=self.turn + 1, **changes)
 
     def with_record(
@@ -75,7 +75,7 @@ class Head:
         logged_by: bytes = NOBODY,
         pieces: int = 0,
     ) -> Self:
-        """The same with the place of its redo record."""
+        """Makes the same head with another place of its redo record."""
         return attrs.evolve(
             self, crc=crc, inline=inline, logged_by=logged_by, pieces=pieces
         )
@@ -84,9 +84,9 @@ class Head:
 class HeadCell:
     """The one cell that is changed by compare and set.
 
-    HBase answers truly whether it was set, but an answer may be lost, and then the set
-    may still come. So what it is now is read, and as no two heads are the same, that
-    says it all; and a set that is still on its way compares with what has been.
+    HBase answers truly whether the cell was set, but an answer may be lost, and the set
+    may still come. So the cell is then read. No two heads are the same, so its value
+    tells what happened, and a set still on its way compares with an old value.
     """
 
     def __init__(self, connections: Connections) -> None:
@@ -94,13 +94,13 @@ class HeadCell:
         self._table = connections.address.table(META)
 
     def read(self) -> Head | None:
-        """The head as it stands."""
+        """Reads the head as it is now; None in a new store."""
         return self._connections.repeat(self._get)
 
     def move(self, old: Head | None, new: Head) -> Head | None:
-        """Sets it to `new` where it is `old`; answers what it was found to be.
+        """Sets the head to `new` if it is `old`; answers the head that is there then.
 
-        Raises `Unavailable` where that cannot be found out: it may be set later.
+        Raises `Unavailable` if that cannot be found out: the head may be set later.
         """
         try:
             if self._connections.once(self._set(old, new)):

@@ -1,4 +1,4 @@
-"""A walk through the keys of a table in large steps: the outline of what is there."""
+"""A walk through the keys of a table in large steps, which makes its outline."""
 
 from functools import partial
 from typing import Any
@@ -11,17 +11,17 @@ from txaware.store.hbase.schema import SALTED, kind_of
 from txaware.store.outline import Outline, group_of
 
 PAGE_ROWS = 256
-# Where a page tells of less than two topics, to look into each is not worse; so many
-# pages are read before that is judged.
+# If a page tells of less than two topics, a look into each topic is not worse. The walk
+# reads so many pages before it judges that.
 FREE_PAGES = 32
 
 
 def walk(connections: Connections, tag: bytes, outline: Outline) -> None:
     """Tells an outline of all rows whose keys begin with the byte of a table.
 
-    Topics with few rows are read whole, keys alone, many with one call. A page of one
-    topic only is the last one of it: the rest is passed over. So it takes some calls
-    for each bucket, and not for each topic.
+    Topics with few rows are read whole, by their keys alone, many of them in one call.
+    After a page with one topic only, the rest of that topic is passed over. So the walk
+    takes some calls for each bucket, and not for each topic.
     """
     if kind_of(tag) in SALTED:
         for bucket in range(BUCKETS):
@@ -31,7 +31,7 @@ def walk(connections: Connections, tag: bytes, outline: Outline) -> None:
 
 
 class _Bucket:
-    """Rows that lie in order, with a byte in place of that of their table."""
+    """Rows that lie in order, with a byte in place of their table's."""
 
     def __init__(
         self, connections: Connections, tag: bytes, outline: Outline, byte: bytes
@@ -43,7 +43,7 @@ class _Bucket:
         self._byte = byte
 
     def walk(self) -> None:
-        """Reads pages to the end, or until it is not worth it."""
+        """Reads pages to the end, or until that takes too many for the topics found."""
         at, pages, topics = self._tag, 0, 0
         while True:
             keys = self._connections.repeat(partial(self._page, at))
@@ -63,7 +63,7 @@ class _Bucket:
                 return
 
     def _page(self, start: bytes, client: Any) -> list[bytes]:
-        """Whole keys from `start` on."""
+        """Reads a page of whole keys from `start` on."""
         wanted = self._connections.structs.TScan(
             startRow=self._byte + start[1:],
             stopRow=bytes([self._byte[0] + 1]),

@@ -1,4 +1,4 @@
-"""Who owns a store in HBase: one process at a time; whoever was it is kept out."""
+"""The ownership of a store in HBase: one process at a time; earlier ones stay out."""
 
 import json
 import logging
@@ -28,7 +28,7 @@ _NUMBERS = Path("/proc/self/ns/pid")
 
 @attrs.frozen
 class Process:
-    """One process of one machine: a number that is used again later tells no lie.
+    """One process of one machine, told apart from later ones with the same number.
 
     Two containers, or two hosts of the same name, are two machines.
     """
@@ -40,18 +40,18 @@ class Process:
 
     @classmethod
     def this(cls) -> "Process":
-        """The one that asks."""
+        """Returns the process that asks."""
         pid = os.getpid()
         return cls(socket.gethostname(), _machine(), pid, _started(pid))
 
     @property
     def has_ended(self) -> bool:
-        """Whether it surely has; of other machines nobody knows."""
+        """True when the process surely has ended; False for those of other machines."""
         return self.is_here and _started(self.pid) != self.started
 
     @property
     def is_here(self) -> bool:
-        """Whether it can be seen from here."""
+        """True when the process can be seen from here."""
         return (self.host, self.machine) == (socket.gethostname(), _machine())
 
     def __str__(self) -> str:
@@ -59,7 +59,7 @@ class Process:
 
 
 def _machine() -> str:
-    """Where a process number means the same; empty where that cannot be told."""
+    """Names the space of our process numbers; empty if that is unknown."""
     try:
         return f"{_BOOT.read_text().strip()} {os.readlink(_NUMBERS)}"
     except OSError:
@@ -67,7 +67,7 @@ def _machine() -> str:
 
 
 def _started(pid: int) -> str:
-    """When a process began, by a mark that no later one has; empty where it is gone."""
+    """Returns a mark that no later process has; empty if the process is gone."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
     except OSError:
@@ -77,7 +77,7 @@ def _started(pid: int) -> str:
 
 
 def _exists(pid: int) -> str:
-    """The same where there is no /proc: whether there is one of that number."""
+    """Returns a mark, the same for all, of a process on a system without /proc."""
     if Path("/proc/self/stat").exists():
         return ""
     try:
@@ -90,9 +90,9 @@ def _exists(pid: int) -> str:
 
 
 BEAT_S = 3.0
-# An owner that gives no sign for so long is gone, also where its process lives.
+# An owner that gives no sign for so long counts as gone, even if its process lives.
 SILENCE_S = 4 * BEAT_S
-# How often it is looked for, and after what time without one that is told.
+# The pause between two looks for a sign, and the silence after which that is logged.
 LOOK_S, SILENT_S = 1.0, 2 * BEAT_S
 Pause = Callable[[float], None]
 
@@ -122,25 +122,25 @@ class StoreInUse(Unavailable):
 
 @attrs.frozen
 class Sign:
-    """What an owner says of itself, and when it did by HBase's clock."""
+    """A sign of life: what an owner says of itself, and the time by HBase's clock."""
 
     row: bytes
     time_ms: int
 
     @property
     def process(self) -> Process:
-        """Which process that is."""
+        """The process of the owner."""
         data = json.loads(self.row)
         return Process(**{name: data[name] for name in PROCESS_FIELDS})
 
     @property
     def url_for_us(self) -> str | None:
-        """Where that owner serves its store, if it lives and we get there."""
+        """The address of the owner's service, if it lives and we can reach it."""
         return self._url if self._is_in_reach else None
 
     @property
     def url_apart(self) -> str | None:
-        """Where it serves its store to its own host alone, which is not ours."""
+        """The address of the owner's service for its own host only, if not ours."""
         return None if self._is_in_reach else self._url
 
     @property
@@ -156,11 +156,11 @@ class Sign:
 
 
 class Ownership:
-    """Takes the head for this process, keeps saying that it lives, and gives it back.
+    """The head in the hands of this process: taken, kept by signs of life, given back.
 
-    Taking is one compare and set: whoever had the head before changes it never again,
-    so none of its batches becomes part of the store any more. Who `watches` does not
-    take the last sign of an owner for its life, and waits for the next one.
+    Taking it is one compare and set. An earlier owner can never change the head again,
+    so none of its batches becomes part of the store any more. With `watches` the last
+    sign of an owner is not enough to say that it lives, and the next one is awaited.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class Ownership:
         self._thread: threading.Thread | None = None
 
     def take(self) -> Head:
-        """The head, owned by this process; raises `StoreInUse` while another lives."""
+        """Takes the head for this process; raises `StoreInUse` while another lives."""
         found = self._cell.read()
         while True:
             if found is not None and found.owner != NOBODY:
@@ -210,13 +210,13 @@ class Ownership:
             raise self._lost(self._lost_to)
 
     def move(self, old: Head, new: Head) -> None:
-        """Sets the head; `Unavailable` where nobody knows, or it is another's."""
+        """Sets the head; raises `Unavailable` if nobody knows, or it is another's."""
         found = self._cell.move(old, new)
         if found != new:
             raise self._taken(found)
 
     def settle(self, old: Head, wanted: Head | None) -> Head:
-        """Finds out which of the two it is; if `old`, it can be `wanted` no more."""
+        """Finds out which of two the head is; after `old` it never becomes `wanted`."""
         found = self._cell.read()
         while found == old and wanted is not None:
             found = self._cell.move(old, old.follow())
@@ -238,16 +238,16 @@ class Ownership:
             self._connections.once(self._put_beat)
 
     def sign_of_owner(self) -> Sign | None:
-        """What the owner, whoever that is, last said of itself."""
+        """Returns the last sign of the owner, of whichever process that is."""
         found = self._cell.read()
         return None if found is None else self._sign(found.owner)
 
     def give_back(self, head: Head) -> None:
-        """Lets the next one have it at once."""
+        """Gives the head back, so that the next owner has it at once."""
         self._cell.move(head, head.follow(owner=NOBODY))
 
     def close(self) -> None:
-        """Says no more that this process lives."""
+        """Ends the signs of life of this process."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
@@ -270,9 +270,10 @@ class Ownership:
         )
 
     def _require_gone(self, owner: bytes) -> None:
-        """Returns when an owner has ended, or gives no sign of life.
+        """Waits until an owner has ended or is silent; else raises `StoreInUse`.
 
-        So may one that lives, and lost HBase while it opened or closed the store.
+        An owner that lives may be silent too, if it lost HBase as it opened or closed
+        the store.
         """
         sign = self._sign(owner)
         if sign is None or sign.process.has_ended:
@@ -290,7 +291,7 @@ class Ownership:
         )
 
     def _next_sign(self, owner: bytes, last: Sign) -> Sign | None:
-        """Waits for it; None where the owner ends, or is silent for too long."""
+        """Waits for the next sign; None if the owner ends, or is silent too long."""
         address, waited_s = self._connections.address, 0.0
         while waited_s < SILENCE_S:
             self._sleep_s(LOOK_S)
@@ -308,9 +309,9 @@ class Ownership:
         return None
 
     def _has_just_beaten(self, sign: Sign) -> bool:
-        """Whether a neighbour surely lives, by HBase's times of its sign and of ours.
+        """Tells whether a neighbour surely lives, by HBase's times of both signs.
 
-        Of other hosts nobody knows; and this process may have been the owner before.
+        For other hosts that is unknown, and this process may be the earlier owner.
         """
         if not sign.process.is_here or sign.process == self._this:
             return False
@@ -341,7 +342,7 @@ class Ownership:
         return Sign(cell.value, cell.timestamp)
 
     def _forget(self, owner: bytes) -> None:
-        """Removes the row of an owner who is gone; one that stays does no harm."""
+        """Removes the row of an owner that is gone; a row that stays does no harm."""
         with suppress(TxAwareError):
             self._connections.repeat(
                 lambda client: client.deleteAllRow(self._table, OWNER_ROWS + owner, {})

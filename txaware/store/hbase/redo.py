@@ -1,4 +1,4 @@
-"""The redo record: all of a batch, which is part of the store before its rows are."""
+"""The redo record: all writes of a batch, which is in the store before its rows."""
 
 import struct
 from collections.abc import Iterator, Sequence
@@ -15,17 +15,18 @@ from txaware.store.hbase.head import Head
 from txaware.store.hbase.scanner import scanner
 from txaware.store.hbase.schema import META, REDO_ROWS
 
-# Up to there it is in the head itself, which saves a call; above, in rows of so much.
+# Up to the first size a record is in the head itself, which saves a call. A larger one
+# is in rows of the second size.
 INLINE_BYTES, PIECE_BYTES = 8 << 10, 4 << 20
 _SIZES = struct.Struct(">II")
 _DELETED = 0xFFFFFFFF
 
 
 class RedoLog:
-    """Keeps redo records; those of one owner in two places in turns.
+    """The redo records; those of one owner are in two places in turns.
 
-    A put that comes late can then only hit a place whose record is no longer needed,
-    or is younger and hides it.
+    A put that comes late can then only hit a place whose record is no longer needed, or
+    is younger and hides it.
     """
 
     def __init__(self, connections: Connections) -> None:
@@ -33,7 +34,7 @@ class RedoLog:
         self._table = connections.address.table(META)
 
     def keep(self, record: bytes, head: Head) -> Head:
-        """Puts a record where its head says that it is; answers that head."""
+        """Keeps a record in the head or in rows; answers the head with its place."""
         if len(record) <= INLINE_BYTES:
             return head.with_record(crc=crc32(record), inline=record)
         pieces = [
@@ -47,7 +48,7 @@ class RedoLog:
         return kept
 
     def read(self, head: Head) -> bytes:
-        """The record of the last batch."""
+        """Reads the record of the last batch."""
         if not head.pieces:
             record = head.inline
         else:
@@ -62,7 +63,7 @@ class RedoLog:
         return record
 
     def remove_others(self, owner: bytes, *, time_ms: int) -> None:
-        """Removes what all owners but this one kept, up to the last settled batch."""
+        """Removes the records of all owners but one, up to the last settled batch."""
         own = REDO_ROWS + owner
         for start, stop in ((REDO_ROWS, own), (after(own), after(REDO_ROWS))):
             self._connections.repeat(partial(self._remove, start, stop, time_ms))
@@ -103,7 +104,7 @@ def _place(owner: bytes, parity: int, number: int) -> bytes:
 
 
 def encode_writes(writes: Sequence[Write]) -> bytes:
-    """Keys and values, one after the other."""
+    """Encodes keys and values, one after the other."""
     parts: list[bytes] = []
     for key, value in writes:
         size = _DELETED if value is None else len(value)
@@ -112,7 +113,7 @@ def encode_writes(writes: Sequence[Write]) -> bytes:
 
 
 def decode_writes(data: bytes) -> Iterator[Write]:
-    """What `encode_writes` was given."""
+    """Decodes the writes that `encode_writes` was given."""
     at = 0
     while at < len(data):
         if at + _SIZES.size > len(data):

@@ -1,8 +1,8 @@
-"""Which bucket a row is in: one byte in front of its key spreads topics over regions.
+"""Salting: one byte in front of a key, its bucket, spreads topics over regions.
 
 Messages of a topic move on to the next bucket about once a minute, payloads with each
-transaction. So whoever publishes or reads the newest looks into one bucket, no topic
-is bound to one region, and all rows of a long range lie in order in each bucket.
+transaction. So a publish or a read of the newest messages looks into one bucket, no
+topic is bound to one region, and the rows of a long range are in order in each bucket.
 """
 
 from zlib import crc32
@@ -13,13 +13,13 @@ BUCKETS = 16
 GENERATION_BYTES = 4
 SLICE_BITS = 16  # of the time in ms: 65 s
 SLICE_BYTES = 8 - SLICE_BITS // 8
-# Of two keys of one slice, or of one transaction, these may differ: the rest of the
-# time, and the sequence.
+# The bytes that may differ in two keys of one slice, or of one transaction: the rest of
+# the time, and the sequence.
 SAME_BYTES = ROW_KEY_BYTES - SLICE_BYTES
 
 
 def bucket_of(key: bytes) -> int:
-    """The bucket of a message or a payload."""
+    """Returns the bucket of a message or a payload."""
     end = topic_end(key)
     if key[:1] == MESSAGE and end:
         return (crc32(key[:end]) + _slice(key[end:])) % BUCKETS
@@ -29,14 +29,15 @@ def bucket_of(key: bytes) -> int:
 
 
 def salted_key(key: bytes) -> bytes:
-    """The key of a row in a salted table: its bucket in place of its tag."""
+    """Returns a row's key in a salted table: its bucket in place of its tag."""
     return bytes([bucket_of(key)]) + key[1:]
 
 
 class Salt:
-    """Salts one key after the other; mostly one is in the bucket of the one before it.
+    """A salter of many keys, one after the other, for one thread.
 
-    That saves a batch a third of its time. For one thread.
+    Most keys are in the bucket of the key before. To remember it saves a batch a third
+    of its time.
     """
 
     def __init__(self) -> None:
@@ -44,19 +45,19 @@ class Salt:
         self._salt = b""
 
     def key(self, key: bytes) -> bytes:
-        """The key of a row in a salted table: its bucket in place of its tag."""
+        """Returns a row's key in a salted table: its bucket in place of its tag."""
         head = key[:-SAME_BYTES]
         if head != self._head:
             self._salt = bytes([bucket_of(key)])
-            # What follows a head that holds all of it does not change the bucket.
+            # Bytes behind a head that decides the bucket alone do not change it.
             self._head = head if _bucket_end(key) <= len(head) else None
         return self._salt + key[1:]
 
 
 def buckets_of(prefix: bytes, start: bytes, stop: bytes) -> list[int]:
-    """Where rows from `start` and before `stop` can be, that of the first one first.
+    """Returns the buckets of rows from `start` to before `stop`, in that order.
 
-    Both are whole keys; they begin with `prefix`, but for a stop behind all of it.
+    Both are whole keys that begin with `prefix`, except for a stop behind all of it.
     """
     end = topic_end(prefix)
     if end and prefix[:1] == MESSAGE:
@@ -73,10 +74,10 @@ def buckets_of(prefix: bytes, start: bytes, stop: bytes) -> list[int]:
 def slice_end(
     prefix: bytes, start: bytes, stop: bytes, *, reverse: bool
 ) -> bytes | None:
-    """Where the slice ends that a range of messages begins in, backwards its last one.
+    """Returns the end of the first slice of a range of messages; backwards of its last.
 
-    Up to there all rows are in one bucket, and before all others. None where nothing
-    is known of that.
+    Up to that key all rows are in one bucket, and before all others. None if that is
+    unknown.
     """
     end = topic_end(prefix)
     if not end or prefix[:1] != MESSAGE:
@@ -89,12 +90,12 @@ def slice_end(
 
 
 def _digest(head: bytes) -> int:
-    """Of payloads with the tag of the first format, so that none has to move."""
+    """Returns a digest, of payloads with the first format's tag: so none moves."""
     return crc32(FIRST_PAYLOAD + head[1:] if head[:1] == PAYLOAD else head)
 
 
 def _bucket_end(key: bytes) -> int:
-    """How much of a key its bucket depends on."""
+    """Returns the number of bytes of a key that its bucket depends on."""
     end = topic_end(key)
     if not end:
         return len(key)
@@ -102,13 +103,13 @@ def _bucket_end(key: bytes) -> int:
 
 
 def topic_end(key: bytes) -> int:
-    """Where `namespace:topic:` and four bytes of generation end; 0 for none."""
+    """Finds the end of `namespace:topic:` and four bytes of generation; 0 for none."""
     end = key.find(b":", key.find(b":") + 1) + 1 + GENERATION_BYTES
     return end if GENERATION_BYTES < end <= len(key) and key.count(b":", 0, end) else 0
 
 
 def _slice(rest: bytes, *, is_stop: bool = False) -> int:
-    """The slice of what follows the topic in a key, or of what is right before it."""
+    """Returns the slice of a key by what follows its topic; before it for a stop."""
     time_ms = int.from_bytes(rest[:8].ljust(8, b"\0"), "big")
     if is_stop and len(rest) <= 8:
         time_ms -= 1

@@ -1,4 +1,4 @@
-"""A scanner of HBase's Thrift server, which is given back however reading ends."""
+"""A scanner of HBase's Thrift server, which is closed however reading ends."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,10 +11,10 @@ from txaware.store.hbase.connections import Connections
 
 @contextmanager
 def scanner(client: Any, table: bytes, wanted: Any) -> Iterator[Callable[[int], Any]]:
-    """How to ask for the next rows, so many at most; `wanted` is a TScan.
+    """Opens a scanner for a TScan; yields a function that reads the next rows.
 
-    A connection that has failed is not asked to close it, since that would be one more
-    time-out: the server forgets a scanner that nobody uses.
+    A connection that has failed is not asked to close the scanner, since that would be
+    one more time-out: the server forgets a scanner that nobody uses.
     """
     number = client.scannerOpenWithScan(table, wanted, {})
     try:
@@ -27,17 +27,17 @@ def scanner(client: Any, table: bytes, wanted: Any) -> Iterator[Callable[[int], 
 
 
 def _is_answer(error: BaseException) -> bool:
-    """Whether HBase itself said so, or we did of what it had answered."""
+    """Tells whether an error is HBase's answer, or ours to an answer of HBase."""
     return isinstance(error, TxAwareError) or type(error).__module__ == "Hbase_thrift"
 
 
 PAGE_ROWS = 1000
-# A key as it is there, and the timestamp of its newest cell.
+# A key as HBase has it, and the timestamp of its newest cell.
 StoredKey = tuple[bytes, int]
 
 
 def stored_keys(connections: Connections, kind: str) -> Iterator[list[StoredKey]]:
-    """All keys of one of our tables, a page at a time; values are not sent."""
+    """Reads all keys of one of our tables, a page at a time; values are not sent."""
     table = connections.address.table(kind)
     start = b""
     while True:

@@ -17,9 +17,9 @@ from txaware.store.hbase.scanner import scanner
 from txaware.store.hbase.schema import SALTED, kind_of
 from txaware.store.interfaces import up_to
 
-# So many rows at first, then more, or as many as fit in if all are like the largest so
-# far: a few large ones are not all asked for at once, and a page of small ones is two
-# calls.
+# The number of rows of the first call, its growth, and the most of a call. A later call
+# also asks for as many as fit in if all are like the largest so far. So a few large
+# rows are not all asked for at once, and a page of small ones takes two calls.
 FIRST_ROWS, MORE, MOST_ROWS = 64, 4, 1024
 _PLAIN = bytes([PLAIN])
 
@@ -27,7 +27,7 @@ _PLAIN = bytes([PLAIN])
 def read_row(
     connections: Connections, table: bytes, key: bytes, *, before_ms: int
 ) -> bytes | None:
-    """The value of a row by its cells from before that time."""
+    """Reads the value of a row by its cells from before that time."""
 
     def get(client: Any) -> Any:
         return client.getRowTs(table, key, before_ms, {})
@@ -38,10 +38,10 @@ def read_row(
 
 @attrs.frozen(kw_only=True)
 class Range:
-    """Rows of a table, by their cells from before a time, and how many of them.
+    """A range of a table, by the cells from before a time, with limits.
 
-    No more once their values have `max_bytes`. The first `cut` bytes of the keys are
-    left off.
+    Reading stops once the values have `max_bytes`. The first `cut` bytes of the keys
+    are left off.
     """
 
     table: bytes
@@ -54,7 +54,7 @@ class Range:
     cut: int = 0
 
     def options(self) -> dict[str, Any]:
-        """What HBase is asked for."""
+        """Returns the options of HBase's scan."""
         options = {
             "startRow": self.start,
             "stopRow": self.stop,
@@ -68,7 +68,7 @@ class Range:
 
 
 def read_range(connections: Connections, wanted: Range) -> tuple[list[Row], bool]:
-    """Rows of a range, and whether that is all."""
+    """Reads rows of a range, and tells whether those are all."""
     options = connections.structs.TScan(**wanted.options())
 
     def scan(client: Any) -> tuple[list[Row], bool]:
@@ -79,7 +79,7 @@ def read_range(connections: Connections, wanted: Range) -> tuple[list[Row], bool
 
 
 def _rows(wanted: Range, more: Callable[[int], list[Any]]) -> tuple[list[Row], bool]:
-    """Reads by pieces, up to the limits."""
+    """Reads rows piece by piece, up to the limits."""
     rows: list[Row] = []
     limit, start, stop, cut = wanted.limit, wanted.start, wanted.stop, wanted.cut
     size, largest = 0, 1
@@ -105,7 +105,7 @@ def _rows(wanted: Range, more: Callable[[int], list[Any]]) -> tuple[list[Row], b
 
 
 def _value(columns: Any) -> bytes:
-    """The value of a row: of its cells those that were written last, all at once."""
+    """Returns the value of a row, made of the cells that were written last together."""
     if len(columns) == 1:
         cell = columns.get(PAYLOAD_CELL)
         if cell is not None:  # nearly all of most topics; a tenth of a poll
@@ -123,7 +123,7 @@ def _value(columns: Any) -> bytes:
 
 
 def _below(key: bytes) -> bytes:
-    """A key below this one, with hardly any between the two; empty for none."""
+    """Returns a key right below another, with hardly any between; empty for none."""
     if key.endswith(b"\0"):
         return key[:-1]  # nothing is between these two
     return key[:-1] + bytes([key[-1] - 1]) + b"\xff" * 16 if key else b""
@@ -136,7 +136,7 @@ ABOVE_ALL = b"\xff" * 64
 
 @attrs.frozen
 class Ask:
-    """A range of whole keys, and how much of it is wanted."""
+    """A range of whole keys without salt, and how much of it is wanted."""
 
     prefix: bytes
     start: bytes
@@ -148,20 +148,20 @@ class Ask:
 
 
 class Scanning:
-    """Gets and scans, by keys without their salt."""
+    """The reads of a store, by keys without their salt."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
 
     def get(self, key: bytes, *, before_ms: int) -> bytes | None:
-        """The value of a key."""
+        """Returns the value of a key; None if there is none."""
         kind = kind_of(key)
         salted = salted_key(key) if kind in SALTED else key
         table = self._connections.address.table(kind)
         return read_row(self._connections, table, salted, before_ms=before_ms)
 
     def scan(self, ask: Ask) -> list[Row]:
-        """Rows in order, with the prefix of their keys left off."""
+        """Returns rows in order, with the prefix of their keys left off."""
         if ask.start >= ask.stop or ask.limit <= 0:
             return []
         if kind_of(ask.prefix) not in SALTED:
@@ -182,7 +182,7 @@ class Scanning:
             if limit <= 0 or max_bytes <= 0:
                 return rows
             ask = attrs.evolve(rest, limit=limit, max_bytes=max_bytes)
-            # Of the first one perhaps only the end was asked for.
+            # The range may begin near the end of the first slice, which tells nothing.
             if number and len(found) * BUCKETS < limit:
                 break  # all buckets at once are fewer scans than as many slices
         return rows + self._merged(ask)
@@ -202,8 +202,8 @@ class Scanning:
         return rows
 
     def _run(self, ask: Ask, bucket: int, buckets: int) -> Iterator[Row]:
-        """The rows of one bucket of so many, as far as they are asked for."""
-        # Mostly each has its share; those of a share are hardly ever all too few.
+        """Reads the rows of one bucket, as far as they are asked for."""
+        # Mostly each bucket has its share, so one call for each is mostly enough.
         limit = min(max(FEW_ROWS, SHARES * ask.limit // buckets), ask.limit)
         while True:
             rows, is_all = self._part(attrs.evolve(ask, limit=limit), bucket)
@@ -219,7 +219,7 @@ class Scanning:
             limit = min(MORE * limit, ask.limit)
 
     def _part(self, ask: Ask, bucket: int | None) -> tuple[list[Row], bool]:
-        """Rows of one bucket, or of a table that has none; and whether that is all."""
+        """Reads rows of a bucket, or of a table without any; tells if those are all."""
         start, stop = ask.start, ask.stop
         if bucket is not None:
             salt = bytes([bucket])
@@ -241,5 +241,5 @@ class Scanning:
 
 
 def whole_range(prefix: bytes, start: bytes, stop: bytes | None) -> tuple[bytes, bytes]:
-    """A range below a prefix, as whole keys."""
+    """Returns a range below a prefix as whole keys."""
     return prefix + start, after(prefix) if stop is None else prefix + stop

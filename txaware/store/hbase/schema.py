@@ -1,4 +1,4 @@
-"""The tables that we have in HBase: how they are made, and whether they are so."""
+"""The schema of our tables in HBase: makes them, and checks them."""
 
 from collections.abc import Iterable
 from operator import methodcaller
@@ -17,7 +17,7 @@ MESSAGES, PAYLOADS, META = "messages", "payloads", "meta"
 KINDS = (MESSAGES, PAYLOADS, META)
 SALTED = (MESSAGES, PAYLOADS)
 
-# What META has beside rows of the table: below them all, as those begin with letters.
+# META's own rows come before all rows of the table, whose keys begin with letters.
 OWN_ROWS = b"\0"
 HEAD_KEY = OWN_ROWS + b"head"
 OWNER_ROWS, REDO_ROWS, TALLY_ROWS = (
@@ -25,16 +25,16 @@ OWNER_ROWS, REDO_ROWS, TALLY_ROWS = (
 )
 
 # A row that is overwritten is read as it was until its batch is settled. Messages are
-# overwritten when they are rolled back or marked; the head with every batch.
+# overwritten when they are rolled back or marked, the head with every batch.
 VERSIONS = {MESSAGES: 3, PAYLOADS: 2, META: 10}
 BLOOM_FILTER = "ROW"
-# Java's own: the one that every HBase has.
+# Java's own compression, which every HBase has.
 COMPRESSION = "GZ"
 COMPRESSIONS = ("NONE", "GZ", "SNAPPY", "LZ4", "ZSTD", "LZO", "BZIP2")
 FOREVER_S = 2**31 - 1
-# What HBase takes (hbase.client.keyvalue.maxsize), with room for what is beside it.
+# The limits of HBase (hbase.client.keyvalue.maxsize), with room for the rest of a cell.
 MOST_KEY_BYTES, MOST_ROW_BYTES = 32_000, (10 << 20) - (64 << 10)
-# What HBase says where it cannot make a table as it is wanted.
+# Parts of HBase's errors when it cannot make a table as it is wanted.
 _REFUSALS = (
     "IllegalArgument",
     "sanity checks",
@@ -45,9 +45,9 @@ _REFUSALS = (
 
 @attrs.frozen
 class Family:
-    """What is chosen for the one family of a table.
+    """The settings of the one family of a table.
 
-    Nothing in it expires by itself: messages do, by their topic or by their own time.
+    They let nothing expire: messages expire by their topic or by their own time.
     """
 
     versions: int
@@ -56,9 +56,9 @@ class Family:
 
 
 def kind_of(key: bytes) -> str:
-    """The table of a key, or of the prefix of one.
+    """Returns the kind of table of a key, or of the prefix of one.
 
-    A redo record of the first format has payloads under the tag of that.
+    A redo record of the first format has payloads under that format's tag.
     """
     if key[:1] == MESSAGE:
         return MESSAGES
@@ -66,7 +66,7 @@ def kind_of(key: bytes) -> str:
 
 
 def family_of(kind: str, compression: str = COMPRESSION) -> Family:
-    """How the family of a table is wanted."""
+    """Returns the wanted settings for the family of a table."""
     return Family(VERSIONS[kind], compression=compression)
 
 
@@ -87,12 +87,12 @@ def check_fits(writes: Iterable[Write]) -> None:
 
 
 def split_keys(kind: str) -> list[bytes]:
-    """Where the regions of a table begin, but for the first: one for each bucket."""
+    """Returns where a table's regions begin, but the first: one for each bucket."""
     return [bytes([n]) for n in range(1, BUCKETS)] if kind in SALTED else []
 
 
 def missing_tables(connections: Connections) -> list[str]:
-    """The kinds of tables that are not there."""
+    """Returns the kinds of tables that are missing."""
     found = set(connections.repeat(methodcaller("getTableNames")))
     return [kind for kind in KINDS if connections.address.table(kind) not in found]
 
@@ -113,7 +113,7 @@ def create_tables(
 
 
 def differences(connections: Connections, *, compression: str) -> list[str]:
-    """A sentence for everything about the tables that is not as it is wanted."""
+    """Writes a sentence for each difference between the tables and what is wanted."""
     found, missing = [], missing_tables(connections)
     for kind in KINDS:
         name = connections.address.table(kind)
@@ -127,7 +127,7 @@ def differences(connections: Connections, *, compression: str) -> list[str]:
 
 
 def unsplit_tables(connections: Connections) -> list[str]:
-    """The names of tables in which not every bucket begins a region."""
+    """Returns the names of tables in which not every bucket begins a region."""
     found = []
     for kind in SALTED:
         name = connections.address.table(kind)

@@ -1,4 +1,4 @@
-"""The table in HBase, opened: everything above its database is as in LevelDB."""
+"""The table in HBase; everything above its database is as in LevelDB."""
 
 import time
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from txaware.store.outline import Outline
 
 
 class HBaseTable(DurableTable):
-    """Rows and journal in HBase; this process owns them."""
+    """The durable table in HBase; this process owns its rows and its journal."""
 
     reads_wait = True
 
@@ -32,11 +32,11 @@ class HBaseTable(DurableTable):
 
     @property
     def connections(self) -> Connections:
-        """Those to the store, for whoever looks at it in another way."""
+        """The connections to the store, for other ways to look at it."""
         return self._hbase.connections
 
     def announce(self, url: str | None) -> None:
-        """Says where this process serves the store; None for nowhere any more."""
+        """Tells others where this process serves the store; None takes that back."""
         self._hbase.announce(url)
 
     def require_owned(self) -> None:
@@ -44,22 +44,22 @@ class HBaseTable(DurableTable):
         self._hbase.require_owned()
 
     def submit(self, writes: Sequence[Write], then: Then | None = None) -> Wait:
-        """Takes writes for the next batch, none of which is above HBase's limits."""
+        """Takes writes for the next batch; refuses any above HBase's limits."""
         check_fits(writes)
         return super().submit(writes, then)
 
     def hand_over(self, writes: Sequence[Write], then: Then) -> None:
-        """The same; `then` is told in another thread."""
+        """Takes writes for the next batch; another thread calls `then`."""
         check_fits(writes)
         super().hand_over(writes, then)
 
     def hold(self, pointer: int, writes: Sequence[Write]) -> bool:
-        """Holds rows for the commit; False where they are too many for that."""
+        """Holds rows for the commit; False if they are too many for that."""
         check_fits(writes)
         return super().hold(pointer, writes)
 
     def outline(self, tag: bytes) -> Outline:
-        """Which ranges have no row; what is held comes first, as it moves to HBase."""
+        """Makes the outline of a table; held rows come first, as they move to HBase."""
         found = Outline()
         found.saw(tag + key for key, _ in self._held.scan(tag, tag, after(tag)))
         walk(self.connections, tag, found)
@@ -76,7 +76,8 @@ class HBaseTable(DurableTable):
     ) -> "HBaseTable":
         """Takes the store at an address, whose tables have been made.
 
-        With `pause` an owner is watched, in any case: it is called between two looks.
+        With `pause` an owner is watched in any case, and `pause` is called between two
+        looks.
         """
         connections = Connections(
             address,

@@ -1,10 +1,10 @@
-"""Tallies of the bytes that were written where, which tell the size of a range.
+"""Tallies: counts of the bytes written, which tell the size of a range.
 
-HBase tells nobody how much lies between two keys. So whoever writes counts, and keeps a
-small row for each 256 KiB of a topic, or of a transaction's payloads in it. A size is
-then right but for that much at either end, for what was left uncounted when a process
-ended (less than that of each), and for rows that were overwritten, or deleted and not
-yet forgotten.
+HBase does not tell how much lies between two keys. So the owner counts what it writes,
+and keeps a small row for each 256 KiB of a topic, or of a transaction's payloads in it.
+A size is then right up to that much at either end. It misses the bytes not yet counted
+when a process ended (less than that of each topic or transaction). Rows count that were
+overwritten, or deleted and not yet forgotten.
 """
 
 import struct
@@ -28,16 +28,16 @@ from txaware.store.hbase.scanner import scanner
 from txaware.store.hbase.schema import META, TALLY_ROWS
 
 TALLY_BYTES = 256 << 10
-# What has less is counted row by row, up to so much of it.
+# A range with less is counted row by row, up to the limits below.
 COUNTED_BYTES = 2 * TALLY_BYTES
 READ_ROWS, READ_BYTES = 512, 128 << 10
-# Whoever plans asks again and again: what was read is used for so long.
+# A planner asks again and again: rows and tallies that were read are used for so long.
 KEPT_S = 1.0
-# So many are counted at once: of topics, and of transactions that store payloads.
+# The most topics, and transactions that store payloads, that are counted at once.
 MOST_OPEN = 10_000
-# Of more tallies neighbours are joined.
+# If a topic has more tallies, neighbours are joined.
 MOST_TALLIES = 4096
-# Behind its topic a key has no more than a pointer, a time and a sequence.
+# The most bytes of a key behind its topic: a pointer, a time and a sequence.
 _TAIL_BYTES = 18
 _PAGE_ROWS = 1000
 _COUNTED = (MESSAGE, PAYLOAD)
@@ -49,14 +49,14 @@ Scan = Callable[[bytes, bytes, int, int], list[Row]]
 
 @attrs.define
 class Tally:
-    """So many bytes were written from the key `first` to the key `last`."""
+    """A count of the bytes written from the key `first` to the key `last`."""
 
     first: bytes
     last: bytes
     size_bytes: int
 
     def add(self, other: "Tally") -> None:
-        """Counts what another one has counted."""
+        """Adds the count of another tally."""
         self.first = min(self.first, other.first)
         self.last = max(self.last, other.last)
         self.size_bytes += other.size_bytes
@@ -64,7 +64,7 @@ class Tally:
 
 @attrs.frozen
 class _Kept:
-    """What was read, and when: tallies of a topic, or all rows of a range."""
+    """The sizes that were read at a time: tallies of a topic, or rows of a range."""
 
     start: bytes
     stop: bytes
@@ -73,7 +73,7 @@ class _Kept:
 
 
 class Tallies:
-    """Counts what one process writes, and tells sizes by what all have counted."""
+    """The counts of what one process writes, and the sizes by the counts of all."""
 
     def __init__(
         self, connections: Connections, *, clock_s: Callable[[], float] = time.monotonic
@@ -87,9 +87,9 @@ class Tallies:
         self._rows: _Kept | None = None
 
     def count(self, writes: Iterable[Write], *, time_ms: int) -> None:
-        """Counts rows that are there now, with that timestamp.
+        """Counts rows that were written with that timestamp.
 
-        What cannot be kept is missing in the sizes, and nothing else comes of it.
+        A tally that cannot be kept is missing in the sizes, and does no other harm.
         """
         full: list[Tally] = []
         with self._lock:
@@ -107,7 +107,7 @@ class Tallies:
                 self._connections.once(partial(self._put, full, time_ms))
 
     def size_bytes(self, start: bytes, stop: bytes, scan: Scan) -> int:
-        """About how many bytes lie from one key to before another of the same table."""
+        """Returns about the bytes from one key to before another of the same table."""
         if start >= stop:
             return 0
         told = self._told(start, stop)
@@ -127,7 +127,7 @@ class Tallies:
                 self._connections.repeat(delete)
 
     def _told(self, start: bytes, stop: bytes) -> int:
-        """By the tallies of the topic; each one's bytes count as evenly spread."""
+        """Returns a size by the topic's tallies, whose bytes count as evenly spread."""
         topic = start[: topic_end(start)]
         if not topic or not stop.startswith(topic[:1]):
             return 0
@@ -147,7 +147,7 @@ class Tallies:
         return int(sum(_share(size, topic, ends) for size in kept.sizes))
 
     def _counted(self, start: bytes, stop: bytes, scan: Scan) -> tuple[int, bool]:
-        """By the rows themselves, as many as may be read; and whether that is all."""
+        """Returns the size of the rows that may be read, and whether those are all."""
         kept = self._rows
         if (
             kept is None
@@ -181,7 +181,7 @@ class Tallies:
         client.mutateRowsTs(self._table, rows, time_ms, {})
 
     def _read(self, start: bytes, stop: bytes) -> Iterator[Tally]:
-        """Those that begin in a range of whole keys."""
+        """Reads the tallies that begin in a range of whole keys."""
         at = start
         while True:
             page = self._connections.repeat(partial(self._page, at, stop))
@@ -202,9 +202,9 @@ class Tallies:
 
 
 def _runs(writes: Iterable[Write]) -> Iterator[Tally]:
-    """Rows with one prefix that follow each other: keys rise, as they are stamped.
+    """Makes a tally for each run of rows with one prefix; stamped keys rise.
 
-    None is larger than a tally, but by a row.
+    No run is larger than a full tally by more than a row.
     """
     first, last, prefix, size_bytes = b"", b"", b"\xff", 0
     for key, value in writes:
@@ -221,7 +221,7 @@ def _runs(writes: Iterable[Write]) -> Iterator[Tally]:
 
 
 def common_prefix(start: bytes, stop: bytes) -> bytes:
-    """What keys from one to before another begin with; at least their table's byte."""
+    """Returns the common beginning of two keys, at least the byte of their table."""
     pairs = enumerate(zip(start, stop, strict=False))
     end = next((at for at, (one, other) in pairs if one != other), len(start))
     return start[: max(1, end)]
@@ -241,7 +241,7 @@ def _joined(
 
 
 def _number(key: bytes, topic: bytes) -> int:
-    """Where a key lies in its topic, or right behind it."""
+    """Returns the place of a key in its topic, or right behind it, as a number."""
     if not key.startswith(topic):
         return 0 if key < topic else 1 << 8 * _TAIL_BYTES
     tail = key[len(topic) :][:_TAIL_BYTES]
@@ -251,7 +251,7 @@ def _number(key: bytes, topic: bytes) -> int:
 def _share(
     size: tuple[bytes, bytes, int], topic: bytes, ends: tuple[int, int]
 ) -> float:
-    """How much of a tally is between both ends."""
+    """Returns how many bytes of a tally are between both ends."""
     first, last, size_bytes = size
     low, high = _number(first, topic), _number(last, topic) + 1
     inside = min(high, ends[1]) - max(low, ends[0])

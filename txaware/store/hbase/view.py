@@ -1,4 +1,4 @@
-"""The rows of a store in HBase, read beside its owner, whoever that is."""
+"""A view of a store in HBase, which may have another owner."""
 
 from collections.abc import Container
 
@@ -14,12 +14,11 @@ Writes = dict[bytes, bytes | None]
 
 
 class HBaseView:
-    """Rows as the last batch left them: nothing is written, and nobody has to stop.
+    """The rows as the last batch left them; nothing is written, and nobody has to stop.
 
-    All rows from before the last batch are there. Those of the last one may be on their
-    way, and are taken from its redo record. Each call looks anew which one is the last.
-
-    `tags` are the first bytes of the keys that there are; others are not looked for.
+    All rows from before the last batch are there. Those of the last batch may be on
+    their way, and are taken from its redo record. Each call looks anew for the last
+    batch. `tags` are the first bytes of the keys that exist; no others are looked for.
     """
 
     def __init__(self, connections: Connections) -> None:
@@ -31,14 +30,14 @@ class HBaseView:
         self._last: tuple[Head, Writes] | None = None
 
     def head(self) -> Head:
-        """The head; raises `BadRequest` where nobody has opened the store yet."""
+        """Reads the head; raises `BadRequest` if nobody has opened the store yet."""
         head = self._head.read()
         if head is None:
             raise BadRequest(f"{self._name} holds no data: nobody has opened it yet")
         return head
 
     def last_batch(self) -> tuple[Head, Writes]:
-        """The head, and what its batch wrote; or raises `StoreCorrupted`."""
+        """Reads the head and the writes of its batch, or raises `StoreCorrupted`."""
         while True:
             head = self.head()
             if self._last is not None and _same_batch(self._last[0], head):
@@ -53,7 +52,7 @@ class HBaseView:
             return self._last
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key."""
+        """Returns the value of a key; None if there is none."""
         if not key or key.startswith(OWN_ROWS):
             return None
         head, writes = self.last_batch()
@@ -70,7 +69,7 @@ class HBaseView:
         limit: int = 1000,
         max_bytes: int = 1 << 20,
     ) -> list[Row]:
-        """Rows whose key begins with `prefix`, which is left off, in order."""
+        """Returns rows whose key begins with `prefix`, in order and without it."""
         first, last = whole_range(prefix, start, stop)
         is_absent = self.tags is not None and prefix[:1] not in self.tags
         if is_absent or prefix.startswith(OWN_ROWS):
@@ -94,15 +93,15 @@ class HBaseView:
 
 
 def _before_ms(head: Head, writes: Writes) -> int:
-    """From before when rows are taken as they are.
+    """Returns the timestamp before which the rows in HBase count.
 
-    A record that is empty is that of a batch whose rows are all there.
+    The rows of a batch with an empty record are all there.
     """
     return head.time_ms if writes else head.time_ms + 1
 
 
 def _overlaid(rows: list[Row], changed: Writes) -> list[Row]:
-    """Rows with what was written since to the same range."""
+    """Applies to rows what was written since to the same range."""
     if not changed:
         return rows
     values = {**dict(rows), **changed}

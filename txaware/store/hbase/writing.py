@@ -1,4 +1,4 @@
-"""Writes the rows of a batch with its timestamp, as often as need be."""
+"""Writing: the rows of a batch are put with its timestamp, as often as needed."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -14,12 +14,12 @@ from txaware.store.hbase.connections import Connections
 from txaware.store.hbase.salting import Salt
 from txaware.store.hbase.schema import SALTED, kind_of
 
-# So much goes in one call.
+# The most that goes in one call.
 CALL_ROWS, CALL_BYTES = 2000, 4 << 20
 # HBase may forget a message by itself so long after it has expired: clocks differ.
 EXPIRY_GRACE_MS = 3_600_000
-# One call has one lifetime. So messages go at full hours; those that live for more than
-# so many at every second hour, those for more than twice as many at every fourth.
+# One call has one lifetime. So messages expire at full hours. Those that live for at
+# least so many hours expire at every second hour, twice as many at every fourth.
 LIFETIME_STEPS = 16
 
 _PLAIN = bytes([PLAIN])
@@ -30,14 +30,14 @@ Group = tuple[str, int | None]
 
 @attrs.define
 class Rows:
-    """What is collected for a call."""
+    """The mutations that are collected for a call."""
 
     mutations: list[Any] = attrs.field(factory=list)
     size_bytes: int = 0
 
 
 class Writing:
-    """Puts and deletes with an explicit timestamp do no harm when they are repeated.
+    """The writer of rows; all puts and deletes have a timestamp and may be repeated.
 
     `now_ms` is the time of the store, and `clock_ms` that of the timestamps.
     """
@@ -56,7 +56,7 @@ class Writing:
         self._expiry_grace_ms = expiry_grace_ms
 
     def write(self, writes: Iterable[Write], *, time_ms: int) -> None:
-        """Returns when all rows are there."""
+        """Writes rows; all of them are there when this returns."""
         batch_mutation = self._connections.structs.BatchMutation
         salt, now_ms, age_ms = Salt(), self._now_ms(), self._clock_ms() - time_ms
         calls: dict[Group, Rows] = {}
@@ -84,9 +84,9 @@ class Writing:
     def _mutations(
         self, key: bytes, value: bytes | None
     ) -> tuple[list[Any], int | None]:
-        """What is done to a row, and when it expires by itself, if it does.
+        """Returns the mutations of a row, and the time at which it expires by itself.
 
-        A stored payload stays until the janitor comes: references count those.
+        A stored payload stays until the janitor removes it: references count those.
         """
         mutation = self._connections.structs.Mutation
         if value is None:
@@ -98,9 +98,9 @@ class Writing:
         return mutations, expiry_ms(cells) if key[:1] == MESSAGE else None
 
     def _end_ms(self, key: bytes, until_ms: int) -> int:
-        """A moment at which many messages may go that expire at many, a little before.
+        """Returns a time, at or after its own, when a message may go with others.
 
-        All versions of one go at the same: else an older one would come back.
+        All versions of a message go at the same time: else an older would come back.
         """
         born_ms = int.from_bytes(key[-ROW_KEY_BYTES:-2], "big")
         step_ms = max(1, self._expiry_grace_ms)
