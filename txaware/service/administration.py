@@ -1,4 +1,4 @@
-"""What an operator asks of a store: look inside, clean up, count."""
+"""Looks inside a store, cleans up and counts, for its operators."""
 
 import logging
 from collections.abc import Callable, Container, Iterator
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 
 class Administration:
-    """Beside the service, on the same table and coordinator."""
+    """The operator's side of a store, on the table and coordinator of its service."""
 
     def __init__(self, service: LocalService, retention: Retention, site: Site) -> None:
         self._service = service
@@ -64,7 +64,7 @@ class Administration:
     def peek(
         self, topic: str, *, start: Start = None, limit: int = 100
     ) -> list[Peeked]:
-        """Rows as they stand, whatever became of their transactions."""
+        """Returns rows as they stand, whatever became of their transactions."""
         place, checked = self._service.place(topic), checked_start(start)
         if checked is None:
             key = b""
@@ -77,13 +77,13 @@ class Administration:
         )
 
     def namespaces(self) -> list[str]:
-        """All that have a topic."""
+        """Returns the namespaces that have a topic."""
         return self._service.namespaces()
 
     def inspect(self, topic: str, *, go_on: GoOn | None = None) -> TopicReport:
-        """Counts, sizes, times and who blocks a topic; reads all of it.
+        """Reads all of a topic; returns counts, sizes, times and what blocks it.
 
-        `go_on` is called now and then; what it raises ends this.
+        `go_on` is called now and then; an error that it raises ends the inspection.
         """
         place = self._service.place(topic)
         bounds = self._service.bounds(topic)
@@ -93,7 +93,7 @@ class Administration:
     def splits(
         self, topic: str, *, start: MessageId, stop: MessageId, part_bytes: int
     ) -> list[MessageId]:
-        """The ids between both at which parts of about so many bytes begin; cheap."""
+        """Returns the ids between both where parts of about that size begin; cheap."""
         wanted = checked_wanted(start, stop, part_bytes)
         prefix = self._service.place(topic).topic.prefix
         return Splits(self._table, prefix, wanted).ids()
@@ -101,7 +101,7 @@ class Administration:
     def first_undecided(
         self, topic: str, *, start: MessageId, stop: MessageId, snapshot: Transaction
     ) -> MessageId:
-        """Where a reader with this snapshot stops in a range."""
+        """Returns the id where a reader with this snapshot stops, or `stop`."""
         check_range(start, stop, snapshot)
         prefix = self._service.place(topic).topic.prefix
         return first_undecided(
@@ -109,15 +109,15 @@ class Administration:
         )
 
     def table_status(self) -> str:
-        """`"OK"`, or a sentence about what is wrong with the rows."""
+        """Returns `"OK"`, or a sentence about what is wrong with the rows."""
         return self._table.status()
 
     def coordinator_status(self) -> str:
-        """`"OK"`, or a sentence about what is wrong with the coordinator."""
+        """Returns `"OK"`, or a sentence about what is wrong with the coordinator."""
         return self._coordinator.status()
 
     def check(self, progress: Progress | None = None) -> Report:
-        """Verifies every invariant beside everybody who uses the data."""
+        """Verifies every invariant, while others use the data."""
         invalid, table = self._invalid(), self._table
         if isinstance(table, HBaseTable):
             return check_hbase(table.connections, progress=progress, invalid=invalid)
@@ -125,7 +125,10 @@ class Administration:
         return check(table, durable=durable, progress=progress, invalid=invalid)
 
     def _invalid(self) -> Container[int] | None:
-        """What a coordinator elsewhere calls invalid; None where the rows say it."""
+        """Returns the invalid pointers of a coordinator elsewhere.
+
+        None where the rows tell them, and where the coordinator cannot be reached.
+        """
         if self._gate is not None:
             return None
         try:
@@ -135,10 +138,10 @@ class Administration:
             return None
 
     def backup(self) -> Iterator[bytes]:
-        """All that is on disk at this moment, as the bytes of a backup."""
+        """Returns all that is on disk at this moment, as the bytes of a backup."""
         if self._gate is not None:
             return backup_chunks(self._table)
-        # Open until the rows are held still: positions that it sees stay for so long.
+        # Open until the rows are held still: meanwhile the positions that it sees stay.
         seen_by = self._coordinator.start_short()
         try:
             return backup_chunks(self._table, seen_by)
@@ -146,19 +149,19 @@ class Administration:
             self._coordinator.abort(seen_by)
 
     def clean_up(self, on_progress: OnProgress | None = None) -> CleanUp:
-        """Removes what has expired, and marks what invalid transactions wrote."""
+        """Removes what has expired, and marks the rows of invalid transactions."""
         return self._retention.clean_up(on_progress)
 
     def plan_clean_up(self, *, pieces: int = 1) -> OpenPlan:
-        """Plans a clean-up that many processes share, each by some of its pieces."""
+        """Plans a clean-up whose pieces are shared among many processes."""
         return self._plans.plan(pieces)
 
     def clean_piece(self, plan: str, piece: int) -> int:
-        """Does a piece of a plan, named by its id; answers how many rows."""
+        """Does a piece of a plan, named by its id; returns how many rows it changed."""
         return self._plans.clean_piece(plan, piece)
 
     def finish_clean_up(self, plan: str) -> CleanUp:
-        """Does what comes after all pieces, and answers what they did together."""
+        """Ends a plan after all its pieces; returns what they did together."""
         return self._plans.finish(plan)
 
     def prune(
@@ -179,7 +182,7 @@ class Administration:
         principal: str | None = None,
         is_operator: bool = True,
     ) -> Keeper:
-        """Takes what a keeper in another process says of itself."""
+        """Records what a keeper in another process says of itself."""
         return self._keepers.report(
             name, smallest_pointer, principal=principal, is_operator=is_operator
         )
@@ -189,16 +192,16 @@ class Administration:
         self._keepers.forget(name)
 
     def keepers(self) -> list[Keeper]:
-        """All who keep rows of their own, by name."""
+        """Returns all participants that keep rows of their own, by name."""
         return self._keepers.all()
 
     def lag_ms(self, group: str, topic: str) -> int:
-        """How far a group is behind the newest message; 0 when it has read it."""
+        """Returns how far a group is behind the newest message; 0 when it has that."""
         position = self._service.position(group, topic)
         return _behind_ms(self._service.bounds(topic), position)
 
     def oldest_unread_ms(self, group: str, topic: str) -> int:
-        """The age of the oldest message that a group may read; 0 where it has none."""
+        """Returns the age of the oldest message that a group has yet to read, or 0."""
         position = self._service.position(group, topic)
         return self._oldest_unread_ms(topic, position, self._coordinator.snapshot())
 
@@ -253,11 +256,11 @@ class Administration:
         )
 
     def depths(self) -> Depths:
-        """Counts rows for whoever asks again and again."""
+        """Returns a counter of rows that is cheap to ask again and again."""
         return Depths(self._table, lambda name: self._service.place(name).topic.prefix)
 
     def counts(self) -> Counts:
-        """What was counted in this process; cheap, and asks nobody."""
+        """Returns the counts of this process; cheap, as it asks nobody."""
         cache, latencies = self._service.cache, self._service.latencies
         table = self._table
         return Counts(
@@ -273,9 +276,9 @@ class Administration:
         )
 
     def metrics(self) -> Metrics:
-        """What was counted in this process, and how things stand.
+        """Returns the counts of this process, and the state of groups and transactions.
 
-        What cannot be looked at is left out, and the log says why.
+        Parts that cannot be read are left out, and the log says why.
         """
         failures = Failures(reads_wait=self._table.reads_wait)
         open_now = oldest_ms = None

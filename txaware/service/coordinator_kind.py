@@ -1,4 +1,4 @@
-"""Which coordinator gave out the pointers of a store: its kind, and its address."""
+"""The kind and the address of the coordinator that gave out a store's pointers."""
 
 import logging
 from pathlib import Path
@@ -15,18 +15,18 @@ ANY_ADDRESS = "tephra:DIR, tephra://HOST:PORT, tephra+zk://HOSTS or http://HOST:
 
 
 class Gets(Protocol):
-    """What is needed of rows that are only looked at."""
+    """Rows that can be looked up by key: a table, or a copy of one."""
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key."""
+        """Returns the value of a key, or None."""
 
 
 def claim(
     table: OrderedTable, kind: bytes, address: object, *, name: str = "this data"
 ) -> None:
-    """Makes that coordinator the one of a table, or raises where it is another's.
+    """Makes a coordinator the only one of a table; raises where another one is.
 
-    The pointers of two coordinators in one table would be taken for each other's.
+    The pointers of two coordinators in one table would be confused.
     """
     if not table.compare_and_set(COORDINATOR, None, kind):
         found = table.get(COORDINATOR) or b""
@@ -37,7 +37,7 @@ def claim(
 
 
 def coordinator_of(rows: Gets) -> str | None:
-    """`embedded`, or the address of another one; None where that was not kept."""
+    """Returns `embedded`, or another coordinator's address; None if it was not kept."""
     kind, address = rows.get(COORDINATOR), rows.get(COORDINATOR_ADDRESS)
     if kind == EMBEDDED:
         return "embedded"
@@ -45,7 +45,7 @@ def coordinator_of(rows: Gets) -> str | None:
 
 
 def _whose(rows: Gets, kind: bytes) -> str:
-    """Goes on with a sentence about the data, and says what to type."""
+    """Returns the end of a sentence about the data, with what to type."""
     another = "another one would confuse its transactions with those"
     address = coordinator_of(rows)
     if kind == EMBEDDED:
@@ -67,7 +67,7 @@ def _whose(rows: Gets, kind: bytes) -> str:
 
 
 def _remember(table: OrderedTable, address: str, name: str) -> None:
-    """Keeps where the coordinator was found last; it may move, with its state."""
+    """Keeps the last address of the coordinator; it may move, with its state."""
     scheme, _, rest = address.partition(":")
     if scheme == "tephra" and not rest.startswith("//"):
         address = f"tephra:{Path(rest).absolute()}"

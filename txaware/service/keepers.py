@@ -1,4 +1,4 @@
-"""Participants that keep rows of their own, and what `prune` has to keep for them."""
+"""Participants that keep rows of their own, and the pointers to keep for them."""
 
 import json
 import logging
@@ -24,13 +24,13 @@ from txaware.keys import KEEPER, UNWATCHED
 
 log = logging.getLogger(__name__)
 
-# In this process, over the network, or not at all: it only took part.
+# A keeper is asked in this process, reports over the network, or only took part.
 HERE, ELSEWHERE, UNREGISTERED = "here", "elsewhere", "unregistered"
 KINDS = (HERE, ELSEWHERE, UNREGISTERED)
-# Of those that only took part, so many have a row; then all others have one together.
+# So many that only took part have a row each; all others share one.
 MOST_UNREGISTERED = 100
 OTHERS = "(others)"
-# Of those known, so many are told where one is not.
+# So many known keepers are named in the error about an unknown one.
 NAMED = 20
 HOW_TO_GO_ON = (
     "register it (messaging.register_keeper), or forget it when its rows are gone "
@@ -43,14 +43,14 @@ class KeepsRows(Protocol):
 
     @property
     def transaction_aware_name(self) -> str:
-        """Stands for its rows: whoever registers by it answers for all of them."""
+        """The name of its rows: who registers under it answers for all of them."""
 
     def smallest_pointer(self) -> int | None:
-        """The least pointer that its rows may still hold, or None.
+        """Returns the least pointer that its rows may still hold, or None.
 
-        Asked by `prune` and by clean-ups, in their threads. A row whose outcome it has
-        looked up, and acted upon, need not count: what was rolled back is removed, and
-        what has committed stays so.
+        `prune` and clean-ups call it, in their threads. A row whose outcome it has
+        looked up, and acted upon, need not count: a row that was rolled back is
+        removed, and a row that has committed stays so.
         """
 
 
@@ -60,7 +60,7 @@ class Keeper:
 
     `kind` is `here` where the process that owns the store asks it, `elsewhere` where it
     reports by itself, `unregistered` where it only took part and nobody asks it.
-    `answers` says whether `prune` can go on. `principal` is who reported it.
+    `answers` is True when `prune` can go on. `principal` is the one who reported it.
     """
 
     name: str
@@ -73,9 +73,9 @@ class Keeper:
 
 @attrs.frozen
 class Kept:
-    """What keepers need: no pointer from `bound` on may be forgotten.
+    """The needs of keepers: no pointer from `bound` on may be forgotten.
 
-    `bounds` is by name of keeper, and `unregistered` are those whom nobody asks.
+    `bounds` is by name of keeper, and `unregistered` names keepers that nobody asks.
     """
 
     bounds: Mapping[str, int]
@@ -83,24 +83,24 @@ class Kept:
 
     @property
     def bound(self) -> int:
-        """The least that any of them may hold; `NO_POINTER` without keepers."""
+        """The least pointer that any keeper may hold; `NO_POINTER` without keepers."""
         return min(self.bounds.values(), default=NO_POINTER)
 
     def of_registered(self) -> "Kept":
-        """Without those who only took part."""
+        """Returns the same without participants that only took part."""
         asked = {n: b for n, b in self.bounds.items() if n not in self.unregistered}
         return Kept(asked, ())
 
     def names_below(self, pointer: int) -> list[str]:
-        """Those who may hold rows of that pointer."""
+        """Returns the keepers that may hold rows of a pointer."""
         return [name for name, bound in self.bounds.items() if bound <= pointer]
 
 
 class Keepers:
-    """A durable row for each; those of this process are asked themselves.
+    """The keepers of a store, each with a durable row; those of this process are asked.
 
-    Whoever took part with rows elsewhere, and is not registered, has a row too: all
-    pointers that its rows may have are kept until it is registered or forgotten.
+    A participant with rows elsewhere that is not registered has a row too. All pointers
+    that its rows may have are kept until it is registered or forgotten.
     """
 
     def __init__(
@@ -113,11 +113,11 @@ class Keepers:
         self._live: dict[str, KeepsRows] = {}
         self._rows = {row.name: row for row in self._read()}
         value = table.get(UNWATCHED)
-        # Up to here, who wrote elsewhere was not written down.
+        # Up to this pointer, participants with rows elsewhere were not written down.
         self.unwatched = 0 if value is None else int.from_bytes(value, "big")
 
     def register(self, participant: KeepsRows) -> Keeper:
-        """Has `prune` ask it from now on, in this process."""
+        """Has `prune` ask a participant of this process from now on."""
         name, bound = named_pointer(participant, self._coordinator)
         with self._lock:
             self._live[name] = participant
@@ -131,10 +131,10 @@ class Keepers:
         principal: str | None = None,
         is_operator: bool = True,
     ) -> Keeper:
-        """Takes what a keeper in another process says, which nobody asks again.
+        """Records what a keeper in another process says; nobody asks it again.
 
-        Pointers from there on are kept, or from the oldest open transaction on: it may
-        write with that one next. It reports anew to raise it.
+        Pointers are kept from that one on, or from the oldest open transaction on, as
+        the keeper may write with that next. The keeper reports anew to raise the bound.
         """
         checked_name(name)
         if smallest_pointer is not None:
@@ -169,22 +169,22 @@ class Keepers:
             self._live.pop(name, None)
 
     def all(self) -> list[Keeper]:
-        """All keepers, by name."""
+        """Returns all keepers, by name."""
         with self._lock:
             rows = sorted(self._rows.values(), key=lambda row: row.name)
             return [attrs.evolve(row, answers=self._answers(row)) for row in rows]
 
     def took_part(self, transaction_id: int, names: Sequence[str]) -> None:
-        """Writes down who is about to write elsewhere, if that is not known yet.
+        """Writes down participants that are about to write elsewhere, if not yet known.
 
-        It may write with any transaction that is open now.
+        They may write with any transaction that is open now.
         """
         for name in names:
             if name not in self._rows and OTHERS not in self._rows:
                 self._note_unregistered(name, transaction_id)
 
     def ask(self) -> Kept:
-        """Asks all; raises `KeeperMissing` where one does not answer.
+        """Asks all keepers; raises `KeeperMissing` where one does not answer.
 
         A row that is written later can only be of a transaction that was open before.
         """
@@ -201,9 +201,9 @@ class Keepers:
         return Kept(bounds, _unregistered(rows))
 
     def least_needed(self) -> int:
-        """The least pointer that any of them may hold, as far as they answer.
+        """Returns the least pointer that any keeper may hold.
 
-        Of those that do not their rows say it, which holds for good.
+        Where a keeper does not answer, the rows of all tell it; they hold for good.
         """
         try:
             return self.ask().bound
@@ -224,7 +224,7 @@ class Keepers:
         with self._lock:
             if name in self._rows and self._rows[name].smallest_pointer != bound:
                 self._save(name, bound, HERE)
-        # What it named itself is exact; the row has to last for what it writes later.
+        # The answer itself is exact; the row also has to cover what it writes later.
         return NO_POINTER if smallest is None else smallest
 
     def _note_unregistered(self, name: str, transaction_id: int) -> None:
@@ -249,7 +249,7 @@ class Keepers:
     def _save(
         self, name: str, bound: int, kind: str, principal: str | None = None
     ) -> Keeper:
-        """On disk when it returns; called under the lock."""
+        """Saves a keeper's row; on disk when it returns. Called under the lock."""
         known = self._rows.get(name)
         is_new = known is None or known.kind == UNREGISTERED != kind
         since_ms = self._clock_ms() if known is None or is_new else known.since_ms
@@ -267,30 +267,30 @@ class Keepers:
 
 
 def lower_bound(snapshot: Transaction, smallest: int | None) -> int:
-    """The least pointer that rows may have, now or later.
+    """Returns the least pointer that a keeper's rows may have, now or later.
 
-    Of a keeper that answered `smallest` when the snapshot had been taken: what it
-    writes later is of a transaction that was open then, or begins later.
+    The keeper answered `smallest` after the snapshot was taken. Rows that it writes
+    later are of a transaction that was open then, or begins later.
     """
     open_from = min(snapshot.first_in_progress, snapshot.transaction_id)
     return open_from if smallest is None else min(smallest, open_from)
 
 
 def named_pointer(participant: KeepsRows, coordinator: Coordinator) -> tuple[str, int]:
-    """The name of a keeper, and below which pointer its rows hold none for good."""
+    """Returns a keeper's name, and the pointer below which its rows never hold one."""
     name = checked_name(getattr(participant, "transaction_aware_name", None))
     if not callable(getattr(participant, "smallest_pointer", None)):
         raise BadRequest(
             f"{name} cannot be a keeper: it has no smallest_pointer(), which answers "
             f"the least pointer that its rows may still hold, or None"
         )
-    # Before it is asked: what it writes meanwhile is of nobody older.
+    # The snapshot comes first: rows written meanwhile are of no older transaction.
     snapshot = coordinator.snapshot()
     return name, lower_bound(snapshot, checked_smallest(name, participant))
 
 
 def checked_name(name: object) -> str:
-    """The name of a participant; `BadRequest` otherwise."""
+    """Returns the name of a participant; raises `BadRequest` for anything else."""
     if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
         raise BadRequest(
             f"a keeper has a transaction_aware_name of 1 to {LONGEST_NAME} characters, "
@@ -304,7 +304,7 @@ def checked_name(name: object) -> str:
 
 
 def checked_pointer_of(name: str, pointer: object) -> int:
-    """What a keeper answered, where it is a pointer."""
+    """Returns a keeper's answer; raises `BadRequest` unless it is a pointer."""
     if (
         isinstance(pointer, bool)
         or not isinstance(pointer, int)
@@ -318,13 +318,13 @@ def checked_pointer_of(name: str, pointer: object) -> int:
 
 
 def checked_smallest(name: str, participant: KeepsRows) -> int | None:
-    """Asks a participant; what it raises is the caller's."""
+    """Asks a participant for its least pointer; passes on what that raises."""
     smallest: object = participant.smallest_pointer()
     return None if smallest is None else checked_pointer_of(name, smallest)
 
 
 def read_keeper(key: bytes, value: bytes) -> Keeper:
-    """A row of the keepers, its key without the table's byte."""
+    """Reads a keeper's row; the key comes without the table's byte."""
     try:
         fields: dict[str, Any] = json.loads(value)
         principal = fields.get("principal")

@@ -1,4 +1,4 @@
-"""The messaging service in this process: checks what is asked, and names the steps."""
+"""The messaging service in this process: checks arguments, and calls the steps."""
 
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -77,7 +77,7 @@ class LocalService:
         ttl_s: int | str | None = None,
         properties: Mapping[str, str | None] | None = None,
     ) -> Topic:
-        """Changes what is named and leaves the rest; a property set to None goes."""
+        """Changes what is named and leaves the rest; removes a property set to None."""
         change = self._places.change(topic, ttl_s, properties)
         return self._places.topics.update(self._places.name(topic), change)
 
@@ -93,11 +93,11 @@ class LocalService:
         return self._places.topics.update(described.topic, lambda _: described)
 
     def topic(self, topic: str) -> Topic:
-        """The topic as it stands."""
+        """Returns a topic as it stands."""
         return self._places.topics.get(self._places.name(topic))
 
     def topics(self, namespace: str = "default") -> list[str]:
-        """The names of a namespace's topics, in the order of their keys."""
+        """Returns the names of a namespace's topics, in the order of their keys."""
         return self._places.topics.names(checked_namespace(namespace))
 
     def delete_topic(self, topic: str) -> None:
@@ -115,7 +115,7 @@ class LocalService:
         transaction: Pointer | None = None,
         receipts: Iterable[Receipt] | None = None,
     ) -> PublishResponse | None:
-        """Publishes in one piece; in a transaction answers what `rollback` takes."""
+        """Publishes in one piece; in a transaction returns what `rollback` takes."""
         place, payloads = self._places.at(topic), self._payloads(messages)
         if transaction is None:
             _check_plain(payloads, receipts)
@@ -133,7 +133,7 @@ class LocalService:
     ) -> None:
         """Publishes without a transaction and does not wait for the disk.
 
-        For an event loop: `then` is told in another thread, and must be quick.
+        It serves an event loop: `then` is called in another thread, and must be quick.
         """
         payloads = self._payloads(messages)
         _check_plain(payloads, None)
@@ -157,7 +157,7 @@ class LocalService:
         )
 
     def rollback(self, topic: str, response: PublishResponse) -> None:
-        """Hides what a publish wrote from all who poll in a transaction."""
+        """Hides the rows of a publish from all who poll in a transaction."""
         place = self._places.at(topic)
         if not isinstance(response, PublishResponse):
             raise BadRequest(
@@ -178,7 +178,7 @@ class LocalService:
         isolation: str = UNCOMMITTED,
         wait_s: float = 0,
     ) -> Page:
-        """Messages from `start` on: an id, a time in ms, or None for the beginning."""
+        """Returns messages from an id, a time in ms or, with None, the beginning on."""
         ask = _asked(
             start=start,
             inclusive=inclusive,
@@ -202,7 +202,7 @@ class LocalService:
         isolation: str = "committed",
         timeout_s: float,
     ) -> bool:
-        """Waits until something is there to poll; False after the time-out."""
+        """Waits until there is something to poll; returns False after the time-out."""
         ask = _asked(
             start=start,
             inclusive=inclusive,
@@ -224,7 +224,7 @@ class LocalService:
         transaction: Transaction | None = None,
         isolation: str = UNCOMMITTED,
     ) -> Scan:
-        """One look at a topic, to be read in pieces."""
+        """Begins one look at a topic, to be read in pieces."""
         ask = _asked(
             start=start,
             inclusive=inclusive,
@@ -235,13 +235,13 @@ class LocalService:
         return self._reading.begin(place, ask)
 
     def pause_s(self, scan: Scan, last_s: float) -> float:
-        """How long to wait for a topic's signal after a look that found nothing."""
+        """Returns how long to wait for a signal after a look that found nothing."""
         return self._reading.pause_s(scan, last_s)
 
     def position(
         self, group: str, topic: str, *, transaction: Transaction | None = None
     ) -> MessageId | None:
-        """How far a group has come, as the transaction or a fresh snapshot sees it."""
+        """Returns a group's position, as the transaction or a new snapshot sees it."""
         position = self.position_seen(group, topic, transaction)
         if transaction is not None and position is not None:
             self.readers.saw(group, str(self._places.name(topic)))
@@ -250,18 +250,18 @@ class LocalService:
     def position_seen(
         self, group: str, topic: str, transaction: Transaction | None = None
     ) -> MessageId | None:
-        """The same for whoever only looks on: it is no sign of a reader."""
+        """Does as `position` for an observer: it is not counted as a reader."""
         checked_snapshot(transaction)
         name = self.topic(topic).topic
         checked_group(group)
         if transaction is None and not self._positions.has_any(group, name):
-            return None  # without a snapshot, which costs the coordinator something
+            return None  # saves a snapshot, which costs the coordinator something
         while True:
             removals = self._position_retention.removals
             judge = self._reading.judge(transaction)
             position = self._positions.position(group, name, judge)
-            # Between the snapshot and the look the one that it saw may have been
-            # removed, for a newer one; of who is open, what it sees is not.
+            # Between the snapshot and the look, a newer position may have replaced the
+            # one that it saw. What an open transaction sees is never removed.
             is_sure = transaction is not None or position is not None
             if is_sure or removals == self._position_retention.removals:
                 return position
@@ -274,7 +274,7 @@ class LocalService:
         *,
         transaction: Pointer,
     ) -> None:
-        """Moves a group with the commit; None takes back what this one had saved."""
+        """Moves a group with the commit; None takes back this transaction's move."""
         name, pointer = self.topic(topic).topic, checked_pointer(transaction)
         if position is None:
             with self._publishing.undoing(pointer):
@@ -298,48 +298,48 @@ class LocalService:
         self._position_retention.saved(position_prefix(group, name))
 
     def bounds(self, topic: str) -> Bounds:
-        """The first and the last id, committed or not, and where the next goes."""
+        """Returns the first and last id, committed or not, and the id of the next."""
         return self._reading.bounds(self._places.at(topic))
 
     def ended(self, pointers: Iterable[int]) -> None:
-        """Transactions have ended: wakes who waits, and forgets what they stored."""
+        """Wakes readers that wait for ended transactions, and forgets their stores."""
         self._endings.ended(pointers)
         self._references.ended(pointers)
 
     def place(self, topic: str) -> Place:
-        """A topic, who writes to it, and who counts that."""
+        """Returns a topic with its writer and its counters."""
         return self._places.at(topic)
 
     def place_at_once(self, topic: str) -> Place | None:
-        """The same for an event loop; None where it would wait for a network."""
+        """Does as `place` for an event loop; None where it would wait for a network."""
         return self._places.at_once(topic)
 
     @property
     def reads_wait(self) -> bool:
-        """Whether to read rows may mean to wait for a network."""
+        """True when reading rows may wait for a network."""
         return self._reads_wait
 
     def namespaces(self) -> list[str]:
-        """All that have a topic, in order."""
+        """Returns the namespaces that have a topic, in order."""
         return sorted({name.namespace for name in self.all_topics()})
 
     def all_topics(self) -> list[TopicName]:
-        """The names of all topics."""
+        """Returns the names of all topics."""
         return [
             topic.topic for topic in self._places.topics.all() if topic.generation > 0
         ]
 
     @property
     def latencies(self) -> Latencies:
-        """How long publishes and polls took."""
+        """The times that publishes and polls took."""
         return self._places.latencies
 
     def topic_metrics(self) -> dict[str, TopicMetrics]:
-        """What was counted, by topic."""
+        """Returns the counts of each topic."""
         return self._places.metrics()
 
     def close(self) -> None:
-        """Nobody waits here any more."""
+        """Ends all waits, and refuses later polls."""
         self._reading.close()
         self._places.wake()
 

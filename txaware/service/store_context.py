@@ -1,4 +1,4 @@
-"""What all parts of the service work on, together."""
+"""The table, the coordinator and the state that all parts of the service share."""
 
 import threading
 
@@ -49,11 +49,11 @@ def _strangers(site: "Site") -> Strangers:
 class Site:
     """One table, one coordinator, and what the parts of the service share.
 
-    `gate` is that of an embedded coordinator of this process which keeps its journal in
-    the same table (or, as the table, in memory). Without one, pointers are taken as
-    they come, and nobody tells when a transaction ends. Who cleans up holds `rewriting`
-    while it removes rows or marks what it has just read. `decided_by` is `embedded`,
-    the address of another coordinator, or None where that is unknown.
+    `gate` belongs to an embedded coordinator of this process, which keeps its journal
+    in the same table (or in memory, like the table). Without a gate, pointers are taken
+    as they come, and nobody tells when a transaction ends. A clean-up holds `rewriting`
+    while it removes rows, or marks rows that it has just read. `decided_by` is
+    `embedded`, the address of another coordinator, or None where that is unknown.
     """
 
     table: OrderedTable

@@ -23,13 +23,13 @@ from txaware.topics import (
 
 log = logging.getLogger(__name__)
 
-# The same few names come again and again; so many are kept parsed.
+# The same few names come again and again; at most so many are kept parsed.
 KNOWN_NAMES = 100_000
 
 
 @attrs.frozen
 class Place:
-    """A topic as it stands, the one who writes to it, and who counts that."""
+    """A topic as it stands, with its writer and its counters."""
 
     topic: Topic
     writer: TopicWriter
@@ -37,7 +37,7 @@ class Place:
 
 
 class Places:
-    """Writers and counters live as long as the store, over all generations."""
+    """The topics of a store; writers and counters live through all generations."""
 
     def __init__(self, table: OrderedTable, settings: Settings) -> None:
         self.topics = TopicTable(table)
@@ -50,7 +50,7 @@ class Places:
         self._places: dict[str, Place] = {}
 
     def name(self, topic: str) -> TopicName:
-        """The parsed name."""
+        """Returns a name, parsed."""
         name = self._names.get(topic) if isinstance(topic, str) else None
         if name is None:
             name = TopicName.parse(topic)
@@ -59,12 +59,12 @@ class Places:
         return name
 
     def at(self, topic: str) -> Place:
-        """All of a topic that exists now."""
+        """Returns the place of a topic; raises `TopicNotFound` where there is none."""
         name = self.name(topic)
         return self._place(topic, name, self.topics.get(name))
 
     def at_once(self, topic: str) -> Place | None:
-        """The same for an event loop; None where it would wait for a network."""
+        """Does as `at` for an event loop; None where it would wait for a network."""
         if not self._table.reads_wait:
             return self.at(topic)
         name = self.name(topic)
@@ -92,7 +92,7 @@ class Places:
         ttl_s: int | str | None,
         properties: Mapping[str, str] | None,
     ) -> Topic:
-        """What the caller says of a topic, checked."""
+        """Returns a topic as the caller describes it, checked."""
         ttl = self._settings.default_ttl_s if ttl_s is None else checked_ttl_s(ttl_s)
         return Topic(TopicName.parse(topic), 1, ttl, checked_properties(properties))
 
@@ -102,7 +102,7 @@ class Places:
         ttl_s: int | str | None,
         properties: Mapping[str, str | None] | None,
     ) -> Callable[[Topic], Topic]:
-        """Turns a topic as it stands into what it is after an update, checked."""
+        """Returns the checked change that turns a topic into the updated one."""
         TopicName.parse(topic)
         ttl = None if ttl_s is None else checked_ttl_s(ttl_s)
         changes = checked_changes(properties)
@@ -113,7 +113,7 @@ class Places:
         return changed
 
     def create_from_settings(self) -> None:
-        """The topics that exist from the start."""
+        """Creates the topics that the settings name; they exist from the start."""
         names = list(expand_names(self._settings.topics))
         valid = list(valid_names(names))
         for name in set(names) - set(valid):
@@ -125,14 +125,14 @@ class Places:
                 log.debug("topic %s exists already", name)
 
     def metrics(self) -> dict[str, TopicMetrics]:
-        """What was counted, by topic."""
+        """Returns the counts of each topic."""
         return {
             str(name): counters.snapshot()
             for name, counters in list(self._counters.items())
         }
 
     def wake(self, name: TopicName | None = None) -> None:
-        """Has whoever waits in a topic, or in any, look again."""
+        """Wakes the readers that wait in a topic, or in all; they look again."""
         for found, writer in list(self._writers.items()):
             if name in (None, found):
                 writer.signal.tell()

@@ -1,4 +1,4 @@
-"""What a reader does with a row, by the pointer that it was written with."""
+"""Decides by a row's pointer whether a reader gets it, skips it or stops there."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -11,9 +11,8 @@ DELIVER, SKIP, STOP = 0, 1, 2
 class Judge:
     """Judges rows by one snapshot: deliver, skip, or stop before them.
 
-    A pointer that `known` does not answer True for is nobody's yet: stop. One that
-    `lost` answers True for never committed, also where the snapshot does not say so
-    because it came over a wire.
+    Where `known` is False for a pointer, nobody has it yet: stop. Where `lost` is True,
+    its transaction never committed. A snapshot that came over a wire does not say that.
     """
 
     def __init__(
@@ -29,14 +28,14 @@ class Judge:
         self._verdicts: dict[int | None, int] = {None: DELIVER}
 
     def verdict(self, pointer: int | None) -> int:
-        """The same answer for the same pointer, found out once."""
+        """Returns the verdict on a pointer; decides it once and remembers it."""
         verdict = self._verdicts.get(pointer)
         if verdict is None:
             verdict = self._verdicts[pointer] = self._judge(pointer or 0)
         return verdict
 
     def delivers_all(self, pointers: Iterable[int | None]) -> bool:
-        """Whether rows with these pointers are all delivered."""
+        """Tells whether rows with these pointers are all delivered."""
         return not any(self.verdict(pointer) for pointer in set(pointers))
 
     def _judge(self, pointer: int) -> int:
@@ -53,7 +52,7 @@ class NoJudge(Judge):
     """Delivers everything, rolled back or not."""
 
     def __init__(self) -> None:
-        """There is no snapshot."""
+        """Needs no snapshot."""
 
     def verdict(self, _: int | None) -> int:
         """Everything is delivered."""
@@ -65,10 +64,11 @@ class NoJudge(Judge):
 
 
 class Strangers:
-    """Such rows keep committed readers waiting, and no transaction of ours ends that.
+    """The first row of each topic whose pointer nobody here was given.
 
-    Those written since the store was opened are remembered, and those that a reader has
-    stopped at, by the topic's prefix. `gave_out` is None where every pointer counts.
+    Such rows keep committed readers waiting, and the end of no transaction here changes
+    that. It remembers, by the topic's prefix, rows written since the store was opened,
+    and rows that a reader stopped at. `gave_out` is None where every pointer counts.
     """
 
     def __init__(self, gave_out: Callable[[int], bool] | None) -> None:
@@ -77,19 +77,19 @@ class Strangers:
         self._first: dict[bytes, bytes] = {}
 
     def has(self, pointer: int | None) -> bool:
-        """Whether nobody here was ever given that pointer."""
+        """Tells whether nobody here was ever given a pointer."""
         if self._gave_out is None or pointer is None or pointer < 0:
             return False
         return not self._gave_out(pointer)
 
     def note(self, pointer: int, prefix: bytes, key: bytes) -> None:
-        """A row at that key, or behind it, has that pointer."""
+        """Notes that a row at a key, or behind it, has such a pointer."""
         if self.has(pointer):
             with self._lock:
                 self._first[prefix] = min(key, self._first.get(prefix, key))
 
     def take(self) -> dict[bytes, bytes]:
-        """The first key of each topic that was noted since the last call."""
+        """Returns the first key of each topic that was noted since the last call."""
         with self._lock:
             taken, self._first = self._first, {}
         return taken

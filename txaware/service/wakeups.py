@@ -1,4 +1,4 @@
-"""Wakes whoever waits for something to happen in a topic."""
+"""Wakes readers that wait for something to happen in a topic."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -9,7 +9,7 @@ Listener = Callable[[], object]
 
 
 class Signal:
-    """Counts what happened; a wait returns when that went beyond what one had seen."""
+    """A count of what happened; a wait ends when the count is not the seen one."""
 
     def __init__(self) -> None:
         self._changed = Condition()
@@ -18,8 +18,8 @@ class Signal:
         self.count = 0
 
     def tell(self) -> None:
-        """Something happened."""
-        self.count += 1  # read without the lock; whoever waits looks again after it
+        """Counts one more, and wakes everybody who waits."""
+        self.count += 1  # read without the lock; a waiter looks again after taking it
         if self._waiting:
             with self._changed:
                 self._changed.notify_all()
@@ -32,7 +32,8 @@ class Signal:
     def listen(self, seen: int, listener: Listener) -> bool:
         """Has `listener` called once, when something happens; for an event loop.
 
-        In whatever thread: it must be quick. False where the count is no longer `seen`.
+        It may be called in any thread, so it must be quick. Returns False where the
+        count is no longer `seen`.
         """
         with self._changed:
             self._listeners[listener] = None
@@ -42,12 +43,12 @@ class Signal:
         return False
 
     def forget(self, listener: Listener) -> None:
-        """It need not be called any more."""
+        """Forgets a listener; it is not called any more."""
         with self._changed:
             self._listeners.pop(listener, None)
 
     def wait(self, seen: int, timeout_s: float) -> None:
-        """Returns when the count is no longer `seen`, or after the time-out."""
+        """Waits until the count is no longer `seen`, or until the time-out."""
         with self._changed:
             self._waiting += 1
             try:
@@ -58,21 +59,21 @@ class Signal:
 
 
 class Endings:
-    """Which topics to wake when a transaction ends: those that it wrote to."""
+    """The signals of the topics that each transaction wrote to, told when it ends."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._signals: dict[int, list[Signal]] = {}
 
     def expect(self, pointer: int, signal: Signal) -> None:
-        """Wakes these too when that transaction ends."""
+        """Adds a signal to tell when a transaction ends."""
         with self._lock:
             signals = self._signals.setdefault(pointer, [])
             if signal not in signals:
                 signals.append(signal)
 
     def ended(self, pointers: Iterable[int]) -> None:
-        """These transactions are over, and everybody can see it."""
+        """Tells the signals of transactions that are over, when all can see that."""
         for pointer in pointers:
             for signal in self._signals.pop(pointer, ()):
                 signal.tell()

@@ -52,13 +52,13 @@ def check(
 ) -> Report:
     """Reads everything once, payloads of references twice, and says what is wrong.
 
-    What is damaged is a finding; `Unavailable` means that it could not be checked.
+    Damage is a finding; `Unavailable` means that the data could not be checked.
     `rows` is an open table, whose users need not stop, or a copy. A table that is not
-    `durable` keeps no time and no journal. `size_bytes` is asked how far it has come.
-    `invalid` are the pointers that a coordinator elsewhere calls so, from before; where
-    it was not asked, what the data needs is not known. Of data that is not `in_use`,
-    pointers without any record are known to be lost.
-    `findings` are those of other checks, to which these are added.
+    `durable` keeps no time and no journal. `size_bytes` tells how far the check is.
+    `invalid` are the pointers that a coordinator elsewhere called invalid before the
+    check. Where it was not asked, the needs of the data are not known. In data that is
+    not `in_use`, pointers without any record are lost.
+    `findings` come from other checks, and these are added to them.
     Memory is bounded, but for eight bytes for every reference.
     """
     findings = findings or Findings()
@@ -123,14 +123,14 @@ def _check(
 
 
 def _is_new(rows: Rows) -> bool:
-    """Whether who opened it first was killed before the first batch."""
+    """Tells whether the data is empty: its first owner was killed before a batch."""
     if rows.get(FORMAT) is not None:
         return False
     return not any(rows.scan(first_byte, limit=1) for first_byte in KNOWN)
 
 
 def _check_unknown(scan: Scan, rows: Rows, findings: Findings) -> None:
-    """No key begins with any other byte."""
+    """Checks that no key begins with an unknown byte."""
     if rows.get(b"") is not None:
         findings.problem("key", b"", "a row has no key")
     for byte in range(256):
@@ -142,10 +142,10 @@ def _check_unknown(scan: Scan, rows: Rows, findings: Findings) -> None:
 
 
 def _check_pointers(judging: Judging) -> None:
-    """No row carries a pointer that its coordinator will only give out some day.
+    """Checks that no row has a pointer that its coordinator has yet to give out.
 
-    The journal is read again, since pointers may have been given out meanwhile. What
-    lies a day ahead of it came from elsewhere, and is taken as it comes.
+    The journal is read again, since pointers may have been given out meanwhile. A
+    pointer far ahead of the saved time came from elsewhere, and is taken as it comes.
     """
     scan = Scan(judging.rows, Findings())
     reserved = check_journal(scan, judging.rows, Findings()).reserved

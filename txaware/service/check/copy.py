@@ -1,4 +1,4 @@
-"""A data directory as it is now, to be read beside it while nothing in it changes."""
+"""A copy of a data directory, to be read while nothing in the copy changes."""
 
 import errno
 import fcntl
@@ -18,7 +18,7 @@ from txaware.interfaces import Row
 from txaware.store.damage import check_end, is_damage, said, untorn
 from txaware.store.leveldb import ROWS
 
-# LevelDB never changes these once they are written; all other files it does.
+# LevelDB never changes these files once they are written; it changes all others.
 IMMUTABLE = (".ldb", ".sst")
 _BAD_DISK = os.strerror(errno.EIO)
 
@@ -30,7 +30,7 @@ class CopiedRows:
         self._db = db
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key."""
+        """Returns the value of a key, or None."""
         with _mapped_errors():
             value: bytes | None = self._db.get(key, verify_checksums=True)
             return value
@@ -44,7 +44,7 @@ class CopiedRows:
         limit: int = 1000,
         max_bytes: int = 1 << 20,
     ) -> list[Row]:
-        """Rows whose key begins with `prefix`, which is left off, in order."""
+        """Returns rows whose key begins with `prefix`, which is left off, in order."""
         taken: list[Row] = []
         size = 0
         with _mapped_errors():
@@ -60,7 +60,7 @@ class CopiedRows:
         return taken
 
     def size_bytes(self, start: bytes, stop: bytes) -> int:
-        """About how much of the disk a range takes."""
+        """Returns about how much of the disk a range takes."""
         size: int = self._db.approximate_size(start, stop)
         return size
 
@@ -81,8 +81,8 @@ def _mapped_errors() -> Iterator[None]:
 def copied(directory: Path, settings: Settings) -> Iterator[CopiedRows]:
     """Links or copies a directory that nobody has open, and opens that.
 
-    Raises `DirectoryInUse` where somebody has, and `StoreCorrupted` where LevelDB
-    cannot read it at all.
+    Raises `DirectoryInUse` where somebody has it open, and `StoreCorrupted` where
+    LevelDB cannot read it at all.
     """
     if not (directory / ROWS).is_dir():
         raise Unavailable(f"{directory} is no data directory: it has no {ROWS}/")
@@ -98,7 +98,7 @@ def copied(directory: Path, settings: Settings) -> Iterator[CopiedRows]:
 
 @contextmanager
 def _held_still(directory: Path) -> Iterator[None]:
-    """Keeps others from opening it, as its owner would, but writes no name into it."""
+    """Locks a directory as its owner would, but writes no name into it."""
     try:
         fd = os.open(directory / LOCK, os.O_RDONLY)
     except FileNotFoundError:
@@ -120,7 +120,7 @@ def _held_still(directory: Path) -> Iterator[None]:
 
 @contextmanager
 def _place_beside(directory: Path) -> Iterator[Path]:
-    """On the same file system, so that files can be linked; else wherever it may."""
+    """Makes a directory on the same file system for links, or else elsewhere."""
     directory = directory.resolve()
     name = f".{directory.name}-check-"
     try:
@@ -151,7 +151,7 @@ def _link(source: Path, target: Path) -> None:
 
 
 def _is_unborn(place: Path) -> bool:
-    """Whether LevelDB was killed while it made the database: nothing was written."""
+    """Tells whether LevelDB was killed while it made the database, still empty."""
     return not any(
         path.name == "CURRENT" or path.suffix in (*IMMUTABLE, ".log")
         for path in place.iterdir()

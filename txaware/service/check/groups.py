@@ -1,4 +1,4 @@
-"""Says of a row's key whether it can be: known topic, a generation there has been."""
+"""Judges rows by their key: the topic has to exist, and the generation too."""
 
 from collections.abc import Callable
 
@@ -34,15 +34,15 @@ class Group:
 
     @property
     def is_current(self) -> bool:
-        """Whether readers still see it."""
+        """True when readers still see these rows."""
         return self.topic.generation == self.generation
 
 
 class Judging:
-    """What rows are judged by: topics, the time, who has not committed.
+    """The facts that rows are judged by: topics, the time, uncommitted pointers.
 
-    What a transaction wrote that has not committed need not be whole: nobody reads it.
-    What looks wrong is read once more, as an open table may have changed meanwhile.
+    Rows of an uncommitted transaction need not be whole, as nobody reads them. A row
+    that looks wrong is read once more, as an open table may have changed meanwhile.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Judging:
         self._topics: dict[bytes, Topic | None] = {}
 
     def group(self, first_byte: bytes, prefix: bytes, key: bytes) -> Group | None:
-        """The group of a key that begins so; None, and a problem, where it has none."""
+        """Returns the group of a key; None, and a problem, where it has none."""
         topic_key, generation = prefix[:-GENERATION_BYTES], prefix[-GENERATION_BYTES:]
         number = int.from_bytes(generation, "big")
         topic = self.topic(topic_key)
@@ -83,14 +83,14 @@ class Judging:
         return Group(prefix, topic, number)
 
     def topic(self, topic_key: bytes, *, anew: bool = False) -> Topic | None:
-        """The topic of a key, deleted ones included."""
+        """Returns the topic of a key, deleted ones included."""
         if anew or self._topics.get(topic_key) is None:
             value = self.rows.get(TOPIC + topic_key)
             self._topics[topic_key] = _topic_or_none(topic_key, value or b"")
         return self._topics[topic_key]
 
     def take_topic(self, topic_key: bytes, value: bytes) -> Topic | None:
-        """Reads a topic row; None, and a problem, where that cannot be."""
+        """Reads a topic row; None, and a problem, where it cannot be read."""
         try:
             topic = self._topics[topic_key] = read_topic(topic_key, value)
         except (BadRequest, ValueError, TypeError, LookupError) as error:
@@ -100,7 +100,7 @@ class Judging:
         return topic
 
     def check_time(self, first_byte: bytes, key: bytes, time_ms: int) -> None:
-        """A time has to lie below the saved one, or it could be given out again."""
+        """Checks that a time is below the saved one, or it could be given out again."""
         if not self._timed:
             return
         saved = saved_ms(self.rows)
@@ -113,12 +113,12 @@ class Judging:
             )
 
     def suspect(self, key: bytes, pointer: int) -> None:
-        """The highest pointer of a group, to be compared with what was given out."""
+        """Notes the highest pointer of a group, to compare it with those given out."""
         if len(self.suspects) < MOST_SUSPECTS:
             self.suspects.append((key, pointer))
 
     def columns(self, key: bytes, value: bytes) -> Columns | None:
-        """What a row holds; None, and a problem, where that cannot be read."""
+        """Returns the columns of a row; None, and a problem, where they are damaged."""
         try:
             columns = decode(value)
             _check_columns(columns)
@@ -128,12 +128,12 @@ class Judging:
         return columns
 
     def problem(self, kind: str, key: bytes, sentence: str) -> None:
-        """Something is wrong with a row."""
+        """Adds a problem of a row to the findings."""
         self.findings.problem(kind, key, sentence)
 
 
 def is_plain_value(value: bytes) -> bool:
-    """Whether it is one of the two kinds that nearly all rows are, and in order."""
+    """Tells whether a value is of the two common kinds, and long enough."""
     least = _FAST_TAGS.get(value[0]) if value else None
     return least is not None and len(value) >= least
 
@@ -147,7 +147,7 @@ def _check_columns(columns: Columns) -> None:
 
 
 def read_receipts(data: bytes) -> dict[bytes, int]:
-    """Column r; raises `ValueError` for what it cannot be."""
+    """Reads the column of receipts; raises `ValueError` where it is damaged."""
     try:
         counts = decode_receipts(data)
     except Exception as error:
@@ -158,7 +158,7 @@ def read_receipts(data: bytes) -> dict[bytes, int]:
 
 
 def read_topic(topic_key: bytes, value: bytes) -> Topic:
-    """A topic row; raises what is wrong with it."""
+    """Reads a topic row; raises an error that says what is wrong with it."""
     namespace, name, rest = topic_key.decode("ascii").split(":")
     if rest:
         raise ValueError(f"there is {rest!r} behind the topic's name")
@@ -182,7 +182,7 @@ def _topic_or_none(topic_key: bytes, value: bytes) -> Topic | None:
 def grouped(
     judging: Judging, first_byte: bytes, tail_bytes: int
 ) -> Callable[[bytes], Group | None]:
-    """Answers the group of one key after the other: one problem for each prefix."""
+    """Returns a function from keys to groups; it reports one problem a prefix."""
     last_prefix: bytes | None = None
     last_group: Group | None = None
 

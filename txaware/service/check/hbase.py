@@ -1,4 +1,4 @@
-"""Verifies a store in HBase: what every store promises, and what only HBase needs."""
+"""Verifies a store in HBase: the promises of every store, and the needs of HBase."""
 
 from collections.abc import Container
 
@@ -65,7 +65,7 @@ def check_hbase(
 
 
 def _check_places(kind: str, page: list[StoredKey], findings: Findings) -> None:
-    """A row in another bucket than its own is found by no one who looks for it."""
+    """Checks that each row is in its own bucket: no reader finds it in another."""
     for key, _ in page:
         if kind == META:
             _check_own_row(key, findings)
@@ -80,7 +80,7 @@ def _check_places(kind: str, page: list[StoredKey], findings: Findings) -> None:
 
 
 def _check_own_row(key: bytes, findings: Findings) -> None:
-    """The head, signs of life of owners, and redo records; nothing else."""
+    """Counts the rows of the store's own; any unknown one is a problem."""
     if not key.startswith(OWN_ROWS) or key == HEAD_KEY:
         return
     if key.startswith(OWNER_ROWS) and len(key) == OWNER_KEY_BYTES:
@@ -96,7 +96,7 @@ def _check_own_row(key: bytes, findings: Findings) -> None:
 def _check_times(
     kind: str, page: list[StoredKey], view: HBaseView, findings: Findings
 ) -> None:
-    """What is newer than the last batch would appear with a later one."""
+    """Checks that no row is newer than the last batch: a later one would show it."""
     rows = [row for row in page if kind != META or not row[0].startswith(OWN_ROWS)]
     head = view.last_batch()[0]  # after the rows: batches go on meanwhile
     last_ms = head.time_ms
@@ -112,7 +112,7 @@ def _check_times(
 
 
 def _check_entry(key: bytes, last_batch: int, findings: Findings) -> None:
-    """Entries of the journal have the numbers of their batches."""
+    """Checks that no journal entry has a number above the last batch."""
     number = int.from_bytes(key[1:], "big")
     if number > last_batch:
         findings.problem(

@@ -35,8 +35,8 @@ NUMBER_BYTES = 8
 class Uncommitted:
     """Pointers whose transactions did not commit, or may not have.
 
-    Those above `known_to` were given out since the journal was read. The invalid ones
-    are forgotten some day, those that were lost in a crash never.
+    Pointers above `known_to` were given out since the journal was read. Invalid ones
+    are forgotten some day; those lost in a crash never are.
     """
 
     invalid: Container[int] = ()
@@ -46,7 +46,7 @@ class Uncommitted:
 
     @classmethod
     def of(cls, history: History, *, in_use: bool) -> "Uncommitted":
-        """By the journal; where nobody is at work, what has no record is lost."""
+        """Reads them from a journal; out of use, a pointer without a record is lost."""
         return cls(
             history.invalid,
             history.lost_pointers(crashed=not in_use),
@@ -64,7 +64,7 @@ class Uncommitted:
 
 
 def check_journal(scan: Scan, rows: Rows, findings: Findings) -> History:
-    """What its entries add up to, as far as they can be read."""
+    """Checks the journal; returns the sum of all entries that can be read."""
     history = History()
     for key, data in scan.table(JOURNAL):
         findings.counts["journal entries"] += 1
@@ -120,7 +120,7 @@ def _check_history(history: History, findings: Findings) -> None:
 
 
 def check_state(scan: Scan, rows: Rows, findings: Findings) -> None:
-    """The format, the coordinator, the saved time and what was copied."""
+    """Checks the format, the saved time and the state of a copy."""
     known = {
         FORMAT,
         COORDINATOR,
@@ -146,7 +146,7 @@ def check_state(scan: Scan, rows: Rows, findings: Findings) -> None:
 
 
 def check_keepers(scan: Scan, findings: Findings) -> None:
-    """Who keeps rows elsewhere; each needs what it may still hold."""
+    """Checks the keepers of rows elsewhere; notes the least pointer each needs."""
     for key, value in scan.table(KEEPER):
         findings.counts["keepers"] += 1
         try:
@@ -168,7 +168,7 @@ def _check_copy(rows: Rows, findings: Findings) -> None:
 
 
 def check_coordinator(rows: Rows, findings: Findings) -> bool:
-    """Whether the coordinator is the embedded one; asked when all is counted."""
+    """Tells whether the coordinator is the embedded one; called after the counts."""
     found, counts = rows.get(COORDINATOR), findings.counts
     about_itself = counts["state rows"] + counts["journal entries"]
     if found is None and not sum(counts.values()) - about_itself:
@@ -190,7 +190,7 @@ def check_coordinator(rows: Rows, findings: Findings) -> bool:
 
 
 def saved_ms(rows: Rows, findings: Findings | None = None) -> int | None:
-    """The time below which all times lie that were ever given out."""
+    """Returns the time below which all times lie that were ever given out."""
     return _number(rows, TIME, findings)
 
 

@@ -1,4 +1,4 @@
-"""Checks message rows, and that what a reference names is there."""
+"""Checks message rows, and that the payloads of each reference are there."""
 
 from array import array
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from txaware.service.check.groups import (
 from txaware.service.check.scan import READ_BYTES, READ_ROWS, Rows, Scan
 from txaware.store.columns import ATTEMPT, PLAIN, RECEIPTS, Columns, decode
 
-# Eight bytes for every reference: what payload rows are looked up in.
+# The pointers of references, eight bytes each, to look payload rows up in.
 Named = dict[bytes, "array[int]"]
 
 
@@ -33,7 +33,7 @@ class MessageCheck:
         self._stored: tuple[bytes, Mapping[bytes, int]] | None = None
 
     def run(self, scan: Scan) -> None:
-        """Checks all of them, in order."""
+        """Checks all message rows, in order."""
         group_of = grouped(self._judging, MESSAGE, ROW_KEY_BYTES)
         for key, value in scan.table(MESSAGE):
             group = group_of(key)
@@ -46,7 +46,7 @@ class MessageCheck:
         self._leave()
 
     def _leave(self) -> None:
-        """Keys rise, so the last one of a group has its greatest time."""
+        """Ends a group: keys rise, so the last one has the greatest time."""
         if self._group is not None:
             time_ms = int.from_bytes(self._last_key[-ROW_KEY_BYTES:-2], "big")
             self._judging.check_time(MESSAGE, self._last_key, time_ms)
@@ -95,7 +95,7 @@ class MessageCheck:
             self._highest, self._highest_key = pointer, MESSAGE + key
 
     def _reference(self, group: Group, key: bytes, columns: Columns) -> None:
-        """What it names must all be there, as long as somebody reads it."""
+        """Checks that all rows that a reference names exist, while it is read."""
         receipts, pointer = columns.more.get(RECEIPTS), columns.pointer or 0
         if receipts is None or pointer <= 0 or not self._is_read(group, key):
             return
@@ -133,7 +133,7 @@ class MessageCheck:
         )
 
     def _counts_of(self, prefix: bytes, pointer: int) -> Mapping[bytes, int]:
-        """Rows by attempt; several references of a transaction follow each other."""
+        """Returns rows by attempt; remembers them for the next reference."""
         of = payload_prefix(prefix, pointer)
         if self._stored is None or self._stored[0] != of:
             self._stored = of, stored_counts(self._judging.rows, of)
@@ -141,7 +141,7 @@ class MessageCheck:
 
 
 def stored_counts(rows: Rows, prefix: bytes) -> dict[bytes, int]:
-    """How many payload rows each attempt of a transaction has."""
+    """Returns how many payload rows each attempt of a transaction has."""
     counts: dict[bytes, int] = {}
     start = b""
     while found := rows.scan(

@@ -31,7 +31,7 @@ MARKS = (b"o", b"c", b"d")
 
 
 def check_payloads(scan: Scan, judging: Judging, named: Named) -> None:
-    """Payload rows; those that no reference names are counted."""
+    """Checks payload rows; counts those that no reference names."""
     counts, group_of = (
         judging.findings.counts,
         grouped(judging, PAYLOAD, PAYLOAD_TAIL_BYTES),
@@ -80,7 +80,7 @@ def _check_key_pointer(judging: Judging, key: bytes, pointer: int) -> None:
 
 
 def check_marks(scan: Scan, judging: Judging) -> None:
-    """What is remembered of references agrees with what is stored."""
+    """Checks that the marks of references agree with the stored payloads."""
     group_of = grouped(judging, MARK, POINTER_BYTES)
     for key, value in scan.table(MARK):
         judging.findings.counts["marks"] += 1
@@ -122,7 +122,7 @@ def _check_mark(
 
 
 def check_positions(scan: Scan, judging: Judging) -> None:
-    """Groups are where a topic has been, under the pointer that their key names."""
+    """Checks that positions are in known topics, with the pointer of their key."""
     for key, value in scan.table(POSITION):
         judging.findings.counts["positions"] += 1
         name = _position_topic(judging, key)

@@ -1,4 +1,4 @@
-"""What a check found: how much there is of everything, and what is wrong."""
+"""The findings of a check: how much there is of everything, and what is wrong."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ class Report:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing is wrong."""
+        """True when nothing is wrong."""
         return not self.problem_count
 
     @property
@@ -83,7 +83,7 @@ class Findings:
         self._needed[topic] = min(pointer, self._needed.get(topic, pointer))
 
     def report(self) -> Report:
-        """All that was found."""
+        """Returns all findings as a report."""
         return Report(
             dict(self.counts),
             tuple(self._problems),

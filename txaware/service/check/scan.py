@@ -10,17 +10,17 @@ from txaware.service.check.report import Findings
 READ_ROWS, READ_BYTES = 2000, 4 << 20
 _ABOVE_ALL = b"\xff" * 64
 
-# Rows done so far, and about which part of all that is; None where nobody can tell.
+# Called with the rows done so far, and about the part of all; None if not known.
 Progress = Callable[[int, float | None], object]
-# About how much of the disk the rows of a range take.
+# Returns about how much of the disk the rows of a range take.
 SizeBytes = Callable[[bytes, bytes], int]
 
 
 class Rows(Protocol):
-    """What a check needs of a table: every `OrderedTable` has it."""
+    """The part of a table that a check needs; every `OrderedTable` has it."""
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key."""
+        """Returns the value of a key, or None."""
 
     def scan(
         self,
@@ -31,11 +31,11 @@ class Rows(Protocol):
         limit: int = 1000,
         max_bytes: int = 1 << 20,
     ) -> list[Row]:
-        """Rows whose key begins with `prefix`, which is left off, in order."""
+        """Returns rows whose key begins with `prefix`, which is left off, in order."""
 
 
 class Scan:
-    """Goes through tables in order, counts, and says how far it has come."""
+    """A walk through tables in order, which counts rows and tells its progress."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Scan:
         self._done_rows = 0
 
     def table(self, first_byte: bytes) -> Iterator[Row]:
-        """All rows of one table, its byte left off the keys."""
+        """Yields all rows of one table, with its byte left off the keys."""
         start, before = b"", None
         while rows := self._piece(first_byte, start):
             for key, value in rows:

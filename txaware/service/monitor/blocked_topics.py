@@ -34,17 +34,17 @@ class Blocker:
 
     @property
     def since_ms(self) -> int:
-        """When that row was published."""
+        """The time when that row was published."""
         return int.from_bytes(self.row_key[:8], "big")
 
     def by(self, transaction_id: int) -> BlockedBy:
-        """The same, named by its transaction."""
+        """Returns the same, with the id of its transaction."""
         return BlockedBy(transaction_id, self.since_ms)
 
 
 @attrs.define
 class _Standing:
-    """How far a topic is judged: all rows before `judged` are decided for good.
+    """The progress in a topic: all rows before `judged` are decided for good.
 
     `seen` is what had happened in it before the last look, `has_more` whether there are
     rows that were not read yet. It is finished unless something has to be looked at
@@ -89,9 +89,9 @@ class Blocked:
         snapshot: Transaction,
         failures: Failures,
     ) -> None:
-        """A round over `topics`; `touched` are those that were used in this process.
+        """Does a round over `topics`; `touched` are those used in this process.
 
-        Where a topic cannot be read, what was known of it stays.
+        Where a topic cannot be read, its last result stays.
         """
         topics = self._all_worth_it(topics, snapshot)
         places = {
@@ -131,7 +131,7 @@ class Blocked:
     def _all_worth_it(
         self, topics: Mapping[str, Topic], snapshot: Transaction
     ) -> Mapping[str, Topic]:
-        """Where anything may block; has what was met lately looked for again."""
+        """Returns topics that may be blocked; seeks rows met lately by readers."""
         met = self._strangers.take()
         for name, topic in topics.items() if met else ():
             key = met.get(topic.prefix)
@@ -154,7 +154,7 @@ class Blocked:
             standing.is_finished = False
 
     def _least(self, snapshot: Transaction) -> bytes:
-        """Before it no row is of a transaction in progress."""
+        """Returns the key before which no row is of a transaction in progress."""
         first_ms = snapshot.first_in_progress // POINTERS_PER_MS - self._early_ms
         return row_key(max(0, first_ms))
 
@@ -195,7 +195,7 @@ class Blocked:
         judge: Judge,
         snapshot: Transaction,
     ) -> int:
-        """Goes on to the first row that is not decided; answers how many it read."""
+        """Goes on to the first undecided row; returns how many rows it read."""
         seen = standing.seen if place is None else place.writer.signal.count
         rows = self._table.scan(
             MESSAGE + standing.prefix,

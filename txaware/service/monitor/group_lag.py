@@ -27,7 +27,7 @@ Pair = tuple[str, str]
 
 
 class Lags:
-    """What was found of each group, in this round or an earlier one."""
+    """The lag of each group, as found in this round or an earlier one."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Lags:
 
     @property
     def pairs(self) -> Collection[Pair]:
-        """All there are, also those whose turn has not come yet."""
+        """All pairs, also those whose turn has not come yet."""
         return self._pairs()
 
     def look(
@@ -59,7 +59,7 @@ class Lags:
         blockers: Mapping[str, Blocker],
         failures: Failures,
     ) -> None:
-        """Looks at those whose turn it is, as that snapshot sees their positions."""
+        """Looks at pairs in turn; the snapshot decides which positions they have."""
         for gone in self.groups.keys() - set(pairs):
             self._forget(gone)
         budget = Budget(looks=LOOKS, rows=ROWS)
@@ -76,7 +76,7 @@ class Lags:
             budget.spend(read or 0)
 
     def by_topic(self) -> dict[str, int]:
-        """How far the slowest group of each topic is behind, in rows."""
+        """Returns the lag of the slowest group of each topic, in rows."""
         slowest: dict[str, int] = {}
         for found in self.groups.values():
             slowest[found.topic] = max(slowest.get(found.topic, 0), found.rows)
@@ -91,7 +91,7 @@ class Lags:
         self._unread.pop(pair, None)
 
     def _look(self, pair: Pair, snapshot: Transaction, blocker: Blocker | None) -> int:
-        """Answers how many rows it read."""
+        """Looks at one pair; returns how many rows it read."""
         group, topic = pair
         position = self._service.position_seen(group, topic, snapshot)
         if position is None:  # a clean-up may have removed the one it sees, for a newer
@@ -128,7 +128,7 @@ class Lags:
         start: bytes,
         bounds: Bounds,
     ) -> Unread:
-        """The oldest that the group gets next, from where the last look stopped."""
+        """Finds the group's next message, from where the last look stopped."""
         before = self._unread.get(pair)
         begin = start
         if before is not None and before[0] == of_topic and before[1] <= start:

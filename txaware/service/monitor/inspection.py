@@ -42,7 +42,7 @@ class Peeked:
 
 @attrs.frozen
 class TopicReport:
-    """What a topic holds: rows, expired ones that are not yet removed included.
+    """The content of a topic: rows, with expired ones that are not removed yet.
 
     `stored` counts payload rows, `bytes` the payloads of all. `in_progress` are the
     transactions whose rows keep committed readers waiting, `blocked_by` the first.
@@ -71,7 +71,7 @@ class Inspection:
     def peek(
         self, place: Place, snapshot: Transaction, *, start: bytes, limit: int
     ) -> list[Peeked]:
-        """The rows from `start` on, whatever became of their transactions."""
+        """Returns rows from `start` on, whatever became of their transactions."""
         peeked: list[Peeked] = []
         for block in self._blocks(place, start):
             for index in range(len(block)):
@@ -81,7 +81,7 @@ class Inspection:
         return peeked
 
     def rows_after(self, place: Place, position: MessageId | None) -> int:
-        """How many rows are behind a position, up to `MOST_COUNTED`."""
+        """Returns how many rows are behind a position, up to `MOST_COUNTED`."""
         start = b"" if position is None else position.row_key + b"\0"
         return len(
             self._table.scan(

@@ -1,4 +1,4 @@
-"""How things stand, for a page that asks every second: bounded, whatever there is."""
+"""The state of a store for a page that asks every second, at a bounded cost."""
 
 import logging
 import math
@@ -40,7 +40,7 @@ MOST_LISTED, MOST_BLOCKED = 200, 1000
 # What a page draws: so long, with a sample each two seconds at most.
 KEPT_MS, EVERY_MS = 120_000, 1900
 
-# Whether somebody may see a topic, by its name.
+# Tells whether somebody may see a topic, by its name.
 Sees = Callable[[str], bool]
 _NOTHING = TopicMetrics()
 _UNKNOWN = Bounds(None, None, MessageId(bytes(20)))
@@ -48,7 +48,7 @@ _UNKNOWN = Bounds(None, None, MessageId(bytes(20)))
 
 @attrs.define
 class _Moment:
-    """What all who ask within a second are answered from."""
+    """The state that answers all who ask within a second."""
 
     now_ms: int
     coordinator: str
@@ -64,7 +64,7 @@ class _Moment:
     details: dict[str, TopicOverview | None] = attrs.field(factory=dict)
 
     def owner(self, pointer: int) -> int:
-        """The transaction that writes with that pointer."""
+        """Returns the transaction that writes with a pointer."""
         return next(
             (one.id for one in self.transactions if pointer in one.pointers), pointer
         )
@@ -72,14 +72,14 @@ class _Moment:
 
 @attrs.frozen
 class _Chosen:
-    """What somebody asks to see, of what they may see."""
+    """The topics that somebody asks to see, among those that they may see."""
 
     seen: frozenset[str]
     search: str
     namespace: str | None
 
     def has(self, topic: str, *names: str) -> bool:
-        """Whether that topic is one of them, or what is named in it."""
+        """Tells whether a topic, or something with these names in it, is chosen."""
         if topic not in self.seen:
             return False
         if self.namespace is not None:
@@ -128,7 +128,7 @@ class Overview:
         sees: Sees | None = None,
         history: bool = False,
     ) -> OverviewReport:
-        """Everything, or only topics that `sees` answers True for.
+        """Returns the overview of all topics, or of those that `sees` is True for.
 
         `search` chooses among topics and groups, by a part of the name of either, in
         capitals or not, and `namespace` too; sums are of all that may be seen. With
@@ -212,7 +212,7 @@ class Overview:
         samples.append(sample)
 
     def _store_status(self, failures: Failures) -> str:
-        """How writes went last, and whether rows can be listed."""
+        """Returns the status of the last writes, or why rows cannot be listed."""
         status = self._site.table.status()
         why = failures.parts.get("topics") or failures.parts.get("groups")
         return f"rows cannot be read: {why}" if status == "OK" and why else status
@@ -227,9 +227,9 @@ class Overview:
     def _known_topics(
         self, touched: Iterable[str], failures: Failures
     ) -> dict[str, Topic]:
-        """All there are; those used in this process as they stand at this moment.
+        """Returns all topics; those used in this process as they stand now.
 
-        While they cannot be read, those that were known before.
+        While topics cannot be read, it returns those that were known before.
         """
         topics = dict(failures.attempt("topics", self._topics, self._topics.last or {}))
         for name in touched:
@@ -255,7 +255,7 @@ class Overview:
             return f"the coordinator cannot be asked: {error}", None
 
     def _open(self, snapshot: Transaction) -> list[OpenOverview]:
-        """All that are open, those that block a topic first, and then the oldest."""
+        """Returns open transactions: blockers of topics first, then the oldest."""
         blocks: dict[int, list[tuple[str, int]]] = {}
         for name, blocker in self._blocked.blockers.items():
             blocks.setdefault(blocker.pointer, []).append((name, blocker.since_ms))
@@ -311,7 +311,7 @@ class Overview:
         )
 
     def _detail(self, moment: _Moment, name: str) -> TopicOverview | None:
-        """Found out once a moment; None where the topic was deleted just now."""
+        """Returns the details of a topic, looked up once; None if just deleted."""
         if name not in moment.details:
             try:
                 moment.details[name] = self._look_at(moment, name)
@@ -350,7 +350,7 @@ def _in_and_out(moment: _Moment, name: str) -> tuple[int, int]:
 
 
 def _seen(samples: Iterable[Sample], sees: Sees | None) -> list[Sample]:
-    """What of the history somebody may see; sums are of all topics."""
+    """Returns the history that somebody may see, without sums of all topics."""
     if sees is None:
         return list(samples)
     return [

@@ -1,4 +1,4 @@
-"""What an operator sees at a glance: the values that an overview is made of."""
+"""The values of an overview, which an operator sees at a glance."""
 
 from collections.abc import Mapping, Sequence
 
@@ -74,7 +74,7 @@ class OpenOverview:
 
 @attrs.frozen(kw_only=True)
 class Sample:
-    """How things stood at `ms`: counts since the start, in all and of the busy topics.
+    """The state at `ms`: counts since the start, in all and of the busy topics.
 
     `topics` has messages in and out. What is None was not known, or is not for whoever
     may not see all topics.
@@ -90,7 +90,7 @@ class Sample:
 
 @attrs.frozen(kw_only=True)
 class OverviewReport:
-    """How things stand at `now_ms`: the most that is worth a look, and counts of all.
+    """The state at `now_ms`: the items most worth a look, and counts of all.
 
     Of topics the blocked and the most active ones, of groups those furthest behind, of
     transactions the oldest: where a list is shorter than its count, it is cut.

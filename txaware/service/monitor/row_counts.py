@@ -40,7 +40,7 @@ class _Count:
         return self.first + (len(self.steps) - 2) * STEP_ROWS + self.last
 
     def add(self, keys: list[bytes]) -> None:
-        """These follow."""
+        """Adds keys that follow."""
         for key in keys:
             if not self.steps or self.last == STEP_ROWS:
                 if len(self.steps) == 1:
@@ -65,7 +65,7 @@ class Depths:
         self._counts: dict[str, _Count] = {}
 
     def look(self, topics: Mapping[str, Bounds], failures: Failures) -> None:
-        """A round over these topics, which begin and end there."""
+        """Does a round over topics with these bounds."""
         for gone in self._counts.keys() - topics.keys():
             del self._counts[gone]
         budget = Budget(looks=LOOKS, rows=ROWS)
@@ -79,7 +79,7 @@ class Depths:
                 self._counts.pop(name, None)
 
     def rows(self, topic: str) -> int | None:
-        """How many were counted; None where there was no time yet to begin."""
+        """Returns the rows counted so far; None where the count has not begun."""
         count = self._counts.get(topic)
         return None if count is None else count.rows
 
@@ -97,7 +97,7 @@ class Depths:
             count.add([key for key, _ in rows])
 
     def _forget_before(self, count: _Count, begin: bytes, budget: Budget) -> None:
-        """The oldest rows are gone, or have expired."""
+        """Takes off the oldest rows, which are gone or have expired."""
         steps = count.steps
         while len(steps) > 1 and steps[1] <= begin:
             steps.popleft()

@@ -18,31 +18,31 @@ log = logging.getLogger(__name__)
 
 
 class Budget:
-    """How much one round may cost: looks, and rows that they read."""
+    """The cost that one round may have: looks, and rows that they read."""
 
     def __init__(self, *, looks: int, rows: int) -> None:
         self.looks = looks
         self.rows = rows
 
     def spend(self, rows: int) -> None:
-        """A look was taken."""
+        """Takes off one look and its rows."""
         self.looks -= 1
         self.rows -= rows
 
     @property
     def is_spent(self) -> bool:
-        """Whether the rest has to wait for the next round."""
+        """True when the rest has to wait for the next round."""
         return self.looks <= 0 or self.rows <= 0
 
 
 class Turns:
-    """Goes round: a round begins behind what the last one came to."""
+    """The order of rounds: each begins behind the last thing of the one before."""
 
     def __init__(self) -> None:
         self._last: Any = None
 
     def of(self, things: Iterable[T]) -> Iterator[T]:
-        """All of them; one is done when the next is asked for."""
+        """Yields all things; one counts as done when the next is asked for."""
         ordered: list[Any] = sorted(things)
         at = 0 if self._last is None else bisect_right(ordered, self._last)
         for thing in chain(ordered[at:], ordered[:at]):
@@ -51,7 +51,7 @@ class Turns:
 
 
 class Remembered(Generic[T]):
-    """A list that takes long to make is made so much less often."""
+    """A value that is made less often the longer it takes to make."""
 
     def __init__(
         self, make: Callable[[], T], *, clock_s: Callable[[], float] = time.monotonic
@@ -63,11 +63,11 @@ class Remembered(Generic[T]):
 
     @property
     def last(self) -> T | None:
-        """As it was made last, however long ago; None where it never was."""
+        """The value made last, however long ago; None where there is none yet."""
         return self._made
 
     def __call__(self) -> T:
-        """As it is now, or was a moment ago."""
+        """Returns the value as it is now, or was a moment ago."""
         began_s = self._clock_s()
         if self._made is None or began_s >= self._until_s:
             self._made = self._make()
@@ -91,7 +91,7 @@ class Failures:
         self._is_away = False
 
     def attempt(self, part: str, read: Callable[[], T], otherwise: T) -> T:
-        """Returns what `read` answers, or `otherwise` where it fails.
+        """Returns the answer of `read`, or `otherwise` where it fails.
 
         `TopicNotFound` is an answer, and goes on to the caller.
         """

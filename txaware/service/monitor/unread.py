@@ -18,7 +18,7 @@ class Unread:
     """The first message that a reader gets from a place on, if there is one.
 
     Rows before `key` are passed over for good, so that the next look begins there.
-    `rows` is how many were read.
+    `rows` is the number of rows read.
     """
 
     key: bytes
@@ -81,11 +81,11 @@ class Readers:
         self._seen: dict[tuple[str, str], int] = {}
 
     def saw(self, group: str, topic: str) -> None:
-        """Somebody reads for the group just now."""
+        """Notes that somebody reads for the group just now."""
         if len(self._seen) >= MOST_READERS:  # some time later all readers are known
             self._seen, self._since_ms = {}, self._clock_ms()
         self._seen[group, topic] = self._clock_ms()
 
     def last_ms(self, group: str, topic: str) -> int:
-        """When that was, or since when nobody did."""
+        """Returns the time of the last read, or the time since when there was none."""
         return self._seen.get((group, topic), self._since_ms)

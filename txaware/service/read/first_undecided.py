@@ -8,9 +8,9 @@ from txaware.messages import ID_BYTES, MessageId
 from txaware.service.visibility import STOP, Judge
 from txaware.store.columns import pointer_of
 
-# How much earlier than its transaction a row may seem, where clocks are several.
+# A row may seem so much older than its transaction where clocks differ.
 CLOCKS_DIFFER_MS = 60_000
-# Of one look at the table.
+# The limits of one look at the table.
 ROWS, ROWS_BYTES = 1000, 1 << 20
 
 
@@ -22,9 +22,10 @@ def first_undecided(
     stop: MessageId,
     snapshot: Transaction,
 ) -> MessageId:
-    """The id of that row, or `stop`, which is not behind the snapshot.
+    """Returns the id of the first undecided row, or `stop` where there is none.
 
-    Rows of transactions in progress are not older than the first of those.
+    `stop` must not be behind the snapshot. Rows of transactions in progress are not
+    older than the first of these transactions, so the look begins there.
     """
     if not snapshot.in_progress:
         return stop
@@ -43,7 +44,7 @@ def first_undecided(
 
 
 def check_range(start: object, stop: object, snapshot: object) -> None:
-    """Two ids, and a transaction by whose snapshot is judged."""
+    """Raises `BadRequest` unless it gets two ids and a transaction to judge by."""
     for end in (start, stop):
         if not isinstance(end, MessageId) or len(end) != ID_BYTES:
             raise BadRequest(f"a range has two MessageIds, not {end!r:.100}")

@@ -1,4 +1,4 @@
-"""Poll and wait: the read side of the service."""
+"""Polls and waits: the read side of the service."""
 
 import time
 from collections.abc import Callable
@@ -19,10 +19,10 @@ from txaware.service.visibility import Judge, NoJudge
 from txaware.store.message_table import MessageTable
 from txaware.store.payload_table import PayloadTable
 
-# Whoever is blocked looks again after this: a time-out wakes nobody, for example.
+# A blocked reader looks again after this time: a time-out, for example, wakes nobody.
 LOOK_AGAIN_S = 1.0
 UNBLOCKED_S = 60.0
-# A coordinator elsewhere wakes nobody: looks are that close at first, then less so.
+# A coordinator elsewhere wakes nobody: looks are this close at first, then less so.
 FIRST_PAUSE_S, SLOWER = 0.005, 1.5
 
 _NO_JUDGE = NoJudge()
@@ -30,7 +30,7 @@ _NO_JUDGE = NoJudge()
 
 @attrs.frozen
 class Ask:
-    """What a poll asks for, checked."""
+    """The arguments of a poll, checked."""
 
     start: Start
     inclusive: bool
@@ -56,7 +56,7 @@ class Reading:
         self._closed = False
 
     def poll(self, place: Callable[[], Place], ask: Ask, wait_s: float) -> Page:
-        """A page; waits for its first message up to `wait_s`, and counts it."""
+        """Waits up to `wait_s` for a first message; returns the page, and counts it."""
         page, scan, took_s = self.wait(place, ask, wait_s)
         size_bytes = sum([len(message.payload) for message in page])
         scan.place.counters.polled(len(page), size_bytes, took_s)
@@ -70,9 +70,10 @@ class Reading:
     def wait(
         self, place: Callable[[], Place], ask: Ask, wait_s: float
     ) -> tuple[Messages, Scan, float]:
-        """What the last look found, and how long that look took.
+        """Looks until a message is there or time is up; returns the last look.
 
-        `place` is asked at every look: the topic may change meanwhile.
+        That is its messages, its scan, and how long it took. `place` is called at
+        every look, as the topic may change meanwhile.
         """
         until_s, pause_s = self._clock_s() + checked_wait_s(wait_s), FIRST_PAUSE_S
         while True:
@@ -87,7 +88,7 @@ class Reading:
             here.writer.signal.wait(scan.seen, min(left_s, pause_s))
 
     def begin(self, place: Place, ask: Ask) -> Scan:
-        """One look at a topic, as it is now."""
+        """Begins one look at a topic, as it is now."""
         if self._closed:
             raise Unavailable("the messaging service is closed")
         seen = place.writer.signal.count  # first: what comes later is not missed
@@ -116,10 +117,10 @@ class Reading:
         )
 
     def pause_s(self, scan: Scan, last_s: float) -> float:
-        """How long to wait for a signal after a look that found nothing.
+        """Returns how long to wait for a signal after a look that found nothing.
 
-        Only what a publish changes is signalled for sure: whoever is blocked looks
-        again, more and more slowly where the coordinator is elsewhere.
+        Only a publish is sure to signal. A blocked reader looks again, more and more
+        slowly where the coordinator is elsewhere.
         """
         if scan.blocked_by is None:
             return UNBLOCKED_S
@@ -128,7 +129,7 @@ class Reading:
         return min(last_s * SLOWER, LOOK_AGAIN_S)
 
     def bounds(self, place: Place) -> Bounds:
-        """The first and last row within the time to live, and the next one's place."""
+        """Returns the first and last row within the time to live, and the next id."""
         mark, prefix = place.writer.mark(), place.topic.prefix
         start = row_key(self._bound_ms(place))
         first = self._messages.first(prefix, start=start, stop=mark)
@@ -140,7 +141,7 @@ class Reading:
         )
 
     def judge(self, transaction: Transaction | None) -> Judge:
-        """By that snapshot, or by a fresh one."""
+        """Returns a judge by that snapshot, or by a fresh one."""
         gate = self._gate
         if transaction is not None:
             return Judge(transaction, lost=None if gate is None else gate.was_lost)
@@ -148,7 +149,7 @@ class Reading:
         return Judge(self._coordinator.snapshot(), known)
 
     def close(self) -> None:
-        """Nobody waits here any more."""
+        """Refuses all later looks; a reader that waits fails at its next one."""
         self._closed = True
 
     def _bound_ms(self, place: Place) -> int:
@@ -157,7 +158,7 @@ class Reading:
     def _query(
         self, place: Place, ask: Ask, *, stop: bytes
     ) -> tuple[Query, int | None]:
-        """What to read, and where the time to live cut off what was asked for."""
+        """Returns the query, and the time below which the time to live cuts it off."""
         settings, bound_ms = self._settings, self._bound_ms(place)
         start, inclusive, skipped_before = ask.start, ask.inclusive, None
         if start is None:
@@ -189,7 +190,7 @@ class Reading:
 
 
 def checked_isolation(isolation: object) -> str:
-    """`committed` or `uncommitted`."""
+    """Returns the isolation; raises `BadRequest` unless it is one of the two."""
     if isolation not in (COMMITTED, UNCOMMITTED):
         raise BadRequest(
             f"isolation is {COMMITTED!r} or {UNCOMMITTED!r}, not {isolation!r}"
@@ -198,7 +199,7 @@ def checked_isolation(isolation: object) -> str:
 
 
 def checked_snapshot(transaction: object) -> None:
-    """A `Transaction` or None: a bare pointer has no snapshot to judge by."""
+    """Refuses all but a `Transaction` or None: a bare pointer has no snapshot."""
     if transaction is not None and not isinstance(transaction, Transaction):
         raise BadRequest(
             f"transaction is a Transaction, by whose snapshot is judged, not "

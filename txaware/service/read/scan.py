@@ -1,4 +1,4 @@
-"""One look at a topic, read in pieces that do not grow with what it finds."""
+"""One look at a topic, read in pieces of a bounded size."""
 
 import attrs
 
@@ -12,7 +12,7 @@ from txaware.store.message_table import Block, MessageTable
 from txaware.store.payload_table import PayloadTable
 
 READ_BYTES = 1 << 20
-# So many rows are judged at most where nobody may be kept waiting.
+# So many rows are judged at most by a quick read, and of its fresh rows.
 QUICK_ROWS, FRESH_ROWS = 4000, 100
 
 
@@ -35,10 +35,10 @@ class Polling:
         quick: bool = False,
         fresh: bool = False,
     ) -> Selection:
-        """Adds what the judge lets through, up to the limits or to where it stops.
+        """Adds the rows that the judge delivers, up to the limits or where it stops.
 
-        A `quick` one pauses before it would need the disk, or take long. What is
-        `fresh` was written just now, and some of it is surely in memory.
+        A `quick` read pauses before it would need the disk, or take long. `fresh` says
+        that rows were written just now, and that some of them are surely in memory.
         """
         rows = 0
         selection = Selection(query, judge, self._payloads, found)
@@ -56,7 +56,9 @@ class Polling:
                 block, more = self._read(query, key, room)
             if not len(block):
                 break
-            if quick and None in block.payloads:  # a reference, to be read elsewhere
+            if (
+                quick and None in block.payloads
+            ):  # a reference: its payloads need the disk
                 selection.is_paused = True
                 return selection
             rows += len(block)
@@ -67,11 +69,11 @@ class Polling:
         return selection
 
     def is_cached(self, query: Query) -> bool:
-        """Whether the next rows can be read without the disk."""
+        """Tells whether the next rows can be read without the disk."""
         return self._is_kept(query, self._first_key(query))
 
     def _kept(self, query: Query, key: bytes, room: int) -> Block | None:
-        """The next rows, where they need no disk: whatever others do meanwhile."""
+        """Returns the next rows from memory; None where others dropped them, too."""
         if not self._is_kept(query, key):
             return None
         limit = min(room + 1, READ_ROWS)
@@ -81,11 +83,11 @@ class Polling:
         return key >= query.cached_from and self._cache.has(query.prefix, key)
 
     def recount(self) -> None:
-        """Rows that are kept were encoded just now, which takes memory."""
+        """Counts the memory of the cache anew, since rows in it were encoded."""
         self._cache.recount()
 
     def is_empty(self, query: Query) -> bool:
-        """Whether no row is there to be judged."""
+        """Tells whether there is no row to be judged."""
         block, more = self._read(query, self._first_key(query), 1)
         if len(block) == 1 and block.keys[0] == query.start.row_key:
             message = block.message(0)
@@ -96,19 +98,19 @@ class Polling:
         return not len(block)
 
     def _first_key(self, query: Query) -> bytes:
-        """Leaves out the row that the start names where it is known to be behind it."""
+        """Returns the first key to read; leaves out the start's row if it was read."""
         key = query.first_key
         if query.inclusive or query.start.payload_key != NO_PAYLOAD_ROW:
             return key
         return key + b"\0" if self._cache.has_message(query.prefix, key) else key
 
     def _read(self, query: Query, start: bytes, room: int) -> tuple[Block, bool]:
-        """The next rows from `start` on, from the cache where it has them.
+        """Returns the next rows from `start` on, from the cache where it has them.
 
-        And whether there may be more behind them.
+        It also tells whether there may be more behind them.
         """
         prefix, stop = query.prefix, query.stop
-        # One more than there is room for: the first row may only be the one before.
+        # One more than there is room for: the first row may have been read before.
         limit = min(room, READ_ROWS) + 1
         begins = self._cache.start_of(prefix)
         uncached_until = max(query.cached_from, begins or b"")
@@ -134,15 +136,16 @@ class Polling:
 
 
 def _may_go_on(block: Block, limit: int) -> bool:
-    """Whether the limits may have ended what was read, and not the rows."""
+    """Tells whether a limit may have ended the read, and not the rows."""
     return len(block) >= limit or block.size_bytes >= READ_BYTES
 
 
 class Scan:
-    """What a reader may see at one moment: later pieces are judged as the first one.
+    """A look at a topic at one moment: later pieces are judged as the first one.
 
-    `next` is where the next poll goes on; `count` and `size_bytes` are what was found
-    so far, `seen` what the topic's signal stood at before it. For one thread at a time.
+    `next` is the id where the next poll goes on. `count` and `size_bytes` add up the
+    messages found so far. `seen` is the count of the topic's signal before the look. It
+    is for one thread at a time.
     """
 
     def __init__(
@@ -173,11 +176,11 @@ class Scan:
 
     @property
     def is_cached(self) -> bool:
-        """Whether the next piece needs no disk, as far as one can tell."""
+        """True when the next piece most likely needs no disk."""
         return self._polling.is_cached(self._query)
 
     def recount(self) -> None:
-        """Says that rows were encoded, which may be kept."""
+        """Has the cache count its memory anew, since rows were encoded."""
         self._polling.recount()
 
     def read(
@@ -191,7 +194,7 @@ class Scan:
     ) -> None:
         """Adds the next piece, by default all that is left; nothing once it is over.
 
-        A `quick` one does not wait for the disk, and may be paused early for that.
+        A `quick` read does not wait for the disk, and pauses early where it would.
         """
         if self.is_over:
             return

@@ -14,10 +14,10 @@ from txaware.store.message_table import Block
 
 log = logging.getLogger(__name__)
 
-# What a decoded row takes beside its payload (measured), and how many share a block.
+# The memory of a decoded row beside its payload (measured), and the rows of a block.
 ROW_BYTES = 140
 BLOCK_ROWS = 512
-# A joined block is encoded anew as a whole, for whoever reads a part of it.
+# A joined block is encoded anew as a whole, even for a reader of a part of it.
 JOINED_BYTES = 1 << 18
 
 # Shares of the limit: above the second, the oldest rows go until the first is reached.
@@ -25,7 +25,7 @@ KEEP, TRIM = 0.5, 0.7
 
 
 def weight_bytes(block: Block) -> int:
-    """About how much memory a block takes, as it is now."""
+    """Returns about how much memory a block takes, as it is now."""
     return block.size_bytes + ROW_BYTES * len(block) + block.encoded.size_bytes
 
 
@@ -41,16 +41,16 @@ class Span:
 
     @property
     def end(self) -> bytes:
-        """Where the next rows have to begin."""
+        """The key at which the next rows have to begin."""
         return self.blocks[-1].keys[-1] + b"\0" if self.blocks else self.start
 
     def block_with(self, start: bytes) -> Block:
-        """The first block that has something at or after that key."""
+        """Returns the first block that has a row at or after a key."""
         at = bisect_left(self.blocks, start, key=lambda block: block.keys[-1])
         return self.blocks[at]
 
     def append(self, block: Block) -> None:
-        """Adds rows that follow."""
+        """Adds rows that follow the last one."""
         last = self.blocks[-1] if self.blocks else None
         if (
             last is not None
@@ -68,10 +68,10 @@ class Span:
 
 
 class ScanCache:
-    """Bounded in bytes for all topics together; the least recently read go first.
+    """A cache of rows, bounded in bytes for all topics together.
 
-    Only rows that are settled come in. A row changes in one way, by being rolled back:
-    `negate` says so here too.
+    The topics that were read least recently go first. Only settled rows come in. A row
+    changes in one way only, by a rollback, and `negate` says so here too.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -86,7 +86,7 @@ class ScanCache:
     def read(
         self, prefix: bytes, start: bytes, stop: bytes, limit: int
     ) -> Block | None:
-        """Rows from `start` on, as far as a block has them; None where it has none."""
+        """Returns rows of one block from `start` on; None where the cache has none."""
         with self._lock:
             span = self._spans.get(prefix)
             if span is None or not span.start <= start < span.end:
@@ -100,13 +100,13 @@ class ScanCache:
         return block if last - first == len(block) else part(block, first, last)
 
     def has(self, prefix: bytes, key: bytes) -> bool:
-        """Whether what follows that key is kept."""
+        """Tells whether the rows from a key on are kept."""
         with self._lock:
             span = self._spans.get(prefix)
             return span is not None and span.start <= key < span.end
 
     def recount(self) -> None:
-        """Counts anew what is kept: blocks grow when they are encoded."""
+        """Counts the memory of all blocks anew: they grow when they are encoded."""
         with self._lock:
             self.size_bytes = sum(
                 weight_bytes(block)
@@ -116,7 +116,7 @@ class ScanCache:
             self._trim()
 
     def has_message(self, prefix: bytes, key: bytes) -> bool:
-        """Whether that row is kept, and is a message and no reference."""
+        """Tells whether a row is kept, and is a message and not a reference."""
         with self._lock:
             span = self._spans.get(prefix)
             if span is None or not span.start <= key < span.end:
@@ -126,19 +126,19 @@ class ScanCache:
         return block.keys[at] == key and block.payloads[at] is not None
 
     def start_of(self, prefix: bytes) -> bytes | None:
-        """Where the rows of a topic begin that are kept."""
+        """Returns the key from which on rows of a topic are kept, or None."""
         span = self._spans.get(prefix)
         return span.start if span is not None else None
 
     def version(self, prefix: bytes) -> int:
-        """Take it before reading rows from the table, and give it to `add`."""
+        """Returns the version of a topic; take it before reading rows for `add`."""
         return self._versions.get(prefix, 0)
 
     def add(self, prefix: bytes, start: bytes, block: Block, version: int) -> None:
-        """Keeps rows that were read from `start` on, where they continue what is kept.
+        """Keeps rows that were read from `start` on, if they continue the kept rows.
 
-        Those before it are left out, so that reading old rows again does not cost the
-        others theirs; those behind a gap take its place.
+        Rows before the kept ones are left out, so that reading old rows again does not
+        cost other readers theirs. Rows behind a gap replace the kept ones.
         """
         if not len(block) or weight_bytes(block) > self._limit_bytes:
             return
@@ -163,7 +163,7 @@ class ScanCache:
             self._trim()
 
     def negate(self, prefix: bytes, keys: Collection[bytes]) -> None:
-        """These rows are rolled back."""
+        """Marks kept rows as rolled back."""
         with self._lock:
             self._versions[prefix] = self._versions.get(prefix, 0) + 1
             span = self._spans.get(prefix)
@@ -175,7 +175,7 @@ class ScanCache:
                     span.blocks[at] = _negated(block, wanted)
 
     def drop(self, prefix: bytes) -> None:
-        """Forgets a topic: it was deleted, or rows of it were removed."""
+        """Forgets the rows of a topic that was deleted, or had rows removed."""
         with self._lock:
             self._versions[prefix] = self._versions.get(prefix, 0) + 1
             self._forget(prefix)
@@ -206,7 +206,7 @@ class ScanCache:
 
 
 def part(block: Block, first: int, last: int) -> Block:
-    """Some rows of a block."""
+    """Returns some rows of a block, as a block."""
     more = {
         index - first: columns
         for index, columns in block.more.items()
@@ -226,7 +226,7 @@ def part(block: Block, first: int, last: int) -> Block:
 
 
 def joined(one: Block, other: Block) -> Block:
-    """Two blocks that follow each other, as one."""
+    """Returns two blocks that follow each other as one."""
     pointers: list[int | None] | None = None
     if one.pointers is not None or other.pointers is not None:
         pointers = [

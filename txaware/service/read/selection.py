@@ -1,4 +1,4 @@
-"""What a reader gets of the rows: up to the limits, or to where the judge stops."""
+"""Selects the rows that a reader gets, up to the limits or where the judge stops."""
 
 from typing import Protocol
 
@@ -15,7 +15,7 @@ _AFTER_ALL = b"\xff" * 10
 
 
 class Found(Protocol):
-    """Where a selection puts what a reader gets: messages, or whole rows at once."""
+    """The place that a selection adds messages to, one by one or in whole rows."""
 
     def add(self, message: Message) -> None:
         """Adds a message."""
@@ -26,11 +26,11 @@ class Found(Protocol):
     def add_payloads(
         self, row_key: bytes, keys: list[bytes], payloads: list[bytes]
     ) -> None:
-        """Adds what one reference stands for, or a part of it."""
+        """Adds the payloads of one reference, or a part of them."""
 
 
 class Messages(list[Message]):
-    """Messages one by one."""
+    """A list of messages, as a selection fills it."""
 
     def add(self, message: Message) -> None:
         """Adds a message."""
@@ -53,10 +53,10 @@ class Messages(list[Message]):
 
 @attrs.frozen
 class Query:
-    """Where to begin, how far, how much: `start` is an id, exclusive or not.
+    """The range and the limits of a poll: `start` is an id, exclusive or inclusive.
 
-    `before` is the greatest id below what was asked for, and `start` may be later, by
-    the time to live. `cached_from` is the row key below which the cache is not trusted.
+    `before` is the greatest id below the requested start. The time to live may move
+    `start` behind that. Below the row key `cached_from` the cache is not trusted.
     The first message may be above `limit_bytes`, but not above `most_bytes`.
     """
 
@@ -73,19 +73,19 @@ class Query:
 
     @property
     def first_key(self) -> bytes:
-        """The least row key that may have something at or after the start."""
+        """The least row key that may have a message at or after the start."""
         key = self.start.row_key
         return key + b"\0" if self.start.payload_key == _AFTER_ALL else key
 
     def asks_for(self, message: Message) -> bool:
-        """Whether a message of the row that the start names is at or after it."""
+        """Tells whether a message in the row of the start is at or after the start."""
         return message.id > self.start or (self.inclusive and message.id == self.start)
 
 
 class Selection:
-    """What was found so far, and where the next poll goes on.
+    """The progress of one read: counts so far, and the id where the next poll goes on.
 
-    `is_at_end` is whether the rows ended it, and neither a limit nor the judge.
+    `is_at_end` is True when the rows ended it, and neither a limit nor the judge.
     """
 
     def __init__(
@@ -104,18 +104,18 @@ class Selection:
 
     @property
     def room(self) -> int:
-        """How many more are asked for."""
+        """The number of messages that are still asked for."""
         return self._query.limit - self.count
 
     @property
     def has_room(self) -> bool:
-        """Whether there is room for another one, if it is small enough."""
+        """True when there is room for another message, if it is small enough."""
         return self.room > 0 and (
             self.size_bytes < self._query.limit_bytes or not self.count
         )
 
     def take(self, block: Block) -> bool:
-        """Takes rows as far as they go; False when the page ends within them."""
+        """Takes rows while there is room; False when the page ends within them."""
         first = 0
         if block.keys[0] == self._query.start.row_key:
             if not self._take_first(block):
@@ -129,7 +129,7 @@ class Selection:
         )
 
     def _is_simple(self, block: Block) -> bool:
-        """Whether all its rows are messages that are delivered."""
+        """Tells whether all rows are messages to deliver, within the limit of bytes."""
         if block.more or self.size_bytes + block.size_bytes > self._query.limit_bytes:
             return False
         return block.pointers is None or self._judge.delivers_all(block.pointers)
@@ -144,7 +144,7 @@ class Selection:
         return last == len(block)
 
     def _take_first(self, block: Block) -> bool:
-        """The row that the start names: all of it, what follows the start, or none."""
+        """Takes the row of the start: all of it, the part behind it, or nothing."""
         query, message = self._query, block.message(0)
         if message is None:
             return self._take_row(
@@ -194,7 +194,7 @@ class Selection:
         *,
         inclusive: bool,
     ) -> bool:
-        """Delivers what a reference stands for; False when the page is full before."""
+        """Delivers the payloads of a reference; False when the page is full before."""
         start = b"" if after is None else after.payload_key
         for keys, payloads in self._payloads.payloads(
             self._query.prefix,

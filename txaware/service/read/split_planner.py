@@ -28,26 +28,26 @@ from txaware.store.columns import (
 )
 from txaware.store.ranges import pieces
 
-# What is read of rows in one call, at most: what is in no table file yet, and more.
+# One call reads so much of the rows at most: those in no table file yet, and more.
 READ_BYTES = 32 << 20
-# What a store says of less than a few of its blocks means nothing.
+# The sizes that a store tells mean nothing for less than a few of its blocks.
 LEAST_GRAIN_BYTES = 16 << 10
-# So many samples tell what the sizes that a store says are worth.
+# So many samples are read, to correct the sizes that a store tells.
 SAMPLES, SAMPLE_BYTES = 32, 64 << 10
 
 Weight = tuple[bytes, float]
 
 
 class TooMuch(Exception):
-    """There is more to read than may be read; it never leaves this package."""
+    """Raised when there is more than may be read; it never leaves this package."""
 
 
 @attrs.frozen
 class Stretch:
     """Rows with one prefix, from `start` to before `stop`: keys of one length.
 
-    `row_key` is that of the reference which they belong to, and `attempts` those that
-    it names; None is all of them.
+    `row_key` is the key of the reference that they belong to. `attempts` are the ones
+    that it names; None stands for all.
     """
 
     prefix: bytes
@@ -57,12 +57,12 @@ class Stretch:
     attempts: frozenset[bytes] | None = None
 
     def id_of(self, key: bytes) -> bytes:
-        """The id of what a row holds."""
+        """Returns the id of the message in a row."""
         return (self.row_key + key).ljust(ID_BYTES, b"\0")
 
 
 class Weighing:
-    """Weighs the rows of one table for one call, which reads so many bytes at most."""
+    """Weighs the rows of one table for one call; reads at most `read_bytes`."""
 
     def __init__(self, table: OrderedTable, read_bytes: int = READ_BYTES) -> None:
         self._table = table
@@ -72,21 +72,21 @@ class Weighing:
 
     @property
     def left_bytes(self) -> int:
-        """How much may still be read; below 0 where it was too much."""
+        """The bytes that may still be read; below 0 after too many were read."""
         return self._left_bytes
 
     def size_bytes(self, stretch: Stretch) -> int:
-        """About how many bytes, as far as the store knows without reading."""
+        """Returns about how many bytes rows have; the store tells without reading."""
         prefix = stretch.prefix
         return self._table.size_bytes(prefix + stretch.start, prefix + stretch.stop)
 
     def rows(self, stretch: Stretch) -> Iterator[tuple[bytes, bytes]]:
-        """All rows; `TooMuch` when they are more than this call may read."""
+        """Yields all rows; raises `TooMuch` when this call may not read so many."""
         for rows, _ in self._pages(stretch):
             yield from rows
 
     def _pages(self, stretch: Stretch) -> Iterator[tuple[list[Row], list[int]]]:
-        """The same, some rows at a time, with the size of each."""
+        """Yields the same rows, some at a time, with the size of each."""
         for rows in pieces(
             self._table, stretch.prefix, start=stretch.start, stop=stretch.stop
         ):
@@ -97,21 +97,21 @@ class Weighing:
             yield rows, sizes
 
     def counted(self, stretch: Stretch) -> Iterator[Weight]:
-        """Every row with its size; `TooMuch` as in `rows`."""
+        """Yields the key and size of every row; raises `TooMuch` as `rows` does."""
         for key, value in self.rows(stretch):
             yield key, weight_bytes(key, value, stretch.attempts)
 
     def estimated(
         self, stretch: Stretch, *, grain_bytes: float, samples: int
     ) -> Iterator[Weight]:
-        """Keys, and about how many bytes begin there, in grains; reads the samples."""
+        """Yields keys and about how many bytes begin there, by samples, in grains."""
         bounds = self._narrow(stretch, *_numbers(stretch))
         if bounds is None:
             return
         first, stop = bounds[0], bounds[1] + 1
         size_of = self._sizes(stretch)
-        # What was written last is in no table file: late rows, and those that their
-        # transaction held until its commit.
+        # The rows written last are in no table file, and the store tells no size of
+        # them: late rows, and rows that a transaction held until its commit.
         begin = first_where(first, stop, lambda key: size_of(first, key) > 0)
         end = first_where(begin, stop, lambda key: size_of(key, stop) == 0)
         yield from self._counted_some(_part(stretch, first, begin), grain_bytes)
@@ -121,7 +121,7 @@ class Weighing:
         yield from self._counted_some(_part(stretch, end, stop), grain_bytes)
 
     def _counted_some(self, stretch: Stretch, grain_bytes: float) -> Iterator[Weight]:
-        """As far as this call may read; of all attempts, as what the store says."""
+        """Yields counted weights of all attempts, as far as this call may read."""
         with suppress(TooMuch):
             yield from folded(self._weighed(stretch, grain_bytes), grain_bytes)
 
@@ -135,10 +135,10 @@ class Weighing:
     def _known(
         self, stretch: Stretch, *, grain_bytes: float, samples: int
     ) -> Iterator[Weight]:
-        """What the store knows the size of, set right by the samples.
+        """Yields the weights that the store tells, corrected by samples.
 
-        Its sizes are those of compressed rows, deleted ones included, and of all
-        attempts; what that comes to may differ from place to place.
+        The store tells sizes of compressed rows, of deleted ones too, and of all
+        attempts. The ratio to real sizes may differ from place to place.
         """
         divide = partial(
             divided, size_of=self._sizes(stretch), narrow=partial(self._narrow, stretch)
@@ -156,7 +156,7 @@ class Weighing:
                 yield _key(stretch, key), size_bytes * ratio
 
     def _sampled(self, stretch: Stretch, *, has_sample: bool) -> float:
-        """How many bytes a byte of the store's stands for, here or elsewhere."""
+        """Returns how many real bytes a stored byte stands for, here or so far."""
         if has_sample:
             prefix, start, stop = stretch.prefix, stretch.start, stretch.stop
             rows = self._table.scan(
@@ -189,7 +189,7 @@ class Weighing:
     def _narrow(
         self, stretch: Stretch, start: int, stop: int
     ) -> tuple[int, int] | None:
-        """The keys of the first and the last row."""
+        """Returns the keys of the first and last row; None where there is none."""
         part, scan = _part(stretch, start, stop), self._table.scan
         first = scan(part.prefix, start=part.start, stop=part.stop, limit=1)
         last = first and scan(
@@ -201,7 +201,7 @@ class Weighing:
 
 
 def weight_bytes(key: bytes, value: bytes, attempts: frozenset[bytes] | None) -> int:
-    """What a row counts; nothing where its attempt is not named."""
+    """Returns the weight of a row; 0 where its attempt is not named."""
     if attempts is not None and decode(value).more.get(ATTEMPT, b"") not in attempts:
         return 0
     return len(key) + len(value)
@@ -223,13 +223,13 @@ def _part(stretch: Stretch, start: int, stop: int) -> Stretch:
     return attrs.evolve(stretch, start=_key(stretch, start), stop=_key(stretch, stop))
 
 
-# A reference is published after its payloads, and looked for so far behind them.
+# A reference comes after its payloads: so much is read behind them, once and in all.
 SEARCH_BYTES, SEARCHES_BYTES = 8 << 20, 64 << 20
 
 
 @attrs.frozen
 class Reference:
-    """A row that stands for what its transaction stored, or some attempts of it."""
+    """A row that stands for the payloads of its transaction, or of some attempts."""
 
     row_key: bytes
     pointer: int
@@ -237,7 +237,7 @@ class Reference:
 
 
 class Search:
-    """Looks for references among many rows, so many bytes of them at most."""
+    """Looks for references among many rows; reads at most `SEARCHES_BYTES`."""
 
     def __init__(self, table: OrderedTable, rows: Stretch) -> None:
         self._table = table
@@ -245,7 +245,7 @@ class Search:
         self._left_bytes = SEARCHES_BYTES
 
     def row_key(self, pointer: int, last_key: bytes) -> bytes | None:
-        """The reference of a pointer, behind the last row that was stored for it."""
+        """Returns the key of a pointer's reference, behind its last stored row."""
         start = max(self._rows.start, last_key[:8] + bytes(2))
         limit_bytes = min(SEARCH_BYTES, self._left_bytes)
         weighing = Weighing(self._table, limit_bytes)
@@ -270,8 +270,8 @@ def reference(key: bytes, value: bytes) -> Reference:
     )
 
 
-# What is smaller is counted row by row; the store tells sizes of compressed rows, so
-# that more may turn out to be there.
+# Anything smaller is counted row by row. The store tells sizes of compressed rows, so
+# more than it tells may be there.
 COUNTED_BYTES = 8 << 20
 # So many references are weighed one by one.
 MOST_REFERENCES = 10_000
@@ -281,9 +281,9 @@ _FIRST, _END = bytes(ROW_KEY_BYTES), b"\xff" * ROW_KEY_BYTES
 class Splits:
     """The cuts of one topic for one call.
 
-    What is small is counted. Of what is large the store tells the sizes of ranges, and
-    halves of halves lead to where the bytes are. What transactions still hold in memory
-    is left out.
+    A small topic is counted. For a large one the store tells the sizes of ranges, and
+    halving them again and again leads to the bytes. Rows that transactions still hold
+    in memory are left out.
     """
 
     def __init__(self, table: OrderedTable, prefix: bytes, wanted: Wanted) -> None:
@@ -292,13 +292,13 @@ class Splits:
         self._wanted = wanted
         self._marks = Marks(wanted)
         self._weighing = Weighing(table)
-        # Above all keys that may hold an id before the end.
+        # The first key above all rows that may hold an id before the end.
         stop = wanted.stop
         last = stop.row_key if not any(stop.payload_key) else _after(stop.row_key)
         self._rows = Stretch(MESSAGE + prefix, wanted.start.row_key, last)
 
     def ids(self) -> list[MessageId]:
-        """Where parts begin, but for the first."""
+        """Returns the ids where parts begin, but for the first."""
         if self._wanted.is_empty:
             return []
         references = self._count_messages()
@@ -313,7 +313,7 @@ class Splits:
         return self._marks.cuts()
 
     def _count_messages(self) -> list[Reference] | None:
-        """Counts message rows and answers references; None where they are too many."""
+        """Counts message rows, returns references; None where rows are too many."""
         if self._weighing.size_bytes(self._rows) > COUNTED_BYTES:
             return None
         references, counting = [], Weighing(self._table, COUNTED_BYTES)
@@ -328,7 +328,7 @@ class Splits:
         return references
 
     def _stretch(self, reference: Reference) -> Stretch:
-        """Its payload rows, as far as they are between both ends."""
+        """Returns the payload rows of a reference that lie between both ends."""
         key, start, stop = reference.row_key, self._wanted.start, self._wanted.stop
         return Stretch(
             payload_prefix(self._prefix, reference.pointer),
@@ -343,7 +343,7 @@ class Splits:
             self._estimate(stretches)
 
     def _count(self, stretches: Sequence[Stretch]) -> bool:
-        """Counts all rows; False, and none counted, where they are too many."""
+        """Counts all rows; returns False, and counts none, where they are too many."""
         if sum(map(self._weighing.size_bytes, stretches)) > COUNTED_BYTES:
             return False
         counting = Weighing(self._table, COUNTED_BYTES)
@@ -377,9 +377,9 @@ class Splits:
             self._marks.add(stretch.id_of(key), size_bytes)
 
     def _estimate_all_payloads(self, known: dict[int, bytes] | None = None) -> None:
-        """All that the topic's transactions stored, or those of `known` references.
+        """Estimates the payloads of all transactions, or of `known` references only.
 
-        Only the large ones are cut inside; of others, and where the reference is not
+        Only large transactions are cut inside. For others, and where no reference is
         found, the bytes count at the time of their write.
         """
         everything = Stretch(
@@ -404,7 +404,7 @@ class Splits:
                 self._marks.add(at, size_bytes)
 
     def _real(self, weights: Iterable[Weight]) -> Iterator[Weight]:
-        """The same, with the keys of rows in the place of numbers between them."""
+        """Yields the same weights at the keys of real rows, not at numbers between."""
         prefix = PAYLOAD + self._prefix
         for key, size_bytes in weights:
             rows = size_bytes and self._table.scan(prefix, start=key, limit=1)

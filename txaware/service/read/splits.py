@@ -8,9 +8,9 @@ import attrs
 from txaware.errors import BadRequest
 from txaware.messages import ID_BYTES, MessageId
 
-# Beyond so many cuts the parts are larger than asked for.
+# With more cuts than this the parts become larger than asked for.
 MOST_CUTS = 10_000
-# Sizes are known a good deal finer than the parts that are made of them.
+# A part is made of so many grains, the unit in which sizes are known.
 GRAINS_PER_PART = 8
 MOST_MARKS = GRAINS_PER_PART * (MOST_CUTS + 1)
 MOST_PART_BYTES = 2**63 - 1
@@ -21,7 +21,7 @@ Narrow = Callable[[int, int], tuple[int, int] | None]
 
 @attrs.frozen
 class Wanted:
-    """What to cut, from `start` to before `stop`, and about how large parts are."""
+    """The range to cut, from `start` to before `stop`, and the size of a part."""
 
     start: MessageId
     stop: MessageId
@@ -29,17 +29,17 @@ class Wanted:
 
     @property
     def grain_bytes(self) -> float:
-        """How much may be between two places where a cut is possible."""
+        """The most bytes between two places where a cut is possible."""
         return self.part_bytes / GRAINS_PER_PART
 
     @property
     def is_empty(self) -> bool:
-        """Whether no id is strictly between both ends."""
+        """True when the range holds no id."""
         return self.start >= self.stop
 
 
 def checked_wanted(start: object, stop: object, part_bytes: object) -> Wanted:
-    """Two ids, and a whole number of bytes above 0."""
+    """Returns the range to cut; raises `BadRequest` unless all three are valid."""
     if (
         isinstance(part_bytes, bool)
         or not isinstance(part_bytes, int)
@@ -62,7 +62,7 @@ def _checked_end(end: object, name: str) -> MessageId:
 
 
 class Marks:
-    """How many bytes begin at which ids: the places where a cut is possible.
+    """The ids where a cut is possible, and how many bytes begin at each.
 
     Neighbours are joined while they are smaller than a grain, and the grain grows when
     there are too many of them.
@@ -78,7 +78,7 @@ class Marks:
         return len(self._ids)
 
     def add(self, message_id: bytes, size_bytes: float) -> None:
-        """So many bytes begin here, up to the next mark; ids outside are left out."""
+        """Adds an id and the bytes up to the next; leaves out ids outside the range."""
         if not size_bytes or not self._wanted.start <= message_id < self._wanted.stop:
             return
         self._join(message_id, size_bytes)
@@ -107,9 +107,10 @@ class Marks:
         return sorted(zip(self._ids, self._sizes, strict=True))
 
     def cuts(self) -> list[MessageId]:
-        """Where parts begin, but for the first: rising, and strictly between the ends.
+        """Returns the ids where parts begin, but for the first, in rising order.
 
-        Each is at the mark that comes nearest to its share of the whole.
+        They are strictly between the ends. Each is at the mark that comes nearest to
+        its share of the whole.
         """
         whole_bytes = sum(self._sizes)
         parts = min(math.ceil(whole_bytes / self._wanted.part_bytes), MOST_CUTS + 1)
@@ -119,7 +120,7 @@ class Marks:
         found: list[MessageId] = []
         before_bytes, reached = 0.0, 0
         for message_id, size_bytes in self._sorted():
-            # What comes next ends nearer to the share than this mark, or does not.
+            # A cut goes to the mark that is nearer to the share: this one, or the next.
             share = int((before_bytes + size_bytes / 2) / target_bytes)
             last = found[-1] if found else self._wanted.start
             if share > reached and before_bytes and message_id > last:
@@ -131,10 +132,10 @@ class Marks:
 def divided(
     start: int, stop: int, *, size_of: SizeOf, narrow: Narrow, grain_bytes: float
 ) -> Iterator[tuple[int, int]]:
-    """Cuts a range of keys in halves until none has more than a grain: (first, bytes).
+    """Halves a range of keys until no piece is above a grain; yields (first, bytes).
 
-    Keys are numbers here. Where a half is empty, `narrow` looks for the first and the
-    last row, so that a gap of years costs two look-ups; None says that there are none.
+    Keys are numbers here. Where a half is empty, `narrow` finds the first and the last
+    row, or None where there are no rows. So a gap of years costs two look-ups.
     """
     waiting = [(start, stop, size_of(start, stop))]
     while waiting:
@@ -174,7 +175,7 @@ def folded(
 
 
 def first_where(start: int, stop: int, holds: Callable[[int], bool]) -> int:
-    """The first number for which it holds, and for all behind it; or `stop`."""
+    """Returns the first number from which on `holds` is True, or `stop`."""
     while start < stop:
         middle = (start + stop) // 2
         if holds(middle):

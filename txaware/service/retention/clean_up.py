@@ -1,4 +1,4 @@
-"""Removes what has expired, and what a transaction left that nobody will see."""
+"""Removes expired rows, and rows of transactions that nobody will see."""
 
 import logging
 import threading
@@ -33,9 +33,9 @@ __all__ = ["CleanUp", "OnProgress", "Pruned", "Retention"]
 
 log = logging.getLogger(__name__)
 
-# The topic that is done now, how many are done, and how many there are.
+# Called with the topic that is done, how many are done, and how many there are.
 OnProgress = Callable[[str, int, int], object]
-# What rows are removed or marked for: fields of `CleanUp`.
+# The reasons for which rows are removed or marked: fields of `CleanUp`.
 REASONS = (
     *("expired_messages", "expired_payloads", "old_generation_rows"),
     *("marked_rows", "positions"),
@@ -44,17 +44,18 @@ REASONS = (
 
 @attrs.frozen
 class CleanUp:
-    """What one clean-up removed: rows, by reason.
+    """The rows that one clean-up removed or marked, by reason.
 
-    Where pieces were done beside each other, both of two that found an expired
-    reference may have counted it.
+    Where pieces were done beside each other, two that found the same expired reference
+    may both have counted it.
 
-    Every invalid transaction below `least_needed` may be forgotten by its coordinator;
-    None where the coordinator was not asked, as nothing had to be judged, and where a
-    topic failed, or a piece of it (the log says why; all others were cleaned up).
+    Every invalid transaction below `least_needed` may be forgotten by its coordinator.
+    It is None where the coordinator was not asked, as nothing had to be judged. It is
+    also None where a topic failed, or a piece of it (the log says why; all others were
+    cleaned up).
 
-    `forgotten` invalid transactions it had the coordinator forget; `held_back` says why
-    others of more than a day ago were kept, or is None.
+    `forgotten` counts the invalid transactions that the coordinator has forgotten.
+    `held_back` says why others of more than a day ago were kept, or is None.
     """
 
     topics: int = 0
@@ -70,7 +71,7 @@ class CleanUp:
 
 
 class Retention:
-    """Beside everything else that goes on; one clean-up at a time in this process.
+    """The clean-ups of a store, one at a time in this process, while others use it.
 
     A clean-up is a plan, its pieces, and a finish. Pieces of a plan may be done in any
     order, more than once or never, beside each other and beside other clean-ups.
@@ -96,7 +97,7 @@ class Retention:
         self._forgetting = Forgetting(site, self._marking)
 
     def clean_up(self, on_progress: OnProgress | None = None) -> CleanUp:
-        """Goes through all topics once; what `on_progress` raises ends it there.
+        """Goes through all topics once; an error that `on_progress` raises ends it.
 
         Then it forgets invalid transactions, where nobody can need them.
         """
@@ -107,20 +108,20 @@ class Retention:
             return cleaned
 
     def stop(self) -> None:
-        """Has the clean-up that runs just now end after the topic that it is at."""
+        """Ends a running clean-up after the topic that it is at."""
         self._stopped = True
 
     def plan(self, *, pieces: int = 1) -> Plan:
-        """What is to be done now: so many `pieces` of each topic for each rule."""
+        """Plans a clean-up: at most so many `pieces` of each topic for each rule."""
         with self._turn:
             return self._plan(pieces)
 
     def clean_piece(self, plan: Plan, piece: Piece) -> PieceResult:
-        """Does one piece; see `Cleaning`. What it raises, `finish` need not know."""
+        """Does one piece; see `Cleaning`. `finish` need not know of an error in it."""
         return self._cleaning.clean(plan, piece)
 
     def finish(self, plan: Plan, results: Results) -> CleanUp:
-        """What comes after the pieces; `results` has those that were done.
+        """Ends a plan after its pieces; `results` has those that were done.
 
         While one is missing, no transaction counts as marked. Nothing is lost by that:
         the next clean-up looks again.
@@ -138,13 +139,14 @@ class Retention:
     ) -> Pruned:
         """Has the coordinator forget invalid transactions that are wholly marked.
 
-        One that others may share is asked only when it is known to be `exclusive`:
-        nobody elsewhere has rows of it, but for keepers that registered. Raises
-        `KeeperMissing` where one of those does not answer; nothing was forgotten then.
+        A coordinator that others may share is asked only when the caller says that it
+        is `exclusive`: nobody elsewhere has rows of it, but for registered keepers.
+        Raises `KeeperMissing` where one of those does not answer; then nothing was
+        forgotten.
         """
         self._keepers.ask()
-        # Nobody writes with what was late before the marking began. Where it failed,
-        # or was not even tried, somebody may have written since it was marked last.
+        # Nobody writes with pointers that were late before the marking began. Where it
+        # failed, or was not tried, somebody may have written since the last marking.
         late_ms = self._late_ms()
         with self._turn:
             began_s = time.monotonic()
@@ -156,7 +158,7 @@ class Retention:
         return attrs.evolve(done, least_needed=cleaned.least_needed)
 
     def _forget(self, cleaned: CleanUp) -> CleanUp:
-        """What can be forgotten without being asked to; the clean-up, with that."""
+        """Forgets all that needs no request; returns the clean-up with that."""
         if self._stopped or cleaned.least_needed is None:
             return cleaned
         done, before = self._forgetting.by_itself(), self.counters.snapshot().held_back
@@ -166,11 +168,11 @@ class Retention:
         return attrs.evolve(cleaned, forgotten=done.pruned, held_back=done.held_back)
 
     def _late_ms(self) -> int:
-        """Nobody writes any more with pointers from before."""
+        """Returns the time before which pointers are too old to write with."""
         return self._clock_ms() - int(self._settings.orphan_grace_s * 1000)
 
     def _snapshot(self) -> Transaction | None:
-        """None while there is nothing to judge: it uses up a pointer."""
+        """Returns a snapshot, or None with nothing to judge: it costs a pointer."""
         if (
             self._positions.has_positions()
             or self._payloads.has_any()
@@ -181,15 +183,15 @@ class Retention:
 
     def _plan(self, pieces: int) -> Plan:
         snapshot = self._snapshot()
-        # The topics come after the snapshot: what is invalid in it has no row in a
-        # topic that is made later.
+        # The topics come after the snapshot: a transaction that is invalid in it has no
+        # row in a topic that is made later.
         topics = list(self._topics.all())
         return self._planning.plan(
             topics, snapshot, now_ms=self._clock_ms(), pieces=pieces
         )
 
     def _clean_up(self, on_progress: OnProgress | None) -> CleanUp:
-        """All pieces, topic by topic, in this thread."""
+        """Does all pieces, topic by topic, in this thread."""
         plan, failed = self._plan(1), 0
         results: dict[int, PieceResult] = {}
         self.counters.begun(len(plan.topics))
@@ -255,7 +257,7 @@ def _clean_up_of(counts: Mapping[str, Any], **more: Any) -> CleanUp:
 
 
 def _counted(plan: Plan, results: Results) -> Counter[str]:
-    """What pieces removed and marked, by the fields of `CleanUp`."""
+    """Adds up the rows of all pieces, by the fields of `CleanUp`."""
     counts = Counter[str]()
     for number, result in results.items():
         counts[plan.pieces[number].what] += result.rows
@@ -263,12 +265,12 @@ def _counted(plan: Plan, results: Results) -> Counter[str]:
     return counts
 
 
-# Programs that live for less than the interval clean up as well.
+# The first clean-up comes early, so that short programs clean up as well.
 FIRST_S = 60
 
 
 class Janitor:
-    """A thread that ends with `close`, or with the process."""
+    """A thread that cleans up regularly; it ends with `close`, or with the process."""
 
     def __init__(self, retention: Retention, *, interval_s: float) -> None:
         self._retention = retention
@@ -291,7 +293,7 @@ class Janitor:
                 log.exception("clean-up failed and is tried again later")
 
     def close(self) -> None:
-        """Ends the thread, once the topic that it is at is through."""
+        """Ends the thread after the topic that it is at."""
         self._stop.set()
         self._retention.stop()
         self._thread.join()

@@ -1,4 +1,4 @@
-"""A clean-up as values: what is to be done, piece by piece, and what was done."""
+"""A clean-up as values: the plan, its pieces, and the result of each piece."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -10,20 +10,20 @@ from coordinator.codec import decode
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
 
-# What a piece removes or marks rows for: fields of `CleanUp`.
+# The reasons for which a piece removes or marks rows: fields of `CleanUp`.
 EXPIRED, PAYLOADS = "expired_messages", "expired_payloads"
 OLD_GENERATIONS, MARKED = "old_generation_rows", "marked_rows"
-# Of one topic, for each of these.
+# One topic has at most so many for each reason.
 MOST_PIECES = 1000
 
 
 @attrs.frozen
 class Piece:
-    """Rows of one topic from `start` on and before `stop`, and what goes of them.
+    """Rows of one topic from `start` on and before `stop`, and the reason `what`.
 
-    Bounds are keys behind what the topic's rows begin with: a time and a sequence of
-    messages, a pointer of payloads and their marks. Of old generations they begin with
-    the generation. None is the end of the topic.
+    Bounds are keys without the prefix of the topic. Those of messages are a time and a
+    sequence, those of payloads and their marks a pointer. Those of old generations
+    begin with the generation. None is the end of the topic.
     """
 
     topic: str
@@ -39,7 +39,7 @@ class Plan:
 
     `snapshot` is the transaction that judges, in the bytes of the codec, or None where
     there was nothing to judge. `invalid` are the pointers whose rows are marked.
-    `unplanned` are those of the `topics` that could not be looked at.
+    `unplanned` names the `topics` that could not be looked at.
     """
 
     planned_ms: int
@@ -51,12 +51,12 @@ class Plan:
 
     @cached_property
     def judge(self) -> Transaction | None:
-        """The snapshot, read."""
+        """The snapshot as a transaction, or None."""
         return None if self.snapshot is None else decode(self.snapshot)
 
     @cached_property
     def marked(self) -> frozenset[int]:
-        """`invalid`, to look pointers up in."""
+        """The pointers of `invalid` as a set."""
         return frozenset(self.invalid)
 
     @cached_property
@@ -68,7 +68,7 @@ class Plan:
 
 @attrs.frozen
 class Touched:
-    """From which whole key to which one rows were deleted."""
+    """A range, by whole keys, in which rows were deleted."""
 
     start: bytes
     stop: bytes
@@ -76,10 +76,10 @@ class Touched:
 
 @attrs.frozen
 class PieceResult:
-    """How many rows a piece removed or marked, and where.
+    """The number of rows that a piece removed or marked, and the ranges touched.
 
-    `unseen` is the transaction that kept readers from what expired, if one did;
-    `references` are messages that had expired and went before their payloads.
+    `unseen` is the transaction that kept readers from expired messages, or None.
+    `references` counts expired references that went before their payloads.
     """
 
     rows: int = 0
@@ -88,13 +88,13 @@ class PieceResult:
     references: int = 0
 
 
-# By the number of the piece in its plan; what is missing has failed, or never began.
+# By the number of the piece in its plan; a missing piece failed, or never began.
 Results = Mapping[int, PieceResult]
 
 
 @attrs.frozen
 class OpenPlan:
-    """A plan that is kept where it was made, for whoever has its pieces done."""
+    """A plan that is kept where it was made, for processes that ask for its pieces."""
 
     id: str
     topics: int
@@ -102,7 +102,7 @@ class OpenPlan:
 
 
 def checked_pieces(pieces: object) -> int:
-    """Into how many pieces a topic is cut; `BadRequest` otherwise."""
+    """Returns the number of pieces of a topic; raises `BadRequest` if it is wrong."""
     number = _whole(pieces, "the number of pieces")
     if not 1 <= number <= MOST_PIECES:
         raise BadRequest(f"a topic is cut into 1 to {MOST_PIECES} pieces")
@@ -110,12 +110,12 @@ def checked_pieces(pieces: object) -> int:
 
 
 def checked_piece(number: object) -> int:
-    """The number of a piece in its plan; `BadRequest` otherwise."""
+    """Returns the number of a piece; raises `BadRequest` for anything else."""
     return _whole(number, "a piece")
 
 
 def checked_plan(plan: object) -> str:
-    """The id of a plan, known or not; `BadRequest` otherwise."""
+    """Returns the id of a plan, known or not; raises `BadRequest` unless a str."""
     if not isinstance(plan, str):
         raise BadRequest(f"a plan is named by a str, not {plan!r:.100}")
     return plan

@@ -1,4 +1,4 @@
-"""Does one piece of a clean-up; again, never, or beside all others does no harm."""
+"""Does one piece of a clean-up; it may be done again, never, or beside others."""
 
 import logging
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class Cleaning:
-    """The rules are asked again for every piece, as the topic stands then.
+    """The worker of pieces; applies the rules anew to each, as the topic stands then.
 
     So a plan that is old, or wrong, removes less than it might, and never more.
     """
@@ -41,7 +41,7 @@ class Cleaning:
         self._stored = stored
 
     def clean(self, plan: Plan, piece: Piece) -> PieceResult:
-        """Removes or marks what is due; what was done already is not done again."""
+        """Removes or marks the rows that are due; nothing is done twice."""
         name = TopicName.parse(piece.topic)
         topic = next(self._topics.all(name.key), None)  # read anew, also a deleted one
         if topic is None:
@@ -67,7 +67,7 @@ class Cleaning:
         return Deleting(self._table, self._site.rewriting)
 
     def _old_generations(self, topic: Topic, piece: Piece) -> PieceResult:
-        """Rows of all generations that were deleted."""
+        """Removes the rows of all deleted generations."""
         deleting, stop = self._deleting(), first_kept(topic)
         if piece.stop is not None:
             stop = min(stop, piece.stop)
@@ -80,7 +80,7 @@ class Cleaning:
     def _payloads(
         self, topic: Topic, plan: Plan, piece: Piece, now_ms: int
     ) -> PieceResult:
-        """Payloads that nobody needs."""
+        """Removes payloads that nobody needs."""
         if plan.judge is None:
             return PieceResult()
         deleting = self._deleting()
@@ -94,7 +94,7 @@ class Cleaning:
     def _expired(
         self, topic: Topic, plan: Plan, piece: Piece, now_ms: int
     ) -> PieceResult:
-        """Messages older than the time to live."""
+        """Removes messages older than the time to live."""
         deleting, unseen = self._deleting(), _Unseen(topic, plan)
         live_from = row_key(max(0, now_ms - topic.ttl_ms))
         planned_stop = live_from if piece.stop is None else piece.stop
@@ -112,7 +112,7 @@ class Cleaning:
 
 
 class _Unseen:
-    """Says so, once, when what expires was kept from readers until now."""
+    """Warns, once, when expiring messages were kept from readers until now."""
 
     def __init__(self, topic: Topic, plan: Plan) -> None:
         self._topic = topic

@@ -1,4 +1,4 @@
-"""Deletes rows in bounded batches, and remembers where."""
+"""Deletes rows in bounded batches, and remembers the ranges."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -30,7 +30,7 @@ class Deleting:
         with_first: Write | None = None,
         look: Look | None = None,
     ) -> int:
-        """Deletes rows of a range, each batch on disk before the next; how many.
+        """Deletes a range, each batch on disk before the next; returns how many rows.
 
         `with_first` is written in the batch of the first rows, and `look` sees all rows
         before they go.
@@ -53,7 +53,7 @@ class Deleting:
         return count
 
     def _touch(self, start: bytes, stop: bytes) -> None:
-        """One range for each table and topic: from the first row touched on."""
+        """Widens the one range of a table and topic to cover these keys."""
         of = _table_and_topic(start)
         first, last = self._touched.get(of, (start, stop))
         self._touched[of] = min(first, start), max(last, stop)
@@ -67,11 +67,11 @@ class Deleting:
 
     @property
     def touched(self) -> tuple[Touched, ...]:
-        """Where rows were deleted by range."""
+        """The ranges in which rows were deleted by range."""
         return tuple(Touched(*ends) for ends in self._touched.values())
 
     def compact(self, touched: Iterable[Touched]) -> None:
-        """Gives back to the disk what these ranges took, and those of its own."""
+        """Compacts these ranges and its own, so that their disk space is freed."""
         for one in touched:
             self._touch(one.start, one.stop)
         for start, stop in self._touched.values():

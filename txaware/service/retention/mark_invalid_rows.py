@@ -1,4 +1,4 @@
-"""Marks what invalid transactions wrote, so that they can be forgotten."""
+"""Marks the rows of invalid transactions, so that these can be forgotten."""
 
 import threading
 from collections.abc import Collection, Iterable, Iterator
@@ -12,19 +12,19 @@ from txaware.store.columns import pointer_of
 from txaware.store.ranges import negate, pieces
 from txaware.topics import Topic
 
-# A coordinator of ours goes by the same clock as the rows, but after a crash it may be
-# ahead of that by some seconds. Of earlier lives nothing is assumed.
+# The embedded coordinator uses the clock of the rows, but after a crash it may be ahead
+# of that by some seconds. Nothing is assumed about earlier runs.
 MARGIN_MS = 600_000
 
 
 class Marking:
     """Inverts the pointer of every row that an invalid transaction wrote.
 
-    With a `gate` what was marked is remembered, so only what became invalid since is
-    looked for. No row of it can come later: its writes are refused, and one under way
-    is waited for, by marking that transaction another time. A coordinator elsewhere
-    keeps nobody from writing for a transaction that is over, and its clock is its own:
-    everything is looked for every time, in all rows.
+    With a `gate`, marked transactions are remembered, so that it only looks for those
+    that became invalid since. No row of them can come later, as writes are refused. One
+    with a write under way is marked another time. A coordinator elsewhere keeps nobody
+    from writing for a transaction that is over, and its clock is its own: every look is
+    for all invalid transactions, in all rows.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Marking:
         self._went_through = False
 
     def due(self, snapshot: Transaction) -> set[int]:
-        """The invalid pointers that may still have rows which are not marked."""
+        """Returns the invalid pointers that may still have unmarked rows."""
         self._marked.intersection_update(snapshot.invalids)
         return {
             pointer
@@ -52,9 +52,10 @@ class Marking:
         }
 
     def forgettable(self, snapshot: Transaction, late_ms: int) -> list[int]:
-        """The invalid pointers that nothing here needs any more.
+        """Returns the invalid pointers that nothing here needs any more.
 
-        Without a gate only those from before `late_ms`, with which nobody writes now.
+        Without a gate these are only pointers from before `late_ms`: nobody writes with
+        them now.
         """
         return [
             pointer
@@ -64,12 +65,12 @@ class Marking:
         ]
 
     def least_needed(self, snapshot: Transaction) -> int:
-        """Every invalid pointer below this one is marked, and may be forgotten."""
+        """Returns the pointer below which all invalid ones are marked."""
         needed = (p for p in snapshot.invalids if p not in self._marked)
         return min(next(needed, snapshot.transaction_id), snapshot.first_in_progress)
 
     def first_key(self, pointers: Collection[int]) -> bytes:
-        """Where the first message row may be that they wrote, in any topic."""
+        """Returns the least key that a message row of these pointers may have."""
         if self._gate is None or not self._went_through:
             return b""
         return row_key(max(0, min(pointers) // POINTERS_PER_MS - MARGIN_MS))
@@ -82,7 +83,7 @@ class Marking:
         start: bytes,
         stop: bytes | None,
     ) -> int:
-        """Marks the message rows of one topic in a range; answers how many."""
+        """Marks the message rows of one topic in a range; returns how many."""
         marked = 0
         prefix = MESSAGE + topic.prefix
         for keys in self._mark(prefix, pointers, start=start, stop=stop):
@@ -91,7 +92,7 @@ class Marking:
         return marked
 
     def mark_positions(self, pointers: Collection[int]) -> int:
-        """Marks the positions that they saved."""
+        """Marks the positions that these pointers saved; returns how many."""
         if not pointers:
             return 0
         return sum(len(keys) for keys in self._mark(POSITION, pointers))
@@ -104,7 +105,7 @@ class Marking:
         start: bytes = b"",
         stop: bytes | None = None,
     ) -> Iterator[list[bytes]]:
-        """Marks rows, and answers the keys of each piece without the prefix."""
+        """Marks rows, and yields the keys of each piece without the prefix."""
         for rows in pieces(self._table, prefix, start=start, stop=stop):
             found = [key for key, value in rows if pointer_of(value) in pointers]
             if found:
@@ -113,7 +114,7 @@ class Marking:
     def _negate(
         self, prefix: bytes, keys: list[bytes], pointers: Collection[int]
     ) -> list[bytes]:
-        """Looks once more while nobody removes any: what is gone must not come back."""
+        """Negates the rows that still exist, while nobody removes any."""
         with self._rewriting:
             there = [
                 (key, value)
@@ -125,6 +126,6 @@ class Marking:
         return [key for key, _ in there]
 
     def done(self, pointers: Iterable[int]) -> None:
-        """All tables were gone through for these."""
+        """Remembers pointers as marked, once all tables were gone through for them."""
         self._went_through = True
         self._marked.update(pointers)

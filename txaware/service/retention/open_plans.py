@@ -1,4 +1,4 @@
-"""Keeps the plans of clean-ups whose pieces others have done, one after the other."""
+"""Keeps the plans of clean-ups whose pieces other processes ask for, one by one."""
 
 import secrets
 import threading
@@ -23,7 +23,7 @@ FORGOTTEN_AFTER_MS = 3_600_000
 
 @attrs.define(eq=False)
 class _Open:
-    """A plan, when it was used last, and what was done of it."""
+    """A plan with the time of its last use and the results of its pieces."""
 
     plan: Plan
     used_ms: int
@@ -32,11 +32,11 @@ class _Open:
 
 
 class OpenPlans:
-    """Who asks has a plan's id and numbers of pieces, and says nothing else.
+    """The open plans; callers name a plan's id and a piece's number, nothing else.
 
-    So nobody can have anything removed but what was planned here, and only what was
-    seen to be done here counts as done. A plan that nobody uses for an hour is
-    forgotten, and of too many the one that was used least recently.
+    So nobody can have rows removed that were not planned here, and a piece counts as
+    done only when it was done here. A plan that nobody uses for an hour is forgotten.
+    When there are too many, the least recently used one is forgotten.
     """
 
     def __init__(self, retention: Retention, clock_ms: ClockMs) -> None:
@@ -57,10 +57,10 @@ class OpenPlans:
         return OpenPlan(name, len(plan.topics), len(plan.pieces))
 
     def clean_piece(self, name: str, number: int) -> int:
-        """Does a piece, and answers how many rows it removed or marked.
+        """Does a piece, and returns how many rows it removed or marked.
 
-        One that was done already answers the same and does nothing; one that is under
-        way is waited for.
+        For a piece that was done before, it returns the same and does nothing. It waits
+        for a piece that is under way.
         """
         opened = self._used(name)
         plan, results = opened.plan, opened.results
@@ -74,7 +74,7 @@ class OpenPlans:
         return results[number].rows
 
     def finish(self, name: str) -> CleanUp:
-        """Ends a plan, with whatever was done of it."""
+        """Ends a plan with the pieces that were done."""
         self._used(name)
         with self._lock:
             opened = self._open.pop(name, None)

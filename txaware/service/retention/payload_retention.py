@@ -1,4 +1,4 @@
-"""Which stored payloads nobody can need any more, and their removal."""
+"""Removes the stored payloads that nobody can need any more."""
 
 from collections.abc import Iterator
 
@@ -24,14 +24,14 @@ from txaware.topics import Topic
 
 POINTERS_AT_ONCE = 10_000
 UNDER_WAY_MS = 600_000
-# Pointers of a Tephra are times; smaller ones are made by hand and say nothing.
+# Pointers of Tephra are times; smaller ones are made by hand and tell no time.
 FIRST_TIMED = 10**12 * POINTERS_PER_MS
 _END = b"\xff" * 10
 
 
 @attrs.define
 class Removed:
-    """How many payloads went, and how many expired references to them before that."""
+    """The numbers of removed payloads, and of expired references gone before them."""
 
     payloads: int = 0
     references: int = 0
@@ -40,7 +40,7 @@ class Removed:
 class PayloadRetention:
     """Removes the payloads of transactions that are over and that no reference names.
 
-    Of transactions whose coordinator is not ours the end is not known: theirs go when
+    The end of another coordinator's transactions is not known: their payloads go when
     they are older than the time to live and a grace.
     """
 
@@ -53,7 +53,7 @@ class PayloadRetention:
         self._settings = site.settings
 
     def has_any(self) -> bool:
-        """Whether there is anything to judge, in whatever topic."""
+        """Tells whether any topic has stored payloads."""
         return bool(self._table.scan(PAYLOAD, limit=1))
 
     def clean_up(
@@ -66,9 +66,9 @@ class PayloadRetention:
         start: bytes = b"",
         stop: bytes | None = None,
     ) -> Removed:
-        """Removes what no one needs in a topic, and answers how much that was.
+        """Removes the unneeded payloads of a topic; returns how many.
 
-        Only of transactions from the pointer `start` on and before `stop`, both as
+        It looks at transactions from the pointer `start` on and before `stop`, both as
         keys have them.
         """
         removed, bound = Removed(), row_key(max(0, now_ms - topic.ttl_ms))
@@ -77,9 +77,9 @@ class PayloadRetention:
             topic, snapshot, now_ms, start=begin, stop=stop
         ):
             begin = pointer_key(max(candidates) + 1)
-            # One that was on its way to the disk when we looked has an earlier time.
+            # A reference that was on its way to the disk meanwhile has an earlier time.
             under_way = row_key(max(0, self._table.clock.now_ms() - UNDER_WAY_MS))
-            # One that has expired names nothing, whether it is still there or not.
+            # An expired reference names nothing, whether it is still there or not.
             looked_from = max(under_way, bound)
             named = self._named(topic, candidates, bound)
             unnamed = candidates - named
@@ -109,7 +109,7 @@ class PayloadRetention:
     def _pointers(
         self, topic: Topic, start: bytes, stop: bytes | None
     ) -> Iterator[tuple[int, int]]:
-        """Each transaction with payloads, and when its last one was written."""
+        """Yields each transaction with payloads, and the time of its last payload."""
         prefix = PAYLOAD + topic.prefix
         while rows := self._table.scan(prefix, start=start, stop=stop, limit=1):
             pointer = rows[0][0][:POINTER_BYTES]
@@ -140,7 +140,7 @@ class PayloadRetention:
         return topic.ttl_ms + int(self._settings.orphan_grace_s * 1000)
 
     def _named(self, topic: Topic, pointers: set[int], bound: bytes) -> set[int]:
-        """Those of them that a reference within the time to live names."""
+        """Returns the pointers that a reference within the time to live names."""
         return {
             abs(pointer)
             for _, value in self._messages.rows(topic.prefix, start=bound, stop=_END)
@@ -152,10 +152,10 @@ class PayloadRetention:
     def _unname(
         self, topic: Topic, pointers: set[int], bound: bytes, deleting: Deleting
     ) -> int:
-        """Removes expired references to them, before any of what they stand for.
+        """Removes expired references to these payloads, before any payload goes.
 
-        The time to live may become longer, or a clock go back, while their payloads
-        go, or after a crash on the way: a part of them would be read again.
+        While payloads go, or after a crash on the way, the time to live may become
+        longer or the clock go back. Then a part of the payloads would be read again.
         """
         if not pointers:
             return 0
@@ -175,10 +175,12 @@ class PayloadRetention:
     def _remove(
         self, topic: Topic, pointer: int, looked_from: bytes, deleting: Deleting
     ) -> int:
-        """Removes them, unless a reference came while we were looking."""
+        """Removes the payloads of a pointer, unless a reference came meanwhile."""
         prefix = payload_prefix(topic.prefix, pointer)
         if self._is_gated(pointer):
-            return deleting.delete_range(prefix)  # no reference of it can come now
+            return deleting.delete_range(
+                prefix
+            )  # its transaction is over: no reference can come
         with self._references.removing(topic.prefix, pointer) as mark:
             if self._named(topic, {pointer}, looked_from):
                 return 0
@@ -194,7 +196,7 @@ class PayloadRetention:
         start: bytes,
         stop: bytes | None,
     ) -> None:
-        """Marks of transactions that could not write any more without them either."""
+        """Removes marks of transactions that could not write without a mark either."""
         late = (now_ms - self._grace_ms(topic)) * POINTERS_PER_MS
         for rows in pieces(self._table, MARK + topic.prefix, start=start, stop=stop):
             pointers = [int.from_bytes(key, "big") for key, _ in rows]
@@ -211,7 +213,7 @@ class PayloadRetention:
             )
 
     def _is_gated(self, pointer: int) -> bool:
-        """Whether every write with it goes through our gate, which refuses it now."""
+        """Tells whether every write with a pointer goes through the gate here."""
         return self._gate is not None and self._gate.gave_out(pointer)
 
 

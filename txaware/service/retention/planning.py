@@ -1,4 +1,4 @@
-"""Plans a clean-up: which rows have to be looked at, cut into pieces."""
+"""Plans a clean-up: cuts the rows that have to be looked at into pieces."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,11 +23,11 @@ from txaware.topics import Topic
 
 log = logging.getLogger(__name__)
 
-# From here on what is to be done of a topic is one piece each.
+# With so many pieces planned, each further topic is cut no more.
 MANY_PIECES = 100_000
-# So few topics are looked into one by one.
+# Up to so many topics are looked into one by one.
 FEW_TOPICS = 16
-# A row may have been stamped so long before it was there.
+# A row may have been stamped so long before it was written.
 UNDER_WAY_MS = 600_000
 _FIRST_GENERATION = 1
 _GENERATION_BYTES = 4
@@ -37,9 +37,9 @@ _GENERATION_BYTES = 4
 class Planning:
     """Looks at the first and the last row of each topic, and at none between them.
 
-    Where a look waits for a network, one for all topics says first which may have rows
-    to look for. `firsts` has keys before which a topic has no message: there will never
-    be one, as times only rise, so that nothing expires until then.
+    With many topics, one look for all of them first tells which may have such rows, as
+    each look may wait for a network. `firsts` has keys before which a topic has no
+    message and never will, as times only rise. So nothing expires until then.
     """
 
     table: OrderedTable
@@ -54,10 +54,10 @@ class Planning:
         now_ms: int,
         pieces: int,
     ) -> Plan:
-        """At most so many `pieces` of a topic for each thing that is done to it.
+        """Plans at most so many `pieces` of each topic for each rule.
 
-        The topics have to be read after the snapshot was taken: what is invalid in it
-        has no row in a topic that is made later.
+        The topics have to be read after the snapshot was taken: a transaction that is
+        invalid in it has no row in a topic that is made later.
         """
         invalid = set() if snapshot is None else self.marking.due(snapshot)
         topics = list(topics)
@@ -92,7 +92,7 @@ class Planning:
         )
 
     def _outlines(self) -> dict[bytes, Emptiness]:
-        """By table, of all topics; after the snapshot, as what is looked for by it."""
+        """Returns the outlines of all topics by table; called after the snapshot."""
         try:
             found = {tag: self.table.outline(tag) for tag in (MESSAGE, PAYLOAD, MARK)}
         except TxAwareError as error:
@@ -108,7 +108,7 @@ class Planning:
 
 @attrs.frozen
 class _Cutting:
-    """What is to be done in one topic, in as many `parts` as were asked for."""
+    """The work in one topic, cut into as many `parts` as were asked for."""
 
     table: OrderedTable
     topic: Topic
@@ -120,7 +120,7 @@ class _Cutting:
     def pieces(
         self, marked_from: bytes | None, *, expired_stop: bytes, is_judged: bool
     ) -> list[Piece]:
-        """In the order in which one process does them."""
+        """Returns the pieces in the order in which one process does them."""
         found = list(self._old_generations())
         if self.topic.generation < 0:
             return found
@@ -136,7 +136,7 @@ class _Cutting:
         return found
 
     def _has_expired(self, stop: bytes) -> bool:
-        """Whether a message is before `stop`; keeps until when none can be."""
+        """Tells whether a message is before `stop`; notes until when none can be."""
         prefix = self.topic.prefix
         if stop <= self.firsts.get(prefix, b""):
             return False
@@ -169,9 +169,10 @@ class _Cutting:
         start: bytes = b"",
         stop: bytes | None = None,
     ) -> Iterator[Piece]:
-        """Pieces of the same length in time, or in pointers, of the first with rows.
+        """Yields pieces of the same length in time, or in pointers.
 
-        None where no table has any.
+        The first table with rows sets the bounds. It yields nothing where no table has
+        any.
         """
         ways = (False, True) if self.parts > 1 else (False,)
         for prefix in prefixes:
@@ -196,14 +197,14 @@ class _Cutting:
 
 
 def first_kept(topic: Topic) -> bytes:
-    """The first generation that is not old, as keys have it."""
+    """Returns the first generation that is not old, as keys have it."""
     generation = topic.generation
     number = generation if generation > 0 else 1 - generation
     return number.to_bytes(_GENERATION_BYTES, "big")
 
 
 def cuts(first: bytes, last: bytes, parts: int) -> list[bytes]:
-    """Keys that rise and cut all from `first` to `last`, of one length, in `parts`."""
+    """Returns rising keys that cut `first` to `last`, of one length, into `parts`."""
     low, high = int.from_bytes(first, "big"), int.from_bytes(last, "big")
     span = high - low + 1
     parts = min(parts, span)

@@ -26,17 +26,17 @@ SAVES = 16
 # So many earlier snapshots are kept; with fewer a few rows more stay.
 MOST_LOOKS = 16
 
-# A position: its key, and the pointer that saved it, negative when taken back.
+# A position: its key, and the pointer that saved it, negative after a rollback.
 Saved = tuple[bytes, int]
 
 
 class PositionRetention:
-    """Keeps what a snapshot of an open transaction may read, and what comes after.
+    """Removes positions, but keeps all that open or later transactions may read.
 
-    It looks with a snapshot, and remembers earlier ones while a transaction is open
-    that began between two of them: what that one sees is what the first of the two
-    does, or more, and not more than the second does. So a group costs about `SAVES`
-    rows, and as many for each such pair.
+    It looks with a snapshot. It remembers two earlier snapshots while a transaction is
+    open that began between them: that one sees at least as much as the first, and no
+    more than the second. So a group costs about `SAVES` rows, and as many for each such
+    pair.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class PositionRetention:
         settings: Settings,
         gate: Gate | None,
     ) -> None:
-        # How often rows were removed: who found none may have been too late.
+        # Counts removals: a reader that found no row may have come too late.
         self.removals = 0
         self._table = table
         self._coordinator = coordinator
@@ -61,13 +61,14 @@ class PositionRetention:
         self._saves: dict[bytes, int] = {}
 
     def has_positions(self) -> bool:
-        """Whether there is anything to judge."""
+        """Tells whether any group has saved a position."""
         return bool(self._table.scan(POSITION, limit=1))
 
     def saved(self, prefix: bytes) -> None:
-        """A group has saved a position, with keys that begin so.
+        """Counts a save of a group, and trims its positions after every `SAVES`.
 
-        What fails here is done another time: the position is saved all the same.
+        `prefix` begins the group's keys. A failure is logged and the trim done another
+        time: the position is saved all the same.
         """
         count = self._saves.get(prefix, 0) + 1
         self._saves[prefix] = count
@@ -84,7 +85,7 @@ class PositionRetention:
             log.info("positions are looked through again later: %s", error)
 
     def clean_up(self, snapshot: Transaction, deleting: Deleting) -> int:
-        """Removes what is due, of all groups; answers how many rows."""
+        """Removes the unneeded positions of all groups; returns how many rows."""
         looks = self._looked(snapshot)
         keys: list[bytes] = []
         for _, saved in groupby(self._rows(), key=lambda row: row[0][:-POINTER_BYTES]):
@@ -97,7 +98,7 @@ class PositionRetention:
     def forget_markers(
         self, snapshot: Transaction, deleting: Deleting, *, now_ms: int
     ) -> int:
-        """Removes markers that were last moved too long ago; answers how many rows."""
+        """Removes markers that moved last too long ago; returns how many rows."""
         keys: list[bytes] = []
         saved = self._rows(POSITION + MARKERS.encode("ascii"))
         for name, rows in groupby(saved, key=lambda row: row[0][:-POINTER_BYTES]):
@@ -116,7 +117,7 @@ class PositionRetention:
         return len(keys)
 
     def _kept_ms(self, group: str) -> float | None:
-        """How long after its last move a marker stays; None is for ever."""
+        """Returns how long a marker stays after its last move; None is for ever."""
         if not is_marker(group):
             return None
         settings = self._settings
@@ -138,7 +139,7 @@ class PositionRetention:
             self._table.hand_over(writes, _told)
 
     def _looked(self, now: Transaction) -> list[Transaction]:
-        """The earlier looks; this one is remembered, and those without use are not."""
+        """Returns the earlier looks; remembers this one and forgets useless ones."""
         with self._lock:
             before = now.transaction_id
             earlier = [one for one in self._looks if one.transaction_id < before]
@@ -166,12 +167,12 @@ def _told(error: Unavailable | None) -> None:
 def unneeded(
     saved: Iterable[Saved], now: Transaction, looks: Sequence[Transaction]
 ) -> list[bytes]:
-    """Which positions of one group nobody can read any more.
+    """Returns the keys of one group's positions that nobody can read any more.
 
     `saved` rises by pointer, and `looks` are snapshots from before `now`. A reader
-    takes the greatest pointer that it sees. Who begins from now on sees what `now`
-    does, or more. Who is open began after one look and before the next: it sees all
-    that the first sees, nothing that the second does not, and nothing above its own id.
+    takes the greatest pointer that it sees. A reader that begins later sees all that
+    `now` does, or more. An open one began between two looks: it sees all that the first
+    sees, nothing that the second does not, and nothing above its own id.
     """
     gone: list[bytes] = []
     seen: list[Saved] = []
@@ -207,7 +208,7 @@ def unneeded(
 def _last_open_between(
     first: Transaction | None, second: Transaction, now: Transaction
 ) -> int | None:
-    """The greatest open pointer of those that began between two looks."""
+    """Returns the greatest open pointer that began between two looks, or None."""
     place = now.in_progress.place(second.transaction_id)
     if not place:
         return None
@@ -216,7 +217,7 @@ def _last_open_between(
 
 
 def _useful(looks: Sequence[Transaction]) -> list[Transaction]:
-    """The last one, and those next to which an open transaction began."""
+    """Returns the last look, and those next to which an open transaction began."""
     now = looks[-1]
     useful: list[Transaction] = []
     between = [

@@ -11,10 +11,10 @@ from txaware.service.store_context import Site
 
 @attrs.frozen
 class Pruned:
-    """How many invalid transactions the coordinator has forgotten.
+    """The number of invalid transactions that the coordinator has forgotten.
 
-    `held_back` says why others of more than a day ago were kept, or is None, and
-    `held_back_count` how many those are.
+    `held_back` says why others of more than a day ago were kept, or is None.
+    `held_back_count` is the number of those.
     """
 
     pruned: int
@@ -24,11 +24,11 @@ class Pruned:
 
 
 class Forgetting:
-    """What is forgotten becomes visible, so first every row of it has to be marked.
+    """Forgets invalid transactions, once every row of them is marked.
 
-    Rows of the store are marked by a clean-up. Those that participants keep elsewhere
-    are theirs to judge, so nothing that one of them may still hold is forgotten,
-    registered or not.
+    Rows of a forgotten transaction become visible. A clean-up marks the rows of the
+    store. Participants that keep rows elsewhere judge them by themselves, so nothing
+    that one of them may still hold is forgotten, registered or not.
     """
 
     def __init__(self, site: Site, marking: Marking) -> None:
@@ -38,11 +38,12 @@ class Forgetting:
         self._gate = site.gate
 
     def prune(self, late_ms: int, *, exclusive: bool) -> Pruned:
-        """As an operator asks for it; raises `KeeperMissing`.
+        """Forgets on an operator's request; raises `KeeperMissing`.
 
-        Without a gate only what is from before `late_ms`, with which nobody writes now.
+        Without a gate it forgets only pointers from before `late_ms`: nobody writes
+        with them now.
         """
-        # First the snapshot: what is invalid in it is in all rows that are asked for.
+        # First the snapshot: keepers asked later know all that is invalid in it.
         snapshot = self._coordinator.snapshot()
         if not self._is_alone and not exclusive:
             return self._shared(snapshot)
@@ -52,9 +53,9 @@ class Forgetting:
         return self._forget(snapshot, kept, late_ms, watched_from=0)
 
     def by_itself(self) -> Pruned:
-        """What needs nobody's word: a coordinator of our own, and all keepers known.
+        """Forgets unasked, where the coordinator is ours alone and all keepers answer.
 
-        Of transactions from before keepers were written down nobody knows who wrote
+        For transactions from before keepers were written down, nobody knows who wrote
         elsewhere with them: they are left to `prune`.
         """
         if not self._coordinator.invalid_size():
@@ -87,7 +88,7 @@ class Forgetting:
         return self._why_not(count, snapshot, kept, watched_from)
 
     def _old(self, snapshot: Transaction) -> list[int]:
-        """The invalid pointers that no grace keeps any more, oldest first."""
+        """Returns the invalid pointers that no grace keeps any more, oldest first."""
         grace = int(self._coordinator.settle_grace_s * 1000) * POINTERS_PER_MS
         invalids = snapshot.invalids
         return list(invalids[: invalids.place(snapshot.transaction_id - grace)])
@@ -95,7 +96,7 @@ class Forgetting:
     def _why_not(
         self, pruned: int, snapshot: Transaction, kept: Kept, watched_from: int
     ) -> Pruned:
-        """What was forgotten, and who needs the others."""
+        """Returns how many were forgotten, and the reason why others are kept."""
         old = self._old(snapshot)
         needed = [pointer for pointer in old if pointer >= kept.bound]
         if needed:

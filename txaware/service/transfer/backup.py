@@ -36,7 +36,7 @@ _JUDGED = (MESSAGE, POSITION)
 
 @attrs.frozen
 class Backup:
-    """What is in a backup, and when it was made: `as of` that moment."""
+    """The size of a backup, and the moment that it shows."""
 
     rows: int
     size_bytes: int
@@ -46,12 +46,12 @@ class Backup:
 def backup_chunks(
     table: OrderedTable, seen_by: Transaction | None = None
 ) -> Iterator[bytes]:
-    """All that is on disk at this moment, as the bytes of a backup.
+    """Returns all that is on disk at this moment, as the bytes of a backup.
 
-    Nobody has to stop. Rows and journal are of one moment, so what the embedded
+    Nobody has to stop. Rows and journal are of one moment, so all that the embedded
     coordinator had committed is there as a whole, and the rest is as after a crash.
-    With a coordinator elsewhere that takes a snapshot of it from before: what that does
-    not see is rolled back in the backup, since it may be there in part.
+    With a coordinator elsewhere that takes a snapshot from before: rows that it does
+    not see are rolled back in the backup, since they may be there in part.
     """
     if isinstance(table, HBaseTable):
         raise BadRequest(
@@ -80,7 +80,7 @@ def _chunks(view: View, seen_by: Transaction | None, now_ms: int) -> Iterator[by
 
 
 def _judged(row: Row, seen_by: Transaction) -> Row:
-    """The row, or its rollback where the snapshot does not see it."""
+    """Returns the row, or its rollback where the snapshot does not see it."""
     key, value = row
     if key[:1] not in _JUDGED:
         return row
@@ -112,8 +112,8 @@ def restore(
     """Makes a data directory of a backup; all of it is on disk, or nothing is there.
 
     The directory does not exist yet, or is empty. Transactions that were open when the
-    backup was made are invalid in it, and so are those that began since: whoever still
-    holds one is told so.
+    backup was made are invalid in it, and so are those that began since: a program that
+    still holds one is told so.
     """
     _check_free(directory)
     reading = Reading(file)
@@ -156,9 +156,9 @@ def _check_free(directory: Path) -> None:
 
 @contextmanager
 def _place_in(directory: Path) -> Iterator[Path]:
-    """On the same file system, even where the directory is one; removed at the end.
+    """Makes a temporary place on the same file system; removes it at the end.
 
-    What raises takes back the directories as well that were made for it.
+    After an error it also removes the directories that were made for it.
     """
     made = [path for path in (directory, *directory.parents) if not path.exists()]
     with _failing(directory):
@@ -185,7 +185,7 @@ def _write(db: Any, rows: list[Row]) -> None:
 
 
 def _end_transactions(place: Path, settings: Settings, clock_ms: ClockMs) -> None:
-    """Opens it once, as its owner will, and ends what the copy cannot go on with."""
+    """Opens the data once, as its owner will, and ends its open transactions."""
     table = LevelDbTable.open(place, settings, clock_ms=clock_ms)
     try:
         now_pointer = table.clock.now_ms() * POINTERS_PER_MS
@@ -197,10 +197,10 @@ def _end_transactions(place: Path, settings: Settings, clock_ms: ClockMs) -> Non
 
 
 def _endings(history: History, now_pointer: int) -> Iterator[Record]:
-    """Ends all who are open, and all that the original began since the backup.
+    """Yields records that end all open transactions, and all begun since the backup.
 
-    The copy never saw the latter, and a coordinator says of an id from before its time
-    that is not invalid: it committed.
+    The restored data never saw the latter. A coordinator takes an id from before its
+    time that is not invalid as committed.
     """
     if not history.first:
         return  # no embedded coordinator ever kept its journal here
@@ -216,7 +216,7 @@ def _endings(history: History, now_pointer: int) -> Iterator[Record]:
 
 @contextmanager
 def _failing(directory: Path) -> Iterator[None]:
-    """What the file system and LevelDB raise, as errors of ours."""
+    """Maps errors of the file system and of LevelDB to `Unavailable`."""
     try:
         yield
     except Exception as error:
@@ -229,7 +229,7 @@ def _failing(directory: Path) -> Iterator[None]:
 
 
 def _sync(directory: Path, *, deep: bool = True) -> None:
-    """Returns when a directory is on disk, and with `deep` all files in it."""
+    """Waits until a directory is on disk, and with `deep` all files in it."""
     paths = [path for path in directory.iterdir() if path.is_file()] if deep else []
     for path in (*paths, directory):
         fd = os.open(path, os.O_RDONLY)

@@ -1,6 +1,6 @@
 """The bytes of a backup: checked pieces, and a digest over all of them at the end.
 
-A file is the magic line, a piece that says what this is, pieces of rows, and the end.
+A file is the magic line, a piece about the backup, pieces of rows, and the end.
 Where the data cannot be read, a piece says so in place of the end.
 Every piece has a checksum of its own, so that damage is found where it is.
 """
@@ -19,7 +19,7 @@ from txaware.interfaces import Row
 MAGIC = b"txaware backup 1\n"
 ABOUT, ROWS, END, FAILED = b"a", b"r", b"e", b"f"
 
-# What the piece is, its size, a checksum of it, and one of these three.
+# The kind of the piece, its size, its checksum, and a checksum of these three.
 _HEAD = struct.Struct(">cII")
 _CHECK = struct.Struct(">I")
 # About how many thousandths of the whole are done with this piece, and its rows; then
@@ -29,7 +29,7 @@ _END = struct.Struct(">Q32s")
 
 
 class Readable(Protocol):
-    """What a backup is read from: a file, or a stream."""
+    """The source of a backup: a file, or a stream."""
 
     def read(self, size: int, /) -> bytes:
         """So many bytes, or fewer; none at the end."""
@@ -43,12 +43,12 @@ class Writing:
         self._rows = 0
 
     def begin(self, about: dict[str, Any]) -> bytes:
-        """The first bytes; `about` tells people what this is."""
+        """Returns the first bytes; `about` tells people what the file is."""
         text = json.dumps(about).encode()
         return self._counted(MAGIC + _piece(ABOUT, text))
 
     def rows(self, rows: Sequence[Row], *, part: float) -> bytes:
-        """Some rows, with which about that part of the whole is done."""
+        """Returns the bytes of some rows; `part` of the whole is done with them."""
         flat = list(chain.from_iterable(rows))
         self._rows += len(rows)
         sizes = struct.pack(f">{len(flat)}I", *map(len, flat))
@@ -56,11 +56,11 @@ class Writing:
         return self._counted(_piece(ROWS, b"".join([head, sizes, *flat])))
 
     def end(self) -> bytes:
-        """The last bytes."""
+        """Returns the last bytes."""
         return _piece(END, _END.pack(self._rows, self._digest.digest()))
 
     def failed(self, sentence: str) -> bytes:
-        """The last bytes of what is no backup: why there are no more."""
+        """Returns the last bytes of a failed backup: they say why it ends."""
         return _piece(FAILED, sentence.encode())
 
     def _counted(self, data: bytes) -> bytes:
@@ -76,7 +76,7 @@ def _piece(kind: bytes, body: bytes) -> bytes:
 class Reading:
     """Reads a backup; it is whole when `pieces` ends without raising.
 
-    Whatever is wrong is `StoreCorrupted`; a file that is no backup is `BadRequest`.
+    Damage raises `StoreCorrupted`; a file that is no backup raises `BadRequest`.
     """
 
     def __init__(self, file: Readable) -> None:
@@ -96,12 +96,12 @@ class Reading:
         self.about = self._about(kind, body)
 
     def pieces(self) -> Iterator[list[Row]]:
-        """All rows, some at a time."""
+        """Yields all rows, some at a time."""
         for body in self.bodies():
             yield self._decoded(body)
 
     def bodies(self) -> Iterator[bytes]:
-        """The same, not taken apart: enough to find out whether all is there."""
+        """Yields the pieces as bytes: enough to verify that all is there."""
         while True:
             digest = self._digest.digest()
             kind, body = self._next()
@@ -179,7 +179,7 @@ class Reading:
 
 
 class Passing:
-    """A stream of chunks to read from, all of which goes to a file on the way."""
+    """A stream of chunks to read from, which writes all of them to a file."""
 
     def __init__(self, chunks: Iterable[bytes], file: Any) -> None:
         self._chunks = iter(chunks)

@@ -1,4 +1,4 @@
-"""What a copy takes of a store: each row as one snapshot judges it."""
+"""The rows that a copy takes of a store, each as one snapshot judges it."""
 
 import hashlib
 import struct
@@ -44,9 +44,9 @@ _POINTED, _TIMED = (MESSAGE, POSITION), (MESSAGE, PAYLOAD)
 class JudgedRows:
     """All rows of a store in order, as they are to stand in its copy; counts them.
 
-    What an invalid transaction wrote comes rolled back; what was stored for it comes as
-    it stands, since plain polls deliver that too. Rows of a transaction in progress are
-    left out, and those that are newer than the moment, with all that belongs to them.
+    Rows of an invalid transaction come rolled back. Its stored payloads come as they
+    stand, since plain polls deliver them too. Rows of a transaction in progress are
+    left out, and rows newer than the moment, with all that belongs to them.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class JudgedRows:
         self._seen_by = seen_by
 
     def pieces(self) -> Iterator[list[Row]]:
-        """Some rows at a time, by their whole keys; perhaps none of a piece."""
+        """Yields some rows at a time, by their whole keys; a piece may be empty."""
         for first_byte in COPIED:
             for rows in pieces(self._table, first_byte, limit=PIECE_ROWS):
                 judge = Judge(self._as_of.snapshot)  # a new one remembers little
@@ -123,8 +123,8 @@ def _pointer_of(key: bytes, value: bytes) -> int | None:
 class RowDigest:
     """SHA-256 over the keys and values of rows, in the order of keys.
 
-    Of all that stay: rows that expire by themselves may go from a store at any time.
-    Where `expiring_after_ms` is given, it is of those alone that expire later.
+    It covers the rows that stay: rows that expire by themselves may go at any time.
+    With `expiring_after_ms` it covers only rows that expire later than that.
     """
 
     def __init__(self, *, expiring_after_ms: int | None = None) -> None:
@@ -152,5 +152,5 @@ class RowDigest:
         return self._after_ms is not None and decode_expiry(expiry) > self._after_ms
 
     def digest(self) -> bytes:
-        """The digest of all rows so far."""
+        """Returns the digest of all rows so far."""
         return self._digest.digest()

@@ -1,4 +1,4 @@
-"""What a store says of the copy that made it: of what moment, and how far it is."""
+"""The state of a copy, kept in its target: its moment, its place, its progress."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -18,10 +18,10 @@ _GOING_ON, _DONE = b"c", b"d"
 
 
 class Gets(Protocol):
-    """What is needed of a table here."""
+    """The part of a table that is needed here."""
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key."""
+        """Returns the value of a key, or None."""
 
 
 @attrs.frozen
@@ -56,7 +56,7 @@ class Place:
 
 
 def read_as_of(rows: Gets) -> AsOf | None:
-    """The moment of the copy that was begun here, if any was."""
+    """Returns the moment of the copy that was begun here, or None."""
     data = rows.get(COPY)
     if data is None:
         return None
@@ -68,7 +68,7 @@ def read_as_of(rows: Gets) -> AsOf | None:
 
 
 def read_place(rows: Gets) -> Place | None:
-    """How far it has come; None where nothing was copied yet."""
+    """Returns the last place of the copy; None where nothing was copied yet."""
     data = rows.get(COPY_PLACE)
     if data is None:
         return None
@@ -79,7 +79,7 @@ def read_place(rows: Gets) -> Place | None:
 
 
 def is_unfinished(rows: Gets) -> bool:
-    """Whether a copy to here was begun and never came to its end."""
+    """Tells whether a copy to here was begun and never came to its end."""
     if rows.get(COPY) is None:
         return False
     place = read_place(rows)
@@ -99,7 +99,7 @@ _ABOVE_ALL = b"\xff" * 64
 
 
 class Phases:
-    """Each phase goes through the same keys, whose places the source tells."""
+    """The progress of several phases; each goes through the same keys."""
 
     def __init__(
         self, size_bytes: SizeBytes, progress: Progress | None, count: int
@@ -112,7 +112,7 @@ class Phases:
         self._done_phases = 0
 
     def tell(self, rows: Sequence[Row]) -> None:
-        """These are done as well."""
+        """Tells the progress after some more rows."""
         if self._progress is None or not rows:
             return
         self._done_rows += len(rows)
@@ -121,7 +121,7 @@ class Phases:
         self._progress(self._done_rows, (self._done_phases + part) / self._count)
 
     def next(self) -> None:
-        """A phase is over."""
+        """Ends a phase, and tells the progress."""
         self._done_phases += 1
         if self._progress is not None:
             self._progress(self._done_rows, self._done_phases / self._count)

@@ -44,7 +44,7 @@ from txaware.store.ranges import pieces
 
 @attrs.frozen
 class Source:
-    """The store that is copied, and who decided there what committed."""
+    """The store that is copied, and its coordinator."""
 
     table: OrderedTable
     coordinator: Coordinator
@@ -67,13 +67,13 @@ class Target:
 
     @property
     def kind(self) -> bytes:
-        """Which kind of coordinator its pointers are from."""
+        """The kind of coordinator that its pointers are from."""
         return EMBEDDED if self.coordinator is None else OTHER
 
 
 @attrs.frozen
 class Copied:
-    """What a copy has, and what was left out of it.
+    """The size and digest of a copy, and the rows left out of it.
 
     `digest` is over all rows as they stand in the copy, but for those that expire by
     themselves. `undecided` are transactions in progress, or begun later, whose rows
@@ -135,7 +135,7 @@ class _Copying:
         self._digest = RowDigest()
 
     def run(self) -> Copied:
-        """Copies, and answers what there is."""
+        """Copies, and returns a summary of the copy."""
         if self._was_complete:
             deque(self._new_rows(), maxlen=0)  # there are none
             return self._summary()
@@ -148,7 +148,7 @@ class _Copying:
         return self._summary()
 
     def _check_seen(self) -> None:
-        """A coordinator elsewhere has to see, before anything is written."""
+        """Checks that a coordinator elsewhere sees all commits, before any write."""
         if self._target.coordinator is None:
             return
         seen_by = _fresh_snapshot(self._target.coordinator)
@@ -158,7 +158,7 @@ class _Copying:
         self._phases.next()
 
     def _begin(self) -> None:
-        """What comes first: the moment, the coordinator, and a time above all rows."""
+        """Writes the moment, the coordinator, and a time above all rows first."""
         target, table = self._target, self._target.table
         table.clock.given(self._as_of.before_ms)
         claim(table, target.kind, target.coordinator_address, name=target.name)
@@ -168,7 +168,7 @@ class _Copying:
         table.reserve_time()
 
     def _write_rows(self) -> None:
-        """A batch has its rows, and the place to which earlier batches have come.
+        """Writes batches of rows, each with the place that earlier ones have reached.
 
         So the place is never ahead of the rows, also where a batch is not atomic.
         """
@@ -178,7 +178,7 @@ class _Copying:
             before = [Place(rows[-1][0], self._digest.digest()).write()]
 
     def _new_rows(self) -> Iterator[list[Row]]:
-        """What is not in the target yet; what is there has to be as it was."""
+        """Yields rows not yet in the target; those in it have to be unchanged."""
         place = self._place
         for rows in self._judged.pieces():
             new = rows
@@ -209,7 +209,7 @@ class _Copying:
         )
 
     def _keep_journal(self) -> None:
-        """What the embedded coordinator of the target begins with."""
+        """Writes the records that the target's embedded coordinator begins with."""
         target, journal = self._target, self._target.journal
         if target.coordinator is None and journal is not None:
             snapshot, now_ms = self._as_of.snapshot, target.table.clock.now_ms()
@@ -221,7 +221,7 @@ class _Copying:
             journal.append(*_records(snapshot, lowest, now_ms, known))
 
     def _read_back(self) -> None:
-        """Of what expires by itself, what is not due yet is there on both sides."""
+        """Reads the copy back; expiring rows that are not due must be on both sides."""
         now_ms = self._target.table.clock.now_ms()
         found, found_expiring, expiring = (
             RowDigest(),
@@ -275,7 +275,7 @@ def _count_up_to(rows: Sequence[Row], place: Place) -> int:
 
 
 def _fresh_snapshot(coordinator: Coordinator) -> Transaction:
-    """Tephra sees up to the last transaction that has ended: have one end first."""
+    """Returns the second of two snapshots: Tephra sees up to the last ended one."""
     coordinator.snapshot()
     return coordinator.snapshot()
 
@@ -283,11 +283,11 @@ def _fresh_snapshot(coordinator: Coordinator) -> Transaction:
 def _records(
     snapshot: Transaction, lowest: int, now_ms: int, known: Sequence[Record]
 ) -> Iterable[Record]:
-    """Everything copied is of this coordinator, and is over.
+    """Yields the records by which all copied transactions belong here, and are over.
 
-    Whoever still holds a transaction that was open, or asks about one that was invalid
-    or that the source began later, is told a no. `known` is what the source knows of
-    outcomes; without it all are forgotten but those of what was open or invalid.
+    The answer is no about a transaction that was open or invalid, or that the source
+    began later. `known` are the outcomes that the source knows. Without them all are
+    forgotten, but for transactions that were open or invalid.
     """
     excluded = [*snapshot.invalids, *snapshot.in_progress]
     highest = snapshot.transaction_id
@@ -303,9 +303,9 @@ def _records(
 
 
 def _known_by(highest: int, known: Iterable[Record]) -> Iterator[Record]:
-    """Of what the source knows now that which is no newer than the copy's moment.
+    """Yields the known records that are no newer than the copy's moment.
 
-    It may have been killed, and opened again, since that.
+    The source may have been killed, and opened again, since that moment.
     """
     for record in known:
         if isinstance(record, Lost):

@@ -1,4 +1,4 @@
-"""Positions of groups: judged by a snapshot, like messages."""
+"""Saves the positions of groups, and reads them by a snapshot, like messages."""
 
 from txaware.interfaces import OrderedTable
 from txaware.messages import MessageId
@@ -9,18 +9,18 @@ from txaware.topics import TopicName
 
 
 class Positions:
-    """The greatest visible pointer counts, whatever was saved before or beside it."""
+    """The saved positions; the one with the greatest visible pointer counts."""
 
     def __init__(self, table: OrderedTable) -> None:
         self._table = table
         self._positions = PositionTable(table)
 
     def has_any(self, group: str, topic: TopicName) -> bool:
-        """Whether there is anything to judge."""
+        """Tells whether a group has saved any position, visible or not."""
         return next(self._positions.newest_first(group, topic), None) is not None
 
     def position(self, group: str, topic: TopicName, judge: Judge) -> MessageId | None:
-        """How far the group has come, as that reader may see it."""
+        """Returns the group's position as the judge's reader sees it, or None."""
         for row in self._positions.newest_first(group, topic):
             if judge.verdict(row.pointer) == DELIVER:
                 return row.position
@@ -35,13 +35,13 @@ class Positions:
         *,
         held: bool,
     ) -> None:
-        """Returns when it is on disk, or held for the commit."""
+        """Saves a position; returns when it is on disk, or held for the commit."""
         write = position_write(group, topic, pointer, position)
         if not (held and self._table.hold(pointer, [write])):
             self._table.submit([write])()
 
     def take_back(self, group: str, topic: TopicName, pointer: int) -> None:
-        """Negates what that transaction had saved, if anything."""
+        """Negates the position that a transaction saved, if there is one."""
         key, _ = position_write(group, topic, pointer, MessageId(bytes(20)))
         value = self._table.get(key)
         if value is None:

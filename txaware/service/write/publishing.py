@@ -1,4 +1,4 @@
-"""Publish, store and roll back: the write side of the service."""
+"""Publishes, stores and rolls back: the write side of the service."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,7 +28,7 @@ from txaware.store.columns import ATTEMPT, EXPIRY, RECEIPTS, encode_expiry, valu
 from txaware.store.message_table import MessageTable
 from txaware.topics import Topic
 
-# Transactions of a coordinator elsewhere whose start is known to be on disk.
+# At most so many transactions of a coordinator elsewhere are remembered as persisted.
 REMEMBERED = 1000
 
 
@@ -58,7 +58,7 @@ class Publishing:
         )
 
     def plain_soon(self, place: Place, payloads: Payloads, then: Then) -> None:
-        """The same for whoever must not wait: `then` is told in another thread."""
+        """Publishes and does not wait; `then` is called in another thread."""
         _check_plain(place.topic)
         began_s = time.perf_counter()
 
@@ -95,8 +95,8 @@ class Publishing:
     def reference(
         self, place: Place, pointer: int, receipts: Iterable[Receipt] | None
     ) -> PublishResponse:
-        """Publishes what was stored, as one row."""
-        if receipts is not None:  # perhaps they are stored only while they are read
+        """Publishes stored payloads with one row that refers to them."""
+        if receipts is not None:  # an iterator may store them only as it is read
             receipts = checked_receipts(receipts)
         self._check_transactional(place.topic, pointer)
         responses: list[PublishResponse] = []
@@ -146,7 +146,7 @@ class Publishing:
         return Receipt(pointer, str(topic.topic), attempt, count)
 
     def roll_back(self, place: Place, response: PublishResponse) -> None:
-        """Negates the rows of that response which carry its pointer."""
+        """Negates the rows of a response that carry its pointer."""
         pointer, prefix = response.transaction_write_pointer, place.topic.prefix
         start, stop = _range(response)
         rows = self._messages.to_negate(prefix, pointer, start=start, stop=stop)
@@ -159,9 +159,10 @@ class Publishing:
         place.writer.signal.tell()
 
     def begun(self, transaction: Pointer) -> int:
-        """Its first pointer, once its start is on disk, where that is kept elsewhere.
+        """Returns the pointer of a transaction, once its start is on disk.
 
-        A row would otherwise outlive a crash that its transaction does not.
+        It asks a coordinator elsewhere to persist the start. Otherwise a row could
+        outlive a crash that its transaction does not.
         """
         pointer = checked_pointer(transaction)
         elsewhere = self._gate is None and isinstance(transaction, Transaction)
@@ -173,14 +174,14 @@ class Publishing:
         return pointer
 
     def enter(self, pointer: int) -> OpenTransaction | None:
-        """Keeps the end of a transaction of ours waiting until `leave`."""
+        """Holds back the end of a transaction until `leave`; None if it is not ours."""
         gate = self._gate
         if gate is None or not gate.owns(pointer):
             return None
         return gate.enter(pointer)
 
     def leave(self, entry: OpenTransaction | None) -> None:
-        """The write is done, however it went."""
+        """Ends a write that `enter` began, whether it succeeded or failed."""
         if entry is None or self._gate is None or self._gate.leave(entry):
             return
         # It ended meanwhile, and was forgotten before this write was noted.
@@ -189,7 +190,7 @@ class Publishing:
 
     @contextmanager
     def undoing(self, pointer: int) -> Iterator[None]:
-        """The same for a rollback, which also what is invalid may still have."""
+        """Surrounds a rollback as `enter` and `leave` do; an invalid one may pass."""
         gate = self._gate
         if gate is None or not gate.owns(pointer) or gate.is_invalid(pointer):
             yield
@@ -245,7 +246,7 @@ def _check_plain(topic: Topic) -> None:
 
 
 def waits_for_commit(entry: OpenTransaction | None) -> bool:
-    """Whether its rows may wait for its commit: it ends with this process."""
+    """Tells whether rows may wait for the commit: the transaction ends with us."""
     return entry is not None and not entry.outlives_process
 
 
@@ -257,7 +258,7 @@ def _rows(
     pointer: int | None = None,
     more: Mapping[bytes, bytes] = MappingProxyType({}),
 ) -> list[Write]:
-    """The rows of a request; those that expire have a head each."""
+    """Returns the rows of a request; each row that expires has its own head."""
     if payloads.expire_after_s is None:
         head = value_head(pointer, more=more)
         return [
@@ -287,7 +288,7 @@ def _numbers(key: bytes) -> tuple[int, int]:
 
 
 def _range(response: PublishResponse) -> tuple[bytes, bytes]:
-    """From the first row of a response to behind its last one."""
+    """Returns the keys from the first row of a response to just behind its last."""
     numbers = (
         response.start_timestamp,
         response.start_sequence_id,

@@ -1,4 +1,4 @@
-"""What transactions have stored ahead, and which of it their references name."""
+"""Keeps stored payloads and the references that name them in agreement."""
 
 import threading
 from collections import OrderedDict
@@ -16,22 +16,23 @@ from txaware.store.columns import decode_receipts, encode_receipts
 from txaware.store.payload_table import PayloadTable
 from txaware.topics import Topic
 
-# Transactions that are not this process's own have no end here; so many are remembered.
+# The end of another process's transaction is not known here; so many are remembered.
 REMEMBERED = 1000
 LOOK_AGAIN_S = 0.05
 
-# What a mark says of a transaction in a topic.
+# The state of a transaction in a topic, the first byte of its mark.
 _OPEN, _CLOSED, _DELETED = b"o", b"c", b"d"
 
 
 class Stored:
-    """What one transaction has stored in one topic, by attempt.
+    """The payloads that one transaction has stored in one topic, counted by attempt.
 
-    `named` are the attempts that a reference has named: they take no more. `closed` is
-    all of it, after a reference that named no receipts of its own. `writing` are the
-    stores on their way, and `users` whoever holds this just now. What is not `known`
-    has to be read from the table first; `in_doubt` is a reference that cannot be. (No
-    counts: an interrupt may keep one from leaving.)
+    `named` are the attempts that a reference has named: they take no more payloads.
+    `closed` is True after a reference that named no receipts: then no attempt takes
+    more. `writing` holds the stores on their way, and `users` the callers that use this
+    value now. Both are sets and not numbers, as an interrupt may keep a caller from
+    leaving. While `known` is False, the state has to be read from the table first.
+    `in_doubt` is True when a reference may be published and the table cannot tell.
     """
 
     def __init__(self, *, own: bool) -> None:
@@ -47,26 +48,26 @@ class Stored:
         self.lock = Condition()
 
     def mark(self) -> bytes:
-        """What has to outlive the process."""
+        """Returns the state that has to outlive the process, as a row's value."""
         state = _DELETED if self.deleted else _CLOSED if self.closed else _OPEN
         return state + encode_receipts(self.named)
 
     def read_mark(self, data: bytes) -> None:
-        """Takes over what was written of it."""
+        """Takes over the state that `mark` returned."""
         self.deleted, self.closed = data[:1] == _DELETED, data[:1] == _CLOSED
         self.named = decode_receipts(data[1:])
 
     def wait_for_stores(self) -> None:
-        """Returns when none is on its way; lets go of the lock meanwhile."""
+        """Waits until no store is on its way; releases the lock meanwhile."""
         while self.writing:
             self.lock.wait(LOOK_AGAIN_S)
 
 
 class References:
-    """Keeps what is read by a reference the same for ever.
+    """Makes sure that a reference stands for the same payloads for ever.
 
-    Rows that belong to a reference must all be there when it is published, and none may
-    join them later.
+    All rows of a reference must be there when it is published, and none may join them
+    later.
     """
 
     def __init__(self, table: OrderedTable, payloads: PayloadTable) -> None:
@@ -80,12 +81,12 @@ class References:
     def storing(
         self, topic: Topic, pointer: int, attempt: bytes, count: int, *, own: bool
     ) -> Iterator[None]:
-        """Around the write of `count` payload rows; refuses what comes too late."""
+        """Surrounds a write of `count` payload rows; refuses one that is too late."""
         with self._using(topic.prefix, pointer, own=own) as stored:
             store = object()
             try:
                 with stored.lock:
-                    if not stored.known:  # or theirs would be counted twice
+                    if not stored.known:  # or other stores' rows would be counted twice
                         stored.wait_for_stores()
                     self._read(stored, topic.prefix, pointer)
                     if stored.deleted or stored.closed or attempt in stored.named:
@@ -99,7 +100,7 @@ class References:
                     yield
                 except BaseException as error:
                     if not changed_nothing(error):
-                        stored.known = False  # it may be on disk all the same
+                        stored.known = False  # the rows may be on disk all the same
                     raise
                 with stored.lock:
                     stored.counts[attempt] = stored.counts.get(attempt, 0) + count
@@ -117,9 +118,9 @@ class References:
         own: bool,
         publish: Callable[[bytes, list[Write]], None],
     ) -> None:
-        """Has a reference published that names these receipts, and closes them.
+        """Calls `publish` for a reference to these receipts, and closes their attempts.
 
-        `publish` gets column r, and what else has to be written with the row.
+        `publish` gets the column of receipts, and the rows to write with the reference.
         """
         checked = None if receipts is None else checked_receipts(receipts)
         with self._using(topic.prefix, pointer, own=own) as stored, stored.lock:
@@ -141,17 +142,18 @@ class References:
                 if changed_nothing(error):
                     stored.named, stored.closed = before
                 else:
-                    # The mark tells, where there is one. Without one it stays closed:
-                    # a second reference would name nothing, and lose what was stored.
+                    # A mark, where there is one, tells how it went. Without one this
+                    # stays closed: a second reference would name nothing, and lose
+                    # what was stored.
                     stored.known, stored.in_doubt = False, own
                 raise
 
     @contextmanager
     def removing(self, prefix: bytes, pointer: int) -> Iterator[Callable[[], Write]]:
-        """Around the removal of payloads: nobody stores or names any meanwhile.
+        """Surrounds the removal of payloads: nobody stores or names any meanwhile.
 
-        What it yields answers the mark to write with the removal, and then nobody ever
-        does again.
+        It yields a function that returns the mark to write with the removal. Once that
+        is called, the transaction stores and names nothing in this topic ever again.
         """
         with self._using(prefix, pointer, own=False) as stored, stored.lock:
             stored.wait_for_stores()
@@ -164,7 +166,7 @@ class References:
             yield mark
 
     def ended(self, pointers: Iterable[int]) -> None:
-        """Forgets transactions of this process, which nobody can add to any more."""
+        """Forgets ended transactions of this process: they store nothing more."""
         for pointer in pointers:
             if pointer in self._own:
                 with self._lock:
@@ -173,7 +175,7 @@ class References:
 
     @contextmanager
     def _using(self, prefix: bytes, pointer: int, *, own: bool) -> Iterator[Stored]:
-        """One that is not forgotten meanwhile: all who use it have the same."""
+        """Yields the state of a transaction, one for all users; keeps it meanwhile."""
         key, user = (prefix, pointer), object()
         with self._lock:
             stored = self._stored.get(key)
@@ -190,7 +192,7 @@ class References:
             stored.users.discard(user)
 
     def _read(self, stored: Stored, prefix: bytes, pointer: int) -> None:
-        """Reads what is not known, under its lock."""
+        """Reads the state from the table if it is not known; called under its lock."""
         if stored.known:
             return
         stored.counts = self._payloads.counts(prefix, pointer)
@@ -199,7 +201,7 @@ class References:
         stored.known = True
 
     def _forget_oldest(self) -> None:
-        """Only what can be read again, and what nobody uses just now."""
+        """Forgets the oldest that can be read again and that nobody uses now."""
         surplus = len(self._stored) - REMEMBERED
         for key in list(islice(self._stored, max(0, surplus))):
             stored = self._stored[key]
@@ -208,7 +210,7 @@ class References:
 
 
 def checked_receipts(receipts: Iterable[Receipt]) -> list[Receipt]:
-    """Receipts as `store` answered them; `BadRequest` for anything else."""
+    """Returns receipts of `store` as a list; raises `BadRequest` for anything else."""
     if isinstance(receipts, Iterable) and not isinstance(receipts, bytes | str):
         listed = list(receipts)
         if all(isinstance(receipt, Receipt) for receipt in listed):
@@ -219,7 +221,7 @@ def checked_receipts(receipts: Iterable[Receipt]) -> list[Receipt]:
 def _named(
     topic: Topic, pointer: int, stored: Stored, receipts: Iterable[Receipt] | None
 ) -> dict[bytes, int]:
-    """Attempts, and how many rows of each a reference names; all of them are there."""
+    """Returns the attempts that a reference names, and their rows; all are stored."""
     if receipts is None:
         return {
             attempt: count

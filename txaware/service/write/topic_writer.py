@@ -1,4 +1,4 @@
-"""The one writer of a topic: gives out times and sequences, writes in their order."""
+"""The only writer of a topic: gives out times and sequences, writes in that order."""
 
 import threading
 from collections import deque
@@ -13,14 +13,14 @@ from txaware.service.wakeups import Signal
 
 PER_MS = MAX_SEQUENCE + 1
 
-# From the keys of a request to the rows of it.
+# Makes the rows of a request from their keys.
 Rows = Callable[[list[bytes]], Sequence[Write]]
 
 
 class Stamper:
-    """Keys that rise: a time, and a sequence from 0 to 65,535 within it.
+    """Gives out keys that rise: a time, and a sequence from 0 to 65,535 within it.
 
-    `time_ms` is that of the last key.
+    `time_ms` is the time of the last key.
     """
 
     def __init__(self, first_ms: int) -> None:
@@ -28,7 +28,7 @@ class Stamper:
         self._sequence = 0
 
     def keys(self, now_ms: int, count: int) -> list[bytes]:
-        """The next keys, contiguous; the next ms begins when one is full."""
+        """Returns the next keys without a gap; a full ms goes on in the next."""
         if now_ms > self.time_ms:
             self.time_ms, self._sequence = now_ms, 0
         keys: list[bytes] = []
@@ -45,17 +45,17 @@ class Stamper:
         return keys
 
     def next_key(self) -> bytes:
-        """The lowest key that may still be given out."""
+        """Returns the lowest key that may still be given out."""
         if self._sequence == PER_MS:
             return row_key(self.time_ms + 1)
         return row_key(self.time_ms, self._sequence)
 
 
 class TopicWriter:
-    """Lives as long as the store, over all generations of its topic.
+    """The writer of a topic, for all its generations; lives as long as the store.
 
-    Rows become readable in the order of their keys: nobody reads at or behind the
-    first one that is still on its way to the disk (`mark`).
+    Rows become readable in the order of their keys: nobody reads at or behind the first
+    row that is still on its way to the disk (`mark`).
     """
 
     def __init__(self, table: OrderedTable) -> None:
@@ -68,7 +68,7 @@ class TopicWriter:
         self._interrupted = False
 
     def mark(self) -> bytes:
-        """The key before which everything is settled; take it before reading."""
+        """Returns the key before which all is settled; call it before reading."""
         with self._lock:
             if self._interrupted:
                 self._settle()
@@ -80,9 +80,9 @@ class TopicWriter:
     def publish(
         self, count: int, rows: Rows, *, hold_for: int | None = None
     ) -> tuple[bytes, bytes]:
-        """Writes message rows and answers their first and last key.
+        """Writes message rows and returns their first and last key.
 
-        They are on disk then, or are held for the commit of `hold_for`.
+        The rows are on disk then, or are held for the commit of `hold_for`.
         """
         try:
             if hold_for is not None:
@@ -104,7 +104,7 @@ class TopicWriter:
         return keys[0], keys[-1]
 
     def publish_soon(self, count: int, rows: Rows, then: Then) -> None:
-        """Writes message rows and does not wait; `then` is told how that ended."""
+        """Writes message rows without waiting; `then` gets the error, or None."""
 
         def settled(error: Unavailable | None) -> None:
             self._settled(error)
@@ -121,7 +121,7 @@ class TopicWriter:
                 raise
 
     def store(self, count: int, rows: Rows, *, hold_for: int | None) -> Wait | None:
-        """Writes payload rows; answers how to wait for the disk, unless held."""
+        """Writes payload rows; returns a wait for the disk, or None if held."""
         if hold_for is not None:
             self._reserve()
         with self._lock:
@@ -131,7 +131,7 @@ class TopicWriter:
             return self._table.submit(writes)
 
     def _reserve(self) -> None:
-        """Saves time ahead, so that hardly ever anybody does that under the lock.
+        """Saves time ahead, so that it rarely has to be done under the lock.
 
         An event loop takes the lock too, and must not wait for the disk.
         """
@@ -145,9 +145,10 @@ class TopicWriter:
         return keys
 
     def _hold(self, pointer: int, writes: Sequence[Write]) -> bool:
-        """Holds rows, whose times must not be given out again after a crash.
+        """Holds rows, once a crash cannot have their times given out again.
 
-        They are readable at once. Submitted rows save the time in their own batch.
+        Held rows are readable at once, so the time is saved first. Submitted rows save
+        it in their own batch.
         """
         self._table.reserve_time()
         return self._table.hold(pointer, writes)
@@ -161,9 +162,9 @@ class TopicWriter:
             raise
 
     def _settle(self) -> None:
-        """After an interrupt, which may have come before or after rows were submitted.
+        """Cleans up after an interrupt, before or after rows were submitted.
 
-        Once a later batch is written, all that were submitted are told.
+        Once a later batch is written, the end of every submitted batch has been told.
         """
         self._table.submit([])()
         self._in_flight.clear()
