@@ -74,7 +74,7 @@ class Cursor:
         return flag == 1
 
     def blocks(self) -> Iterator[int]:
-        """Yields the item count of each block of an array; up to MAX_MESSAGES in all."""
+        """Yields the item count of each block of an array; at most MAX_MESSAGES."""
         total = 0
         while count := self.number():
             if count < 0:
