@@ -35,7 +35,7 @@ class HttpAdministration:
         return self._perform(admin_calls.namespaces())
 
     def inspect(self, topic: str) -> TopicReport:
-        """Counts, sizes, times and who blocks a topic; reads all of it."""
+        """Returns counts, sizes, times and the blocker of a topic; reads all of it."""
         return self._perform(admin_calls.inspect(topic))
 
     def splits(

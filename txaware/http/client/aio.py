@@ -56,7 +56,7 @@ class AsyncOperator(AsyncService):
         return await self._perform(admin_calls.namespaces())
 
     async def inspect(self, topic: str) -> TopicReport:
-        """Counts, sizes, times and who blocks a topic; reads all of it."""
+        """Returns counts, sizes, times and the blocker of a topic; reads all of it."""
         return await self._perform(admin_calls.inspect(topic))
 
     async def splits(
@@ -132,7 +132,7 @@ class AsyncMessaging(AsyncOperator):
         timeout_s: float | None = None,
         long: bool = False,
     ) -> AsyncTransaction:
-        """`async with messaging.transaction(table) as tx:` commits at its end."""
+        """Returns a block that commits: `async with messaging.transaction(table):`."""
         context = TransactionContext(
             self._coordinator, *participants, timeout_s=timeout_s, long=long
         )

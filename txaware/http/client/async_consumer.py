@@ -15,7 +15,7 @@ from txaware.messages import BlockedBy, Message, MessageId, Page
 
 R = TypeVar("R")
 
-# How long one wait of `async for` takes; it waits again.
+# The length of one wait of `async for`; it waits again.
 WAIT_S = 60.0
 
 

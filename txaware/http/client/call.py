@@ -71,8 +71,8 @@ class Call(Generic[T]):
     longer_s: float = 0
 
 
-# What takes one request or more: it yields them, is sent what each of them gave, and
-# returns the value of all. Whoever runs it does the waiting.
+# A verb of one request or more: it yields them, is sent what each of them gave, and
+# returns the value of all. The caller that runs it does the waiting.
 Steps = Generator[Call[Any], Any, T]
 
 

@@ -49,7 +49,7 @@ def connection_options(
 
 
 class _Turn:
-    """One that takes, or waits for it; `granted` once it is its turn."""
+    """The turn of a thread that takes, or waits to; `granted` once it has come."""
 
     __slots__ = ("granted", "woken")
 
@@ -94,7 +94,7 @@ class FairSemaphore:
         with suppress(Empty):
             while not turn.granted:
                 turn.woken.get(timeout=max(0.0, until_s - time.monotonic()))
-                with self._lock:  # until whoever woke this one is done
+                with self._lock:  # until the thread that woke this one is done
                     pass
 
     def release(self) -> None:

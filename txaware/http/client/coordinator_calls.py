@@ -8,8 +8,8 @@ from txaware.errors import NotAuthorized
 from txaware.http.client.call import Answer, Call, Repeat, error_of
 from txaware.http.client.transport import Transport
 
-# What may be told the same twice. A second `invalidate` answers False, after which
-# whoever settles an outcome looks at a snapshot, and finds what the first one did.
+# These calls may be made twice. A second `invalidate` answers False, after which the
+# settling of an outcome looks at a snapshot, and finds what the first one did.
 _HARMLESS = re.compile(
     ROOT + r"/(snapshot|status|invalid-size|state|\d+/(can-commit|persist|invalidate))"
 )

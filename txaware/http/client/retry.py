@@ -47,7 +47,7 @@ class Tries(Generic[T]):
         self._link = link
         self._began_s = link.clock_s()
         self._failed = self._unable = 0
-        # The instance that may have a first try whose answer was lost, and if one is.
+        # The instance a first try may have reached, and whether its answer was lost.
         self._asked: bytes | None = None
         self._in_doubt = False
         self._headers = [(b"Accept", call.accept)]

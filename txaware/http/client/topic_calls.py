@@ -1,4 +1,4 @@
-"""The verbs about topics as calls: pure, for whoever does the waiting."""
+"""The verbs about topics as calls: pure, for a transport that waits."""
 
 from collections.abc import Mapping
 from typing import Any

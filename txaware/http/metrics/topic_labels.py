@@ -1,4 +1,4 @@
-"""Labels of topics in metrics: who has one of its own, and who may be seen."""
+"""Labels of topics in metrics: which have one of their own, and which are seen."""
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -66,7 +66,7 @@ class Sink:
                 self._transport.write(head)
 
     def close(self) -> None:
-        """Ends the connection's part: the answer was the last one."""
+        """Ends the connection: the answer was the last one."""
         self.flush()
         self._end()
 
@@ -75,11 +75,11 @@ class Sink:
         return self.is_over
 
 
-# How long a client may still send what is read to nowhere: a connection that is closed
+# The time a client may still send what is read to nowhere: a connection that is closed
 # before is reset, and the answer is lost with it.
 LINGER_S = 5.0
 TLS_END_S = 1.0
-# How long a connection beyond the limits may take to say what it wants.
+# The time in which a connection beyond the limits has to say what it wants.
 RESERVED_S = 2.0
 CUT_S = 0.05  # uvicorn leaves a tenth of a second
 

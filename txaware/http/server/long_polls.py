@@ -17,7 +17,7 @@ class Read(Protocol):
     """Reads the next piece of a scan; a quick one does not wait for the disk."""
 
     def __call__(self, scan: Scan, *, quick: bool = False, fresh: bool = False) -> None:
-        """Reads; `fresh` rows were written just now, and are in memory."""
+        """Reads a piece; `fresh` rows were written just now, and are in memory."""
 
 
 async def read_piece(

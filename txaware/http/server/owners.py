@@ -15,7 +15,8 @@ from txaware.config import Settings
 from txaware.errors import NotAuthorized
 from txaware.http.server.admission import TooManyOpen
 
-# The limit is for each principal: one with very many loses only its own.
+# For each principal: a flood of one does not push out the owners of others'
+# transactions.
 REMEMBERED = 100_000
 
 

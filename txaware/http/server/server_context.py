@@ -86,8 +86,8 @@ class Outcomes:
         self._settled.append((future, error))
         if not self._called:
             self._called = True
-            # It may close at any moment, and whoever is told after this one in the
-            # same batch must be told all the same.
+            # The loop may close at any moment, and futures after this one in the
+            # same batch must be settled all the same.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._deliver)
 
@@ -107,7 +107,7 @@ T = TypeVar("T")
 
 
 class Stopping:
-    """Tells that the server was told to stop, at once to those who asked for it."""
+    """The order to the server to stop, and the events that it sets at once."""
 
     def __init__(self) -> None:
         self.is_set = False
