@@ -1,4 +1,4 @@
-"""What an operator asks, as calls: pure, for whoever does the waiting."""
+"""The questions of an operator as calls: pure, for a transport that waits."""
 
 from base64 import b64encode
 from urllib.parse import urlencode
@@ -35,7 +35,7 @@ from txaware.service.retention.clean_up_plan import (
 
 # Reading or cleaning all of a large store takes a while.
 LONG_S = 3600.0
-# What a server shows at once.
+# The most rows that a server shows at once.
 PIECE_ROWS = 1000
 _peeked, _report = reading_json(list[Peeked]), reading_json(TopicReport)
 _names, _lag = reading_json(list[str]), reading_field("lagMs", int)
@@ -50,7 +50,7 @@ _paths = Paths()
 
 
 def peek(topic: str, start: Start, limit: int) -> Steps[list[Peeked]]:
-    """Rows as they stand, as many as were asked for, in pieces."""
+    """Asks for rows as they stand, as many as were asked for, in pieces."""
     path, left = _paths.topic(topic) + "/peek", checked_limit(limit)
     field = start_field(checked_start(start))
     peeked: list[Peeked] = []
@@ -73,12 +73,12 @@ def _row_after(message_id: MessageId) -> MessageId:
 
 
 def namespaces() -> Call[list[str]]:
-    """All that have a topic."""
+    """Asks for all namespaces that have a topic."""
     return Call("GET", "/v1/namespaces", _names)
 
 
 def inspect(topic: str) -> Call[TopicReport]:
-    """Reads all of a topic."""
+    """Asks for a report on all of a topic."""
     path = _paths.topic(topic) + "/inspect"
     return Call("GET", path, _report, longer_s=LONG_S)
 
@@ -86,7 +86,7 @@ def inspect(topic: str) -> Call[TopicReport]:
 def splits(
     topic: str, *, start: MessageId, stop: MessageId, part_bytes: int
 ) -> Call[list[MessageId]]:
-    """Where to cut a range of a topic; reads little of it."""
+    """Asks where to cut a range of a topic; reads little of it."""
     path = _paths.topic(topic) + "/splits"
     wanted = checked_wanted(start, stop, part_bytes)
     query = {
@@ -100,7 +100,7 @@ def splits(
 def first_undecided(
     topic: str, *, start: MessageId, stop: MessageId, snapshot: Transaction
 ) -> Call[MessageId]:
-    """Where a reader stops; the server judges its rows and sends none."""
+    """Asks where a reader stops; the server judges its rows and sends none."""
     check_range(start, stop, snapshot)
     transaction = b64encode(codec.encode(snapshot)).decode()
     fields = {"from": str(start), "to": str(stop), "transaction": transaction}
@@ -109,43 +109,43 @@ def first_undecided(
 
 
 def lag_ms(group: str, topic: str) -> Call[int]:
-    """How far a group is behind."""
+    """Asks how far a group is behind."""
     return Call("GET", _paths.position(group, topic) + "/lag", _lag)
 
 
 def oldest_unread_ms(group: str, topic: str) -> Call[int]:
-    """The age of the oldest message that a group may read and has not read."""
+    """Asks for the age of the oldest message that a group may read and has not read."""
     return Call("GET", _paths.position(group, topic) + "/lag", _unread)
 
 
 def metrics() -> Call[Metrics]:
-    """What was counted there."""
+    """Asks what was counted there."""
     return Call("GET", "/v1/metrics", _metrics, longer_s=LONG_S)
 
 
 def check() -> Call[Report]:
-    """Reads everything; does no harm, but costs too much to be done twice."""
+    """Asks to read everything; does no harm, but costs too much to be done twice."""
     return Call(
         "POST", "/v1/admin/check", _checked, repeat=Repeat.NEVER, longer_s=LONG_S
     )
 
 
 def clean_up() -> Call[CleanUp]:
-    """Counts what it removes, so a second one would answer something else."""
+    """Asks for a clean-up: it counts what it removes, so a repeat would differ."""
     return Call(
         "POST", "/v1/admin/clean-up", _cleaned, repeat=Repeat.NEVER, longer_s=LONG_S
     )
 
 
 def plan_clean_up(*, pieces: int) -> Call[OpenPlan]:
-    """A second plan does no harm; the first is forgotten."""
+    """Asks for a plan; a second one does no harm, as the first is forgotten."""
     body = json_body(pieces=checked_pieces(pieces))
     path = "/v1/admin/clean-up/plan"
     return Call("POST", path, _planned, body, longer_s=LONG_S)
 
 
 def clean_piece(plan: str, piece: int) -> Call[int]:
-    """The server remembers which pieces were done."""
+    """Asks to do a piece; the server remembers which pieces were done."""
     body = json_body(plan=checked_plan(plan), piece=checked_piece(piece))
     return Call("POST", "/v1/admin/clean-up/piece", _rows, body, longer_s=LONG_S)
 
@@ -163,7 +163,7 @@ def finish_clean_up(plan: str) -> Call[CleanUp]:
 
 
 def prune(*, exclusive: bool) -> Call[Pruned]:
-    """Counts what it removes, too."""
+    """Asks to prune; it counts what it removes, too."""
     if not isinstance(exclusive, bool):
         raise BadRequest(f"exclusive is True or False, not {exclusive!r}")
     body = json_body(exclusive=exclusive)
@@ -178,24 +178,24 @@ def prune(*, exclusive: bool) -> Call[Pruned]:
 
 
 def report_keeper(name: str, smallest_pointer: int | None) -> Call[Keeper]:
-    """What a keeper says holds until it says something else."""
+    """Reports a keeper; the report holds until the next one."""
     body = json_body(name=name, smallestPointer=smallest_pointer)
     return Call("POST", "/v1/keepers", _keeper, body)
 
 
 def forget_keeper(name: str) -> Call[None]:
-    """A second one would find none of that name."""
+    """Asks to forget a keeper; a second call would find none of that name."""
     body = json_body(name=name)
     return Call("POST", "/v1/keepers/forget", done, body, repeat=Repeat.KEYED)
 
 
 def keepers() -> Call[list[Keeper]]:
-    """All who keep rows of their own."""
+    """Asks for all that keep rows of their own."""
     return Call("GET", "/v1/keepers", _keepers)
 
 
 def backup() -> Call[None]:
-    """All that is on disk there, to be streamed."""
+    """Asks for all that is on disk there, to be streamed."""
     path = "/v1/admin/backup"
     accept = b"application/octet-stream"
     return Call("GET", path, done, accept=accept, repeat=Repeat.NEVER, longer_s=LONG_S)

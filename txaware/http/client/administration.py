@@ -1,4 +1,4 @@
-"""What an operator asks of a store, asked of a server."""
+"""The questions of an operator to a store, asked of a server."""
 
 from collections.abc import Iterator
 
@@ -27,21 +27,21 @@ class HttpAdministration:
     def peek(
         self, topic: str, *, start: Start = None, limit: int = 100
     ) -> list[Peeked]:
-        """Rows as they stand, whatever became of their transactions."""
+        """Returns rows as they stand, whatever became of their transactions."""
         return self._run(admin_calls.peek(topic, start, limit))
 
     def namespaces(self) -> list[str]:
-        """All that have a topic."""
+        """Returns all namespaces that have a topic."""
         return self._perform(admin_calls.namespaces())
 
     def inspect(self, topic: str) -> TopicReport:
-        """Counts, sizes, times and who blocks a topic; reads all of it."""
+        """Returns counts, sizes, times and the blocker of a topic; reads all of it."""
         return self._perform(admin_calls.inspect(topic))
 
     def splits(
         self, topic: str, *, start: MessageId, stop: MessageId, part_bytes: int
     ) -> list[MessageId]:
-        """The ids between both at which parts of about so many bytes begin; cheap."""
+        """Returns the ids between both at which parts of so many bytes begin; cheap."""
         return self._perform(
             admin_calls.splits(topic, start=start, stop=stop, part_bytes=part_bytes)
         )
@@ -49,7 +49,7 @@ class HttpAdministration:
     def first_undecided(
         self, topic: str, *, start: MessageId, stop: MessageId, snapshot: Transaction
     ) -> MessageId:
-        """Where a reader with this snapshot stops in a range."""
+        """Returns where a reader with this snapshot stops in a range."""
         return self._perform(
             admin_calls.first_undecided(
                 topic, start=start, stop=stop, snapshot=snapshot
@@ -61,7 +61,7 @@ class HttpAdministration:
         return self._perform(admin_calls.check())
 
     def backup(self) -> Iterator[bytes]:
-        """All that is on disk there at this moment, as the bytes of a backup."""
+        """Yields all that is on disk there at this moment, as the bytes of a backup."""
         return self._stream(admin_calls.backup())
 
     def clean_up(self, on_progress: OnProgress | None = None) -> CleanUp:
@@ -93,17 +93,17 @@ class HttpAdministration:
         self._perform(admin_calls.forget_keeper(name))
 
     def keepers(self) -> list[Keeper]:
-        """All who keep rows of their own, by name."""
+        """Returns all that keep rows of their own, by name."""
         return self._perform(admin_calls.keepers())
 
     def lag_ms(self, group: str, topic: str) -> int:
-        """How far a group is behind the newest message; 0 when it has read it."""
+        """Returns how far a group is behind the newest message; 0 if at its end."""
         return self._perform(admin_calls.lag_ms(group, topic))
 
     def oldest_unread_ms(self, group: str, topic: str) -> int:
-        """The age of the oldest message that a group may read; 0 where it has none."""
+        """Returns the age of the oldest message a group may read; 0 without one."""
         return self._perform(admin_calls.oldest_unread_ms(group, topic))
 
     def metrics(self) -> Metrics:
-        """What was counted in the server, and how things stand."""
+        """Returns what was counted in the server, and how things stand."""
         return self._perform(admin_calls.metrics())

@@ -48,31 +48,31 @@ class AsyncOperator(AsyncService):
     async def peek(
         self, topic: str, *, start: Start = None, limit: int = 100
     ) -> list[Peeked]:
-        """Rows of a topic as they stand, whatever became of their transactions."""
+        """Returns rows as they stand, whatever became of their transactions."""
         return await self._run(admin_calls.peek(topic, start, limit))
 
     async def namespaces(self) -> list[str]:
-        """All namespaces that have a topic, in order."""
+        """Returns all namespaces that have a topic, in order."""
         return await self._perform(admin_calls.namespaces())
 
     async def inspect(self, topic: str) -> TopicReport:
-        """Counts, sizes, times and who blocks a topic; reads all of it."""
+        """Returns counts, sizes, times and the blocker of a topic; reads all of it."""
         return await self._perform(admin_calls.inspect(topic))
 
     async def splits(
         self, topic: str, *, start: MessageId, stop: MessageId, part_bytes: int
     ) -> list[MessageId]:
-        """The ids between both at which parts of about so many bytes begin; cheap."""
+        """Returns the ids between both at which parts of so many bytes begin; cheap."""
         return await self._perform(
             admin_calls.splits(topic, start=start, stop=stop, part_bytes=part_bytes)
         )
 
     async def lag_ms(self, group: str, topic: str) -> int:
-        """How far a group is behind the newest message of a topic."""
+        """Returns how far a group is behind the newest message of a topic."""
         return await self._perform(admin_calls.lag_ms(group, topic))
 
     async def oldest_unread_ms(self, group: str, topic: str) -> int:
-        """The age of the oldest message that a group may read; 0 where it has none."""
+        """Returns the age of the oldest message a group may read; 0 without one."""
         return await self._perform(admin_calls.oldest_unread_ms(group, topic))
 
     async def check(self) -> Report:
@@ -95,11 +95,11 @@ class AsyncOperator(AsyncService):
         await self._perform(admin_calls.forget_keeper(name))
 
     async def keepers(self) -> list[Keeper]:
-        """The participants that keep rows of their own, registered or not."""
+        """Returns the participants that keep rows of their own, registered or not."""
         return await self._perform(admin_calls.keepers())
 
     async def metrics(self) -> Metrics:
-        """What was counted in the server, and how things stand."""
+        """Returns what was counted in the server, and how things stand."""
         return await self._perform(admin_calls.metrics())
 
 
@@ -132,14 +132,14 @@ class AsyncMessaging(AsyncOperator):
         timeout_s: float | None = None,
         long: bool = False,
     ) -> AsyncTransaction:
-        """`async with messaging.transaction(table) as tx:` commits at its end."""
+        """Returns a block that commits: `async with messaging.transaction(table):`."""
         context = TransactionContext(
             self._coordinator, *participants, timeout_s=timeout_s, long=long
         )
         return AsyncTransaction(context, self._workers)
 
     def publisher(self, topic: str) -> TopicPublisher:
-        """Publishes in the open transaction of this task, or at once."""
+        """Returns a publisher in the open transaction of this task, or at once."""
         return TopicPublisher(topic, self, self._coordinator, self._publisher)
 
     async def consumer(
@@ -151,7 +151,7 @@ class AsyncMessaging(AsyncOperator):
         inclusive: bool = True,
         isolation: Isolation = COMMITTED,
     ) -> TopicConsumer:
-        """Reads a topic in order; `start` is looked up now, as `Messaging` does."""
+        """Returns a reader of a topic in order; `start` is looked up now."""
 
         def make() -> Consumer:
             return Consumer(
@@ -204,7 +204,7 @@ class AsyncMessaging(AsyncOperator):
         """Publishes in one piece, at once.
 
         Where `transaction` is that of an `async with` block of this task, the block
-        takes it back when it fails. By whoever else holds one, `rollback` has to.
+        takes it back when it fails. Other callers have to call `rollback` for it.
         """
         block = None if transaction is None else open_transaction(self._coordinator)
         if block is None or transaction is None:
@@ -231,7 +231,7 @@ class AsyncMessaging(AsyncOperator):
         isolation: Isolation = UNSAID,
         wait_s: float = 0,
     ) -> Page:
-        """Messages from `start` on: an id, a time in ms, or None for the beginning.
+        """Returns messages from `start` on: an id, a time in ms, or None for the first.
 
         In an `async with` block of this task it sees the block's snapshot, unless
         `isolation` is named; see `Messaging.poll`.
@@ -251,7 +251,7 @@ class AsyncMessaging(AsyncOperator):
     async def position(
         self, group: str, topic: str, *, transaction: Transaction | None = None
     ) -> MessageId | None:
-        """How far a group has come, as the transaction or a fresh snapshot sees it.
+        """Returns a group's position, as the transaction or a fresh snapshot sees it.
 
         In an `async with` block of this task it is the block's transaction.
         """
@@ -322,7 +322,7 @@ class AsyncMessaging(AsyncOperator):
 def connect_async(
     url: str, *, token: str | None = None, settings: ClientSettings | None = None
 ) -> AsyncMessaging:
-    """`async with connect_async("http://HOST:PORT", token=...) as messaging:`.
+    """Connects: `async with connect_async("http://HOST:PORT", token=...) as m:`.
 
     Without a `token` it comes from the environment, as for `connect`; several servers
     may be named as there.

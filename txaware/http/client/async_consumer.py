@@ -15,12 +15,12 @@ from txaware.messages import BlockedBy, Message, MessageId, Page
 
 R = TypeVar("R")
 
-# How long one wait of `async for` takes; it waits again.
+# The length of one wait of `async for`; it waits again.
 WAIT_S = 60.0
 
 
 class TopicConsumer:
-    """What `Consumer` promises, awaited; for one task at a time outside transactions.
+    """The promises of `Consumer`, awaited; for one task at a time outside transactions.
 
     A poll outside transactions that is cancelled has not moved it. With a group it is a
     `rollback`: what was not committed comes again.
@@ -48,15 +48,15 @@ class TopicConsumer:
 
     @property
     def blocked_by(self) -> BlockedBy | None:
-        """What stopped the last poll before the end of the topic, if anything did."""
+        """The transaction that stopped the last poll before the end of the topic."""
         return self._consumer.blocked_by
 
     async def position(self) -> MessageId | None:
-        """After which message the next poll goes on; None is the beginning."""
+        """Returns the message that the next poll follows; None is the beginning."""
         return await self._in_thread(lambda: self._consumer.position)
 
     async def poll(self, limit: int = 100) -> Page:
-        """The next messages, at most `limit`; empty where there are none for now."""
+        """Returns the next messages, at most `limit`; empty if there are none now."""
         transaction = open_transaction(self._coordinator)
         if transaction is not None:
             return await transaction.run(self._consumer.poll, limit)
@@ -103,10 +103,10 @@ class TopicConsumer:
         await self._in_thread(self._consumer.rollback)
 
     async def __aiter__(self) -> AsyncIterator[Message]:
-        """All messages, those to come too, outside transactions.
+        """Yields all messages, those to come too, outside transactions.
 
-        It stands behind the message that the loop has in hand: a `commit` in the loop
-        saves that one and all before it, and has the next ones polled anew.
+        The consumer stands behind the message that the loop has in hand: a `commit` in
+        the loop saves that one and all before it, and has the next ones polled anew.
         """
         while True:
             self._require_none_open("async for")

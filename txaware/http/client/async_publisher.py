@@ -14,8 +14,10 @@ from txaware.topics import TopicName
 
 
 class TopicPublisher:
-    """What `Publisher` promises, awaited. In a transaction each call visits its thread:
-    `publish_all` does so once for many messages.
+    """The promises of `Publisher`, awaited.
+
+    In a transaction each call visits its thread: `publish_all` does so once for many
+    messages.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class TopicPublisher:
         self._joined().publish_all(messages)
 
     def _joined(self) -> Publisher:
-        """Made in a thread, as it asks the server; then kept."""
+        """Makes the publisher in a thread, as it asks the server; then keeps it."""
         if self._joining is None:
             self._joining = self._make(self.topic)
         return self._joining

@@ -13,7 +13,7 @@ from txaware.topics import Topic
 
 
 class AsyncService:
-    """What `MessagingService` has, awaited; see there what each of them promises."""
+    """The verbs of `MessagingService`, awaited; see there what each promises."""
 
     def __init__(self, transport: AsyncTransport) -> None:
         self._run = transport.run
@@ -42,11 +42,11 @@ class AsyncService:
         return await self._run(self._calls.update_topic(topic, ttl_s, properties))
 
     async def topic(self, topic: str) -> Topic:
-        """The topic as it stands."""
+        """Returns the topic as it stands."""
         return await self._run(self._calls.topic(topic))
 
     async def topics(self, namespace: str = "default") -> list[str]:
-        """The names of a namespace's topics, in the order of their keys."""
+        """Returns the names of a namespace's topics, in the order of their keys."""
         return await self._run(self._calls.topics(namespace))
 
     async def delete_topic(self, topic: str) -> None:
@@ -92,7 +92,7 @@ class AsyncService:
         isolation: Isolation = UNCOMMITTED,
         wait_s: float = 0,
     ) -> Page:
-        """Messages from `start` on: an id, a time in ms, or None for the beginning."""
+        """Returns messages from `start` on: an id, a time in ms, None for the first."""
         return await self._run(
             self._calls.poll(
                 topic,
@@ -108,7 +108,7 @@ class AsyncService:
     async def position(
         self, group: str, topic: str, *, transaction: Transaction | None = None
     ) -> MessageId | None:
-        """How far a group has come, as the transaction or a fresh snapshot sees it."""
+        """Returns a group's position, as the transaction or a new snapshot sees it."""
         return await self._run(self._calls.position(group, topic, transaction))
 
     async def save_position(
@@ -123,7 +123,7 @@ class AsyncService:
         await self._run(self._calls.save_position(group, topic, position, transaction))
 
     async def bounds(self, topic: str) -> Bounds:
-        """The first and the last id, committed or not, and where the next goes."""
+        """Returns the first and last id, committed or not, and where the next goes."""
         return await self._run(self._calls.bounds(topic))
 
     async def wait(
@@ -147,5 +147,5 @@ class AsyncService:
         )
 
     async def info(self) -> ServerInfo:
-        """Which server this is, and its limits."""
+        """Returns the instance of the server, and its limits."""
         return await self._run(self._calls.info())

@@ -29,9 +29,9 @@ class Worker:
     async def run(
         self, function: Callable[P, R], /, *args: P.args, **options: P.kwargs
     ) -> R:
-        """Runs it to its end, also where the task is cancelled: that is raised then.
+        """Runs a call to its end, also if the task is cancelled: that is raised then.
 
-        What was begun in the thread has an end, by the time-outs of all it asks.
+        The call has an end, by the time-outs of all that it asks.
         """
         future = asyncio.wrap_future(self._thread.submit(function, *args, **options))
         cancelled: asyncio.CancelledError | None = None
@@ -50,7 +50,7 @@ class Worker:
 
 
 class Workers:
-    """So many threads at most; who finds none free waits for one."""
+    """Threads, so many at most; a task that finds none free waits for one."""
 
     def __init__(self, limit: int) -> None:
         self._free = asyncio.Semaphore(limit)
@@ -58,12 +58,12 @@ class Workers:
         self._closed = False
 
     async def take(self) -> Worker:
-        """A worker, to be given back."""
+        """Returns a worker, to be given back."""
         await self._free.acquire()
         return self._idle.pop() if self._idle else Worker()
 
     def give_back(self, worker: Worker) -> None:
-        """For the next one who needs it."""
+        """Gives a worker back, for the next task that needs one."""
         if self._closed:
             worker.close()
         else:
@@ -72,7 +72,7 @@ class Workers:
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[Worker]:
-        """A worker for a moment."""
+        """Lends a worker for a moment."""
         worker = await self.take()
         try:
             yield worker
@@ -107,15 +107,15 @@ class AsyncTransaction:
 
     @property
     def status(self) -> Status:
-        """How far it has come."""
+        """The state of the transaction."""
         return self._context.status
 
     def snapshot_for(self, call: str) -> Transaction:
-        """The snapshot for who reads in the block; refused once it is rolled back."""
+        """Returns the snapshot for a reader in the block; refused after a rollback."""
         return self._context.snapshot_for(call)
 
     def is_of(self, coordinator: Coordinator) -> bool:
-        """Whether it is open there, in this task."""
+        """Tells whether it is open there, in this task."""
         return (
             self._context.coordinator is coordinator
             and self._within
@@ -193,5 +193,5 @@ _open: ContextVar[tuple[AsyncTransaction, ...]] = ContextVar("_open", default=()
 
 
 def open_transaction(coordinator: Coordinator) -> AsyncTransaction | None:
-    """The one that this task has open there; not that of the task that made it."""
+    """Returns what this task has open there; not that of the task that made it."""
     return next((one for one in _open.get() if one.is_of(coordinator)), None)

@@ -17,7 +17,7 @@ from txaware.http.client.retry import FAILURES, Tries, again
 
 
 class AsyncConnections:
-    """So many at most, each for one request at a time; of one event loop."""
+    """Connections, each for one request at a time; of one event loop."""
 
     def __init__(self, limit: int, options: dict[str, Any]) -> None:
         self._options = options
@@ -28,21 +28,21 @@ class AsyncConnections:
 
     @property
     def in_use(self) -> int:
-        """How many have a request under way."""
+        """The number of connections that have a request under way."""
         return len(self._used)
 
     @property
     def idle(self) -> int:
-        """How many wait for one."""
+        """The number of connections that wait for a request."""
         return len(self._idle)
 
     @asynccontextmanager
     async def one(
         self, timeout_s: float
     ) -> AsyncIterator[httpcore.AsyncHTTPConnection]:
-        """A connection, for one request and its answer; `PoolTimeout` if none is free.
+        """Lends a connection for one request; `PoolTimeout` if none is free.
 
-        What is not at the end of its answer afterwards is closed.
+        A connection that is not at the end of its answer afterwards is closed.
         """
         await self._acquire(timeout_s)
         try:
@@ -97,7 +97,7 @@ T = TypeVar("T")
 
 
 class AsyncTransport:
-    """Any number of tasks of one event loop may call.
+    """Performs calls for any number of tasks of one event loop.
 
     A task that is cancelled gives its connection up; what it had asked for may be done.
     """
@@ -131,7 +131,7 @@ class AsyncTransport:
             return value
 
     async def perform(self, call: Call[T]) -> T:
-        """One call, with as many tries as it may have."""
+        """Performs one call, with as many tries as it may have."""
         tries = Tries(call, self.link)
         try:
             return await self._try(tries)

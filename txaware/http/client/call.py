@@ -30,10 +30,10 @@ T = TypeVar("T")
 
 
 class Repeat(enum.Enum):
-    """What to do where nobody knows whether a request was answered.
+    """The choice where nobody knows whether a request was answered.
 
-    Harmless ones are sent again. Keyed ones too, since the server knows them again by
-    their key and gives the answer that it gave. Others are not.
+    Harmless requests are sent again. Keyed ones are too, since the server knows them
+    again by their key and gives the answer that it gave. Others are not.
     """
 
     HARMLESS = "harmless"
@@ -42,7 +42,7 @@ class Repeat(enum.Enum):
 
 
 class Answer(NamedTuple):
-    """What a server answered, and where it is."""
+    """The answer of a server, and where that is."""
 
     status: int
     body: bytes
@@ -50,13 +50,13 @@ class Answer(NamedTuple):
     url: str
 
     def header(self, name: bytes) -> bytes | None:
-        """The value of a header; `name` is in lower case."""
+        """Returns the value of a header; `name` is in lower case."""
         return next((v for key, v in self.headers if key.lower() == name), None)
 
 
 @attrs.frozen
 class Call(Generic[T]):
-    """One request; `longer_s` is what the server may take beyond the usual time.
+    """A request; `longer_s` is what the server may take beyond the usual time.
 
     `read` makes its value of the answer, or raises what went wrong.
     """
@@ -71,13 +71,13 @@ class Call(Generic[T]):
     longer_s: float = 0
 
 
-# What takes one request or more: it yields them, is sent what each of them gave, and
-# returns the value of all. Whoever runs it does the waiting.
+# A verb of one request or more: it yields them, is sent what each of them gave, and
+# returns the value of all. The caller that runs it does the waiting.
 Steps = Generator[Call[Any], Any, T]
 
 
 def json_body(**fields: Any) -> bytes:
-    """An object as JSON."""
+    """Returns an object as JSON."""
     return json.dumps(fields).encode()
 
 
@@ -86,13 +86,13 @@ KNOWN_NAMES = 100_000
 
 
 class Paths:
-    """Checks names; what is one needs no quoting, but for dots alone."""
+    """Checks names, and makes paths of them; only dots need quoting."""
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
 
     def topic(self, topic: str) -> str:
-        """The path of a topic, given as `name` or `namespace:name`."""
+        """Returns the path of a topic, given as `name` or `namespace:name`."""
         path = self._known.get(topic) if isinstance(topic, str) else None
         if path is None:
             parsed = TopicName.parse(topic)
@@ -102,7 +102,7 @@ class Paths:
         return path
 
     def position(self, group: str, topic: str) -> str:
-        """The path of a group's position in a topic."""
+        """Returns the path of a group's position in a topic."""
         parsed, name = TopicName.parse(topic), checked_group(group)
         if not name.strip("."):
             name = name.replace(".", "%2E")  # or somebody takes it for a directory
@@ -112,7 +112,7 @@ class Paths:
 
 
 def encoded_transaction(transaction: Transaction) -> str:
-    """Tephra's bytes of a transaction, in base64."""
+    """Returns Tephra's bytes of a transaction, in base64."""
     try:
         return base64.b64encode(codec.encode(transaction)).decode("ascii")
     except (struct.error, OverflowError) as error:
@@ -120,7 +120,7 @@ def encoded_transaction(transaction: Transaction) -> str:
 
 
 def start_field(start: Start) -> str | int | None:
-    """An id as 40 hex digits, a time as a number."""
+    """Returns an id as 40 hex digits, a time as a number."""
     return str(start) if isinstance(start, MessageId) else start
 
 
@@ -129,7 +129,7 @@ CLASSES: dict[str, type[TxAwareError]] = {
     for name, kind in vars(errors).items()
     if inspect.isclass(kind) and issubclass(kind, TxAwareError)
 }
-# What a proxy on the way answers with as well, in words of its own.
+# A proxy on the way answers with these as well, in words of its own.
 _BY_STATUS: dict[int, type[TxAwareError]] = {
     401: NotAuthenticated,
     403: NotAuthorized,
@@ -139,7 +139,7 @@ _SHOWN_BYTES = 200
 
 
 def error_of(answer: Answer) -> TxAwareError:
-    """The error that was raised there; of others, the status and how they begin."""
+    """Returns the error raised there; of others, the status and how they begin."""
     try:
         fields = json.loads(answer.body)
         kind, message = CLASSES[fields["error"]], str(fields["message"])
@@ -151,9 +151,9 @@ def error_of(answer: Answer) -> TxAwareError:
 
 
 def reading(parse: Callable[[bytes], T]) -> Callable[[Answer], T]:
-    """Reads the body of a good answer.
+    """Returns a reader of the body of a good answer.
 
-    One that makes no sense is `Unavailable`: what was asked may have been done.
+    A body that makes no sense is `Unavailable`: what was asked may have been done.
     """
 
     def read(answer: Answer) -> T:
@@ -170,12 +170,12 @@ def reading(parse: Callable[[bytes], T]) -> Callable[[Answer], T]:
 
 
 def reading_json(kind: type[T]) -> Callable[[Answer], T]:
-    """Reads a value that `values` knows."""
+    """Returns a reader of a value that `values` knows."""
     return reading(lambda body: from_json(kind, body))
 
 
 def reading_field(name: str, take: Callable[[Any], T]) -> Callable[[Answer], T]:
-    """Reads one field of an object."""
+    """Returns a reader of one field of an object."""
 
     def parse(body: bytes) -> T:
         fields = read_json(body)
@@ -187,7 +187,7 @@ def reading_field(name: str, take: Callable[[Any], T]) -> Callable[[Answer], T]:
 
 
 def nothing(_: bytes) -> None:
-    """A body that says nothing."""
+    """Reads a body that says nothing."""
 
 
 done = reading(nothing)

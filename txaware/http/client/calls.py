@@ -1,4 +1,4 @@
-"""The verbs of the messaging service as calls: pure, for whoever does the waiting."""
+"""The verbs of the messaging service as calls: pure, for a transport that waits."""
 
 import struct
 from collections.abc import Callable, Iterable, Iterator
@@ -59,12 +59,12 @@ from txaware.requests import (
 )
 from txaware.service.read.reading import checked_isolation, checked_snapshot
 
-# What a message takes in a request beside its payload, at most.
+# The most that a message takes in a request beside its payload.
 BESIDE_BYTES = 32
 
 
 def require_fit(messages: int, size_bytes: int, info: ServerInfo) -> None:
-    """`RequestTooLarge` before anything is sent that would be refused."""
+    """Raises `RequestTooLarge` before anything is sent that would be refused."""
     if size_bytes > info.request_bytes or messages > MAX_MESSAGES:
         raise RequestTooLarge(
             f"{messages} messages in a request of {size_bytes} bytes are above the "
@@ -73,10 +73,10 @@ def require_fit(messages: int, size_bytes: int, info: ServerInfo) -> None:
 
 
 def cut_to_fit(request: PublishRequest, info: ServerInfo) -> list[bytes]:
-    """One body where it fits, so that it is stored as a whole or not at all.
+    """Returns one body where it fits, so that it is stored whole or not at all.
 
-    Otherwise several, of half of what the server takes at most, unless for a single
-    large message.
+    Otherwise it returns several, of half of what the server takes at most, unless for a
+    single large message.
     """
     body = encode_publish(request)
     if len(body) <= info.request_bytes and len(request.messages) <= MAX_MESSAGES:
@@ -91,7 +91,7 @@ def cut_to_fit(request: PublishRequest, info: ServerInfo) -> list[bytes]:
 
 
 def total_receipt(receipts: list[Receipt]) -> Receipt:
-    """The receipt of all pieces of one attempt."""
+    """Returns the receipt of all pieces of one attempt."""
     return attrs.evolve(receipts[0], count=sum(receipt.count for receipt in receipts))
 
 
@@ -136,7 +136,7 @@ class ServiceCalls(TopicCalls):
         transaction: Pointer | None,
         receipts: Iterable[Receipt] | None,
     ) -> Steps[PublishResponse | None]:
-        """One request, whatever its size: what is published stays in one piece."""
+        """Makes one request, whatever its size, so that all stays in one piece."""
         path = self._paths.topic(topic)
         info = yield from self.info()
         payloads = checked_payloads(messages, limit_bytes=info.message_bytes)
@@ -157,7 +157,7 @@ class ServiceCalls(TopicCalls):
         transaction: Pointer,
         attempt: bytes | None,
     ) -> Steps[Receipt]:
-        """As many requests of one attempt as it takes."""
+        """Makes as many requests of one attempt as it takes."""
         path = self._paths.topic(topic)
         info = yield from self.info()
         payloads = checked_payloads(messages, limit_bytes=info.message_bytes)
@@ -215,7 +215,7 @@ class ServiceCalls(TopicCalls):
         limit: int,
         transaction: Transaction | None,
     ) -> Steps[ColumnarPage]:
-        """What `poll` answers at once, as columns."""
+        """Polls once, and returns the answer as columns."""
         path = self._paths.topic(topic) + "/poll"
         checked_snapshot(transaction)
         body = _poll_body(
@@ -255,7 +255,7 @@ class ServiceCalls(TopicCalls):
                 return ready
 
     def _turn(self, wait_s: float, until_s: float) -> Steps[tuple[float, bool]]:
-        """How long to have the server wait now, and whether that is all."""
+        """Returns how long to have the server wait now, and whether that is all."""
         if wait_s <= 0:
             return 0.0, True
         info = yield from self.info()
@@ -265,7 +265,7 @@ class ServiceCalls(TopicCalls):
     def position(
         self, group: str, topic: str, transaction: Transaction | None
     ) -> Steps[MessageId | None]:
-        """How far a group has come."""
+        """Asks how far a group has come."""
         path = self._paths.position(group, topic)
         checked_snapshot(transaction)
         if transaction is None:
@@ -281,7 +281,7 @@ class ServiceCalls(TopicCalls):
     ) -> Steps[None]:
         """Moves a group.
 
-        Keyed, so that a first try that comes late does not move it back again.
+        It is keyed, so that a first try that comes late does not move it back again.
         """
         path = self._paths.position(group, topic)
         body = json_body(

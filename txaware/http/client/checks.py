@@ -1,4 +1,4 @@
-"""What callers pass, checked before anything is sent, as the service itself would."""
+"""Checks what callers pass before anything is sent, as the service itself would."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -24,14 +24,14 @@ _MOST_LONG, _MOST_INT = 2**63 - 1, 2**31 - 1
 def checked_named(
     receipts: Iterable[Receipt] | None,
 ) -> list[Receipt] | None:
-    """Receipts as `store` answered them, which the wire can carry."""
+    """Returns receipts as `store` answered them, which the wire can carry."""
     if receipts is None:
         return None
     return [_checked_receipt(receipt) for receipt in checked_receipts(receipts)]
 
 
 def checked_response(response: PublishResponse) -> PublishResponse:
-    """What a transactional publish answered."""
+    """Returns the answer to a transactional publish."""
     if not isinstance(response, PublishResponse):
         raise BadRequest(
             f"rollback takes the answer of a transactional publish, not {response!r}"
@@ -46,14 +46,14 @@ def checked_response(response: PublishResponse) -> PublishResponse:
 
 
 def checked_inclusive(inclusive: object) -> bool:
-    """A plain yes or no."""
+    """Returns a plain yes or no."""
     if not isinstance(inclusive, bool):
         raise BadRequest(f"inclusive is True or False, not {inclusive!r}")
     return inclusive
 
 
 def checked_wait(wait_s: object, transaction: Transaction | None) -> float:
-    """How long to wait; a transaction cannot."""
+    """Returns how long to wait; a transaction cannot."""
     if wait_s and transaction is not None:
         raise BadRequest(
             "a poll in a transaction cannot wait: its snapshot sees nothing that "
@@ -63,7 +63,7 @@ def checked_wait(wait_s: object, transaction: Transaction | None) -> float:
 
 
 def checked_position(position: MessageId | None) -> str | None:
-    """An id as text, or None."""
+    """Returns an id as text, or None."""
     if position is None:
         return None
     if not isinstance(position, MessageId) or len(position) != ID_BYTES:
@@ -72,7 +72,7 @@ def checked_position(position: MessageId | None) -> str | None:
 
 
 def messages_of(payloads: Payloads) -> list[Payload]:
-    """The messages that were checked."""
+    """Returns the messages, checked."""
     if payloads.expire_after_s is None:
         return list(payloads.payloads)
     pairs = zip(payloads.payloads, payloads.expire_after_s, strict=True)

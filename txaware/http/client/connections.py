@@ -1,8 +1,8 @@
 """Connections that are kept open: the latest idle one is used next.
 
-Of httpcore, but not its pool, which looks at every connection three times or more for
-each request: with 64 idle ones that costs more than the request, and 500 that end
-their long polls at once kept an event loop busy for half a minute.
+They are httpcore's, but its pool is not used: it looks at every connection three times
+or more for each request. With 64 idle ones that costs more than the request, and 500
+that end their long polls at once kept an event loop busy for half a minute.
 """
 
 import socket
@@ -29,7 +29,7 @@ _PROBES = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 def connection_options(
     link: Link, network_backend: Any = None, *, place: Place | None = None
 ) -> dict[str, Any]:
-    """What every connection is made with, sync and async."""
+    """Returns the options that every connection is made with, sync and async."""
     place = place or link.place
     secure = place.address.scheme == "https"
     return {
@@ -49,7 +49,7 @@ def connection_options(
 
 
 class _Turn:
-    """One that takes, or waits for it; `granted` once it is its turn."""
+    """The turn of a thread that takes, or waits to; `granted` once it has come."""
 
     __slots__ = ("granted", "woken")
 
@@ -59,7 +59,7 @@ class _Turn:
 
 
 class FairSemaphore:
-    """Who came first is served first.
+    """Serves threads in the order in which they came.
 
     That of `threading` lets a thread that has just released take again at once: with
     many threads one of them waits until its time-out. An interrupt loses none: what is
@@ -94,7 +94,7 @@ class FairSemaphore:
         with suppress(Empty):
             while not turn.granted:
                 turn.woken.get(timeout=max(0.0, until_s - time.monotonic()))
-                with self._lock:  # until whoever woke this one is done
+                with self._lock:  # until the thread that woke this one is done
                     pass
 
     def release(self) -> None:
@@ -118,7 +118,7 @@ class FairSemaphore:
 
 
 class Connections:
-    """So many at most, each for one request at a time; any number of threads may ask.
+    """Connections, each for one request at a time; any number of threads may ask.
 
     No lock is held that a fork could find taken, but for the count of free ones.
     """
@@ -132,19 +132,19 @@ class Connections:
 
     @property
     def in_use(self) -> int:
-        """How many have a request under way."""
+        """The number of connections that have a request under way."""
         return len(self._used)
 
     @property
     def idle(self) -> int:
-        """How many wait for one."""
+        """The number of connections that wait for a request."""
         return len(self._idle)
 
     @contextmanager
     def one(self, timeout_s: float) -> Iterator[httpcore.HTTPConnection]:
-        """A connection, for one request and its answer; `PoolTimeout` if none is free.
+        """Lends a connection for one request; `PoolTimeout` if none is free.
 
-        What is not at the end of its answer afterwards is closed.
+        A connection that is not at the end of its answer afterwards is closed.
         """
         if not self._free.acquire(timeout=timeout_s):
             raise httpcore.PoolTimeout
@@ -181,7 +181,7 @@ class Connections:
             self._let_go_of_oldest()
 
     def _let_go_of_oldest(self) -> None:
-        """It would otherwise stay open for ever, where few are in use."""
+        """Closes the oldest idle one, which might else stay open for ever."""
         with suppress(IndexError):
             oldest = self._idle.popleft()
             if oldest.has_expired():
@@ -192,10 +192,10 @@ class Connections:
                     self.close()
 
     def close(self) -> None:
-        """Closes all; who waits for an answer is told at once.
+        """Closes all; a thread that waits for an answer is told at once.
 
-        Those in use are closed by whoever uses them: a socket that is closed under a
-        thread leaves it waiting, and its number to the next one that is opened.
+        Those in use are closed by their users: a socket that is closed under a thread
+        leaves it waiting, and its number to the next one that is opened.
         """
         self._closed = True
         for connection in list(self._used):
@@ -215,7 +215,7 @@ class Connections:
 
 
 def is_at_end(connection: Any) -> bool:
-    """Whether the next answer that comes is that to the next request.
+    """Tells whether the next answer that comes is that to the next request.
 
     What a server sent beyond the end of an answer waits in h11's buffer.
     """
@@ -234,6 +234,6 @@ def _shut_down(connection: httpcore.HTTPConnection) -> None:
 
 
 def shown(*pools: Any) -> str:
-    """How many there are, as an operator wants it."""
+    """Returns how many connections there are, as an operator wants it."""
     in_use = sum(pool.in_use for pool in pools)
     return f"{in_use} connections in use, {sum(pool.idle for pool in pools)} idle"

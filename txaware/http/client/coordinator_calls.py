@@ -8,17 +8,17 @@ from txaware.errors import NotAuthorized
 from txaware.http.client.call import Answer, Call, Repeat, error_of
 from txaware.http.client.transport import Transport
 
-# What may be told the same twice. A second `invalidate` answers False, after which
-# whoever settles an outcome looks at a snapshot, and finds what the first one did.
+# These calls may be made twice. A second `invalidate` answers False, after which the
+# settling of an outcome looks at a snapshot, and finds what the first one did.
 _HARMLESS = re.compile(
     ROOT + r"/(snapshot|status|invalid-size|state|\d+/(can-commit|persist|invalidate))"
 )
-# What answers a transaction, which travels as bytes.
+# These answer a transaction, which travels as bytes.
 _TRANSACTIONS = (ROOT, ROOT + "/snapshot")
 
 
 def coordinator_call(method: str, path: str, body: bytes) -> Call[tuple[int, bytes]]:
-    """One of them; status and body are for the coordinator to read."""
+    """Returns one of these calls; status and body are for the coordinator to read."""
     repeat = Repeat.HARMLESS if _is_harmless(method, path, body) else Repeat.NEVER
     accept = BYTES if path in _TRANSACTIONS and method == "POST" else JSON
     return Call(
@@ -29,7 +29,7 @@ def coordinator_call(method: str, path: str, body: bytes) -> Call[tuple[int, byt
 class CoordinatorSend:
     """The function that a `RemoteCoordinator` sends with, over a client's connections.
 
-    What came of a call that got no answer is `Unavailable`, as everywhere.
+    A call that got no answer is `Unavailable`, as everywhere.
     """
 
     def __init__(self, transport: Transport) -> None:

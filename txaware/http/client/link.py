@@ -1,4 +1,4 @@
-"""What all calls of a client share: where servers are, and who asks."""
+"""The parts that all calls of a client share: addresses of servers, and the token."""
 
 import logging
 import os
@@ -60,7 +60,7 @@ class Address:
 
     @property
     def authority(self) -> str:
-        """Host and port, as the header Host has them."""
+        """The host and port, as the header Host has them."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -120,7 +120,7 @@ class Link:
 
     @property
     def instance(self) -> bytes | None:
-        """Which life of a server answered last at the place that is asked now."""
+        """The instance that answered last at the place that is asked now."""
         return self.place.instance
 
     def leave(self, place: Place) -> None:
@@ -130,7 +130,7 @@ class Link:
             self.place = self.places[at % len(self.places)]
 
     def new_key(self) -> bytes:
-        """Names a request that may have to be repeated."""
+        """Returns a new name for a request that may have to be repeated."""
         return os.urandom(16).hex().encode()
 
     def request(
@@ -143,7 +143,7 @@ class Link:
         longer_s: float,
         place: Place | None = None,
     ) -> httpcore.Request:
-        """A request as it goes out, to the place that is asked now or another one."""
+        """Returns a request as it goes out, to the place asked now or another one."""
         place = place or self.place
         target = (place.address.path + path).encode("ascii")
         return httpcore.Request(
@@ -181,7 +181,7 @@ def _warn_of_plain_tokens(places: tuple[Place, ...]) -> None:
 
 @lru_cache(KNOWN_HOSTS)
 def _warn_of_plain_token(where: str) -> None:
-    """Says it once of an address, however many connect to it."""
+    """Warns once of an address, however many connect to it."""
     log.warning(
         "a token goes to %s without TLS, where whoever is on the way reads it: connect "
         "to https://%s, or, where a proxy beside this program speaks TLS or nobody "
@@ -192,7 +192,7 @@ def _warn_of_plain_token(where: str) -> None:
 
 
 def _places(url: object) -> tuple[Place, ...]:
-    """Those that an address names, with commas between them."""
+    """Returns the places that an address names, with commas between them."""
     if not isinstance(url, str):
         raise BadRequest(f"a server is named by its URL, not {url!r}")
     return tuple(

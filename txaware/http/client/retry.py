@@ -15,7 +15,7 @@ from txaware.http.client.link import Link
 
 T = TypeVar("T")
 
-# Whatever the way to the server and back may raise.
+# All errors that the way to the server and back may raise.
 FAILURES = (
     httpcore.NetworkError,
     httpcore.ProtocolError,
@@ -27,16 +27,17 @@ _NOT_SENT = (httpcore.ConnectError, httpcore.ConnectTimeout, httpcore.PoolTimeou
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 _INSTANCE, _OUTCOME = b"txaware-instance", b"txaware-outcome"
 _RETRY_AFTER = b"retry-after"
-# What a proxy says of a server that is not there.
+# A proxy says this of a server that is not there.
 _GATEWAYS = (502, 503, 504)
 
 
 class Tries(Generic[T]):
-    """After a try that failed, `pause_s` is when the next one comes, or None.
+    """Decides after each try whether and when the next one comes: `pause_s`, or None.
 
-    `place` is who is asked in this try. A server that is not there, does not answer or
-    cannot serve is left, and the next try or call asks the next place. Whether there is
-    a next try does not depend on that: what may have been done is not asked elsewhere.
+    `place` is the server that is asked in this try. A server that is not there, does
+    not answer or cannot serve is left, and the next try or call asks the next place.
+    Whether there is a next try does not depend on that: what may have been done is not
+    asked elsewhere.
     """
 
     def __init__(self, call: Call[T], link: Link) -> None:
@@ -46,7 +47,7 @@ class Tries(Generic[T]):
         self._link = link
         self._began_s = link.clock_s()
         self._failed = self._unable = 0
-        # Which instance may have a first try whose answer was lost, and whether one is.
+        # The instance a first try may have reached, and whether its answer was lost.
         self._asked: bytes | None = None
         self._in_doubt = False
         self._headers = [(b"Accept", call.accept)]
@@ -59,11 +60,11 @@ class Tries(Generic[T]):
 
     @property
     def waits(self) -> bool:
-        """Whether the server may take its time."""
+        """True when the server may take its time."""
         return self._call.longer_s > 0
 
     def request(self) -> httpcore.Request:
-        """What the next try sends."""
+        """Returns what the next try sends."""
         self.pause_s, self.place = None, self._link.place
         call, headers = self._call, self._headers
         if not self._in_doubt:
@@ -82,7 +83,7 @@ class Tries(Generic[T]):
     def answered(
         self, status: int, headers: list[tuple[bytes, bytes]], body: bytes
     ) -> T:
-        """The value of an answer; raises what it says instead."""
+        """Returns the value of an answer; raises what it says instead."""
         answer = Answer(status, body, headers, self.place.url)
         instance = answer.header(_INSTANCE)
         if instance is not None:
@@ -94,7 +95,7 @@ class Tries(Generic[T]):
         return self._call.read(answer)
 
     def failed(self, error: Exception) -> Unavailable:
-        """What a try that got no answer is for the caller."""
+        """Returns the error that the caller gets for a try that got no answer."""
         if isinstance(error, _NOT_SENT):
             if not isinstance(error, httpcore.PoolTimeout):
                 self._link.leave(self.place)
@@ -110,13 +111,13 @@ class Tries(Generic[T]):
 
     @property
     def _may_repeat(self) -> bool:
-        """Whether to ask again what may have been done: not without knowing by whom."""
+        """True when what may have been done is asked again: its instance is known."""
         if self._call.repeat is Repeat.KEYED:
             return self._asked is not None
         return self._call.repeat is Repeat.HARMLESS
 
     def _refused(self, answer: Answer) -> None:
-        """Too much to do there just now, so that it was not begun: again in a moment.
+        """Tries again in a moment where the server was too busy to begin.
 
         A proxy, which answers for the server, cannot know that.
         """
@@ -136,7 +137,7 @@ class Tries(Generic[T]):
             raise error_of(answer)
 
     def _try_elsewhere(self, answer: Answer) -> None:
-        """It cannot serve now: a call that does no harm asks each place once."""
+        """Leaves a place that cannot serve; a harmless call asks each place once."""
         self._link.leave(self.place)
         self._unable += 1
         is_harmless = self._call.repeat is Repeat.HARMLESS
@@ -146,9 +147,10 @@ class Tries(Generic[T]):
                 raise error_of(answer)
 
     def _backoff_s(self) -> float:
-        """Nothing at first, for a connection that was closed while it was idle.
+        """Returns the pause before the next try; at first none.
 
-        Nor while another place has not been asked.
+        A connection may have been closed while it was idle. There is no pause either
+        while another place has not been asked.
         """
         self._failed += 1
         if self._failed <= len(self._link.places):
@@ -178,7 +180,7 @@ class Tries(Generic[T]):
 
 
 def again(tries: Tries[Any]) -> dict[str, Any]:
-    """What tenacity is told, sync and async: to repeat when and as `tries` says."""
+    """Returns tenacity's options, sync and async: repeat when and as `tries` says."""
 
     def is_due(error: BaseException) -> bool:
         return isinstance(error, TxAwareError) and tries.pause_s is not None

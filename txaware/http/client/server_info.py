@@ -1,4 +1,4 @@
-"""What a server says of itself: which instance it is, and its limits."""
+"""The facts that a server tells of itself: its instance and its limits."""
 
 from typing import Any, Self
 
@@ -13,7 +13,7 @@ MIB = 1 << 20
 
 @attrs.frozen
 class ServerInfo:
-    """The limits of a server; what it does not say is as DESIGN.md has it."""
+    """The limits of a server; the defaults are for a server that does not tell them."""
 
     instance: str = ""
     version: str = ""
@@ -46,16 +46,16 @@ class ServerInfo:
 
     @property
     def largest_message_bytes(self) -> int:
-        """A single message that still fits into a request."""
+        """The size of a single message that still fits into a request."""
         return max(1, min(self.message_bytes, self.request_bytes - ENVELOPE_BYTES))
 
 
-# What a request with one message has beside its payload, with receipts a little more.
+# The rest of a request with one message beside its payload, a bit more for receipts.
 ENVELOPE_BYTES = 1024
 
 
 def server_info() -> Call[ServerInfo]:
-    """Asks for it."""
+    """Asks a server for its limits."""
     return Call("GET", "/v1/server", _read)
 
 

@@ -49,11 +49,11 @@ class HttpService:
         return self._run(self._calls.update_topic(topic, ttl_s, properties))
 
     def topic(self, topic: str) -> Topic:
-        """The topic as it stands."""
+        """Returns the topic as it stands."""
         return self._run(self._calls.topic(topic))
 
     def topics(self, namespace: str = "default") -> list[str]:
-        """The names of a namespace's topics, in the order of their keys."""
+        """Returns the names of a namespace's topics, in the order of their keys."""
         return self._run(self._calls.topics(namespace))
 
     def delete_topic(self, topic: str) -> None:
@@ -101,7 +101,7 @@ class HttpService:
         isolation: str = UNCOMMITTED,
         wait_s: float = 0,
     ) -> Page:
-        """Messages from `start` on: an id, a time in ms, or None for the beginning."""
+        """Returns messages from `start` on: an id, a time in ms, None for the first."""
         return self._run(
             self._calls.poll(
                 topic,
@@ -123,7 +123,7 @@ class HttpService:
         limit: int = 100,
         transaction: Transaction | None = None,
     ) -> ColumnarPage:
-        """What `poll` answers at once, as columns: for whoever makes tables of it."""
+        """Returns what `poll` answers at once, as columns, for makers of tables."""
         return self._run(
             self._calls.poll_columns(
                 topic,
@@ -137,7 +137,7 @@ class HttpService:
     def position(
         self, group: str, topic: str, *, transaction: Transaction | None = None
     ) -> MessageId | None:
-        """How far a group has come, as the transaction or a fresh snapshot sees it."""
+        """Returns a group's position, as the transaction or a new snapshot sees it."""
         return self._run(self._calls.position(group, topic, transaction))
 
     def save_position(
@@ -152,7 +152,7 @@ class HttpService:
         self._run(self._calls.save_position(group, topic, position, transaction))
 
     def bounds(self, topic: str) -> Bounds:
-        """The first and the last id, committed or not, and where the next goes."""
+        """Returns the first and last id, committed or not, and where the next goes."""
         return self._run(self._calls.bounds(topic))
 
     def wait(
@@ -176,7 +176,7 @@ class HttpService:
         )
 
     def info(self) -> ServerInfo:
-        """Which server this is, and its limits."""
+        """Returns the instance of the server, and its limits."""
         return self._run(self._calls.info())
 
     def close(self) -> None:
@@ -188,7 +188,7 @@ class HttpService:
 
 
 def within_limits(settings: Settings, info: ServerInfo) -> Settings:
-    """The settings with the limits of a server, where those are lower."""
+    """Returns the settings with the limits of a server, where those are lower."""
     return attrs.evolve(
         settings,
         message_limit_bytes=min(

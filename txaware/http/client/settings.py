@@ -27,30 +27,32 @@ def _number(most: float, *, least: float = 0) -> Any:
 
 @attrs.frozen(kw_only=True)
 class ClientSettings:
-    """Every wait has an end; the names say which, and in what unit."""
+    """The settings of a client: every wait has an end, and names say in what unit."""
 
     connect_timeout_s: float = attrs.field(
         default=5, validator=_number(3600, least=0.001)
     )
-    """For a connection, and for a free one where all are in use."""
+    """The wait for a connection, and for a free one where all are in use."""
     answer_timeout_s: float = attrs.field(
         default=30, validator=_number(86_400, least=0.001)
     )
-    """Between two signs of life of a server that has been asked, beside what it is
-    asked to wait."""
+    """The wait between two signs of life of a server that has been asked.
+
+    The time that the server is asked to wait comes on top.
+    """
     retry_for_s: float = attrs.field(default=10, validator=_number(LONGEST_RETRY_S))
-    """After its beginning a call is not tried again; 0 for one try."""
+    """The time after its beginning in which a call is tried again; 0 for one try."""
     pool_connections: int = attrs.field(default=64, validator=_number(100_000, least=1))
-    """How many calls are made at once."""
+    """The number of calls that are made at once."""
     waiting_connections: int = attrs.field(
         default=5_000, validator=_number(100_000, least=1)
     )
-    """How many more wait at the server for something to come."""
+    """The number of calls more that wait at the server for something to come."""
     ca_file: str | None = attrs.field(
         factory=lambda: os.environ.get("TXAWARE_CA_FILE"),
         validator=attrs.validators.optional(attrs.validators.instance_of(str)),
     )
-    """Whom to trust, instead of the authorities that the system and certifi know."""
+    """The authorities to trust, instead of those that the system and certifi know."""
     certificate: str | None = attrs.field(
         default=None,
         repr=False,
@@ -66,11 +68,11 @@ class ClientSettings:
     """Sends a token to another machine without TLS, and does not warn of it."""
 
     def limit(self, *, waits: bool) -> int:
-        """How many connections there may be for calls that wait, or for others."""
+        """Returns the most connections for calls that wait, or for others."""
         return self.waiting_connections if waits else self.pool_connections
 
     def ssl_context(self) -> ssl.SSLContext:
-        """Checks the server's certificate and name."""
+        """Makes a context that checks the server's certificate and name."""
         if self.certificate is not None:
             return _trusting_only(self.certificate)
         if not self.ca_file:

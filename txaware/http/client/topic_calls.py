@@ -1,4 +1,4 @@
-"""The verbs about topics as calls: pure, for whoever does the waiting."""
+"""The verbs about topics as calls: pure, for a transport that waits."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -32,7 +32,7 @@ _names, _bounds = reading_json(list[str]), reading_json(Bounds)
 
 
 class TopicCalls:
-    """Each verb yields its calls; knows the limits of the server it once asked."""
+    """Verbs that yield their calls; knows the limits of the server it once asked."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -41,7 +41,7 @@ class TopicCalls:
         self._info_of: bytes | None = None
 
     def info(self) -> Steps[ServerInfo]:
-        """The limits of the server that answers now."""
+        """Asks for the limits of the server that answers now."""
         info = self._info
         if info is None or self._info_of != self._link.instance:
             info = self._info = yield server_info()
@@ -51,7 +51,7 @@ class TopicCalls:
     def create_topic(
         self, topic: str, ttl_s: int | str | None, properties: Mapping[str, str] | None
     ) -> Steps[Topic]:
-        """Creates it, and then asks how it stands."""
+        """Creates a topic, and then asks how it stands."""
         path, checked = self._paths.topic(topic), checked_properties(properties)
         body = _body(None if ttl_s is None else checked_ttl_s(ttl_s), checked)
         yield from self.info()
@@ -64,7 +64,7 @@ class TopicCalls:
         ttl_s: int | str | None,
         properties: Mapping[str, str | None] | None,
     ) -> Steps[Topic]:
-        """Changes it, and then asks how it stands.
+        """Changes a topic, and then asks how it stands.
 
         A server of version 0.1.0 knows only how to replace everything: it is told what
         it has, with the changes.
@@ -81,14 +81,14 @@ class TopicCalls:
         return (yield from self.topic(topic))
 
     def topic(self, topic: str) -> Steps[Topic]:
-        """The topic as it stands."""
+        """Asks for the topic as it stands."""
         path, namespace = self._paths.topic(topic), TopicName.parse(topic).namespace
         read = reading(lambda body: topic_from_json(namespace, body))
         found: Topic = yield Call("GET", path, read)
         return found
 
     def topics(self, namespace: str) -> Steps[list[str]]:
-        """The names of a namespace's topics."""
+        """Asks for the names of a namespace's topics."""
         path = f"/v1/namespaces/{checked_namespace(namespace)}/topics"
         names: list[str] = yield Call("GET", path, _names)
         return names
@@ -100,14 +100,14 @@ class TopicCalls:
         yield Call("DELETE", path, done, repeat=Repeat.KEYED)
 
     def bounds(self, topic: str) -> Steps[Bounds]:
-        """Where a topic begins and ends."""
+        """Asks where a topic begins and ends."""
         path = self._paths.topic(topic) + "/bounds"
         bounds: Bounds = yield Call("GET", path, _bounds)
         return bounds
 
 
 def _is_known(answer: Answer) -> bool:
-    """False where the server does not know the method, and has done nothing."""
+    """Returns False where the server does not know the method, and has done nothing."""
     if answer.status == WRONG_METHOD:
         return False
     done(answer)

@@ -20,7 +20,7 @@ Key = tuple[int, Place, bool]
 
 
 class Transport:
-    """Any number of threads may call. A forked child opens connections of its own.
+    """Performs calls of any number of threads. A forked child has its own connections.
 
     Calls that wait for something have a pool of their own: however many they are, the
     others find a connection.
@@ -55,7 +55,7 @@ class Transport:
             return value
 
     def perform(self, call: Call[T]) -> T:
-        """One call, with as many tries as it may have."""
+        """Performs one call, with as many tries as it may have."""
         tries = Tries(call, self.link)
         try:
             return self._try(tries)
@@ -74,9 +74,9 @@ class Transport:
         return retrying(one_more)
 
     def stream(self, call: Call[Any]) -> Generator[bytes, None, None]:
-        """The body of an answer in pieces, as they come, in one try.
+        """Yields the body of an answer in pieces, as they come, in one try.
 
-        What was cut off ends with `Unavailable`.
+        A body that was cut off ends with `Unavailable`.
         """
         tries = Tries(call, self.link)
         request = tries.request()

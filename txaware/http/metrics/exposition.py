@@ -1,4 +1,4 @@
-"""What is counted and how things stand, as Prometheus reads it."""
+"""All metrics of one server, as Prometheus reads them."""
 
 import logging
 import threading
@@ -32,8 +32,8 @@ REMEMBERED_S = 1.0
 class Exposition:
     """All metrics of one server, in a registry of its own.
 
-    Each family is made by itself: one that fails is left out, logged and counted, and
-    fails nothing else. So is a part of one that cannot be looked at. Any number of
+    Each family is made by itself. One that fails is left out, logged and counted, and
+    fails nothing else; so is a part of a family that cannot be looked at. Any number of
     threads may ask; they share one look a second.
     """
 
@@ -74,17 +74,17 @@ class Exposition:
         self.count_error = self._requests.count_error
 
     def text(self, accept: str = "", sees: Sees | None = None) -> tuple[str, bytes]:
-        """The content type and the metrics, in the form that a header Accept asks for.
+        """Returns the content type and the metrics, in the form that `accept` asks for.
 
-        With `sees` only those of topics that it answers True for, and of none. It may
-        read some tens of thousands of rows: not for an event loop.
+        With `sees`, topics that it answers False for are left out. It may read some
+        tens of thousands of rows: it is not for an event loop.
         """
         encode, content_type = choose_encoder(accept)
         shown = self._registry if sees is None else Seen(self._registry, sees)
         return content_type, encode(shown)
 
     def collect(self) -> Iterable[Metric]:
-        """For the registry: all families, as they are now or were a moment ago."""
+        """Returns all families to the registry, as of now or of a moment ago."""
         with self._lock:
             if self._clock_s() >= self._until_s:
                 self._made = list(self._make(Moment(self._sources)))
@@ -110,7 +110,7 @@ class Exposition:
 
 
 def _process_collector() -> Make:
-    """What the operating system counts of this process: memory, CPU, files."""
+    """Returns the maker of what the operating system counts: memory, CPU, files."""
     collector = ProcessCollector(registry=None)
 
     def operating_system(_: Moment) -> Iterable[Metric]:
@@ -120,7 +120,7 @@ def _process_collector() -> Make:
 
 
 def _checked(family: Metric) -> Metric:
-    """What the library would fall over only when it writes everything."""
+    """Raises now what the library would raise only while it writes everything."""
     for sample in family.samples:
         float(sample.value)
         "".join(sample.labels.values())

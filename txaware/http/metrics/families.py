@@ -1,4 +1,4 @@
-"""The metrics of the store: their names, their help, and how a moment makes them."""
+"""The metrics of store and server: their names, their help, and their making."""
 
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ Numbers = Mapping[tuple[str, ...], float]
 
 
 def counter(name: str, text: str, numbers: Numbers, *labels: str) -> Metric:
-    """What only rises; its name gets `_total` behind it."""
+    """Makes a metric that only rises; its name gets `_total` behind it."""
     family = CounterMetricFamily(f"txaware_{name}", text, labels=labels)
     for values, number in numbers.items():
         family.add_metric(values, number)
@@ -30,7 +30,7 @@ def counter(name: str, text: str, numbers: Numbers, *labels: str) -> Metric:
 
 
 def gauge(name: str, text: str, numbers: Numbers, *labels: str) -> Metric:
-    """What rises and falls."""
+    """Makes a metric that rises and falls."""
     family = GaugeMetricFamily(f"txaware_{name}", text, labels=labels)
     for values, number in numbers.items():
         family.add_metric(values, number)
@@ -40,7 +40,7 @@ def gauge(name: str, text: str, numbers: Numbers, *labels: str) -> Metric:
 def histogram(
     name: str, text: str, found: Mapping[tuple[str, ...], Histogram], *labels: str
 ) -> Metric:
-    """How many were how large."""
+    """Makes a metric of how many values were how large."""
     family = HistogramMetricFamily(f"txaware_{name}", text, labels=labels)
     for values, one in found.items():
         bounds = [*map(str, one.bounds), "+Inf"]
@@ -50,7 +50,7 @@ def histogram(
 
 
 def age_s(now_ms: int, since_ms: int) -> float:
-    """How long ago that was; 0 where it never was."""
+    """Returns the seconds since a time; 0 if there was none."""
     return max(0, now_ms - since_ms) / 1000 if since_ms else 0.0
 
 
@@ -71,7 +71,7 @@ _COUNTERS = {
 
 
 def topic_counts(moment: Moment) -> Iterator[Metric]:
-    """What went into topics and out of them."""
+    """Yields messages and bytes that went into topics and out of them."""
     counts = moment.by_label()
     for at, field in enumerate(FIELDS):
         name, text = _COUNTERS[field]
@@ -84,7 +84,7 @@ def topic_counts(moment: Moment) -> Iterator[Metric]:
 
 
 def topic_ages(moment: Moment) -> Iterator[Metric]:
-    """How long the oldest message has been there."""
+    """Yields the age of each topic's oldest message."""
     yield gauge(
         "topic_oldest_seconds",
         f"Age of the oldest message within the time to live; 0 for an empty topic. "
@@ -100,7 +100,7 @@ def topic_ages(moment: Moment) -> Iterator[Metric]:
 
 
 def topic_rows(moment: Moment) -> Iterator[Metric]:
-    """How much a topic holds."""
+    """Yields how many rows each topic holds."""
     yield gauge(
         "topic_rows",
         f"Rows that a topic holds within its time to live, rolled back ones included; "
@@ -113,14 +113,14 @@ def topic_rows(moment: Moment) -> Iterator[Metric]:
 
 
 def topics(moment: Moment) -> Iterator[Metric]:
-    """How many topics there are."""
+    """Yields how many topics there are."""
     report = moment.report()
     if "topics" not in report.left_out:
         yield gauge("topics", "Topics that exist.", {(): report.topic_count})
 
 
 def expired_unseen(moment: Moment) -> Iterator[Metric]:
-    """Which topics expire unseen."""
+    """Yields the clean-ups that removed what blocked readers had yet to see."""
     counts = moment.counts()
     unseen = sorted(counts.expired_unseen.items(), key=lambda item: -item[1])
     yield counter(
@@ -133,7 +133,7 @@ def expired_unseen(moment: Moment) -> Iterator[Metric]:
 
 
 def blocked(moment: Moment) -> Iterator[Metric]:
-    """Who keeps whose readers waiting."""
+    """Yields the topics whose readers wait, and the transactions that they wait for."""
     report = moment.report()
     found = [topic for topic in report.topics if topic.blocked_by is not None]
     found.sort(key=lambda topic: topic.blocked_by.since_ms if topic.blocked_by else 0)
@@ -159,7 +159,7 @@ def blocked(moment: Moment) -> Iterator[Metric]:
 
 
 def groups(moment: Moment) -> Iterator[Metric]:
-    """How far consumer groups are behind."""
+    """Yields how far consumer groups are behind."""
     report = moment.report()
     shown = report.groups[:MOST_GROUPS]
     which = f"The {MOST_GROUPS} groups that are furthest behind."
@@ -193,7 +193,7 @@ def groups(moment: Moment) -> Iterator[Metric]:
 
 
 def transactions(moment: Moment) -> Iterator[Metric]:
-    """What the coordinator has to do; nothing while it cannot be asked."""
+    """Yields open and invalid transactions; nothing while the coordinator is away."""
     report = moment.report()
     if report.invalid_transactions is None:
         return
@@ -215,7 +215,7 @@ def transactions(moment: Moment) -> Iterator[Metric]:
 
 
 def latencies(moment: Moment) -> Iterator[Metric]:
-    """How long the service takes, without the network."""
+    """Yields how long the service takes, without the network."""
     counts = moment.counts()
     yield histogram(
         "publish_seconds",
@@ -230,7 +230,7 @@ def latencies(moment: Moment) -> Iterator[Metric]:
 
 
 def writes(moment: Moment) -> Iterator[Metric]:
-    """What goes to disk; nothing for data in memory."""
+    """Yields what goes to disk; nothing for data in memory."""
     found = moment.counts().writes
     if found is None:
         return
@@ -251,7 +251,7 @@ def writes(moment: Moment) -> Iterator[Metric]:
 
 
 def cache(moment: Moment) -> Iterator[Metric]:
-    """The cache of rows that were read."""
+    """Yields the hits, misses and bytes of the cache of rows that were read."""
     counts = moment.counts()
     yield counter("cache_hits", "Reads from the cache.", {(): counts.cache_hits})
     yield counter("cache_misses", "Reads past it.", {(): counts.cache_misses})
@@ -259,7 +259,7 @@ def cache(moment: Moment) -> Iterator[Metric]:
 
 
 def retention(moment: Moment) -> Iterator[Metric]:
-    """What clean-ups do."""
+    """Yields what clean-ups do."""
     found = moment.counts().retention
     yield counter(
         "retention_rows",
@@ -315,7 +315,7 @@ def _rest(counts: Iterable[int]) -> dict[tuple[str, ...], float]:
 
 
 def parts(moment: Moment) -> Iterator[Metric]:
-    """Whether all is well."""
+    """Yields whether each part works."""
     yield gauge(
         "up",
         "Whether this part works, 1 or 0; /health says why not.",
@@ -325,7 +325,7 @@ def parts(moment: Moment) -> Iterator[Metric]:
 
 
 def requests(moment: Moment) -> Iterator[Metric]:
-    """What was asked over HTTP."""
+    """Yields the requests and errors that were answered over HTTP."""
     found = moment.requests()
     yield counter(
         "http_requests",
@@ -348,7 +348,7 @@ def requests(moment: Moment) -> Iterator[Metric]:
 
 
 def network_transactions(moment: Moment) -> Iterator[Metric]:
-    """What was not begun."""
+    """Yields the transactions that were not begun."""
     yield counter(
         "refused_transactions",
         "Transactions that were not begun: their time-out was too long, they were long "
@@ -359,7 +359,7 @@ def network_transactions(moment: Moment) -> Iterator[Metric]:
 
 
 def in_flight(moment: Moment) -> Iterator[Metric]:
-    """What is being answered."""
+    """Yields the requests that are being answered."""
     now = moment.in_flight
     yield gauge(
         "http_requests_in_flight",
@@ -371,7 +371,7 @@ def in_flight(moment: Moment) -> Iterator[Metric]:
 
 
 def process(moment: Moment) -> Iterator[Metric]:
-    """Which program this is, and since when it runs."""
+    """Yields the version of this server, and how long it has been running."""
     yield gauge(
         "uptime_seconds",
         "How long this server has been running.",

@@ -1,4 +1,4 @@
-"""What all metrics of one scrape are made from; each part is found out once."""
+"""The values that all metrics of one scrape are made from; each is found out once."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class InFlight(Protocol):
-    """Who knows how many requests are answered just now, and what they take."""
+    """The requests that are answered just now, and what their bodies take."""
 
     in_flight: int
     waiting: int
@@ -32,7 +32,7 @@ class InFlight(Protocol):
 
 @attrs.frozen
 class Sources:
-    """Where metrics come from; what lasts from one scrape to the next."""
+    """The sources of metrics, which last from one scrape to the next."""
 
     administration: Administration
     service: LocalService
@@ -47,9 +47,10 @@ class Sources:
 
 
 class Moment:
-    """The parts are functions: one that raises fails only whoever asks for it.
+    """The values of one scrape, as functions: one that raises fails only its caller.
 
-    What raised is not tried again, or every metric would wait for the same time-out.
+    A function that raised is not tried again, or every metric would wait for the same
+    time-out.
     """
 
     def __init__(self, sources: Sources) -> None:
@@ -76,7 +77,7 @@ class Moment:
         return parts
 
     def _statuses(self) -> Mapping[str, str]:
-        """How the parts are; one that cannot even be asked is not well."""
+        """Returns the status of each part; one that cannot be asked is not well."""
         administration = self._sources.administration
         try:
             report = self.report()
@@ -91,7 +92,7 @@ class Moment:
         return self._sources.labels.divide(self.counts().topics, self._idle_topics())
 
     def _idle_topics(self) -> list[str]:
-        """Topics that nobody used yet in this process, as far as they are known."""
+        """Returns topics that nobody used yet in this process, as far as known."""
         try:
             return [topic.topic for topic in self.report().topics]
         except Exception:  # whoever shows the report itself says so

@@ -17,7 +17,7 @@ OTHER = "(other)"
 
 @attrs.frozen
 class RequestMetrics:
-    """What was counted: answers by route and status, how long by route, and errors."""
+    """The counts so far: answers by route and status, times by route, and errors."""
 
     answers: Mapping[tuple[str, int], int]
     took_s: Mapping[str, Histogram]
@@ -34,7 +34,7 @@ class _Route:
 
 
 class RequestCounts:
-    """Any number of threads may count; it takes half a microsecond."""
+    """Counts requests and errors for any number of threads, in half a microsecond."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -42,7 +42,7 @@ class RequestCounts:
         self._errors: Counter[str] = Counter()
 
     def observe(self, route: str, status: int, took_s: float) -> None:
-        """A request was answered."""
+        """Counts a request that was answered."""
         at = bisect_left(LATENCY_S, took_s)
         with self._lock:
             found = self._routes.get(route) or self._new(route)
@@ -55,13 +55,13 @@ class RequestCounts:
         return self._routes.setdefault(name, _Route())
 
     def count_error(self, name: str) -> None:
-        """An error of that class was answered."""
+        """Counts an error of that class that was answered."""
         with self._lock:
             known = name in self._errors or len(self._errors) < MOST
             self._errors[name if known else OTHER] += 1
 
     def snapshot(self) -> RequestMetrics:
-        """The counts as they are now."""
+        """Returns the counts as they are now."""
         with self._lock:
             routes = self._routes.items()
             return RequestMetrics(

@@ -1,4 +1,4 @@
-"""Which topics have a label of their own in metrics; the rest is summed."""
+"""Labels of topics in metrics: which have one of their own, and which are seen."""
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,12 +21,12 @@ FIELDS = (
 _values: Callable[[TopicMetrics], tuple[int, ...]] = attrgetter(*FIELDS)
 _NONE = (0,) * len(FIELDS)
 
-# What was counted of a topic, in the order of `FIELDS`.
+# The counts of a topic, in the order of `FIELDS`.
 Values = tuple[int, ...]
 
 
 class TopicLabels:
-    """A topic keeps its label until it is deleted, or its counters would jump.
+    """Gives topics a label until they are deleted, or their counters would jump.
 
     What a topic counted before it had a label stays with the rest, so that no sum ever
     falls.
@@ -41,13 +41,13 @@ class TopicLabels:
 
     @property
     def topics(self) -> list[str]:
-        """Those that have a label."""
+        """The topics that have a label."""
         return list(self._since)
 
     def divide(
         self, counts: Mapping[str, TopicMetrics], others: Iterable[str] = ()
     ) -> dict[str, Values]:
-        """The counts by label; `others` are topics that may have a label as well."""
+        """Returns the counts by label; `others` are topics that may have one, too."""
         now = {name: _values(count) for name, count in counts.items()}
         self._forget(now)
         self._choose(now, others)
@@ -62,13 +62,13 @@ class TopicLabels:
         return own
 
     def _forget(self, now: Mapping[str, Values]) -> None:
-        """What a deleted topic counted under its label counts nowhere now."""
+        """Drops labels of deleted topics; what these counted counts nowhere now."""
         for name in [name for name in self._since if not self._exists(name)]:
             own = _less(now.get(name, _NONE), self._since.pop(name))
             self._gone = _sum([self._gone, own])
 
     def _choose(self, now: Mapping[str, Values], others: Iterable[str]) -> None:
-        """The busiest come first, as long as there is room."""
+        """Gives labels to the busiest topics, as long as there is room."""
         if len(self._since) >= self._most:
             return
         found = [name for name in now.keys() | set(others) if name not in self._since]
@@ -92,10 +92,10 @@ TOPIC = "topic"  # the label
 
 
 class Collector(Protocol):
-    """Who has families of metrics."""
+    """A source of metric families."""
 
     def collect(self) -> Iterable[Metric]:
-        """All of them."""
+        """Returns all families."""
 
 
 class Seen:
@@ -106,12 +106,12 @@ class Seen:
         self._sees = sees
 
     def collect(self) -> Iterator[Metric]:
-        """The families, each a copy where something is left out."""
+        """Returns copies of the families, without what may not be seen."""
         return seen_families(self._collector.collect(), self._sees)
 
 
 def seen_families(families: Iterable[Metric], sees: Sees) -> Iterator[Metric]:
-    """The families without samples of topics that may not be seen; sums stay."""
+    """Yields the families without samples of topics that may not be seen; sums stay."""
     shows = _shows(sees)
     for family in families:
         seen = copy.copy(family)
@@ -120,7 +120,7 @@ def seen_families(families: Iterable[Metric], sees: Sees) -> Iterator[Metric]:
 
 
 def seen_metrics(metrics: Metrics, sees: Sees) -> Metrics:
-    """The same without the topics that may not be seen, and their groups; sums stay."""
+    """Leaves out topics that may not be seen, and their groups; sums stay."""
     unseen = metrics.expired_unseen.items()
     return attrs.evolve(
         metrics,

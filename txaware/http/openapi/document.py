@@ -38,11 +38,11 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
 
 
 def operation_of(route: Route) -> Operation:
-    """What is written of a route; a `KeyError` where nothing is."""
+    """Returns what is written of a route; a `KeyError` where nothing is."""
     return OPERATIONS[route.method, route.path]
 
 
-# Errors that are none of ours in Python.
+# Errors that are not txaware's own in Python.
 _NAMES = sorted({*public_names, "InternalError", "MethodNotAllowed", "NotFound"})
 ERROR: Schema = fields({"error": {"enum": _NAMES}, "message": TEXT})
 
@@ -80,7 +80,7 @@ _HEADERS = {
 
 
 def refusals(route: Route, operation: Operation) -> dict[str, Schema]:
-    """Every status that a route may refuse with, and what the answer looks like."""
+    """Returns every status that a route may refuse with, and what its answer is."""
     statuses = {400, 403, 503, *operation.refuses}
     if not route.is_open:
         statuses.add(401)
@@ -138,7 +138,7 @@ _KEYED = [
 
 
 def described(routes: Iterable[Route]) -> dict[str, Any]:
-    """The document for these routes; a `KeyError` for one that nobody described."""
+    """Returns the document for these routes; a `KeyError` for one not described."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         path = paths.setdefault(route.path, {})

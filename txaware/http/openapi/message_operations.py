@@ -1,4 +1,4 @@
-"""What the routes of messages take and answer."""
+"""The bodies and answers of the routes of messages."""
 
 from txaware.http.openapi.schema import (
     BYTES,
@@ -28,7 +28,7 @@ _RESPONSE = {
 
 
 def _in_all_formats(json: Content, *, body: str, own: str | None = None) -> Content:
-    """The same in all Avro types; `own` is its name in those of ours, if another."""
+    """Adds all Avro types; `own` is the name in txaware's types, if another."""
     names = {AVRO_TYPE: body, OWN_TYPE: own or body, COLUMNS_TYPE: own or body}
     return json | {kind: {"schema": _avro(kind, name)} for kind, name in names.items()}
 

@@ -33,7 +33,7 @@ BASE64: Schema = {
 
 
 def whole(least: int = LONG_MIN, most: int = LONG_MAX) -> Schema:
-    """A whole number in that range."""
+    """Describes a whole number in that range."""
     return {"type": "integer", "minimum": least, "maximum": most}
 
 
@@ -41,22 +41,22 @@ POINTER = whole(1)
 
 
 def tagged(kind: str, schema: Schema) -> Schema:
-    """A branch of Avro's unions, plain or as {kind: it}."""
+    """Describes a branch of Avro's unions, plain or as {kind: it}."""
     return any_of(schema, fields({kind: schema}))
 
 
 def any_of(*schemas: Schema) -> Schema:
-    """One of these, or several."""
+    """Describes one of these schemas, or several."""
     return {"anyOf": list(schemas)}
 
 
 def or_null(schema: Schema) -> Schema:
-    """It, or null."""
+    """Describes a value of this schema, or null."""
     return any_of(schema, NULL)
 
 
 def array(items: Schema, **more: Any) -> Schema:
-    """An array."""
+    """Describes an array."""
     return {"type": "array", "items": items, **more}
 
 
@@ -66,7 +66,7 @@ def fields(
     *,
     others: bool | Schema = False,
 ) -> Schema:
-    """An object; fields it does not name are refused unless `others` has them."""
+    """Describes an object; unnamed fields are refused unless `others` has them."""
     found: Schema = {
         "type": "object",
         "properties": {**required, **(optional or {})},
@@ -78,7 +78,7 @@ def fields(
 
 
 def ref(name: str) -> Schema:
-    """A schema that has a name in the document."""
+    """Refers to a schema that has a name in the document."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 
@@ -87,10 +87,11 @@ Content = dict[str, Any]
 
 @attrs.frozen(kw_only=True)
 class Operation:
-    """`body` and `answer` are by media type; no answer is an empty one.
+    """The description of a route's method.
 
-    `refuses` are the statuses beside those that every route of its kind may answer, or
-    descriptions of what else comes with one of these.
+    `body` and `answer` are by media type; no answer is an empty one. `refuses` are the
+    statuses beside those that every route of its kind may answer. `may_answer` are
+    descriptions of what else comes with a status.
     """
 
     summary: str
@@ -105,7 +106,7 @@ class Operation:
 
 
 def json_of(schema: Schema, *, example: Any = None) -> Content:
-    """A body of JSON."""
+    """Describes a body of JSON."""
     content: Content = {"schema": schema}
     if example is not None:
         content["example"] = example

@@ -1,4 +1,4 @@
-"""What the routes of operators, and those that are open, take and answer."""
+"""The bodies and answers of the routes of operators, and of those that are open."""
 
 from txaware.http.dashboard import FILES
 from txaware.http.openapi.schema import (

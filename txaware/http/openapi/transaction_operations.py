@@ -1,4 +1,4 @@
-"""What the routes of the coordinator take and answer."""
+"""The bodies and answers of the routes of the coordinator."""
 
 from typing import Any
 

@@ -58,7 +58,7 @@ _HEX = {"type": "string", "pattern": "^[0-9a-f]{40}$"}
 
 
 def wire_schemas() -> dict[str, Schema]:
-    """By name; each body that the server reads refuses fields it does not know."""
+    """Returns schemas by name; bodies that the server reads have known fields only."""
     return {**_topics(), **_messages(), **_polls(), **_positions()}
 
 
@@ -184,7 +184,7 @@ _REPORTS = (
 
 
 def report_schemas() -> dict[str, Schema]:
-    """The schemas of all reports, and of all they are made of, by name."""
+    """Returns the schemas of all reports, and of all their parts, by name."""
     found: dict[str, Schema] = {}
     for kind in _REPORTS:
         _add(kind, found)

@@ -18,7 +18,7 @@ from txaware.service.monitor.overview import Overview
 def all_routes(
     hosted: Hosted, overview: Overview, exposition: Exposition
 ) -> list[Route]:
-    """Every route of the server."""
+    """Returns every route of the server."""
     routes = [
         *MessageRoutes(hosted).routes(),
         *PollingRoutes(hosted).routes(),

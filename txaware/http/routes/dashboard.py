@@ -18,14 +18,14 @@ _HEADERS = tuple((name.encode(), value.encode()) for name, value in HEADERS.item
 
 
 class DashboardRoutes:
-    """The files are for anybody; what they show is for who may monitor."""
+    """Routes of the page: its files for anybody, its data for those who may monitor."""
 
     def __init__(self, hosted: Hosted, overview: Overview) -> None:
         self._hosted = hosted
         self._overview = overview
 
     def routes(self) -> list[Route]:
-        """Methods and paths."""
+        """Returns these routes, by method and path."""
         return [
             *(
                 Route(
@@ -81,14 +81,14 @@ def _flag(text: str) -> bool:
 
 
 class MetricsRoutes:
-    """Metrics of what the client may see, in the form that it asks for."""
+    """Routes of metrics: what the client may see, in the form that it asks for."""
 
     def __init__(self, hosted: Hosted, exposition: Exposition) -> None:
         self._hosted = hosted
         self._exposition = exposition
 
     def routes(self) -> list[Route]:
-        """Methods and paths."""
+        """Returns these routes, by method and path."""
         return [Route("GET", "/metrics", self._metrics, monitor)]
 
     async def _metrics(self, request: Request) -> Reply:

@@ -1,4 +1,4 @@
-"""Routes of consumer groups: where they stand, and how far behind."""
+"""Routes of consumer groups: their positions, and how far behind they are."""
 
 import base64
 import binascii
@@ -18,14 +18,14 @@ POSITION = "/v1/namespaces/{namespace}/groups/{group}/positions/{topic}"
 
 
 class GroupRoutes:
-    """Positions, as a snapshot sees them, and saved with a transaction."""
+    """Routes of positions, as a snapshot sees them, and saved with a transaction."""
 
     def __init__(self, hosted: Hosted) -> None:
         self._hosted = hosted
         self._service = hosted.service
 
     def routes(self) -> list[Route]:
-        """Methods and paths."""
+        """Returns these routes, by method and path."""
         return [
             Route("GET", POSITION, self._position, in_group()),
             Route("POST", POSITION, self._position_seen, in_group()),
@@ -86,7 +86,7 @@ class GroupRoutes:
 
 
 def _object(body: bytes, *names: str) -> dict[str, object]:
-    """The body's fields; one that is not among `names` is a `BadRequest`."""
+    """Returns the body's fields; one that is not among `names` is a `BadRequest`."""
     found = read_json(body)
     if not isinstance(found, dict):
         raise BadRequest("the body is no JSON object")

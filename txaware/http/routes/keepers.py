@@ -29,14 +29,14 @@ class _Named:
 
 
 class KeeperRoutes:
-    """The server cannot ask a keeper elsewhere: what it said last is its answer."""
+    """Routes of keepers. The server cannot ask them: the last report is the answer."""
 
     def __init__(self, hosted: Hosted) -> None:
         self._in_coordinator_thread = hosted.in_coordinator_thread
         self._administration = hosted.administration
 
     def routes(self) -> list[Route]:
-        """Methods and paths. Whoever takes part registers; operators forget."""
+        """Returns these routes: holders of transactions register, operators forget."""
         return [
             Route("GET", KEEPERS, self._list, operator),
             Route("POST", KEEPERS, self._report, holder),
@@ -72,5 +72,5 @@ class KeeperRoutes:
 
 
 def _check_fields(body: bytes, *known: str) -> None:
-    """A misspelt field would be taken for one that is left out."""
+    """Refuses unknown fields: a misspelt one would be taken for one left out."""
     checked_fields(read_json(body), what="the body", known=known)

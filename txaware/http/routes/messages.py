@@ -24,8 +24,9 @@ ANY_JSON = frozenset((JSON, "application/*", "*/*"))
 
 
 class MessageRoutes:
-    """A plain publish waits for the disk in the event loop, all others in a thread.
+    """Routes that write messages.
 
+    A plain publish waits for the disk in the event loop, all others in a thread.
     So sixteen connections, or a thousand, share one batch.
     """
 
@@ -35,7 +36,7 @@ class MessageRoutes:
         self._owners = hosted.owners
 
     def routes(self) -> list[Route]:
-        """Methods and paths."""
+        """Returns these routes, by method and path."""
         in_transaction = on_topic("publish", transactions=True)
         return [
             Route(
@@ -77,7 +78,7 @@ class MessageRoutes:
         return self._publish_asked(request, format_, asked)
 
     def _asked(self, request: Request, format_: Format) -> PublishRequest:
-        """What a body asks for; that there is no such topic is told before it."""
+        """Reads what a body asks for; a missing topic is told before a wrong body."""
         try:
             return format_.publish_request(request.body)
         except BadRequest:
@@ -120,7 +121,7 @@ class MessageRoutes:
 
     async def _rollback(self, request: Request) -> Reply:
         kind = request.content_type
-        # The original's clients name none, and send what they were answered: Avro.
+        # CDAP's clients name none, and send what they were answered: Avro.
         format_ = AVRO if kind is None else format_of(kind)
         response: PublishResponse = format_.rollback_request(request.body)
         self._owners.check((response.transaction_write_pointer,), request.principal)
@@ -129,14 +130,14 @@ class MessageRoutes:
 
 
 def _named(pointer: int) -> Transaction:
-    """As much of a transaction as a write needs to have its start on disk first."""
+    """Returns as much of a transaction as a write needs to put its start on disk."""
     return Transaction(checked_pointer(pointer), 0)
 
 
 def _done(request: Request, format_: Format) -> Reply:
-    """Says nothing, in JSON where that is asked for.
+    """Answers nothing, in JSON where that is asked for.
 
-    The original's clients get an empty answer, and so does whoever accepts nothing.
+    CDAP's clients get an empty answer, and so does a client that accepts nothing.
     """
     is_json = format_.media_type == JSON and ANY_JSON.intersection(request.accepts)
     return DONE_IN_JSON if is_json else DONE

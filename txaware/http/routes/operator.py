@@ -1,4 +1,4 @@
-"""Routes for whoever runs the server: look into topics, clean up, check, back up."""
+"""Routes for operators: look into topics, clean up, check, back up."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 
@@ -22,14 +22,14 @@ _RANGE = {"from", "to", "transaction"}
 
 
 class OperatorRoutes:
-    """What `Messaging` offers beside the service."""
+    """Routes of what `Messaging` offers beside the service."""
 
     def __init__(self, hosted: Hosted) -> None:
         self._hosted = hosted
         self._administration = hosted.administration
 
     def routes(self) -> list[Route]:
-        """Methods and paths."""
+        """Returns these routes, by method and path."""
         return [
             Route(
                 "GET",
@@ -136,7 +136,7 @@ class OperatorRoutes:
         return Stream(self._pieces(chunks), "application/octet-stream")
 
     async def _pieces(self, chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
-        """One chunk at a time, as the client takes them."""
+        """Yields one chunk at a time, as the client takes them."""
         while chunk := await self._hosted.in_slow_thread(next, chunks, b""):
             yield chunk
 
@@ -187,14 +187,17 @@ class _NamedPiece:
 
 
 class CleanUpRoutes:
-    """A plan stays here: who has its pieces done names them, and says nothing else."""
+    """Routes of a clean-up in pieces.
+
+    The plan stays in this server; a client only names the piece to be done.
+    """
 
     def __init__(self, hosted: Hosted) -> None:
         self._in_slow_thread = hosted.in_slow_thread
         self._administration = hosted.administration
 
     def routes(self) -> list[Route]:
-        """Methods and paths."""
+        """Returns these routes, by method and path."""
         return [
             Route("POST", PLAN, self._plan, operator),
             Route("POST", PIECE, self._piece, operator),

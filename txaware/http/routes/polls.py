@@ -1,4 +1,4 @@
-"""Routes that read messages: poll and wait, look into a topic."""
+"""Routes that read messages: poll and wait, and the bounds of a topic."""
 
 import json
 import time
@@ -29,7 +29,7 @@ WAIT_FIELDS = frozenset(("startFrom", "inclusive", "isolation", "waitMs"))
 
 
 class PollingRoutes:
-    """What is cached is read in the event loop, everything else in a thread."""
+    """Routes that read: cached rows in the event loop, everything else in a thread."""
 
     def __init__(self, hosted: Hosted) -> None:
         self._hosted = hosted
@@ -37,7 +37,7 @@ class PollingRoutes:
         self._long_polls = LongPolls(hosted)
 
     def routes(self) -> list[Route]:
-        """Methods and paths."""
+        """Returns these routes, by method and path."""
         consume = on_topic("consume")
         return [
             Route("POST", TOPIC + "/poll", self._poll, consume, waits=True),
@@ -148,12 +148,12 @@ class Page:
         self._took_s += time.perf_counter() - began_s
 
     def take(self) -> bytes:
-        """What was read since the last time, written."""
+        """Returns what was read since the last call, written."""
         written, self._written = self._written, []
         return b"".join(written)
 
     def end(self, scan: Scan) -> bytes:
-        """What follows the last piece."""
+        """Counts the poll, and returns what follows the last piece."""
         counters = scan.place.counters
         counters.polled(scan.count, scan.size_bytes, self._took_s)
         return self._writer.end(

@@ -15,19 +15,19 @@ from txaware.topics import TopicName
 
 TOPICS = "/v1/namespaces/{namespace}/topics"
 TOPIC = TOPICS + "/{topic}"
-# Clients say the latter of a body where a program names no type.
+# Clients send the latter for a body where a program names no type.
 UNNAMED = (None, "application/x-www-form-urlencoded")
 
 
 class TopicRoutes:
-    """What is not about messages."""
+    """Routes of topics themselves, not of their messages."""
 
     def __init__(self, hosted: Hosted) -> None:
         self._hosted = hosted
         self._service = hosted.service
 
     def routes(self) -> list[Route]:
-        """Methods and paths."""
+        """Returns these routes, by method and path."""
         return [
             Route("PUT", TOPIC, self._create, on_topic("admin"), keyed=True),
             Route("GET", TOPIC, self._describe, to_see),
@@ -109,7 +109,7 @@ class TopicRoutes:
 
 
 def _properties(request: Request) -> tuple[Any, Mapping[str, Any]]:
-    """The ttl, if any, and all others; `generation` is ours and is left out."""
+    """Returns the ttl, if any, and all others; drops `generation`, which is ours."""
     if request.content_type not in UNNAMED:
         format_of(request.content_type)
     if not request.body:

@@ -23,10 +23,11 @@ CALLS = ("can-commit", "persist", "commit", "abort", "checkpoint")
 
 
 class TransactionRoutes:
-    """Everything below `/v1/transactions`, where each call has a route of its own.
+    """Routes below `/v1/transactions`; each call has a route of its own.
 
-    What is passed on is never made from a path that somebody sent, beyond a number:
-    decoded anew, `truncate%2F` would be another call than the one that was allowed.
+    The path of a call that is passed on is built here, and takes only a number from
+    the path that was sent. Decoded anew, `truncate%2F` would be another call than the
+    one that was allowed.
     """
 
     def __init__(self, hosted: Hosted) -> None:
@@ -37,7 +38,7 @@ class TransactionRoutes:
         )
 
     def routes(self) -> list[Route]:
-        """Methods and paths. What tells of transactions of others is for operators."""
+        """Returns these routes. Only operators see transactions of others."""
         return [
             Route("POST", ROOT, self._begin, _holder),
             self._whole("GET", "", operator, "state"),
@@ -93,13 +94,13 @@ class TransactionRoutes:
     def _transaction(
         self, request: Request, answer: Answer, default_s: float | None
     ) -> Reply:
-        """As Tephra's bytes; or in JSON, for whoever accepts that."""
+        """Answers with Tephra's bytes, or in JSON if the client accepts that."""
         if answer.status != 200 or not _takes_json(request):
             return self._reply(request, answer)
         return _in_json(request, answer, default_s)
 
     def _reply(self, request: Request, answer: Answer) -> Reply:
-        """What the coordinator says, with no more of this machine than one may know."""
+        """Passes an answer on, without what the caller may not know of this machine."""
         body = answer.body
         if answer.content_type == JSON and (
             answer.status == 200 or answer.status > 499
@@ -108,13 +109,13 @@ class TransactionRoutes:
         return Reply(answer.status, body, answer.content_type)
 
     def _default_timeout_s(self) -> float | None:
-        """The time-out of one that names none, where that is known here."""
+        """Returns the time-out of a transaction that names none, if known here."""
         if isinstance(self._hosted.coordinator, EmbeddedCoordinator):
             return self._hosted.settings.transaction_timeout_s
         return None
 
     async def _quickly(self, method: str, path: str, body: bytes) -> Answer:
-        """What nearly never has to wait is done here: a thread would take longer."""
+        """Answers in the event loop where nothing waits: a thread would take longer."""
         if self._hosted.coordinator_may_wait():
             return await self._hosted.in_coordinator_thread(
                 self._routes.answer, method, path, body
@@ -148,7 +149,7 @@ class TransactionRoutes:
             checkpoints = pointers_of(fields, "checkpoints")
         except TxAwareError:
             checkpoints = NO_POINTERS  # the coordinator refuses it too, and says why
-        # Each of them is ended with the transaction, by some coordinators unseen.
+        # Checkpoints end with the transaction; some coordinators do not look at them.
         self._owners.check(checkpoints, request.principal)
         pointers = (pointer, *checkpoints)
         if call == "abort" and not self._owners.may_abort(pointers, request.principal):
@@ -163,9 +164,9 @@ class TransactionRoutes:
         return answer
 
     def _hide(self, pointer: int, body: bytes) -> Answer:
-        """Ends it for somebody who may not know of all that was written in it.
+        """Invalidates a transaction for somebody who may not know all writes in it.
 
-        An abort would show what was not undone; this does no harm where all was.
+        An abort would show what was not undone. This does no harm where all was undone.
         """
         path = f"{ROOT}/{pointer}/invalidate"
         answer = self._routes.answer("POST", path, body)
@@ -176,7 +177,7 @@ class TransactionRoutes:
 
 
 def _check_length(owners: Owners, principal: Principal, body: bytes) -> None:
-    """Refuses one that is too long for whoever asks; what is wrong is told later."""
+    """Refuses a time-out that is too long for the caller; other faults come later."""
     try:
         fields = fields_of(body)
     except BadRequest:
@@ -191,7 +192,7 @@ def _check_length(owners: Owners, principal: Principal, body: bytes) -> None:
 
 
 def _in_json(request: Request, answer: Answer, default_s: float | None) -> Reply:
-    """A transaction; `default_s` is the time-out of a short one that names none."""
+    """Writes a transaction as JSON; a short one without a time-out has `default_s`."""
     tx, asked_s = codec.decode(answer.body), fields_of(request.body).get("timeoutS")
     is_short = tx.type is TransactionType.SHORT
     return json_reply(
@@ -207,10 +208,10 @@ def _in_json(request: Request, answer: Answer, default_s: float | None) -> Reply
 
 
 def _takes_json(request: Request) -> bool:
-    """Whether a transaction is to be answered in JSON.
+    """Tells whether to answer a transaction in JSON.
 
-    Clients of txaware 0.1.0 say that they accept JSON alone, and take bytes. They are
-    told by two headers that they never send, and nearly everybody else does.
+    Clients of txaware 0.1.0 say that they accept JSON alone, and take bytes. They never
+    send two headers that nearly all other clients send.
     """
     headers = request.headers
     is_old_client = b"user-agent" not in headers and b"accept-encoding" not in headers
@@ -224,6 +225,6 @@ def _holder(principal: Principal, _: Params) -> None:
 
 
 def _holder_or_operator(principal: Principal, _: Params) -> None:
-    """Operators look at transactions of others, and abort them."""
+    """Allows operators too: they look at transactions of others, and abort them."""
     if not principal.is_operator:
         principal.require_transactions()

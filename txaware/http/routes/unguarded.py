@@ -1,4 +1,4 @@
-"""Routes that anybody may ask: whether it is well, and how to speak to it."""
+"""Routes without a permission of their own: health, schemas, limits, OpenAPI."""
 
 import json
 import logging
@@ -26,7 +26,7 @@ class OpenRoutes:
         self._schemas = schemas()
 
     def routes(self) -> list[Route]:
-        """Methods and paths."""
+        """Returns these routes, by method and path."""
         return [
             Route("GET", "/ping", self._ping, is_open=True, query=None),
             Route("POST", "/ping", self._nothing, is_open=True, query=None),
@@ -39,11 +39,11 @@ class OpenRoutes:
         return Reply(200, b"OK", "text/plain; charset=utf-8")
 
     async def _nothing(self, _: Request) -> Reply:
-        """Takes any body and does nothing: what one request costs at the least."""
+        """Takes any body and does nothing: it shows the least that a request costs."""
         return DONE
 
     async def _health(self, request: Request) -> Reply:
-        """A plain publish works while the coordinator is away; both are told apart."""
+        """Tells of both parts: a plain publish works while the coordinator is away."""
         principal = request.principal
         parts = {
             "table": await self._part(
@@ -108,7 +108,7 @@ class OpenApiRoutes:
         self._document = json.dumps(described([*others, own])).encode()
 
     def routes(self) -> list[Route]:
-        """Methods and paths."""
+        """Returns these routes, by method and path."""
         return self._routes
 
     async def _answer(self, _: Request) -> Reply:

@@ -22,7 +22,7 @@ class TooManyOpen(Full):
 class Admission:
     """Counts requests and the bytes of their bodies; of one event loop only.
 
-    Those that wait for messages cost little, and have a number of their own.
+    Requests that wait for messages cost little, and have a number of their own.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -49,7 +49,7 @@ class Admission:
         return Entered(self, waits)
 
     def count(self, change: int, *, waits: bool) -> None:
-        """One more, or one less."""
+        """Counts one request more, or one less."""
         if waits:
             self.waiting += change
         else:
@@ -73,7 +73,7 @@ class Entered:
 
 
 class Memory:
-    """What the body of one request takes, until it is given back as a whole."""
+    """The memory that one request's body takes, until it is given back as a whole."""
 
     __slots__ = ("_admission", "_taken_bytes")
 
@@ -82,7 +82,7 @@ class Memory:
         self._taken_bytes = 0
 
     def take(self, size_bytes: int) -> None:
-        """Takes as much more; `Full` where others have it."""
+        """Takes so many bytes more; `Full` where others have them."""
         others = self._admission.body_bytes - self._taken_bytes
         if others and self._admission.body_bytes + size_bytes > self._admission.limit:
             raise Full(f"request bodies of {others} bytes are in memory already")
@@ -90,7 +90,7 @@ class Memory:
         self._taken_bytes += size_bytes
 
     def give_back(self) -> None:
-        """The request is answered."""
+        """Gives all back, once the request is answered."""
         self._admission.body_bytes -= self._taken_bytes
         self._taken_bytes = 0
 
@@ -116,7 +116,7 @@ class Bodies:
     async def read(
         self, headers: Mapping[bytes, bytes], receive: Receive, memory: Memory
     ) -> bytes:
-        """The whole body, inflated where it is compressed."""
+        """Reads the whole body, and inflates it where it is compressed."""
         announced = headers.get(b"content-length")
         self._check_size(int(announced or 0))
         message = await receive()
@@ -141,7 +141,7 @@ class Bodies:
         memory: Memory,
         taken: int,
     ) -> bytes:
-        """A body that comes in pieces; memory for `taken` bytes is taken already."""
+        """Reads a body in pieces; memory for `taken` bytes is taken already."""
         body = bytearray()
         while True:
             if message["type"] == "http.disconnect":
@@ -180,7 +180,7 @@ class Bodies:
 
 
 def takes_gzip(headers: Mapping[bytes, bytes]) -> bool:
-    """Whether the client asks for it, and does not rule it out."""
+    """Tells whether the client asks for gzip, and does not rule it out."""
     accepted = headers.get(b"accept-encoding")
     if accepted is None:
         return False
@@ -198,16 +198,16 @@ class Gzip:
         self._compressing = zlib.compressobj(1, zlib.DEFLATED, _GZIP_WINDOW)
 
     def piece(self, data: bytes) -> bytes:
-        """The next piece."""
+        """Compresses the next piece."""
         return self._compressing.compress(data) + self._compressing.flush(
             zlib.Z_SYNC_FLUSH
         )
 
     def end(self) -> bytes:
-        """What follows the last piece."""
+        """Returns what follows the last piece."""
         return self._compressing.flush()
 
 
 def compressed(data: bytes) -> bytes:
-    """A whole answer."""
+    """Compresses a whole answer."""
     return gzip.compress(data, compresslevel=1, mtime=0)

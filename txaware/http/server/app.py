@@ -52,13 +52,13 @@ _SINGLE = frozenset(
 
 
 class Observer(Protocol):
-    """Is told of every answer; it raises nothing."""
+    """An observer that is told of every answer; it raises nothing."""
 
     def observe(self, route: str, status: int, took_s: float) -> None:
-        """A request to that route was answered."""
+        """Tells that a request to that route was answered."""
 
     def count_error(self, name: str) -> None:
-        """An error of that class was answered."""
+        """Tells that an error of that class was answered."""
 
 
 class App:
@@ -88,7 +88,7 @@ class App:
         self._audit = audit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request of ASGI."""
+        """Answers one request of ASGI."""
         began_s = time.perf_counter()
         peer: Peer = scope["state"]["peer"]
         method, path = scope["method"], scope["raw_path"].decode("latin-1")
@@ -179,13 +179,13 @@ class App:
         receive: Receive,
         memory: Memory,
     ) -> bytes:
-        """A GET has none, and takes no memory: nobody may need a token for it."""
+        """Reads the body; a GET has none, and takes no memory: it may need no token."""
         if route.method == "GET":
             return b""
         return await self._bodies.read(headers, receive, memory)
 
     def _allowed(self, match: Match, headers: Mapping[bytes, bytes]) -> Principal:
-        """Whoever asks, where the rules allow it to."""
+        """Returns the principal that asks, where the rules allow it to."""
         route = match.route
         principal = (
             self._visitor(headers) if route.is_open else self._principal(headers)
@@ -194,7 +194,7 @@ class App:
         return principal
 
     def _visitor(self, headers: Mapping[bytes, bytes]) -> Principal:
-        """Whoever asks what needs no token, and may have one all the same."""
+        """Returns the principal of a request that needs no token, and may have one."""
         try:
             return self._principal(headers)
         except NotAuthorized:
@@ -236,13 +236,13 @@ class App:
         return reply
 
     def _name(self, headers: Mapping[bytes, bytes]) -> str | None:
-        """Whose token it is; None where it is nobody's."""
+        """Returns the name of the token's principal; None where it is nobody's."""
         visitor = self._visitor(headers)
         return None if visitor is NOBODY else visitor.name
 
 
 def _check_single(headers: Headers) -> None:
-    """Two tokens, two hosts: whoever stands before this server may read the other."""
+    """Refuses two tokens or two hosts: a proxy in front may read the other one."""
     names = [name for name, _ in headers if name in _SINGLE]
     if len(names) != len(set(names)):
         raise BadRequest("a header is there twice, and must not be")
@@ -280,7 +280,7 @@ async def _gathered(stream: Stream) -> Reply:
 async def _stream(
     stream: Stream, asked: Mapping[bytes, bytes], send: Send, peer: Peer
 ) -> None:
-    """Each piece once the one before it is on its way: a slow client is not overrun."""
+    """Sends each piece once the one before it is on its way: no client is overrun."""
     gzip = Gzip() if takes_gzip(asked) else None
     headers = [*stream.headers, (b"content-type", stream.content_type.encode())]
     headers += _GZIPPED if gzip is not None else ()

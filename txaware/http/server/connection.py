@@ -27,14 +27,14 @@ class Flow(FlowControl):
             super().resume_reading()
 
 
-# How the head of an answer begins; one that only says "go on" is sent at once.
+# The beginnings of answers' heads; one that only says "go on" is sent at once.
 _HEADS = (b"HTTP/1.1 2", b"HTTP/1.1 3", b"HTTP/1.1 4", b"HTTP/1.1 5")
-# What is larger is not copied.
+# Larger data is not copied.
 _LARGE_BYTES = 64 << 10
 
 
 class Sink:
-    """What answers are written to: it takes them, and drops them, to the end.
+    """Takes what answers write, and drops what comes after the end.
 
     A head waits for the first piece of its body, so that both are one write: two of
     them would be two packets (a sixth of the time of a small request).
@@ -66,20 +66,20 @@ class Sink:
                 self._transport.write(head)
 
     def close(self) -> None:
-        """The answer was the last one."""
+        """Ends the connection: the answer was the last one."""
         self.flush()
         self._end()
 
     def is_closing(self) -> bool:
-        """Whether nobody would get it."""
+        """Tells whether the connection is over, so that nobody would get an answer."""
         return self.is_over
 
 
-# How long a client may still send what is read to nowhere: a connection that is closed
+# The time a client may still send what is read to nowhere: a connection that is closed
 # before is reset, and the answer is lost with it.
 LINGER_S = 5.0
 TLS_END_S = 1.0
-# How long a connection beyond the limits may take to say what it wants.
+# The time in which a connection beyond the limits has to say what it wants.
 RESERVED_S = 2.0
 CUT_S = 0.05  # uvicorn leaves a tenth of a second
 
@@ -89,8 +89,9 @@ Timer = asyncio.TimerHandle | None
 class Connection(Feeding):
     """Limits heads and bodies in time, and the connections in number.
 
-    A half-closed connection still gets its answers: who has shut down its sending side
-    may wait for them. Like `settings`, `stopping` and `limits` are set by the server.
+    A half-closed connection still gets its answers: a client that has shut down its
+    sending side may wait for them. Like `settings`, `stopping` and `limits` are set by
+    the server.
     """
 
     stopping: Stopping
@@ -106,17 +107,17 @@ class Connection(Feeding):
         self._too_many: str | None = None  # why it is beyond the limits
         self._running: Any = None
         self.app_state = {"peer": self}
-        # Whoever has a handler at the root would get each request, query and all.
+        # A handler of the root logger would get each request, query and all.
         self.access_log = False
 
     @property
     def is_gone(self) -> bool:
-        """Whether nobody reads the answer any more."""
+        """True when nobody reads the answer any more."""
         return self._has_ended or self.is_closed
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing can be sent any more."""
+        """True when nothing can be sent any more."""
         return self._sink.is_over
 
     def cut(self) -> None:
@@ -126,12 +127,12 @@ class Connection(Feeding):
 
     @property
     def address(self) -> str | None:
-        """Where the other end is."""
+        """The address of the other end."""
         return self.client[0] if self.client else None
 
     @property
     def host_and_port(self) -> str | None:
-        """The same with its port, as it is written in a URL."""
+        """The address with its port, as it is written in a URL."""
         if not self.client:
             return None
         host, port = self.client[:2]
@@ -152,7 +153,7 @@ class Connection(Feeding):
             )
 
     def resume_writing(self) -> None:
-        """The client reads on."""
+        """Goes on when the client reads on."""
         self._reads_on()
         super().resume_writing()
 
@@ -171,11 +172,11 @@ class Connection(Feeding):
         self._expect(timeout_s, self._head_is_late)
 
     def make_room(self) -> None:
-        """It is beyond the limits, silent, and others came: it ends."""
+        """Ends this connection: it is beyond the limits, silent, and others came."""
         self._refuse_too_many()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tells whoever waits for messages for this client."""
+        """Ends everything, and tells those who wait for messages for this client."""
         self.limits.leave(self)
         self._sink.is_over = True
         self._stop_expecting()
@@ -208,12 +209,12 @@ class Connection(Feeding):
             self._expect_rest()
 
     def on_message_begin(self) -> None:
-        """Somebody is there: the connection is not idle."""
+        """Counts the connection as not idle: a request begins."""
         self._unset_keepalive_if_required()
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """One request begins, or waits for the one before it."""
+        """Begins a request, or has it wait for the one before it."""
         if self._too_many is not None:
             self.limits.asks(self)
             method, path = self.parser.get_method(), self.url.partition(b"?")[0]
@@ -229,7 +230,7 @@ class Connection(Feeding):
         self.cycle.transport = self._sink  # type: ignore[assignment]
 
     def on_message_complete(self) -> None:
-        """The next request's headers may follow."""
+        """Ends the wait for the request's rest; the next one's headers may follow."""
         super().on_message_complete()
         if self._request_timer is not None and self.part is NOTHING:
             self._stop_expecting()
@@ -257,11 +258,11 @@ class Connection(Feeding):
             self._expect(LINGER_S, self._end)
 
     def timeout_keep_alive_handler(self) -> None:
-        """Nothing came for long."""
+        """Closes the connection, as nothing came for long."""
         self._close()
 
     def shutdown(self) -> None:
-        """The server stops: what is under way may take so much longer."""
+        """Stops with the server: what is under way has the drain time-out to end."""
         self.loop.call_later(self.settings.drain_timeout_s, self._is_late_for_end)
         if self.is_closed or not (self._is_answering or self.has_unfed):
             self._close()
@@ -322,7 +323,7 @@ class Connection(Feeding):
         return False
 
     def _expect_rest(self) -> None:
-        """Gives what has begun to come a time to end."""
+        """Sets a time-out for the rest of what has begun to come."""
         if self._request_timer is not None or self.is_closed:
             return
         if self.part is HEAD:
@@ -382,7 +383,7 @@ class Connection(Feeding):
         self.loop.call_later(LINGER_S, self._close)
 
     def _close(self) -> None:
-        """Closes when all is written; or soon, if nobody reads it."""
+        """Closes when all is written; soon, if nobody reads it."""
         self._sink.is_over = True
         self.transport.close()
         if self.transport.get_write_buffer_size():
@@ -400,7 +401,7 @@ class Connection(Feeding):
 class _Expecting:
     """An application for a client that waits to be told to send its body.
 
-    Answered before, it may send it or not: nothing else can follow.
+    A client that is answered before may send the body or not: nothing else can follow.
     """
 
     def __init__(self, cycle: Any, app: Any) -> None:

@@ -11,14 +11,14 @@ log = logging.getLogger(__name__)
 
 # Files that are no connections: of the data, of logs, of the program.
 KEPT_FILES = 128
-# How many may be there beyond the limits, until it is known what they ask for.
+# The most connections beyond the limits, until it is known what they ask for.
 RESERVED = 100
-# What tells how the server is: answered however much else there is to do.
+# The paths that tell how the server is: answered however busy it is.
 VITAL = ("/ping", "/health")
 
 
 def is_vital(method: str, path: str) -> bool:
-    """Whether that request asks how the server is."""
+    """Tells whether a request asks how the server is."""
     return path in VITAL and method in ("GET", "HEAD")
 
 
@@ -27,19 +27,20 @@ class Guest(Protocol):
 
     @property
     def address(self) -> str | None:
-        """Where the other end is."""
+        """The address of the other end."""
 
     def make_room(self) -> None:
-        """It is beyond the limits, silent, and others came: it ends."""
+        """Ends the connection: it is beyond the limits, silent, and others came."""
 
 
 class ConnectionLimits:
     """Lets connections in while there is room; of one event loop only.
 
-    Those beyond it are in reserve: they may ask how the server is, once. Who watches a
-    server is answered however many connections there are, since of those in reserve
-    that have said nothing the oldest makes room for the newest. There are never more
-    than files may be open, as nobody could be let in then, to say what it wants.
+    Connections beyond it are in reserve: they may ask how the server is, once. A
+    program that watches a server is answered however many connections there are: of
+    those in reserve that have said nothing, the oldest makes room for the newest. There
+    are never more than files may be open, as nobody could be let in then, to say what
+    it wants.
     """
 
     def __init__(self, settings: Settings, *, most_files: int | None = None) -> None:
@@ -64,7 +65,7 @@ class ConnectionLimits:
         self._silent: OrderedDict[Guest, None] = OrderedDict()
 
     def enter(self, guest: Guest) -> str | None:
-        """Counts a connection; or says why it is in reserve."""
+        """Counts a connection, or says why it is in reserve."""
         of_its_address = self._by_address[guest.address]
         if len(self._inside) >= self._most:
             why = f"there are {self._most:,} connections, as many as there may be"
@@ -84,11 +85,11 @@ class ConnectionLimits:
         return why
 
     def asks(self, guest: Guest) -> None:
-        """One in reserve has said what it wants: it need not make room."""
+        """Notes that a connection in reserve has spoken: it need not make room."""
         self._silent.pop(guest, None)
 
     def leave(self, guest: Guest) -> None:
-        """It has ended."""
+        """Counts a connection no more: it has ended."""
         self._silent.pop(guest, None)
         if guest not in self._inside:
             return

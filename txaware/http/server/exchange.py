@@ -16,15 +16,15 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 class Peer(Protocol):
-    """Who is at the other end of the connection."""
+    """The other end of the connection."""
 
     @property
     def is_gone(self) -> bool:
-        """Whether nobody reads the answer any more."""
+        """True when nobody reads the answer any more."""
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing can be sent any more."""
+        """True when nothing can be sent any more."""
 
     def cut(self) -> None:
         """Closes the connection at once, so that a broken answer is noticed."""
@@ -35,7 +35,7 @@ class Peer(Protocol):
 
     @property
     def host_and_port(self) -> str | None:
-        """Its address with the port, by which it is told from others of its host."""
+        """Its address with the port, by which it differs from others of its host."""
 
     def tell_when_gone(self, event: asyncio.Event | None) -> None:
         """Sets the event when the other end goes; None takes that back."""
@@ -77,7 +77,7 @@ class Request:
         return f"{self.params['namespace']}:{self.params['topic']}"
 
     def query(self) -> dict[str, str]:
-        """The query's fields."""
+        """Returns the query's fields."""
         return query_fields(self.query_string)
 
 
@@ -101,7 +101,7 @@ class Stream:
 
 
 def query_fields(query_string: bytes) -> dict[str, str]:
-    """The fields of a query, decoded."""
+    """Returns the fields of a query, decoded."""
     return dict(parse_qsl(query_string.decode("latin-1"), keep_blank_values=True))
 
 
@@ -117,5 +117,5 @@ DONE_IN_JSON = Reply(200, b"{}", JSON)
 
 
 def json_reply(value: Any, *, status: int = 200) -> Reply:
-    """A reply of JSON."""
+    """Returns a reply of JSON."""
     return Reply(status, json.dumps(value).encode(), JSON)

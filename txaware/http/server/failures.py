@@ -1,4 +1,4 @@
-"""Errors as answers: which status, and what the body says."""
+"""Errors as answers: their status, and what the body says."""
 
 import json
 
@@ -26,7 +26,7 @@ from txaware.http.server.idempotency import UNKNOWN, OutcomeUnknown
 LONGEST = 2000
 PUBLIC = frozenset(public_names)
 
-# The first that fits counts: what is a refusal and Unavailable is 503.
+# The first that fits counts: a refusal that is also Unavailable is 503.
 _STATUS: tuple[tuple[type[TxAwareError], int], ...] = (
     (TopicNotFound, 404),
     (KeeperNotFound, 404),
@@ -46,14 +46,14 @@ _STATUS: tuple[tuple[type[TxAwareError], int], ...] = (
 
 
 def status_of(error: TxAwareError) -> int:
-    """The status of an error of ours; 500 where the store itself is damaged."""
+    """Returns the status of a txaware error; 500 where the store is damaged."""
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
 def error_reply(
     status: int, name: str, message: str, *, headers: Headers = ()
 ) -> Reply:
-    """The body that every refusal has."""
+    """Returns an answer with the body that every refusal has."""
     if len(message) > LONGEST:  # it may repeat a wrong value
         message = message[:LONGEST] + "..."
     body = json.dumps({"error": name, "message": message}).encode()
@@ -61,14 +61,14 @@ def error_reply(
 
 
 def reply_to(error: TxAwareError, message: str) -> Reply:
-    """The answer for whoever asked for what raised this, and how it is told them."""
+    """Returns the answer to the request that raised this error."""
     return error_reply(
         status_of(error), name_of(error), message, headers=_headers(error)
     )
 
 
 def name_of(error: TxAwareError) -> str:
-    """The name that clients know: that of the nearest public class."""
+    """Returns the name that clients know: that of the nearest public class."""
     return next(kind.__name__ for kind in type(error).mro() if kind.__name__ in PUBLIC)
 
 

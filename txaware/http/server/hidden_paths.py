@@ -1,4 +1,4 @@
-"""Where the data is, on this machine, and sentences that do not tell it."""
+"""Paths of this machine, and sentences that do not tell them."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ _PATH = re.compile(r"(?<![\w/:.~])~?(?:/[^\s/:'\",;()\\]+){2,}/?")
 
 @attrs.frozen
 class HiddenPaths:
-    """Takes paths out of what is told to whoever may not operate the server.
+    """Takes paths out of what callers are told who may not operate the server.
 
     `directory` is that of the data: its name may have spaces, and be written in more
     than one way. Other paths are found by how they look.
@@ -22,7 +22,7 @@ class HiddenPaths:
 
     @classmethod
     def of(cls, directory: Path | None) -> Self:
-        """For the data in that directory, or elsewhere."""
+        """Makes one for the data in that directory, or elsewhere."""
         if directory is None:
             return cls()
         names = {str(directory), str(directory.absolute()), str(directory.resolve())}
@@ -30,7 +30,7 @@ class HiddenPaths:
         return cls(tuple(sorted((n for n in names if "/" in n), key=len, reverse=True)))
 
     def hidden_in(self, text: str) -> str:
-        """The same sentence with words in place of paths."""
+        """Returns the same sentence with words in place of paths."""
         for name in self.directory:
             text = text.replace(name, "the data directory")
         return _PATH.sub("a file of the server", text)

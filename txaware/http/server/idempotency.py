@@ -19,7 +19,7 @@ Scope = tuple[str, str, str, bytes]
 
 
 class OutcomeUnknown(Unavailable):
-    """What became of the first try is not known here; it is not tried again."""
+    """The first try's outcome is not known here; it is not tried again."""
 
 
 @attrs.define(eq=False)
@@ -29,10 +29,10 @@ class _Remembered:
 
 
 class Repeats:
-    """Answers by key, for a minute; of one event loop only.
+    """Remembers answers by key, for a minute; of one event loop only.
 
-    A client that repeats a request names the instance of the server which it sent the
-    first one to. Another one does not know what became of that, and says so.
+    A client that repeats a request names the instance of the server that it sent the
+    first one to. Another instance does not know its outcome, and says so.
     """
 
     def __init__(self, instance: str, clock_s: Callable[[], float]) -> None:
@@ -48,9 +48,9 @@ class Repeats:
         instance: bytes | None,
         perform: Callable[[], Awaitable[Reply]],
     ) -> Reply:
-        """The answer of the first request with that key, which may be under way.
+        """Returns the answer of the first request with that key; it may be under way.
 
-        `scope` is who asks for what, and the key.
+        `scope` is the principal, the request's method and path, and the key.
         """
         if not 0 < len(scope[-1]) <= LONGEST_KEY:
             raise BadRequest(f"an Idempotency-Key has 1 to {LONGEST_KEY} characters")
@@ -85,12 +85,12 @@ class Repeats:
         return reply
 
     def _remember(self, scope: Scope) -> None:
-        """The minute begins with the answer, however long that took."""
+        """Begins the minute with the answer, however long that took."""
         future = self._under_way.pop(scope)
         self._remembered[scope] = _Remembered(self._clock_s(), future)
 
     def _check_repeat(self, instance: bytes) -> None:
-        """A key that is not known here never came here, if that is still known."""
+        """Raises where a key that is not known here may have come before."""
         if instance != self._instance:
             raise OutcomeUnknown(
                 "the server was started anew since the first request with this key; "

@@ -17,13 +17,13 @@ class Read(Protocol):
     """Reads the next piece of a scan; a quick one does not wait for the disk."""
 
     def __call__(self, scan: Scan, *, quick: bool = False, fresh: bool = False) -> None:
-        """What is fresh was written just now, and is in memory."""
+        """Reads a piece; `fresh` rows were written just now, and are in memory."""
 
 
 async def read_piece(
     hosted: Hosted, read: Read, scan: Scan, *, fresh: bool = False
 ) -> None:
-    """Reads the next piece here as far as it is kept, and the rest in a thread."""
+    """Reads the next piece here as far as it is cached, and the rest in a thread."""
     scan.is_paused = True
     if fresh or scan.is_cached:
         read(scan, quick=True, fresh=fresh)
@@ -47,11 +47,12 @@ class LongPolls:
         peer: Peer,
         asks_coordinator: bool,
     ) -> Scan:
-        """The scan of the last look, whose first piece is read.
+        """Returns the scan of the last look, whose first piece is read.
 
-        What a signal tells of was written just now, and is in memory: a look after it
-        needs no thread, unless rows come over a network. `asks_coordinator` is whether
-        to begin takes a snapshot. The topic is found anew for every look.
+        Rows that a signal tells of were written just now, and are in memory: a look
+        after it needs no thread, unless rows come over a network. `asks_coordinator`
+        tells whether a look begins with a snapshot. The topic is found anew for every
+        look.
         """
         hosted, pause_s = self._hosted, FIRST_PAUSE_S
         reads_wait = hosted.service.reads_wait
@@ -76,7 +77,7 @@ class LongPolls:
     async def _signalled(self, scan: Scan, timeout_s: float, peer: Peer) -> bool:
         """Waits until something may have changed since that look began.
 
-        Whether it did; otherwise the time is up.
+        Returns whether it did; otherwise the time is up.
         """
         loop, event = asyncio.get_running_loop(), asyncio.Event()
         signal, stopping = scan.place.writer.signal, self._hosted.stopping

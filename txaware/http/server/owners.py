@@ -1,4 +1,4 @@
-"""Who began which transaction, so that nobody else ends it or writes in it."""
+"""Owners of transactions: nobody else ends these or writes in them."""
 
 import threading
 from collections import Counter, OrderedDict
@@ -15,7 +15,8 @@ from txaware.config import Settings
 from txaware.errors import NotAuthorized
 from txaware.http.server.admission import TooManyOpen
 
-# Of each principal: a flood of one makes nobody else's transactions anybody's.
+# For each principal: a flood of one does not push out the owners of others'
+# transactions.
 REMEMBERED = 100_000
 
 
@@ -24,7 +25,7 @@ T = TypeVar("T", bound=Any)
 
 @attrs.frozen
 class Owner:
-    """Who began a transaction: the name of a principal, and HOST:PORT of the client."""
+    """The principal that began a transaction, by name, and its client's HOST:PORT."""
 
     name: str
     address: str | None
@@ -33,9 +34,10 @@ class Owner:
 class Owners:
     """Principals by transaction; pointers are times, which anybody could guess.
 
-    All servers of a store share one. What the program itself began is nobody's on the
-    network. The owner of what was begun before a restart, or elsewhere, is not known
-    here: whoever may use transactions may go on with it. It is not counted either.
+    All servers of a store share one. A transaction that the program itself began is
+    nobody's on the network. The owner of one that was begun before a restart, or
+    elsewhere, is not known here: any principal that may use transactions may go on with
+    it, and it is not counted.
     """
 
     def __init__(
@@ -64,14 +66,14 @@ class Owners:
         self._refused = Counter(timeout=0, long=0, open=0)
 
     def refusals(self) -> Mapping[str, int]:
-        """How many transactions were not begun, by what there was too much of."""
+        """Returns how many transactions were not begun, by reason."""
         with self._lock:
             return dict(self._refused)
 
     def check_length(
         self, principal: Principal, *, is_long: bool, timeout_s: float
     ) -> None:
-        """Raises where its rules and the settings do not allow one that long."""
+        """Raises where rules and settings do not allow such a long transaction."""
         if is_long and not principal.may_use_long_transactions:
             self._count("long")
             raise NotAuthorized(
@@ -98,12 +100,12 @@ class Owners:
             return True
 
     def give_back(self, principal: Principal) -> None:
-        """The transaction was begun by now, or was not."""
+        """Gives the place back: the transaction was begun by now, or was not."""
         with self._lock:
             self._beginning[principal.name] -= 1
 
     def recount(self, principal: Principal) -> None:
-        """Finds out which of its transactions are open still; may wait."""
+        """Finds out which of the principal's transactions are still open; may wait."""
         with self._lock:
             believed = set(self._open.get(principal.name, ()))
         found = {one.transaction_id for one in standings(self._coordinator, OPEN)}
@@ -111,7 +113,7 @@ class Owners:
             self._open[principal.name] -= believed - found
 
     def too_many(self, principal: Principal) -> TooManyOpen:
-        """The error for whom there is no place."""
+        """Counts a refusal, and returns its error."""
         self._count("open")
         return TooManyOpen(
             f"{principal.name} has as many transactions open as it may have at once, "
@@ -122,20 +124,20 @@ class Owners:
     def began(
         self, pointer: int, principal: Principal, address: str | None = None
     ) -> None:
-        """It began a transaction, from there, which counts until it is `ended`."""
+        """Notes who began a transaction, which counts until it is `ended`."""
         self.given((pointer,), principal, address)
         with self._lock:
             self._open.setdefault(principal.name, set()).add(pointer)
 
     def ended(self, pointer: int) -> None:
-        """That transaction is over, whoever asked for its end."""
+        """Notes that a transaction is over, whoever asked for its end."""
         with self._lock:
             owner = self._owners.get(pointer)
             if owner is not None:
                 self._open.get(owner.name, set()).discard(pointer)
 
     def told(self, pointer: int, found: T) -> T:
-        """A report on a transaction, with who began it and from where, if known."""
+        """Returns a report with who began its transaction and from where, if known."""
         owner = self._owners.get(pointer)
         if owner is None:
             return found
@@ -147,7 +149,7 @@ class Owners:
         principal: Principal,
         address: str | None = None,
     ) -> None:
-        """It was given these pointers: those of transactions, and of checkpoints."""
+        """Notes whose these pointers are: those of transactions, and of checkpoints."""
         with self._lock:
             owner = Owner(principal.name, address)
             own = self._by_name.setdefault(principal.name, OrderedDict())
@@ -157,7 +159,7 @@ class Owners:
             for _ in range(len(own) - self._remembered):
                 oldest, _ = own.popitem(last=False)
                 if self._gate is not None and self._gate.is_open(oldest):
-                    own[oldest] = None  # which its owner still has to end
+                    own[oldest] = None  # its owner still has to end it
                 else:
                     self._owners.pop(oldest, None)
 
@@ -174,7 +176,7 @@ class Owners:
                 )
 
     def may_abort(self, pointers: Iterable[int], principal: Principal) -> bool:
-        """Whether it surely began all of them, and so knows that all is undone.
+        """Tells whether the principal surely began all, and so knows all is undone.
 
         Without tokens that is taken for granted.
         """

@@ -1,4 +1,4 @@
-"""What a poll finds, gathered in the form that its format writes best."""
+"""Messages of a poll, gathered in the form that its format writes best."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -10,34 +10,34 @@ from txaware.service.read.selection import Found, Messages
 from txaware.store.encoded import Encoded, encode_item
 from txaware.store.message_table import Block
 
-# A block is closed when it has that much, as in the original.
+# A block is closed when it has that much, as CDAP does it.
 BLOCK_BYTES = 60_000
-# A page is read and sent in pieces of at most that many, one after the other.
+# A page is read and sent in pieces of at most that many messages.
 PIECE_MESSAGES = 1000
 
 
 class Gathered(Found, Protocol):
-    """What one piece of a page has, at most `piece_messages`.
+    """The messages of one piece of a page, at most `piece_messages`.
 
-    `is_new` is whether any of it had to be encoded just now.
+    `is_new` is True when any of them had to be encoded just now.
     """
 
     piece_messages: int
     is_new: bool
 
     def written(self) -> bytes:
-        """All of it, as the format has it."""
+        """Writes all of it, as the format has it."""
 
 
 def gathering(writer: PageWriter) -> Callable[[], Gathered]:
-    """Makes an empty one for each piece of a page."""
+    """Returns a maker of empty ones, one for each piece of a page."""
     if isinstance(writer, ColumnarWriter):
         return partial(Columns, writer)
     return partial(EncodedItems if writer.takes_encoded else ListedMessages, writer)
 
 
 class ListedMessages(Messages):
-    """One by one, for a format that takes nothing else."""
+    """Messages one by one, for a format that takes nothing else."""
 
     piece_messages = PIECE_MESSAGES
     is_new = False
@@ -47,7 +47,7 @@ class ListedMessages(Messages):
         self._writer = writer
 
     def written(self) -> bytes:
-        """Nothing for no message."""
+        """Writes the messages; nothing for none."""
         return self._writer.messages(self) if self else b""
 
 
@@ -88,7 +88,7 @@ class EncodedItems:
         self.blocks += items.cut(0, len(ids), BLOCK_BYTES)
 
     def written(self) -> bytes:
-        """One block after the other."""
+        """Writes one block after the other."""
         self._close()
         encoded = self._writer.encoded
         return b"".join([encoded(count, data) for count, data in self.blocks])
@@ -103,7 +103,7 @@ class EncodedItems:
 class Columns:
     """Ids and payloads apart, without a step in Python for each message."""
 
-    # Whoever asks for columns reads much, and each piece costs a turn of a thread.
+    # A client that asks for columns reads much, and each piece costs a thread's turn.
     piece_messages = 10_000
     is_new = False
 
@@ -131,5 +131,5 @@ class Columns:
         self._payloads += payloads
 
     def written(self) -> bytes:
-        """One piece; nothing for no message."""
+        """Writes one piece; nothing for no message."""
         return self._writer.columns(b"".join(self._ids), self._payloads)

@@ -1,4 +1,4 @@
-"""What a caller has to be allowed for a route: checked before its body is read."""
+"""Permissions of callers, by route: checked before the body is read."""
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -11,48 +11,48 @@ from txaware.topics import TopicName, checked_group, checked_namespace
 Params = Mapping[str, str]
 # The same few topics come again and again.
 KNOWN_NAMES = 20_000
-# Raises where the principal may not; wrong names are a `BadRequest`.
+# Raises where the principal is not allowed; wrong names are a `BadRequest`.
 Allow = Callable[[Principal, Params], None]
 
 
 def anybody(_: Principal, __: Params) -> None:
-    """Whoever has a token, if tokens are asked for."""
+    """Allows everybody who has a token, if tokens are asked for."""
 
 
 def monitor(principal: Principal, _: Params) -> None:
-    """Whoever may look at the server as a whole."""
+    """Allows those who may look at the server as a whole."""
     principal.require_monitor()
 
 
 def operator(principal: Principal, _: Params) -> None:
-    """Whoever may do everything."""
+    """Allows those who may do everything."""
     principal.require_operator()
 
 
 def holder(principal: Principal, _: Params) -> None:
-    """Whoever may use transactions."""
+    """Allows those who may use transactions."""
     principal.require_transactions()
 
 
 def to_list(_: Principal, params: Params) -> None:
-    """Anybody: only what they may see is listed."""
+    """Allows everybody: only what they may see is listed."""
     checked_namespace(params["namespace"])
 
 
 def to_see(principal: Principal, params: Params) -> None:
-    """Whoever has any verb on the topic."""
+    """Allows those who have any verb on the topic."""
     principal.require_sight(_topic(params))
 
 
 def sight(principal: Principal) -> Callable[[str], bool] | None:
-    """Whether it may see a topic, by its name; None where it may see all of them."""
+    """Returns a test of topics by name: may they be seen? None if all may be seen."""
     if principal.is_operator:
         return None
     return lambda topic: principal.may_see(_parsed(topic))
 
 
 def on_topic(verb: Verb, *, transactions: bool = False) -> Allow:
-    """Whoever has that verb on the topic, and `transactions` where that is needed."""
+    """Allows those with that verb on the topic, and `transactions` where needed."""
 
     def allow(principal: Principal, params: Params) -> None:
         principal.require(verb, _topic(params))
@@ -63,7 +63,7 @@ def on_topic(verb: Verb, *, transactions: bool = False) -> Allow:
 
 
 def in_group(*, transactions: bool = False) -> Allow:
-    """Whoever may consume the topic, and be in the group."""
+    """Allows those who may consume the topic, and be in the group."""
 
     def allow(principal: Principal, params: Params) -> None:
         topic, group = _topic(params), checked_group(params["group"])
@@ -84,7 +84,7 @@ def _parsed(name: str) -> TopicName:
     return TopicName.parse(name)
 
 
-# What a browser says of requests of the page itself, and of what somebody typed in.
+# A browser says this of requests of the page itself, and of typed addresses.
 # Another port of this machine is the "same-site", and a program of somebody else.
 OWN_SITES = (b"same-origin", b"none")
 FOREIGN = "pages of other sites may not use this server"
@@ -98,7 +98,7 @@ class Origins:
     """Checks the headers that a browser sends, and a page cannot change.
 
     `only_local` is for a server without tokens: its name must then be that of this
-    machine, or a page whose own name was made to lead here would count as ours.
+    machine, or a page whose own name was made to lead here would count as its own.
     """
 
     def __init__(self, *, only_local: bool) -> None:

@@ -18,7 +18,7 @@ _EMPTY = memoryview(b"")
 
 
 class Part(enum.Enum):
-    """What comes next of a request."""
+    """The part of a request that comes next."""
 
     NOTHING = enum.auto()
     HEAD = enum.auto()
@@ -37,7 +37,7 @@ class WrongHead(Exception):
 
 
 class Feeding(HttpToolsProtocol):
-    """Requests from bytes. `settings` is set by the server that makes connections."""
+    """Makes requests from bytes. The server that makes connections sets `settings`."""
 
     settings: Settings
 
@@ -73,20 +73,20 @@ class Feeding(HttpToolsProtocol):
 
     @property
     def has_unfed(self) -> bool:
-        """Whether something came that was not looked at."""
+        """True when something came that was not looked at."""
         return bool(self._unfed)
 
     def drop_unfed(self) -> None:
-        """Nothing of it will be answered."""
+        """Drops what waits: nothing of it will be answered."""
         self._unfed = _EMPTY
 
     def _fed(self, piece: bytes | memoryview) -> int:
-        """Feeds one piece; how much of it was taken."""
+        """Feeds one piece, and returns how much of it was taken."""
         self._other_bytes += len(piece)
         try:
             self.parser.feed_data(piece)
         except httptools.HttpParserUpgrade as upgrade:
-            # No other protocol is spoken here; who asks for one is answered in this.
+            # No other protocol is spoken here: its request is answered in this one.
             if self.part is BODY:
                 self._go_on_with_body()
             return int(upgrade.args[0])
@@ -101,7 +101,7 @@ class Feeding(HttpToolsProtocol):
         return len(piece)
 
     def on_message_begin(self) -> None:
-        """The first byte of a request."""
+        """Expects a head from the first byte of a request on."""
         super().on_message_begin()
         if not self._is_replayed:
             self.part = HEAD
@@ -113,16 +113,16 @@ class Feeding(HttpToolsProtocol):
         self._check_head()
         super().on_headers_complete()
         self.part = BODY
-        # Those behind a body are of no use to anybody, and change nothing.
+        # Headers behind a body are of no use to anybody, and change nothing.
         self._head, self.headers = self.headers, []
 
     def on_body(self, body: bytes) -> None:
-        """Some of its body."""
+        """Takes some of a request's body."""
         self._other_bytes = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Its end; or the end of its head, where another protocol is asked for."""
+        """Ends a request; or only its head, where another protocol is asked for."""
         if self.parser.should_upgrade() and self._body_framing():
             return
         self.part, self._other_bytes = NOTHING, 0
@@ -148,7 +148,7 @@ class Feeding(HttpToolsProtocol):
         )
 
     def _body_framing(self) -> list[tuple[bytes, bytes]]:
-        """The headers that say how its body ends; none where it has none."""
+        """Returns the headers that say how the body ends; none if it has none."""
         return [
             (name, value)
             for name, value in self._head
@@ -156,7 +156,7 @@ class Feeding(HttpToolsProtocol):
         ]
 
     def _go_on_with_body(self) -> None:
-        """A new parser, for the body that httptools skips after an Upgrade.
+        """Makes a new parser, for the body that httptools skips after an Upgrade.
 
         It is told once more how the body ends.
         """

@@ -18,19 +18,19 @@ Handle = Callable[[Request], Awaitable[Answer]]
 # Nobody had to show a token for them, so they are bounded in number and in length.
 KNOWN_PATHS, LONGEST_KNOWN = 20_000, 200
 _NAME = re.compile(r"\\\{(\w+)\\\}")
-# What is no number where one belongs is not there; other names are checked later.
+# These names are numbers in a path: any other text is a 404. Others are checked later.
 _NUMBERS = ("transaction",)
 
 
 @attrs.frozen
 class Route:
-    """`path` has `{names}`, and `allow` refuses whoever may not ask.
+    """A method and a path with `{names}`, and the function that answers there.
 
-    `is_open` is whether no token is needed. `waits` is whether it may wait for
-    messages, and is counted apart from the others. A `keyed` one remembers its answers
-    for whoever repeats a request. `query` are the fields that it knows; None takes any,
-    as programs that watch a server add some to come by every cache. `is_page` is
-    whether links of other sites may open it.
+    `allow` refuses callers that may not ask. `is_open` is True when no token is needed.
+    `waits` is True when it may wait for messages, and is counted apart. A `keyed` route
+    remembers its answers for clients that repeat a request. `query` are the fields that
+    it knows; None takes any, as programs that watch a server add some to get past
+    caches. `is_page` is True when links of other sites may open it.
     """
 
     method: str
@@ -45,12 +45,12 @@ class Route:
 
     @property
     def is_vital(self) -> bool:
-        """Whether it is answered however many requests there are."""
+        """True when it is answered however many requests there are."""
         return is_vital(self.method, self.path)
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """Matches the paths of this route, still percent-encoded."""
+        """The pattern of this route's paths, which are still percent-encoded."""
         return re.compile(_NAME.sub(_group, re.escape(self.path)))
 
 
@@ -76,7 +76,7 @@ class Routes:
         self._known: dict[tuple[str, str], Match] = {}
 
     def match(self, method: str, raw_path: str) -> Match | Reply:
-        """The match; or a reply, 404 or 405. A name is checked after decoding."""
+        """Returns the match, or a 404 or 405. A name is checked after decoding."""
         found = self._known.get((method, raw_path))
         if found is not None:
             return found

@@ -1,4 +1,4 @@
-"""What a server serves: a value, so that a store is opened without the server."""
+"""The store that a server serves: a value, so that it is opened without the server."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,11 +17,11 @@ from txaware.service.monitor.overview import Overview
 
 @attrs.frozen(kw_only=True)
 class Served:
-    """What is served: the parts of a store, and its directory if it has one.
+    """The parts of a store that is served, and its directory if it has one.
 
-    `announce` is told where a store without one is served, or None for nowhere, and
-    `require_owned` raises once it is another process's. `known` are the servers that
-    run: where each is found from here, and from other hosts.
+    `announce` is told where a store without a directory is served, or None for nowhere.
+    `require_owned` raises once the store is another process's. `known` are the servers
+    that run: where each is found from here, and from other hosts.
     """
 
     service: LocalService

@@ -37,14 +37,14 @@ from txaware.loopback import is_local
 log = logging.getLogger(__name__)
 
 BACKLOG = 2048
-# Where programs of this machine find a server that listens at every address.
+# Programs of this machine find a server that listens at every address there.
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 AUDIT_FLUSH_S = 1.0
 
 
 @attrs.frozen(kw_only=True)
 class Access:
-    """Where the server listens, and who may use it; see `txaware serve`."""
+    """The address to listen at, and who may use the server; see `txaware serve`."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -58,8 +58,8 @@ class Access:
     def check(self) -> None:
         """Refuses an address that others reach, unless somebody said that it is meant.
 
-        Without tokens they could do anything, and without TLS whoever is on the way
-        could read the tokens.
+        Without tokens others could do anything. Without TLS anybody on the way could
+        read the tokens.
         """
         if is_local(self.host):
             return
@@ -79,7 +79,7 @@ class Access:
             )
 
     def try_out(self, *, binds: bool = True) -> None:
-        """Raises what would keep a server from its start, before any data is opened."""
+        """Raises what would keep a server from its start, before data is opened."""
         self.check()
         if self.certificate is not None:
             try:
@@ -92,7 +92,7 @@ class Access:
 
 
 class HttpServer:
-    """Listens from its making to `close`, in threads of its own."""
+    """A server that listens from its making to `close`, in threads of its own."""
 
     def __init__(self, served: Served, access: Access) -> None:
         if served.settings.allow_plain_tokens:
@@ -137,7 +137,7 @@ class HttpServer:
 
     @property
     def is_running(self) -> bool:
-        """Whether it listens, or still drains; what else ended it is in the log."""
+        """True while it listens or drains; what else ended it is in the log."""
         return self._thread.is_alive()
 
     def require_data(self) -> None:
@@ -171,7 +171,7 @@ class HttpServer:
             self._has_ended = True  # or a second close finishes what is left
 
     def _drain(self) -> None:
-        """Whoever interrupts it does not wait for what is in flight."""
+        """Waits for the thread; an interrupt does not wait for what is in flight."""
         try:
             self._thread.join()
         except BaseException:
@@ -192,7 +192,7 @@ class HttpServer:
 
     @property
     def for_others(self) -> ServerFile | None:
-        """Where other processes of this machine reach it, and their token."""
+        """The address and token for other processes of this machine."""
         return None if self._is_closed else self._server_file
 
     def _made_known(self) -> ServerFile:
@@ -339,7 +339,7 @@ def _wrong_certificate(error: OSError) -> BadRequest:
 
 
 def _bound(host: str, port: int, *, backlog: int | None = None) -> socket.socket:
-    """A socket at that address; it listens where it has a `backlog`."""
+    """Returns a socket at that address; it listens where it has a `backlog`."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         with ExitStack() as on_failure:

@@ -1,4 +1,4 @@
-"""What the routes of a server work on, together."""
+"""The parts of a server that all its routes work on."""
 
 import asyncio
 from collections import deque
@@ -28,12 +28,12 @@ MONITOR_THREADS = 2
 
 
 class Threads:
-    """Pools, by what it is that their threads wait for; threads begin when needed.
+    """Pools, by what their threads wait for; threads begin when needed.
 
     `rows` wait for the table, and `coordinator` for a coordinator elsewhere: while that
-    hangs, rows are read and written. `slow` may take minutes. `planning` is what
-    readers wait for before they begin: no clean-up keeps it waiting. `monitor` is what
-    machines ask all the time, and do not wait for long.
+    hangs, rows are read and written. `slow` may take minutes. `planning` is for work
+    that readers wait for before they begin: no clean-up keeps it waiting. `monitor` is
+    for questions that machines ask all the time, and do not wait for long.
     """
 
     def __init__(self, count: int) -> None:
@@ -49,14 +49,14 @@ class Threads:
         self._is_dropped = False
 
     def go_on(self, *_: object) -> None:
-        """Asked by what takes long, now and then; raises once nobody waits for it."""
+        """Raises once nobody waits; long work calls it now and then."""
         if self._is_dropped:
             raise Unavailable("the server stopped meanwhile")
 
     def drop(self) -> None:
-        """Of what nobody waits for any more only what runs just now goes on.
+        """Cancels queued work; what is running goes on.
 
-        What takes long ends at its next `go_on`.
+        Long work ends at its next `go_on`.
         """
         self._is_dropped = True
         for pool in self._pools:
@@ -82,12 +82,12 @@ class Outcomes:
         self._called = False
 
     def settle(self, future: asyncio.Future[None], error: Unavailable | None) -> None:
-        """Says how it ended, in whatever thread."""
+        """Says from any thread how a future ended."""
         self._settled.append((future, error))
         if not self._called:
             self._called = True
-            # It may close at any moment, and whoever is told after this one in the
-            # same batch must be told all the same.
+            # The loop may close at any moment, and futures after this one in the
+            # same batch must be settled all the same.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._deliver)
 
@@ -107,7 +107,7 @@ T = TypeVar("T")
 
 
 class Stopping:
-    """Whether the server was told to stop, and who wants to know that at once."""
+    """The order to the server to stop, and the events that it sets at once."""
 
     def __init__(self) -> None:
         self.is_set = False
@@ -118,11 +118,11 @@ class Stopping:
         self._events.add(event)
 
     def forget(self, event: asyncio.Event) -> None:
-        """It is not waited for any more."""
+        """Forgets an event that is not waited for any more."""
         self._events.discard(event)
 
     def set(self) -> None:
-        """The server is told to stop."""
+        """Sets all events: the server is told to stop."""
         self.is_set = True
         for event in self._events:
             event.set()
@@ -132,9 +132,9 @@ class Stopping:
 class Hosted:
     """A store that is served: its parts, and the threads that wait for its disk.
 
-    `shares_journal` is whether commits are kept in the same table as rows.
+    `shares_journal` is True when commits are kept in the same table as rows.
     `hidden_paths` are told to operators alone. `owners` knows who began which
-    transaction, where that is asked, and is that of all servers.
+    transaction, and is shared by all servers of the store.
     """
 
     service: LocalService
@@ -151,18 +151,18 @@ class Hosted:
     hidden_paths: HiddenPaths = attrs.field(factory=HiddenPaths)
 
     def told(self, principal: Principal, text: str) -> str:
-        """A sentence on how things stand: where the data is, is for operators."""
+        """Returns a report's sentence; only operators are told where the data is."""
         return text if principal.is_operator else self.hidden_paths.hidden_in(text)
 
     def coordinator_may_wait(self) -> bool:
-        """Whether to ask the coordinator may take more than a moment."""
+        """Tells whether asking the coordinator may take more than a moment."""
         coordinator = self.coordinator
         return (
             not isinstance(coordinator, EmbeddedCoordinator) or coordinator.may_wait()
         )
 
     async def place(self, topic: str) -> Place:
-        """A topic that exists, found without keeping the event loop waiting."""
+        """Finds a topic that exists, and keeps the event loop free."""
         found = self.service.place_at_once(topic)
         if found is not None:
             return found
@@ -175,7 +175,7 @@ class Hosted:
     async def in_coordinator_thread(
         self, act: Callable[..., T], *args: Any, **named: Any
     ) -> T:
-        """For what asks the coordinator: one that hangs keeps no plain call waiting."""
+        """Has a thread ask the coordinator: if it hangs, no plain call waits."""
         is_here = isinstance(self.coordinator, EmbeddedCoordinator)
         pool = self.threads.rows if is_here else self.threads.coordinator
         return await _in(pool, partial(act, *args, **named))
@@ -183,19 +183,19 @@ class Hosted:
     async def in_slow_thread(
         self, act: Callable[..., T], *args: Any, **named: Any
     ) -> T:
-        """The same for what may take minutes: it keeps nothing else waiting."""
+        """Has a thread do what may take minutes: it keeps nothing else waiting."""
         return await _in(self.threads.slow, partial(act, *args, **named))
 
     async def in_planning_thread(
         self, act: Callable[..., T], *args: Any, **named: Any
     ) -> T:
-        """For what readers wait for before they begin: no clean-up keeps it waiting."""
+        """Has a thread do what readers wait for first: no clean-up keeps it waiting."""
         return await _in(self.threads.planning, partial(act, *args, **named))
 
     async def in_monitor_thread(
         self, act: Callable[..., T], *args: Any, **named: Any
     ) -> T:
-        """For how things stand, asked all the time: no check keeps it waiting."""
+        """Has a thread tell how things stand: no check keeps it waiting."""
         return await _in(self.threads.monitor, partial(act, *args, **named))
 
 

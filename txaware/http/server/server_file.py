@@ -13,10 +13,11 @@ NAME = "SERVER"
 
 @attrs.frozen
 class ServerFile:
-    """Where the owner of a directory serves it; `token` is for this user's programs.
+    """The address where the owner of a directory serves it, for its user's programs.
 
-    `certificate` is the server's own (PEM), where it speaks TLS. It may be for another
-    name than that in `url`, so whoever comes by this file trusts it and no other.
+    `token` is for these programs. `certificate` is the server's own (PEM), where it
+    speaks TLS. It may be for another name than that in `url`, so a reader of this file
+    trusts it and no other.
     """
 
     url: str
@@ -25,7 +26,7 @@ class ServerFile:
     certificate: str | None = attrs.field(default=None, repr=False)
 
     def write(self, directory: Path) -> None:
-        """Makes it known; nobody else may read it, and nobody sees half of it."""
+        """Writes the file; nobody else may read it, and nobody sees half of it."""
         temporary = directory / f"{NAME}.{self.pid}"
         temporary.unlink(missing_ok=True)
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -34,19 +35,19 @@ class ServerFile:
         temporary.replace(directory / NAME)
 
     def remove(self, directory: Path) -> None:
-        """Takes it back, unless another server has written its own."""
+        """Removes the file, unless another server has written its own."""
         if read_server_file(directory) == self:
             (directory / NAME).unlink(missing_ok=True)
 
 
 def forget_server(directory: Path) -> None:
-    """For whoever owns the directory now: a server that was killed left its file."""
+    """Removes the file of a server that was killed, for the directory's new owner."""
     with suppress(OSError):
         (directory / NAME).unlink()
 
 
 def read_server_file(directory: Path) -> ServerFile | None:
-    """What a server has written, if it is of this user and nobody else can read it."""
+    """Reads the file, if it is of this user and nobody else can read it."""
     try:
         with (directory / NAME).open() as file:
             found = os.fstat(file.fileno())
@@ -63,7 +64,7 @@ def read_server_file(directory: Path) -> ServerFile | None:
 
 
 def own_certificate(path: str | Path) -> str | None:
-    """The first certificate of a chain, and never the key that may stand beside it."""
+    """Returns the first certificate of a chain, and never a key beside it."""
     begin, end = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
     _, found, rest = Path(path).read_bytes().partition(begin)
     body, ended, _ = rest.partition(end)

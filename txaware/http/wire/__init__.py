@@ -1,4 +1,4 @@
-"""Bodies to values and back: JSON, `avro/binary`, and two of Avro of ours."""
+"""Bodies to values and back: JSON, `avro/binary`, and two Avro types of txaware."""
 
 import re
 
@@ -31,7 +31,7 @@ _JSON = re.compile(
 
 
 def format_of(content_type: str | None) -> Format:
-    """The format of a body; those of Avro are named exactly, without parameters."""
+    """Returns the format of a body; Avro types are named exactly, no parameters."""
     for avro in (AVRO, OWN, COLUMNS):
         if content_type == avro.media_type:
             return avro

@@ -20,55 +20,55 @@ from txaware.messages import PublishResponse, Receipt
 PUBLISH, ROLLBACK, POLL = "the PublishRequest", "the PublishResponse", "the poll"
 
 
-class SeedAvro:
-    """`avro/binary`: the bodies of the seeds, byte for byte, and nothing more."""
+class CdapAvro:
+    """`avro/binary`: the bodies of CDAP, byte for byte, and nothing more."""
 
     media_type = AVRO_TYPE
 
     def publish_request(self, body: bytes) -> PublishRequest:
-        """A PublishRequest of pointer and messages."""
+        """Reads a PublishRequest of pointer and messages."""
         return read(body, read_publish, what=PUBLISH)
 
     def publish_response(self, response: PublishResponse) -> bytes:
-        """A PublishResponse."""
+        """Writes a PublishResponse."""
         return write_response(response)
 
     def receipt(self, receipt: Receipt) -> bytes:
-        """Nothing: the seeds answer a store with an empty body."""
+        """Writes nothing: CDAP answers a store with an empty body."""
         return b""
 
     def rollback_request(self, body: bytes) -> PublishResponse:
-        """The PublishResponse of the publish to take back."""
+        """Reads the PublishResponse of the publish to take back."""
         return read(body, read_response, what=ROLLBACK)
 
     def poll_request(self, body: bytes) -> PollRequest:
-        """A ConsumeRequest."""
+        """Reads a ConsumeRequest."""
         return read(body, read_poll, what=POLL)
 
     def page_writer(self, request: PollRequest) -> PageWriter:
-        """Writes a ConsumeResponse."""
+        """Returns a writer of a ConsumeResponse."""
         return AvroPage()
 
 
-class OwnAvro(SeedAvro):
-    """`application/vnd.txaware+avro`: what the seeds' bodies cannot carry, too."""
+class OwnAvro(CdapAvro):
+    """`application/vnd.txaware+avro`: CDAP's bodies, and what they cannot carry."""
 
     media_type = OWN_TYPE
 
     def publish_request(self, body: bytes) -> PublishRequest:
-        """A PublishRequest with expiry, attempt and receipts."""
+        """Reads a PublishRequest with expiry, attempt and receipts."""
         return read(body, read_own_publish, what=PUBLISH)
 
     def receipt(self, receipt: Receipt) -> bytes:
-        """A Receipt."""
+        """Writes a Receipt."""
         return write_receipt(receipt)
 
     def poll_request(self, body: bytes) -> PollRequest:
-        """A PollRequest."""
+        """Reads a PollRequest."""
         return read(body, read_own_poll, what=POLL)
 
     def page_writer(self, request: PollRequest) -> PageWriter:
-        """Writes a PollResponse."""
+        """Returns a writer of a PollResponse."""
         return OwnPage()
 
 
@@ -78,10 +78,10 @@ class ColumnarAvro(OwnAvro):
     media_type = COLUMNS_TYPE
 
     def page_writer(self, request: PollRequest) -> PageWriter:
-        """Writes a PollResponse of columns."""
+        """Returns a writer of a PollResponse of columns."""
         return ColumnarWriter()
 
 
-AVRO = SeedAvro()
+AVRO = CdapAvro()
 OWN = OwnAvro()
 COLUMNS = ColumnarAvro()

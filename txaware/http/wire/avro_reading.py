@@ -33,14 +33,14 @@ class Cursor:
         self.what = what
 
     def number(self, bits: int = LONG_BITS) -> int:
-        """A long, or an int."""
+        """Reads a long, or an int."""
         number, self.at = long_at(self.body, self.at)
         if bits != LONG_BITS and not fits(number, bits=bits):
             raise BadRequest(f"{self.what} has {number} where {bits} bits are allowed")
         return number
 
     def data(self) -> bytes:
-        """Some bytes."""
+        """Reads some bytes."""
         size, start = long_at(self.body, self.at)
         if not 0 <= size <= len(self.body) - start:
             raise BadRequest(
@@ -51,14 +51,14 @@ class Cursor:
         return self.body[start : self.at]
 
     def text(self) -> str:
-        """A string."""
+        """Reads a string."""
         try:
             return self.data().decode()
         except UnicodeDecodeError as error:
             raise BadRequest(f"{self.what} has text that is not UTF-8") from error
 
     def branch(self, branches: int) -> int:
-        """Which branch of a union follows."""
+        """Reads the number of a union's branch."""
         branch = self.number()
         if not 0 <= branch < branches:
             raise BadRequest(
@@ -67,14 +67,14 @@ class Cursor:
         return branch
 
     def flag(self) -> bool:
-        """A boolean."""
+        """Reads a boolean."""
         flag, self.at = self.body[self.at], self.at + 1
         if flag > 1:
             raise BadRequest(f"{self.what} has a boolean of {flag}")
         return flag == 1
 
     def blocks(self) -> Iterator[int]:
-        """The count of items in each block of an array; at most MAX_MESSAGES in all."""
+        """Yields the item count of each block of an array; at most MAX_MESSAGES."""
         total = 0
         while count := self.number():
             if count < 0:
@@ -90,7 +90,7 @@ class Cursor:
 
 
 def read(body: bytes, reader: Callable[[Cursor], T], *, what: str) -> T:
-    """What `reader` makes of the whole body; `BadRequest` if it is not such a body."""
+    """Reads the whole body with `reader`; `BadRequest` if it is not such a body."""
     cursor = Cursor(body, what=what)
     try:
         value = reader(cursor)
@@ -104,12 +104,12 @@ def read(body: bytes, reader: Callable[[Cursor], T], *, what: str) -> T:
 
 
 def fits(number: int, *, bits: int) -> bool:
-    """Whether a number is one of that many bits."""
+    """Tells whether a number fits into that many bits."""
     return -(1 << bits - 1) <= number < 1 << bits - 1
 
 
 def long_at(data: bytes, at: int) -> tuple[int, int]:
-    """A zigzag varint of up to 64 bits, and where it ends."""
+    """Returns a zigzag varint of up to 64 bits, and where it ends."""
     byte = data[at]
     at += 1
     number = byte & 127
@@ -127,7 +127,7 @@ def long_at(data: bytes, at: int) -> tuple[int, int]:
 
 
 def read_payloads(cursor: Cursor) -> list[bytes]:
-    """An array of bytes."""
+    """Reads an array of bytes."""
     payloads: list[bytes] = []
     for count in cursor.blocks():
         _read_block(cursor, count, payloads)
@@ -160,7 +160,7 @@ _message = partial(tuple.__new__, Message)
 
 
 def read_page(cursor: Cursor) -> Page:
-    """A PollResponse."""
+    """Reads a PollResponse."""
     messages: list[Message] = []
     for count in cursor.blocks():
         messages += read_items(cursor, count)
@@ -174,7 +174,7 @@ def read_page(cursor: Cursor) -> Page:
 
 
 def read_end(cursor: Cursor) -> tuple[MessageId, BlockedBy | None, int | None]:
-    """What follows the messages: where to go on, who is in the way, what was cut."""
+    """Reads what follows the messages: where to go on, who blocks, what was cut."""
     return (
         MessageId.from_bytes(cursor.data()),
         _blocked_by(cursor) if cursor.branch(2) else None,
@@ -183,7 +183,7 @@ def read_end(cursor: Cursor) -> tuple[MessageId, BlockedBy | None, int | None]:
 
 
 def read_items(cursor: Cursor, count: int) -> list[Message]:
-    """As many {id, payload} as a block has."""
+    """Reads as many {id, payload} as a block has."""
     data, at = cursor.body, cursor.at
     ids: list[bytes] = []
     payloads: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Reads what a publish and a poll ask for, in both Avro types."""
+"""Reads and writes the requests, responses and receipts of the Avro types."""
 
 import attrs
 
@@ -13,7 +13,7 @@ from txaware.store.encoded import long_bytes
 
 
 def write_response(response: PublishResponse) -> bytes:
-    """A PublishResponse, which always has its pointer."""
+    """Writes a PublishResponse, which always has its pointer."""
     numbers = (
         response.transaction_write_pointer,
         response.start_timestamp,
@@ -25,7 +25,7 @@ def write_response(response: PublishResponse) -> bytes:
 
 
 def read_response(cursor: Cursor) -> PublishResponse:
-    """A PublishResponse; there is nothing to take back without a pointer."""
+    """Reads a PublishResponse; without a pointer there is nothing to take back."""
     if cursor.branch(2):
         raise BadRequest("a rollback needs the transactionWritePointer of its publish")
     return PublishResponse(
@@ -38,7 +38,7 @@ def read_response(cursor: Cursor) -> PublishResponse:
 
 
 def write_receipt(receipt: Receipt) -> bytes:
-    """A Receipt."""
+    """Writes a Receipt."""
     return b"".join(
         (
             long_bytes(receipt.pointer),
@@ -50,7 +50,7 @@ def write_receipt(receipt: Receipt) -> bytes:
 
 
 def read_receipt(cursor: Cursor) -> Receipt:
-    """A Receipt."""
+    """Reads a Receipt."""
     return Receipt(
         pointer=cursor.number(),
         topic=cursor.text(),
@@ -60,13 +60,13 @@ def read_receipt(cursor: Cursor) -> Receipt:
 
 
 def read_publish(cursor: Cursor) -> PublishRequest:
-    """The seeds' PublishRequest."""
+    """Reads CDAP's PublishRequest."""
     pointer = None if cursor.branch(2) else cursor.number()
     return PublishRequest(pointer, [*read_payloads(cursor)])
 
 
 def read_own_publish(cursor: Cursor) -> PublishRequest:
-    """A PublishRequest with expiry, attempt and receipts."""
+    """Reads a PublishRequest with expiry, attempt and receipts."""
     pointer = None if cursor.branch(2) else cursor.number()
     payloads = read_payloads(cursor)
     return PublishRequest(
@@ -78,7 +78,7 @@ def read_own_publish(cursor: Cursor) -> PublishRequest:
 
 
 def read_poll(cursor: Cursor) -> PollRequest:
-    """The seeds' ConsumeRequest."""
+    """Reads CDAP's ConsumeRequest."""
     return PollRequest(
         start=_start(cursor),
         inclusive=cursor.flag(),
@@ -88,7 +88,7 @@ def read_poll(cursor: Cursor) -> PollRequest:
 
 
 def read_own_poll(cursor: Cursor) -> PollRequest:
-    """A PollRequest with isolation and a time to wait."""
+    """Reads a PollRequest with isolation and a time to wait."""
     poll = read_poll(cursor)
     return attrs.evolve(poll, isolation=cursor.text(), wait_s=seconds(cursor.number()))
 

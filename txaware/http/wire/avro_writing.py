@@ -1,4 +1,4 @@
-"""Writes Avro's binary form: numbers, bytes, unions with null, one item of a page."""
+"""Writes Avro's binary form: numbers, bytes, unions with null, arrays and pages."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -16,12 +16,12 @@ SIZES = tuple(map(long_bytes, range(2048)))
 
 
 def data_bytes(data: bytes) -> bytes:
-    """Bytes, or the UTF-8 of a string, behind their length."""
+    """Writes bytes, or the UTF-8 of a string, behind their length."""
     return long_bytes(len(data)) + data
 
 
 def payloads_bytes(payloads: list[bytes]) -> bytes:
-    """An array of bytes, in one block."""
+    """Writes an array of bytes, in one block."""
     parts = [long_bytes(len(payloads))]
     known = len(SIZES)
     for payload in payloads:
@@ -31,22 +31,22 @@ def payloads_bytes(payloads: list[bytes]) -> bytes:
 
 
 def optional(value: T | None, write: Callable[[T], bytes]) -> bytes:
-    """A union of null and something, null being its first branch."""
+    """Writes a union of null and something; null is its first branch."""
     return FIRST if value is None else SECOND + write(value)
 
 
 def or_null(value: T | None, write: Callable[[T], bytes]) -> bytes:
-    """A union of something and null, null being its second branch."""
+    """Writes a union of something and null; null is its second branch."""
     return SECOND if value is None else FIRST + write(value)
 
 
 def array(items: list[bytes]) -> bytes:
-    """An array in one block, of items that are encoded already."""
+    """Writes an array in one block, of items that are encoded already."""
     return b"".join((block(len(items), b"".join(items)), FIRST))
 
 
 def block(count: int, data: bytes) -> bytes:
-    """One block of an array; nothing without an item, which would be its end."""
+    """Writes one block of an array; nothing for no items, which would end the array."""
     return long_bytes(count) + data if count else b""
 
 
@@ -56,16 +56,16 @@ _BESIDE_PAYLOAD = ID_BYTES + 8
 
 
 class AvroPage:
-    """The array of the seeds: {id, payload}, and nothing behind it."""
+    """CDAP's array of {id, payload}, and nothing behind it."""
 
     takes_encoded = True
 
     def begin(self) -> bytes:
-        """Nothing: blocks may begin at once."""
+        """Returns nothing: blocks may begin at once."""
         return b""
 
     def messages(self, messages: list[Message]) -> bytes:
-        """One or more blocks, each of them whole."""
+        """Writes one or more blocks, each of them whole."""
         parts: list[bytes] = [b""]
         head = weight = 0
         known = len(SIZES)
@@ -83,7 +83,7 @@ class AvroPage:
         return b"".join(parts)
 
     def encoded(self, count: int, data: bytes) -> bytes:
-        """One block."""
+        """Writes one block."""
         return block(count, data)
 
     def end(
@@ -93,12 +93,12 @@ class AvroPage:
         blocked_by: BlockedBy | None,
         skipped_before: int | None,
     ) -> bytes:
-        """The block without items, which ends the array."""
+        """Writes the block without items, which ends the array."""
         return FIRST
 
 
 class OwnPage(AvroPage):
-    """The record of ours: the same array first, and then how the poll ended."""
+    """The record of txaware: the same array first, and then how the poll ended."""
 
     def end(
         self,
@@ -107,7 +107,7 @@ class OwnPage(AvroPage):
         blocked_by: BlockedBy | None,
         skipped_before: int | None,
     ) -> bytes:
-        """The end of the array, and the three fields behind it."""
+        """Writes the end of the array, and the three fields behind it."""
         return b"".join(
             (
                 FIRST,

@@ -1,8 +1,9 @@
 """Pages of messages as columns, for readers that make tables of them.
 
-A page is an array of pieces in Avro. A piece has all its ids in one value, all its
-payloads in another, and where each of these begins, and the last one ends, as 32-bit
-numbers, the low byte first: as Arrow keeps columns, so that nobody makes a message.
+A page is an array of pieces in Avro. A piece has all its ids in one value and all its
+payloads in another. A third tells where each payload begins, and where the last one
+ends, as 32-bit numbers, the low byte first. Arrow keeps columns in the same way, so
+that nobody makes a message.
 """
 
 import sys
@@ -33,12 +34,12 @@ class Piece:
         return len(self.ids) // ID_BYTES
 
     def id_at(self, index: int) -> bytes:
-        """One of the ids; backwards from -1."""
+        """Returns one of the ids; backwards from -1."""
         start = (index % len(self)) * ID_BYTES
         return self.ids[start : start + ID_BYTES]
 
     def before(self, stop: bytes) -> "Piece":
-        """The messages whose ids are below `stop`; ids rise."""
+        """Returns the messages whose ids are below `stop`; ids rise."""
         count = bisect_left(range(len(self)), stop, key=self.id_at)
         places = self.places[: PLACE_BYTES * (count + 1)]
         end = int.from_bytes(places[-PLACE_BYTES:], "little")
@@ -47,7 +48,7 @@ class Piece:
 
 @attrs.frozen
 class ColumnarPage:
-    """What a poll answers, as columns; see `Page`."""
+    """The answer to a poll, as columns; see `Page`."""
 
     pieces: list[Piece]
     next: MessageId
@@ -64,16 +65,16 @@ class ColumnarWriter(OwnPage):
     takes_encoded = False
 
     def messages(self, messages: list[Message]) -> bytes:
-        """One piece."""
+        """Writes one piece."""
         ids = b"".join([message_id for message_id, _ in messages])
         return self.columns(ids, [payload for _, payload in messages])
 
     def encoded(self, count: int, data: bytes) -> bytes:
-        """The same, of messages in Avro."""
+        """Writes one piece, of messages in Avro."""
         return self.messages(read_items(Cursor(data, what="the messages"), count))
 
     def columns(self, ids: bytes, payloads: Sequence[bytes]) -> bytes:
-        """One piece, of messages that are taken apart already."""
+        """Writes one piece, of messages that are taken apart already."""
         if not payloads:
             return b""
         places = array("i", accumulate(map(len, payloads), initial=0))
@@ -84,7 +85,7 @@ class ColumnarWriter(OwnPage):
 
 
 def decode_columnar_page(body: bytes) -> ColumnarPage:
-    """What a poll was answered."""
+    """Reads the answer to a poll."""
     return read(body, _read_page, what="the page")
 
 

@@ -15,16 +15,16 @@ class PageWriter(Protocol):
 
     @property
     def takes_encoded(self) -> bool:
-        """Whether `encoded` is cheaper than `messages`."""
+        """True when `encoded` is cheaper than `messages`."""
 
     def begin(self) -> bytes:
-        """What comes before the first message; it may be nothing."""
+        """Writes what comes before the first message; it may be nothing."""
 
     def messages(self, messages: list[Message]) -> bytes:
-        """Some messages more; nothing for none of them."""
+        """Writes some more messages; nothing for none of them."""
 
     def encoded(self, count: int, data: bytes) -> bytes:
-        """Some messages more, each of them as `encode_item` gives it."""
+        """Writes some more messages, each of them as `encode_item` gives it."""
 
     def end(
         self,
@@ -33,13 +33,13 @@ class PageWriter(Protocol):
         blocked_by: BlockedBy | None,
         skipped_before: int | None,
     ) -> bytes:
-        """What comes after the last message."""
+        """Writes what comes after the last message."""
 
 
 class Format(Protocol):
-    """Bodies of one media type to values and back, as the server sees them.
+    """Turns bodies of one media type into values and back, as the server sees them.
 
-    What reads raises `BadRequest` for any bytes that are not such a body, and
+    A call that reads raises `BadRequest` for any bytes that are not such a body, and
     `RequestTooLarge` for more messages than one request may hold.
     """
 
@@ -48,19 +48,19 @@ class Format(Protocol):
         """The content type of requests and answers."""
 
     def publish_request(self, body: bytes) -> PublishRequest:
-        """What a publish or a store asks for."""
+        """Reads what a publish or a store asks for."""
 
     def publish_response(self, response: PublishResponse) -> bytes:
-        """The answer to a publish in a transaction."""
+        """Writes the answer to a publish in a transaction."""
 
     def receipt(self, receipt: Receipt) -> bytes:
-        """The answer to a store; nothing where the format has no words for it."""
+        """Writes the answer to a store; nothing where the format has none."""
 
     def rollback_request(self, body: bytes) -> PublishResponse:
-        """What to take back."""
+        """Reads what a rollback takes back."""
 
     def poll_request(self, body: bytes) -> PollRequest:
-        """What a poll asks for."""
+        """Reads what a poll asks for."""
 
     def page_writer(self, request: PollRequest) -> PageWriter:
-        """Writes the answer to this poll."""
+        """Returns a writer of the answer to this poll."""

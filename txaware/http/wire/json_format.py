@@ -48,7 +48,7 @@ _NESTED = "rollbackRange"
 
 
 def read_publish(body: bytes) -> PublishRequest:
-    """What to publish or to store."""
+    """Reads what to publish or to store."""
     fields = checked_fields(load(body), what="a PublishRequest", known=_PUBLISH)
     if "messages" not in fields:
         raise BadRequest("messages is missing; [] publishes the reference to a store")
@@ -92,13 +92,13 @@ def _receipt(value: object) -> Receipt:
 
 
 def receipt_fields(receipt: Receipt) -> Fields:
-    """A receipt as `read_publish` takes it."""
+    """Returns a receipt as `read_publish` takes it."""
     values = (receipt.pointer, receipt.topic, to_base64(receipt.attempt), receipt.count)
     return dict(zip(_RECEIPT, values, strict=True))
 
 
 def read_response(body: bytes) -> PublishResponse:
-    """What to take back; the four ends may stand in a rollbackRange of their own."""
+    """Reads what to take back; the four ends may stand in a rollbackRange."""
     value = load(body)
     what = "a PublishResponse"
     if isinstance(value, dict) and _NESTED in value:
@@ -116,7 +116,7 @@ def read_response(body: bytes) -> PublishResponse:
 
 
 def response_fields(response: PublishResponse) -> Fields:
-    """A PublishResponse as `read_response` takes it."""
+    """Returns a PublishResponse as `read_response` takes it."""
     return {
         POINTER: response.transaction_write_pointer,
         "startTimestamp": response.start_timestamp,
@@ -141,7 +141,7 @@ def _by_avro_rule(payload: bytes) -> str:
 
 
 def _as_utf8(payload: bytes) -> str | dict[str, str]:
-    """Text; what is not UTF-8 comes as {"base64": ...}, which a publish takes too."""
+    """Returns text, or {"base64": ...} for what is not UTF-8; a publish takes both."""
     try:
         return payload.decode()
     except UnicodeDecodeError:
@@ -156,7 +156,7 @@ _PAYLOAD: dict[str, Callable[[bytes], str | dict[str, str]]] = {
 
 
 class JsonArray:
-    """The seeds' answer: an array of {"id", "payload"}."""
+    """CDAP's answer: an array of {"id", "payload"}."""
 
     takes_encoded = False
 
@@ -165,11 +165,11 @@ class JsonArray:
         self._comma = b""
 
     def begin(self) -> bytes:
-        """The array begins."""
+        """Begins the array."""
         return b"["
 
     def messages(self, messages: list[Message]) -> bytes:
-        """Some objects more, and a comma between any two."""
+        """Writes some more objects, and a comma between any two."""
         if not messages:
             return b""
         payload = self._payload
@@ -178,7 +178,7 @@ class JsonArray:
         return comma + _dumps(objects)[1:-1].encode()
 
     def encoded(self, count: int, data: bytes) -> bytes:
-        """The same, of messages in Avro."""
+        """Writes some more objects, of messages in Avro."""
         return self.messages(read_items(Cursor(data, what="the messages"), count))
 
     def end(
@@ -188,7 +188,7 @@ class JsonArray:
         blocked_by: BlockedBy | None,
         skipped_before: int | None,
     ) -> bytes:
-        """The array ends."""
+        """Ends the array."""
         return b"]"
 
 
@@ -196,7 +196,7 @@ class JsonPage(JsonArray):
     """The answer to `"page": true`: the same array in an object that says more."""
 
     def begin(self) -> bytes:
-        """The object and its array begin."""
+        """Begins the object and its array."""
         return b'{"messages":['
 
     def end(
@@ -206,7 +206,7 @@ class JsonPage(JsonArray):
         blocked_by: BlockedBy | None,
         skipped_before: int | None,
     ) -> bytes:
-        """The array ends, and the other fields follow."""
+        """Ends the array, and writes the other fields."""
         fields = {
             "next": str(next_id),
             "blockedBy": blocked_by and _blocked_by(blocked_by),
@@ -227,7 +227,7 @@ _FIELDS = (
 
 
 def read_poll(body: bytes) -> PollRequest:
-    """A poll; every field may be missing."""
+    """Reads a poll; every field may be missing."""
     fields = checked_fields(load(body), what="a ConsumeRequest", known=_FIELDS)
     isolation = fields.get("isolation", UNCOMMITTED)
     return PollRequest(
@@ -273,32 +273,32 @@ JSON_TYPE = "application/json"
 
 
 class JsonFormat:
-    """The seeds' records as JSON, and what their Avro bodies cannot carry."""
+    """CDAP's records as JSON, and what its Avro bodies cannot carry."""
 
     media_type = JSON_TYPE
 
     def publish_request(self, body: bytes) -> PublishRequest:
-        """A PublishRequest; messages by Avro's rule, as UTF-8 or as base64."""
+        """Reads a PublishRequest; messages by Avro's rule, as UTF-8 or as base64."""
         return read_publish(body)
 
     def publish_response(self, response: PublishResponse) -> bytes:
-        """A PublishResponse."""
+        """Writes a PublishResponse."""
         return json.dumps(response_fields(response)).encode()
 
     def receipt(self, receipt: Receipt) -> bytes:
-        """A Receipt, as `publish_request` takes it."""
+        """Writes a Receipt, as `publish_request` takes it."""
         return json.dumps(receipt_fields(receipt)).encode()
 
     def rollback_request(self, body: bytes) -> PublishResponse:
-        """The PublishResponse of the publish to take back, flat or nested."""
+        """Reads the PublishResponse of the publish to take back, flat or nested."""
         return read_response(body)
 
     def poll_request(self, body: bytes) -> PollRequest:
-        """A ConsumeRequest."""
+        """Reads a ConsumeRequest."""
         return read_poll(body)
 
     def page_writer(self, request: PollRequest) -> PageWriter:
-        """Writes an array, or the whole page where it is asked for."""
+        """Returns a writer of an array, or of the whole page where it is asked for."""
         writer = JsonPage if request.page else JsonArray
         return writer(request.payload_as)
 

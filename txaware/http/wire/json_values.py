@@ -1,4 +1,4 @@
-"""JSON as strictly as it is meant: whole numbers, no field twice, none unknown.
+"""Reads JSON strictly: whole numbers, no field twice, none unknown.
 
 Only `BadRequest` comes out, and a body costs a few times its own size at most.
 """
@@ -29,7 +29,7 @@ Fields = dict[str, Any]
 
 
 def load(body: bytes) -> object:
-    """The one value that the body is."""
+    """Returns the one value that the body is."""
     _check_marks(body)
     try:
         return json.loads(
@@ -56,7 +56,7 @@ def _check_marks(body: bytes) -> None:
 
 
 def has_marks(body: bytes, *, more_than: int) -> bool:
-    """Whether more commas and opening brackets than that stand outside strings."""
+    """Tells whether more commas and opening brackets stand outside strings."""
     found = islice(_NEXT_MARK.finditer(body), more_than, None)
     mark = next(found, None)
     return mark is not None and mark[1] is not None
@@ -83,7 +83,7 @@ def _no_fraction(text: str) -> NoReturn:
 
 
 def shown(value: object) -> str:
-    """A value for an error message, short whatever it is."""
+    """Returns a value for an error message, short whatever it is."""
     if isinstance(value, str):
         return f"{value[:80]!r}{'...' if len(value) > 80 else ''}"
     if isinstance(value, dict):
@@ -94,7 +94,7 @@ def shown(value: object) -> str:
 
 
 def checked_fields(value: object, *, what: str, known: Collection[str]) -> Fields:
-    """An object whose fields are all known."""
+    """Returns an object whose fields are all known."""
     if not isinstance(value, dict):
         raise BadRequest(f"{what} is an object, not {shown(value)}")
     unknown = [field for field in value if field not in known]
@@ -107,7 +107,7 @@ def checked_fields(value: object, *, what: str, known: Collection[str]) -> Field
 
 
 def untagged(value: object, *, tag: str) -> object:
-    """What a branch of a union holds, plain or as {tag: it}; null stays null."""
+    """Returns the value of a union, plain or from {tag: value}; null stays null."""
     if isinstance(value, dict) and value.keys() == {tag}:
         if value[tag] is None:
             raise BadRequest(f"null is written plainly, not as a {tag}")
@@ -116,7 +116,7 @@ def untagged(value: object, *, tag: str) -> object:
 
 
 def number(value: object, *, what: str, kind: str = "long") -> int:
-    """A whole number of 64 or 32 bits, plain or tagged."""
+    """Returns a whole number of 64 or 32 bits, plain or tagged."""
     whole = untagged(value, tag=kind)
     if isinstance(whole, bool) or not isinstance(whole, int):
         raise BadRequest(f"{what} is a whole number, not {shown(whole)}")
@@ -128,19 +128,19 @@ def number(value: object, *, what: str, kind: str = "long") -> int:
 
 
 def number_or_none(value: object, *, what: str, kind: str = "long") -> int | None:
-    """The same, or null."""
+    """Returns the same, or None for null."""
     return None if value is None else number(value, what=what, kind=kind)
 
 
 def flag(value: object, *, what: str) -> bool:
-    """True or false."""
+    """Returns a boolean."""
     if not isinstance(value, bool):
         raise BadRequest(f"{what} is true or false, not {shown(value)}")
     return value
 
 
 def items(value: object, *, what: str) -> list[Any]:
-    """An array, of no more than MAX_MESSAGES."""
+    """Returns an array of no more than MAX_MESSAGES."""
     if not isinstance(value, list):
         raise BadRequest(f"{what} is an array, not {shown(value)}")
     if len(value) > MAX_MESSAGES:
@@ -152,7 +152,7 @@ def items(value: object, *, what: str) -> list[Any]:
 
 
 def by_avro_rule(value: object, *, what: str) -> bytes:
-    """One character a byte, up to U+00FF."""
+    """Reads one byte from each character, up to U+00FF."""
     if not isinstance(value, str):
         raise BadRequest(f"{what} is a string, not {shown(value)}")
     try:
@@ -166,7 +166,7 @@ def by_avro_rule(value: object, *, what: str) -> bytes:
 
 
 def from_base64(value: object, *, what: str) -> bytes:
-    """Base64 of the usual alphabet, with its padding and nothing else."""
+    """Reads base64 of the usual alphabet, with its padding and nothing else."""
     if not isinstance(value, str):
         raise BadRequest(f"{what} is a string of base64, not {shown(value)}")
     try:
@@ -176,14 +176,14 @@ def from_base64(value: object, *, what: str) -> bytes:
 
 
 def base64_or_tagged(value: object, *, what: str) -> bytes:
-    """Base64, or {"bytes": a string by Avro's rule}."""
+    """Reads base64, or {"bytes": a string by Avro's rule}."""
     if isinstance(value, dict) and value.keys() == {"bytes"}:
         return by_avro_rule(value["bytes"], what=what)
     return from_base64(value, what=what)
 
 
 def from_utf8(value: object, *, what: str) -> bytes:
-    """The UTF-8 of a string."""
+    """Returns the UTF-8 of a string."""
     if not isinstance(value, str):
         raise BadRequest(f"{what} is a string, not {shown(value)}")
     try:
@@ -195,5 +195,5 @@ def from_utf8(value: object, *, what: str) -> bytes:
 
 
 def to_base64(data: bytes) -> str:
-    """The base64 of bytes."""
+    """Returns the base64 of bytes."""
     return base64.b64encode(data).decode()

@@ -1,7 +1,7 @@
 """The client's side of `application/vnd.txaware+avro`: requests out, answers in.
 
-What reads raises `BadRequest` for bytes that are no such answer; a body that was cut
-off is none. What writes takes values that were checked before.
+Functions that read raise `BadRequest` for bytes that are no such answer; a body that
+was cut off is none. Functions that write take values that were checked before.
 """
 
 from coordinator import codec
@@ -35,7 +35,7 @@ _BYTES, _LONG, _NULL = map(long_bytes, range(3))
 
 
 def encode_publish(request: PublishRequest) -> bytes:
-    """The body of a publish or a store."""
+    """Writes the body of a publish or a store."""
     return b"".join(
         (
             or_null(request.pointer, long_bytes),
@@ -48,22 +48,22 @@ def encode_publish(request: PublishRequest) -> bytes:
 
 
 def decode_publish_response(body: bytes) -> PublishResponse:
-    """What a publish in a transaction was answered."""
+    """Reads the answer to a publish in a transaction."""
     return read(body, read_response, what="the PublishResponse")
 
 
 def decode_receipt(body: bytes) -> Receipt:
-    """What a store was answered."""
+    """Reads the answer to a store."""
     return read(body, read_receipt, what="the Receipt")
 
 
 def encode_rollback(response: PublishResponse) -> bytes:
-    """The body of a rollback."""
+    """Writes the body of a rollback."""
     return write_response(response)
 
 
 def encode_poll(request: PollRequest) -> bytes:
-    """The body of a poll; a limit above the greatest int asks for that many."""
+    """Writes the body of a poll; a limit above the greatest int asks for that many."""
     limit = None if request.limit is None else min(request.limit, _MOST)
     transaction = request.transaction
     return b"".join(
@@ -79,7 +79,7 @@ def encode_poll(request: PollRequest) -> bytes:
 
 
 def decode_page(body: bytes) -> Page:
-    """What a poll was answered."""
+    """Reads the answer to a poll."""
     return read(body, read_page, what="the page")
 
 

@@ -1,4 +1,4 @@
-"""What a publish, a store and a poll ask for, whatever the bytes they came as."""
+"""The requests of a publish, a store and a poll, whatever the bytes they came as."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ MAX_MESSAGES = 250_000
 
 @attrs.frozen
 class PublishRequest:
-    """What to publish or to store; no `receipts` and an empty list of them differ."""
+    """The messages to publish or to store; no `receipts` and an empty list differ."""
 
     pointer: int | None
     messages: list[Payload]
@@ -27,7 +27,7 @@ class PublishRequest:
 
 @attrs.frozen(kw_only=True)
 class PollRequest:
-    """What to read; no `limit` is the server's cap.
+    """The messages to read; no `limit` is the server's cap.
 
     `page` and `payload_as` say what a JSON answer looks like, and nothing elsewhere.
     """
@@ -43,17 +43,17 @@ class PollRequest:
 
 
 def expiring(payload: bytes, after_ms: int | None) -> Payload:
-    """A message as it is published; bytes where it does not expire."""
+    """Returns a message as it is published; bytes where it does not expire."""
     return payload if after_ms is None else Outgoing(payload, seconds(after_ms))
 
 
 def payload_of(message: Payload) -> bytes:
-    """The payload of a message to publish."""
+    """Returns the payload of a message to publish."""
     return message.payload if isinstance(message, Outgoing) else message
 
 
 def expiries(messages: Sequence[Payload]) -> list[int | None] | None:
-    """In how many ms each expires, or None where none does."""
+    """Returns in how many ms each message expires, or None where none does."""
     if not any(isinstance(message, Outgoing) for message in messages):
         return None
     after_ms = [_after_ms(message) for message in messages]
@@ -66,11 +66,11 @@ def _after_ms(message: Payload) -> int | None:
 
 
 def seconds(time_ms: int) -> float:
-    """Seconds that give these ms again when they are multiplied and cut off."""
+    """Returns seconds that give these ms again when they are multiplied and cut off."""
     time_s = time_ms / 1000
     return time_s if int(time_s * 1000) >= time_ms else math.nextafter(time_s, math.inf)
 
 
 def milliseconds(time_s: float) -> int:
-    """A time to wait, rounded up; below 0 is not at all."""
+    """Returns a time to wait in ms, rounded up; 0 for one below 0."""
     return math.ceil(max(0.0, min(time_s, MAX_TIME_MS / 2000)) * 1000)

@@ -11,7 +11,7 @@ Schema = dict[str, Any]
 
 
 def schemas() -> dict[str, dict[str, Schema]]:
-    """Media type, name of a body, and its schema; a copy of the caller's own."""
+    """Returns schemas by media type and name of a body; a copy of the caller's own."""
     copy: dict[str, dict[str, Schema]] = json.loads(json.dumps(_SCHEMAS))
     return copy
 

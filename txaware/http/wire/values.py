@@ -1,4 +1,4 @@
-"""What administration answers, as JSON and back: one converter for both ends."""
+"""Answers of administration as JSON and back: one converter for both ends."""
 
 import base64
 import binascii
@@ -18,21 +18,21 @@ T = TypeVar("T")
 
 
 def to_json(value: Any) -> bytes:
-    """Attributes in camelCase, ids as 40 hex digits, bytes as base64."""
+    """Writes attributes in camelCase, ids as 40 hex digits, bytes as base64."""
     return json.dumps(_converter.unstructure(value), separators=(",", ":")).encode()
 
 
 def from_json(kind: type[T], data: bytes) -> T:
     """Reads what `to_json` wrote of a value of that kind; fields it lacks are unknown.
 
-    `BadRequest` for anything else. Fields that are not known are passed over, so that
-    a newer server can say more.
+    Raises `BadRequest` for anything else. Fields that are not known are passed over, so
+    that a newer server can say more.
     """
     return _structured(kind, read_json(data))
 
 
 def topic_to_json(topic: Topic) -> bytes:
-    """A topic as the seeds show it: its bare name, and properties that are all text."""
+    """Writes a topic as CDAP shows it: its bare name, and properties as text."""
     properties = {
         **topic.properties,
         "generation": str(topic.generation),
@@ -54,7 +54,7 @@ def topic_from_json(namespace: str, data: bytes) -> Topic:
 
 
 def read_json(data: bytes) -> Any:
-    """The JSON in these bytes; `BadRequest` where there is none."""
+    """Reads the JSON in these bytes; `BadRequest` where there is none."""
     try:
         return json.loads(data, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -76,7 +76,7 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def camel(name: str) -> str:
-    """The name of a field as it travels."""
+    """Returns the name of a field as it travels."""
     first, *others = name.split("_")
     return first + "".join(other.title() for other in others)
 
@@ -99,7 +99,7 @@ def _reader(kind: type) -> Any:
 
 
 def _exactly(*kinds: type) -> Any:
-    """Takes a value as it is, instead of making another one of it."""
+    """Returns a hook that takes a value as it is, and makes no other one of it."""
 
     def check(value: Any, _: object) -> Any:
         if type(value) not in kinds:
