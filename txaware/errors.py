@@ -1,7 +1,7 @@
-"""The errors of this project: those of the coordinator, and what messages add.
+"""The errors of this project: those of the coordinator, and those of messaging.
 
 `TxAwareError` is the root; the coordinator's tree is drawn in `coordinator/errors.py`.
-Of messages:
+Messaging adds:
 
 TxAwareError
 ├── TopicNotFound       create the topic first
