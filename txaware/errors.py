@@ -14,7 +14,7 @@ TxAwareError
 ├── KeeperNotFound      there is none of that name to forget
 ├── PlanForgotten       a clean-up in pieces is over, or too old: plan it anew
 ├── QueueFull           the asynchronous publisher has too much waiting: slow down
-└── StoreCorrupted      what is on disk is not what was written: run check, restore
+└── StoreCorrupted      the data on disk is not what was written: run check, restore
 """
 
 from coordinator.errors import (
@@ -88,7 +88,7 @@ class PlanForgotten(TxAwareError):
 
 
 class StoreCorrupted(TxAwareError):
-    """What is on disk is not what was written; `txaware check` says what is wrong."""
+    """The data on disk is not what was written; `txaware check` says what is wrong."""
 
 
 __all__ = [

@@ -139,7 +139,7 @@ class Messaging(KeeperVerbs, Verbs, OperatorVerbs):
         )
 
     def direct_publisher(self, topic: str) -> DirectPublisher:
-        """Returns a publisher that joins no transaction; a call returns once on disk."""
+        """Returns a publisher that joins no transaction; a call ends once on disk."""
         limit_bytes = self._parts.settings.message_limit_bytes
         return DirectPublisher(self._service, topic, message_limit_bytes=limit_bytes)
 

@@ -43,7 +43,7 @@ class Figure:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the ratio is within the bound."""
+        """True when the ratio is within the bound."""
         if self.at_least is not None and self.ratio < self.at_least:
             return False
         return self.at_most is None or self.ratio <= self.at_most

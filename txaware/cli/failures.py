@@ -40,7 +40,7 @@ class Failure(click.ClickException):
 
 
 class WrongCall(Failure):
-    """What was typed, or set, has to be corrected."""
+    """A failure after which the command, or a setting, has to be corrected."""
 
     exit_code = 2
 

@@ -158,7 +158,7 @@ class Printing:
                 return
 
     def _one_page(self, limit: int) -> bool:
-        """Tells whether the poll moved on; prints the page before its position commits."""
+        """Tells whether the poll moved on; prints the page before the commit."""
         with self._block():
             before = self._consumer.position
             page = self._consumer.poll(limit)
