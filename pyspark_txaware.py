@@ -13,35 +13,35 @@ from pyspark.sql.types import StructType
 class DefaultSource(DataSource):
     """The data source `txaware`, without `spark.dataSource.register`.
 
-    Spark's first look-up of any source in Python imports this, in a process of its own
-    that is good for nothing else: so all of txaware is imported by those that use it.
+    Spark's first look-up of any source in Python imports this module in a process that
+    does nothing else. So the rest of txaware is imported only once it is used.
     """
 
     @classmethod
     def name(cls) -> str:
-        """What `format` is given."""
+        """Returns the name that `format` takes."""
         return "txaware"
 
     def schema(self) -> StructType | str:
-        """The columns of a message."""
+        """Returns the columns of a message."""
         return self._source().schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Reads once."""
+        """Returns the reader of a batch query."""
         return self._source().reader(schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """Reads on and on."""
+        """Returns the reader of a streaming query."""
         return self._source().streamReader(schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Saves in one transaction."""
+        """Returns the writer of a save, which is one transaction."""
         return self._source().writer(schema, overwrite)
 
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
-        """Writes micro-batches, each in one transaction."""
+        """Returns the writer of micro-batches, each in one transaction."""
         return self._source().streamWriter(schema, overwrite)
 
     def _source(self) -> DataSource:

@@ -144,8 +144,8 @@ __all__ = [
     "retry_on_conflict",
 ]
 
-# Imported when they are asked for: a server and an event loop are much to import, and
-# most programs have neither.
+# These are imported when they are first asked for: a server and an event loop take long
+# to import, and most programs have neither.
 _WHERE = {
     "AsyncMessaging": "txaware.http.client.aio",
     "AsyncTransaction": "txaware.http.client.async_transaction",
@@ -169,5 +169,5 @@ def __dir__() -> list[str]:
     return __all__
 
 
-# What is logged is the program's to show; without this Python prints warnings itself.
+# The program decides what it shows of the log; without this Python prints warnings.
 logging.getLogger(__name__).addHandler(logging.NullHandler())

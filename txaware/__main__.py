@@ -1,4 +1,4 @@
-"""`python -m txaware` is the command line."""
+"""Runs the command line for `python -m txaware`."""
 
 from txaware.cli import main
 

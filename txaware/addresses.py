@@ -52,11 +52,12 @@ def open_parts(
     *,
     pause: Pause | None = None,
 ) -> Parts:
-    """Everything behind an address, open; what fails leaves nothing open.
+    """Opens everything behind an address; if this fails, nothing stays open.
 
-    What is in use is used by way of its owner, if that serves it. With `pause` it is
-    opened as its owner or not at all: an owner in HBase is watched until it gives a
-    sign of life or is gone, and `pause` is called between two looks.
+    Data that another process owns is reached through that owner, if it serves the data.
+    With `pause` the data is opened as its owner or not at all: an owner in HBase is
+    watched until it gives a sign of life or is gone, and `pause` is called between two
+    looks.
     """
     if is_http(url):
         owner = Reach(url, token)
@@ -71,13 +72,13 @@ def open_parts(
             return _open_local(table, coordinator, settings, clock_ms, token)
         if pause is not None:
             raise served_already(owner)
-        if coordinator == "embedded":  # the owner's own
+        if coordinator == "embedded":  # that of the process that owns the data
             coordinator = None
     return open_remote(owner, coordinator, settings, clock_ms, coordinator_token=token)
 
 
 def _server_of_directory(url: str, error: DirectoryInUse) -> Reach:
-    """Where the owner of a directory serves it, and the token for there."""
+    """Returns the address and the token by which the owner of a directory serves it."""
     owner = read_server_file(Path(url.partition(":")[2]))
     if owner is None or str(owner.pid) != error.holder:
         raise Unavailable(f"{error}. {SERVED}") from error
@@ -87,7 +88,7 @@ def _server_of_directory(url: str, error: DirectoryInUse) -> Reach:
 
 
 def _server_of_store(error: StoreInUse, token: str | None) -> Reach:
-    """Where the owner of a store in HBase serves it to this host."""
+    """Returns the address at which the owner of a store in HBase serves this host."""
     if error.served_apart is not None:
         raise StoreInUse(
             f"{error}. That one serves it to its own host alone, at "
@@ -99,7 +100,7 @@ def _server_of_store(error: StoreInUse, token: str | None) -> Reach:
 
 
 def require_unserved(url: str) -> None:
-    """Raises where another process has a directory; makes and changes nothing."""
+    """Raises if another process has the directory open; makes and changes nothing."""
     scheme, _, path = url.partition(":")
     if scheme != "leveldb" or not (Path(path) / LOCK).exists():
         return
@@ -110,7 +111,7 @@ def require_unserved(url: str) -> None:
 
 
 def served_already(reach: Reach) -> Unavailable:
-    """Says who serves the data, to whoever would serve it too."""
+    """Returns the error for a process that wants to serve what another one serves."""
     if reach.owner is None:
         return Unavailable(
             f"this data is served already, at {reach.url}: others connect there"
@@ -220,7 +221,7 @@ def _coordinator(
     settings: Settings,
     token: str | None,
 ) -> tuple[Coordinator, Gate | None]:
-    """The coordinator, and its gate where it keeps its journal in the same table."""
+    """Returns the coordinator, and its gate if its journal is in the same table."""
     if coordinator in (None, "embedded"):
         embedded = EmbeddedCoordinator(
             table.journal if isinstance(table, DurableTable) else None,
@@ -232,7 +233,8 @@ def _coordinator(
     chosen = named_coordinator(coordinator, settings, token=token)
     if isinstance(chosen, EmbeddedCoordinator):
         chosen.gate.is_shared = True
-        # For good: rows of the other store are there again when this is opened anew.
+        # This is never taken back: the rows of the other store are still there when
+        # this one is opened again.
         pointer = chosen.snapshot().transaction_id
         chosen.gate.write_elsewhere(pointer, [ANOTHER_STORE])
     return chosen, None
@@ -242,7 +244,7 @@ def _coordinator(
 def opened_table(
     url: str, settings: Settings, clock_ms: ClockMs
 ) -> Iterator[OrderedTable]:
-    """The rows alone, without a service; nobody else has them open meanwhile."""
+    """Opens the rows alone, without a service; nobody else can open them meanwhile."""
     if is_http(url):
         raise BadRequest(
             f"{url} is a server, and whole data is read by its owner alone: stop the "
@@ -259,7 +261,7 @@ def opened_table(
 def opened_coordinator(
     table: OrderedTable, coordinator: str | Coordinator | None, settings: Settings
 ) -> Iterator[Coordinator]:
-    """The coordinator of these rows; one of the caller's stays open."""
+    """Opens the coordinator of these rows; one that the caller passes in stays open."""
     chosen, gate = _coordinator(table, coordinator, settings, None)
     try:
         claim(table, OTHER if gate is None else EMBEDDED, coordinator)

@@ -1,4 +1,4 @@
-"""The time of a store: never goes back, whatever clocks and crashes do."""
+"""The time of a store, which never goes back, whatever clocks and crashes do."""
 
 import threading
 
@@ -6,18 +6,19 @@ from coordinator.transaction import ClockMs, elapsed_of, system_clock_ms
 
 __all__ = ["ClockMs", "StoreClock", "system_clock_ms"]
 
-# How far ahead of its use time is saved. After a crash publish times may be that much
+# Time is saved this far ahead of its use. After a crash, publish times may be this far
 # ahead of the clock.
 AHEAD_MS = 2_000
 STEP_MS = 100
 
 
 class StoreClock:
-    """Gives out times that nobody goes below, not after a restart either.
+    """Gives out times that never go back, not even after a restart.
 
-    `saved_ms` is on disk: a restart begins there. What is given out above it is saved
-    before anybody reads it, in the batch that writes it at the latest. `elapsed_ms` is
-    the time that passes, for time-outs: these go on while the clock is behind.
+    `saved_ms` is on disk: a restart begins there. A time above it is saved before
+    anybody reads a row with that time, at the latest in the batch that writes the row.
+    `elapsed_ms` measures the time that passes, for time-outs: it goes on while the
+    clock is behind.
     """
 
     def __init__(self, clock_ms: ClockMs, saved_ms: int) -> None:
@@ -29,7 +30,7 @@ class StoreClock:
         self._latest_ms = saved_ms
 
     def now_ms(self) -> int:
-        """The time, at least what it was before."""
+        """Returns the time, which is never less than it was before."""
         now_ms, latest_ms = self._clock_ms(), self._latest_ms
         if now_ms <= latest_ms:  # nearly always, within a millisecond
             return latest_ms
@@ -39,16 +40,16 @@ class StoreClock:
             return self._latest_ms
 
     def given(self, time_ms: int) -> None:
-        """That time was given out, perhaps ahead of the clock."""
+        """Notes that a time was given out, which may be ahead of the clock."""
         if time_ms > self._latest_ms:
             with self._lock:
                 self._latest_ms = max(self._latest_ms, time_ms)
 
     def due(self) -> int | None:
-        """What to save with the next batch, where little is left.
+        """Returns the time to save with the next batch; None while enough is saved.
 
-        Where the time is ahead of the clock, after a crash, it gets hardly further:
-        crash after crash would otherwise add up.
+        After a crash the time may be ahead of the clock. It then moves ahead in small
+        steps only, or one crash after another would add up.
         """
         latest_ms = self._latest_ms
         if self.saved_ms - latest_ms > AHEAD_MS // 2:
@@ -58,15 +59,15 @@ class StoreClock:
 
     @property
     def next_ms(self) -> int:
-        """Above every time that was given out."""
+        """The first time above every time that was given out."""
         return self._latest_ms + 1
 
     @property
     def is_saved(self) -> bool:
-        """Whether no time given out so far can come again after a crash."""
+        """True when no time given out so far can come again after a crash."""
         return self._latest_ms < self.saved_ms
 
     def saved(self, time_ms: int) -> None:
-        """That time is on disk."""
+        """Notes that a time is on disk."""
         with self._lock:
             self.saved_ms = max(self.saved_ms, time_ms)

@@ -34,7 +34,7 @@ def _within(least: int, most: float) -> Any:
 
 
 def _one_of(*choices: Any) -> Any:
-    """Takes these values and no others; `str` stands for any text."""
+    """Returns a check that accepts these values only; `str` stands for any text."""
     kinds = {str: "text", True: "true", False: "false"}
     says = " or ".join([kinds.get(choice, choice) for choice in choices])
 
@@ -52,56 +52,56 @@ def _setting(default: float | None, *, least: int = 1, most: float = MOST) -> An
 
 @attrs.frozen(kw_only=True)
 class Settings:
-    """Every name ends with its unit. `load` reads them; flags go above all."""
+    """The settings of a process; `load` reads them. A name ends with its unit."""
 
     topics: str = attrs.field(default="", validator=_one_of(str))
     """Topics that exist from the start: `audit, metrics:10` for one and ten more."""
     default_ttl_s: int = _setting(DEFAULT_TTL_S, most=MAX_TTL_S)
     """The time to live of topics that name none."""
     poll_limit_messages: int = _setting(10_000)
-    """No page is longer, whatever limit is asked for."""
+    """The most messages of a page, whatever limit is asked for."""
     poll_limit_bytes: int = _setting(8 * MIB)
-    """No page is larger, unless by its first message."""
+    """The most bytes of a page, unless its first message alone is larger."""
     buffer_limit_bytes: int = _setting(8 * MIB)
-    """A publisher stores what it holds above this, ahead of the commit."""
+    """The bytes above which a publisher stores what it holds, ahead of the commit."""
     message_limit_bytes: int = _setting(64 * MIB)
-    """A single message above this is refused when it is published."""
+    """The most bytes of one message; a larger one is refused when it is published."""
     sync_limit_bytes: int = _setting(MIB)
-    """What a transaction writes above this goes to disk at once, not at its commit."""
+    """The bytes of a transaction that wait for its commit; more go to disk at once."""
     cache_bytes: int = _setting(64 * MIB, least=0)
     """Decoded rows of recent polls that are kept in memory, all topics together."""
     prune_grace_s: float = _setting(86_400, least=0)
-    """How soon others may forget an invalid transaction: a poll in a transaction uses
-    cached rows of half that age at most."""
+    """The time after which others may forget an invalid transaction: a poll in a
+    transaction uses cached rows of half that age at most."""
     max_transaction_lifetime_s: float | None = _setting(None)
-    """Refuses a publish for pointers older than this; off by default."""
+    """The age of a pointer above which a publish is refused; off by default."""
     orphan_grace_s: float = _setting(90_000, least=0)
-    """How much longer than the TTL stored payloads of foreign transactions stay."""
+    """The time beyond the TTL that stored payloads of foreign transactions stay."""
     save_marker_ttl_s: float = _setting(90 * 86_400, least=0)
-    """How long it is remembered that a Spark save with a `save_id` is done; 0 for ever.
-    Behind it, the same `save_id` publishes once more."""
+    """The time for which a Spark save with a `save_id` is remembered; 0 for ever.
+    After it, the same `save_id` publishes once more."""
     stream_marker_ttl_s: float = _setting(365 * 86_400, least=0)
-    """How long after its last batch it is remembered what a Spark stream has published;
-    0 for ever. Behind it, a batch that is repeated is published once more."""
+    """The time after its last batch for which a Spark stream is remembered; 0 for ever.
+    After it, a batch that is repeated is published once more."""
     janitor_interval_s: float = _setting(3600, least=0)
-    """How often old rows are removed in the background; 0 for never."""
+    """The interval at which old rows are removed in the background; 0 for never."""
     transaction_timeout_s: float = _setting(30)
-    """How long a transaction may take that names no time-out."""
+    """The time-out of a transaction that names none."""
     max_transaction_timeout_s: float = _setting(900)
     """Server: the longest time-out that a transaction may ask for, unless its principal
     has the permission `long`. `transaction_timeout_s` counts where it is more."""
     max_open_transactions_per_principal: int = _setting(1000)
-    """Server: how many transactions a principal may have open at once; 429 above it.
+    """Server: the most transactions of a principal open at once; 429 above it.
     Without tokens all callers are one principal."""
     coordinator_timeout_s: float = _setting(10)
-    """Tephra elsewhere: how long it may take to answer before it counts as away."""
+    """Tephra elsewhere: the time without an answer after which it counts as away."""
     block_bytes: int = _setting(4096)
-    """LevelDB: how much one block of a table file holds."""
+    """LevelDB: the bytes that one block of a table file holds."""
     block_cache_bytes: int = _setting(8 * MIB)
     """LevelDB: uncompressed blocks that are kept in memory."""
     write_buffer_bytes: int = _setting(2 * MIB)
-    """LevelDB: what is collected in memory before a table file is written; larger is
-    faster, and 64 such files count as memory of the process."""
+    """LevelDB: the bytes that are collected in memory before a table file is written;
+    larger is faster, and 64 such files count as memory of the process."""
     mapped_bytes: int = _setting(64 * MIB)
     """LevelDB: table files that are mapped at once, which counts as memory of the
     process; never less than 64 MiB."""
@@ -110,25 +110,25 @@ class Settings:
     accept_damage: bool = attrs.field(default=False, validator=_one_of(True, False))
     """LevelDB: opens a directory that is damaged, without what cannot be read: all is
     read first, and damaged files go to `rows/lost/`. A power cut may damage a batch
-    that nobody was answered for; a bad disk any."""
+    that was not acknowledged; a bad disk may damage any."""
     compression: str = attrs.field(
         default="snappy", validator=_one_of("snappy", "none")
     )
     """LevelDB: `snappy` or `none`."""
     hbase_timeout_s: float = _setting(10)
-    """HBase: how long one call may take before nobody knows what became of it."""
+    """HBase: the time of one call after which its outcome counts as unknown."""
     hbase_patience_s: float = _setting(10, least=0)
-    """HBase: how long a call that does no harm is repeated before it is given up."""
+    """HBase: the time for which a harmless call is repeated before it is given up."""
 
     request_limit_bytes: int = _setting(10 * MIB)
-    """Server: no request body is larger."""
+    """Server: the most bytes of a request's body."""
     header_limit_bytes: int = _setting(64 << 10)
-    """Server: no request's headers are larger, all together."""
+    """Server: the most bytes of a request's headers, all together."""
     server_connections: int = _setting(5000)
     """Server: connections at once; those above it are answered 503 and closed, unless
     they ask for `/ping` or `/health`."""
     address_connections: int = _setting(0, least=0)
-    """Server: the same for those of one address; 0 for nine tenths of all."""
+    """Server: connections of one address at once; 0 for nine tenths of all."""
     in_flight_requests: int = _setting(1000)
     """Server: requests at once, without those that wait for messages; 503 above it."""
     waiting_requests: int = _setting(5000)
@@ -143,17 +143,17 @@ class Settings:
     """Server: takes tokens at an address that others reach without TLS of its own, as
     `--allow-plain-tokens` does. Client: sends one there without a warning."""
     header_timeout_s: float = _setting(30, least=0)
-    """Server: how long a client may take for a request's headers."""
+    """Server: the time that a client may take for a request's headers."""
     body_timeout_s: float = _setting(60, least=0)
-    """Server: how long a client may take for a request's body."""
+    """Server: the time that a client may take for a request's body."""
     write_timeout_s: float = _setting(60, least=0)
-    """Server: how long a client may leave an answer unread before it is cut off."""
+    """Server: the time a client may leave an answer unread before it is cut off."""
     idle_timeout_s: float = _setting(75, least=0)
-    """Server: how long a connection stays open between requests."""
+    """Server: the time that a connection stays open between requests."""
     long_poll_s: float = _setting(30, least=0)
-    """Server: no request waits longer for messages; clients ask again."""
+    """Server: the longest time that a request waits for messages; clients ask again."""
     drain_timeout_s: float = _setting(30, least=0)
-    """Server: how long requests in flight may take once it is told to stop."""
+    """Server: the time that requests in flight may take once it is told to stop."""
 
     @classmethod
     def load(
@@ -163,10 +163,10 @@ class Settings:
         environment: Mapping[str, str] | None = None,
         **flags: Any,
     ) -> Self:
-        """From a TOML file, then `TXAWARE_...` variables, then flags that are given.
+        """Reads a TOML file, then `TXAWARE_...` variables, then flags that are given.
 
-        A setting that does not exist, or is not what it has to be, is a `BadRequest`,
-        and so is a variable whose name is almost that of one.
+        The later ones win. A setting that does not exist, or has a wrong value, is a
+        `BadRequest`, and so is a variable whose name is almost that of a setting.
         """
         found: dict[str, Any] = {}
         if path is not None:
@@ -178,7 +178,7 @@ class Settings:
 
 _FIELDS = {field.name: field for field in attrs.fields(Settings)}
 NAMES = frozenset(_FIELDS)
-# What else is read from the environment, by others.
+# Other modules read these from the environment.
 OTHER_VARIABLES = frozenset(
     {
         *("TXAWARE_TOKEN", "TXAWARE_TOKEN_FILE", "TXAWARE_CA_FILE", "TXAWARE_JARS"),
@@ -186,7 +186,7 @@ OTHER_VARIABLES = frozenset(
     }
 )
 _FLAG_TEXTS = {"true": True, "false": False}
-# How much two names have to be alike for one to be taken for the other, misspelt.
+# Two names this much alike count as one name that is misspelt.
 _ALIKE = 0.75
 
 
@@ -213,7 +213,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 def check_environment(environment: Mapping[str, str]) -> None:
     """Refuses a variable whose name is almost one that is read: it is misspelt.
 
-    Others that begin with `TXAWARE_` may be anybody's: Kubernetes sets
+    Other variables that begin with `TXAWARE_` may be anybody's: Kubernetes sets
     `TXAWARE_SERVICE_HOST` for a service of that name.
     """
     known = {_variable(name) for name in NAMES} | OTHER_VARIABLES
@@ -225,16 +225,17 @@ def check_environment(environment: Mapping[str, str]) -> None:
 
 
 def did_you_mean(name: str, prefix: str, known: Iterable[str]) -> str:
-    """A question to put behind the name of what does not exist, or nothing."""
+    """Returns a question to put behind a name that does not exist, or nothing."""
     names = {one.removeprefix(prefix).lower(): one for one in known}
     alike = get_close_matches(name.lower(), names, n=1, cutoff=_ALIKE)
     return f"; did you mean {names[alike[0]]}?" if alike else ""
 
 
 def from_text(name: str, text: str, *, said_as: str | None = None) -> Any:
-    """The value of a setting that came as text, from a variable or a flag.
+    """Returns the value of a setting that came as text, from a variable or a flag.
 
-    `said_as` is its name in an error. What is no flag stays text, to be refused as one.
+    `said_as` is its name in an error. Text that is no flag value is returned as it is,
+    and refused later.
     """
     kind = _FIELDS[name].type
     if kind is bool:
@@ -258,7 +259,7 @@ def _variable(name: str) -> str:
 def _checked(
     found: dict[str, Any], *, where: str = "", said_as: Callable[[str], str] = str
 ) -> dict[str, Any]:
-    """The settings that were found in one place; errors name them as they are there."""
+    """Checks the settings found in one place; errors name them as that place does."""
     unknown = sorted(found.keys() - NAMES)
     if unknown:
         asked = did_you_mean(unknown[0], "", NAMES) if len(unknown) == 1 else ""

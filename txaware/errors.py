@@ -1,7 +1,7 @@
-"""The errors of this project: those of the coordinator, and what messages add.
+"""The errors of this project: those of the coordinator, and those of messaging.
 
 `TxAwareError` is the root; the coordinator's tree is drawn in `coordinator/errors.py`.
-Of messages:
+Messaging adds:
 
 TxAwareError
 ├── TopicNotFound       create the topic first
@@ -14,7 +14,7 @@ TxAwareError
 ├── KeeperNotFound      there is none of that name to forget
 ├── PlanForgotten       a clean-up in pieces is over, or too old: plan it anew
 ├── QueueFull           the asynchronous publisher has too much waiting: slow down
-└── StoreCorrupted      what is on disk is not what was written: run check, restore
+└── StoreCorrupted      the data on disk is not what was written: run check, restore
 """
 
 from coordinator.errors import (
@@ -88,7 +88,7 @@ class PlanForgotten(TxAwareError):
 
 
 class StoreCorrupted(TxAwareError):
-    """What is on disk is not what was written; `txaware check` says what is wrong."""
+    """The data on disk is not what was written; `txaware check` says what is wrong."""
 
 
 __all__ = [

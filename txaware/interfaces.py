@@ -22,25 +22,25 @@ from txaware.topics import Topic
 Write = tuple[bytes, bytes | None]
 Row = tuple[bytes, bytes]
 
-# What a poll without a transaction delivers: everything, or what is committed.
+# The rows that a poll without a transaction delivers: all, or the committed ones.
 Isolation = Literal["uncommitted", "committed"]
 UNCOMMITTED: Isolation = "uncommitted"
 COMMITTED: Isolation = "committed"
 
 
 class _Unsaid(str):
-    """What a call has by itself, and nobody said."""
+    """The isolation of a call whose caller named none."""
 
 
-# A block's transaction decides where the caller said nothing, and only there.
+# The transaction of a block decides only if the caller named no isolation.
 UNSAID = cast(Isolation, _Unsaid(UNCOMMITTED))
 
 
 class MessagingService(Protocol):
-    """Topics, and what is published to them and read from them.
+    """The service that keeps topics, publishes to them and polls them.
 
-    The same calls embedded, over HTTP and on HBase. Any number of threads may call. A
-    topic is `name` or `namespace:name`. A call that raises `BadRequest`,
+    The calls are the same embedded, over HTTP and on HBase. Any number of threads may
+    call. A topic is `name` or `namespace:name`. A call that raises `BadRequest`,
     `TopicNotFound` or `TransactionRefused` changed nothing.
     """
 
@@ -60,13 +60,13 @@ class MessagingService(Protocol):
         ttl_s: int | str | None = None,
         properties: Mapping[str, str | None] | None = None,
     ) -> Topic:
-        """Changes what is named and leaves the rest; a property set to None goes."""
+        """Changes what is named and leaves the rest; None removes a property."""
 
     def topic(self, topic: str) -> Topic:
-        """The topic as it stands."""
+        """Returns the topic as it is now."""
 
     def topics(self, namespace: str = "default") -> list[str]:
-        """The names of a namespace's topics, in the order of their keys."""
+        """Returns the names of a namespace's topics, in the order of their keys."""
 
     def delete_topic(self, topic: str) -> None:
         """Deletes a topic; its messages are gone at once."""
@@ -79,10 +79,11 @@ class MessagingService(Protocol):
         transaction: Pointer | None = None,
         receipts: Iterable[Receipt] | None = None,
     ) -> PublishResponse | None:
-        """Publishes in one piece; in a transaction answers what `rollback` takes.
+        """Publishes in one piece; in a transaction returns what `rollback` takes.
 
-        An empty list in a transaction publishes the reference to what was stored: what
-        `receipts` name, or else all that this service answered and no reference named.
+        An empty list in a transaction publishes the reference to stored payloads: those
+        that `receipts` name, or else all whose receipts this service returned and that
+        no reference has named yet.
         """
 
     def store(
@@ -96,7 +97,7 @@ class MessagingService(Protocol):
         """Stores payloads ahead of the commit; a reference publishes them later."""
 
     def rollback(self, topic: str, response: PublishResponse) -> None:
-        """Hides what a publish wrote from all who poll in a transaction."""
+        """Hides what a publish wrote from all polls in a transaction."""
 
     def poll(
         self,
@@ -109,17 +110,17 @@ class MessagingService(Protocol):
         isolation: Isolation = UNCOMMITTED,
         wait_s: float = 0,
     ) -> Page:
-        """Messages from `start` on: an id, a time in ms, or None for the beginning.
+        """Polls messages from `start`: an id, a time in ms, or None for the beginning.
 
-        With a transaction it stops at the first row that its snapshot cannot decide;
-        `isolation="committed"` does the same with a fresh snapshot. `wait_s` waits for
-        the first message, without a transaction only.
+        With a transaction the page stops at the first row that its snapshot cannot
+        decide; `isolation="committed"` does the same with a fresh snapshot. `wait_s`
+        waits for the first message; it is for polls without a transaction only.
         """
 
     def position(
         self, group: str, topic: str, *, transaction: Transaction | None = None
     ) -> MessageId | None:
-        """How far a group has come, as the transaction or a fresh snapshot sees it."""
+        """Reads a group's position, as the transaction or a fresh snapshot sees it."""
 
     def save_position(
         self,
@@ -129,10 +130,10 @@ class MessagingService(Protocol):
         *,
         transaction: Pointer,
     ) -> None:
-        """Moves a group with the commit; None takes back what this one had saved."""
+        """Moves a group with the commit; None takes back what the transaction saved."""
 
     def bounds(self, topic: str) -> Bounds:
-        """The first and the last id, committed or not, and where the next goes."""
+        """Reads the first and last id, committed or not, and the place of the next."""
 
     def wait(
         self,
@@ -143,28 +144,28 @@ class MessagingService(Protocol):
         isolation: Isolation = COMMITTED,
         timeout_s: float,
     ) -> bool:
-        """Waits until something is there to poll; False after the time-out."""
+        """Waits until there is a message to poll; returns False after the time-out."""
 
 
 class Emptiness(Protocol):
-    """Knows of ranges in which there is no row."""
+    """An outline of the rows, which knows ranges without any."""
 
     def may_have(self, prefix: bytes, start: bytes, stop: bytes | None) -> bool:
-        """False where surely no row lies from `start` and before `stop`.
+        """Returns False if certainly no row lies from `start` on and before `stop`.
 
         `prefix` names a topic, with or without a generation.
         """
 
 
 class OrderedTable(Protocol):
-    """One ordered map from keys to values, which outlives the process or does not.
+    """An ordered map from keys to values, which may or may not outlive the process.
 
-    Any number of threads may call. What `submit` took is readable, all of it or
-    nothing, from some moment before its wait returns.
+    Any number of threads may call. The writes of one `submit` become readable together,
+    at some moment before its wait returns.
     """
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key."""
+        """Returns the value of a key; None if it has none."""
 
     def scan(
         self,
@@ -176,24 +177,25 @@ class OrderedTable(Protocol):
         max_bytes: int = 1 << 20,
         reverse: bool = False,
     ) -> list[Row]:
-        """Rows whose key begins with `prefix`, which is left off, in order.
+        """Reads the rows whose key begins with `prefix`, in order, without the prefix.
 
-        From `start` and before `stop`, at most `limit`, and no more once they hold
-        `max_bytes`; backwards from `stop` when asked. One consistent view.
+        They lie from `start` on and before `stop`. There are at most `limit`, and no
+        more once they hold `max_bytes`. With `reverse` they come backwards from `stop`.
+        All rows are of one consistent view.
         """
 
     def submit(self, writes: Sequence[Write], then: Then | None = None) -> Wait:
-        """Takes writes for the next batch; what it answers returns once they are kept.
+        """Takes writes for the next batch; the wait it returns ends once they are kept.
 
-        Batches keep the order of their submission. `then` is told how it ended, before
-        anybody returns from waiting.
+        Batches keep the order of their submission. `then` is told how the batch ended,
+        before any wait for it returns.
         """
 
     def hand_over(self, writes: Sequence[Write], then: Then) -> None:
-        """Takes writes for the next batch; `then` is told, in whatever thread.
+        """Takes writes for the next batch; `then` is told how it ended, in any thread.
 
-        For whoever must not wait, as an event loop. `then` takes no time, and raises
-        nothing.
+        It is for callers that must not wait, as an event loop. `then` takes no time,
+        and raises nothing.
         """
 
     @property
@@ -202,45 +204,46 @@ class OrderedTable(Protocol):
 
     @property
     def reads_wait(self) -> bool:
-        """Whether a read may wait for a network; no event loop asks for one then."""
+        """True when a read may wait for a network; an event loop then reads nothing."""
 
     def reserve_time(self) -> None:
-        """Returns when no restart gives out a time again that was given out so far."""
+        """Waits until no restart can give out again a time that was given out."""
 
     def hold(self, pointer: int, writes: Sequence[Write]) -> bool:
         """Takes rows of an open transaction: readable at once, kept with its commit.
 
-        Once it has ended otherwise, they are kept with some later batch. False, and
-        none taken, where they are too many for that: submit them.
+        If the transaction ends otherwise, they are kept with some later batch. Returns
+        False and takes none if they are too many: the caller then submits them.
         """
 
     def replace_held(self, key: bytes, value: bytes) -> bool:
-        """Changes a row that is held; False where it is not held (any more)."""
+        """Changes a row that is held; returns False if it is not held, or no longer."""
 
     def compare_and_set(self, key: bytes, old: bytes | None, new: bytes) -> bool:
-        """Sets a value that is still `old`, and returns once that is kept."""
+        """Sets the value of a key if it is still `old`; returns once that is kept."""
 
     def compact(self, start: bytes, stop: bytes) -> None:
         """Gives the space of deleted rows back to the disk."""
 
     def size_bytes(self, start: bytes, stop: bytes) -> int:
-        """About how many bytes a range of whole keys takes; reads hardly anything.
+        """Estimates how many bytes a range of whole keys takes; reads hardly anything.
 
-        For plans alone: rows count as they are kept, compressed perhaps, deleted ones
-        as long as their space is not given back, and the latest few MiB may be missing.
+        It is for plans only: rows count as they are kept, perhaps compressed; deleted
+        rows count until their space is given back; the latest few MiB may be missing.
         """
 
     def outline(self, tag: bytes) -> Emptiness | None:
-        """Which ranges of rows with that first byte are empty, of all topics at once.
+        """Finds the empty ranges of rows with that first byte, for all topics at once.
 
-        Of rows from before the call. None where to look into each costs hardly more.
+        It knows the rows from before the call. Returns None if looking into each range
+        costs hardly more.
         """
 
     def status(self) -> str:
-        """`"OK"`, or a sentence about what is wrong."""
+        """Returns `"OK"`, or a sentence about what is wrong."""
 
     def close(self) -> None:
-        """Keeps what has to be kept and gives everything back."""
+        """Keeps what has to be kept, and releases all resources."""
 
 
 __all__ = [

@@ -1,27 +1,27 @@
-"""The keys of all rows: which table, which topic, and then the order of delivery."""
+"""The keys of all rows: first the table, then the topic, then the order of delivery."""
 
 from txaware.topics import TopicName
 
-# One byte in front says which table a row belongs to; producers have no table yet.
+# The first byte says which table a row belongs to; producers have no table yet.
 TOPIC, MESSAGE, POSITION, MARK = b"t", b"m", b"o", b"k"
 PRODUCER = b"s"
 KEEPER = b"n"
 JOURNAL, STATE = b"j", b"w"
-# Behind all others: what a load of payloads brings then lies behind all there is, also
-# where the saved time goes along, and LevelDB sorts it once.
+# Payloads sort behind all other rows: a batch of many payloads then lies behind all
+# that is there, also if the saved time goes with it, and LevelDB sorts it once.
 PAYLOAD = b"z"
-# What payloads had in front in the first format.
+# The first byte of payloads in the first format.
 FIRST_PAYLOAD = b"p"
 
-# Which kind of coordinator the pointers of a table are from.
+# The kind of coordinator that gave out the pointers of a table.
 COORDINATOR = STATE + b"coordinator"
-# Where that is, unless it is the embedded one.
+# The address of that coordinator, unless it is the embedded one.
 COORDINATOR_ADDRESS = STATE + b"coordinator-address"
 
-# Up to which pointer nobody wrote down who keeps rows elsewhere: an earlier version.
+# The pointer up to which an earlier version did not note who keeps rows elsewhere.
 UNWATCHED = STATE + b"unwatched"
 
-# What was copied here, and how far that has come.
+# The store that is copied here, and how far that copy has come.
 COPY, COPY_PLACE = STATE + b"copy", STATE + b"copy-place"
 
 MAX_SEQUENCE = 0xFFFF
@@ -31,41 +31,41 @@ _TIMED = (MESSAGE, PAYLOAD)
 
 
 def topic_key(topic: TopicName) -> bytes:
-    """The row of a topic's metadata."""
+    """Returns the key of the row with a topic's metadata."""
     return TOPIC + topic.key
 
 
 def row_key(time_ms: int, sequence: int = 0) -> bytes:
-    """The end of a message's row key, and of a payload's: time and sequence."""
+    """Returns time and sequence as the end of the key of a message or a payload."""
     return time_ms.to_bytes(8, "big") + sequence.to_bytes(2, "big")
 
 
 def pointer_key(pointer: int) -> bytes:
-    """A write pointer as part of a key."""
+    """Returns a write pointer as part of a key."""
     return pointer.to_bytes(POINTER_BYTES, "big")
 
 
 def payload_prefix(data_prefix: bytes, pointer: int) -> bytes:
-    """What the payload rows of one transaction in one topic begin with."""
+    """Returns the beginning of the payload rows of one transaction in one topic."""
     return PAYLOAD + data_prefix + pointer_key(pointer)
 
 
 def mark_key(data_prefix: bytes, pointer: int) -> bytes:
-    """What is remembered of a transaction's references in one topic."""
+    """Returns the key of the mark for a transaction's references in one topic."""
     return MARK + data_prefix + pointer_key(pointer)
 
 
 def position_prefix(group: str, topic: TopicName) -> bytes:
-    """What the positions of a group in a topic begin with, before the pointer."""
+    """Returns the beginning of a group's positions in a topic, before the pointer."""
     return POSITION + group.encode("ascii") + b":" + topic.key
 
 
 def row_prefix(key: bytes) -> bytes:
-    """What a key begins with before time and sequence, or before its pointer."""
+    """Returns the part of a key before time and sequence, or before its pointer."""
     return key[:-ROW_KEY_BYTES] if key[:1] in _TIMED else key[:-POINTER_BYTES]
 
 
 def after(prefix: bytes) -> bytes:
-    """The least key above all that begin with this."""
+    """Returns the least key above all keys that begin with `prefix`."""
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes([stripped[-1] + 1])

@@ -1,6 +1,6 @@
 """Names of markers: positions by which Spark's saves and streams know what is done.
 
-They are kept as those of groups are, and nobody reads a topic for them.
+Markers are kept as the positions of groups are, but nobody reads a topic for them.
 """
 
 import re
@@ -8,10 +8,10 @@ import re
 from txaware.errors import BadRequest
 from txaware.topics import checked_group
 
-# What all of them begin with; groups of readers may, too.
+# All markers begin with this; groups of readers may, too.
 MARKERS = "spark-"
 _SAVE = f"{MARKERS}save-"
-# Of the rows that went with a marker; no name of anybody else's ends with it.
+# Ends the marker for the extent of the rows; no other name may end with it.
 _EXTENT = "..rows"
 _QUERY = re.compile(MARKERS + r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}([-.].+)?")
 
@@ -28,22 +28,22 @@ def save_marker(save_id: str) -> str:
 
 
 def query_marker(query_id: str, name: str | None = None) -> str:
-    """Returns the marker of a stream; each of its names has one."""
+    """Returns the marker of a stream, or of one named part of it."""
     return MARKERS + query_id + ("" if name is None else f"-{_checked(name)}")
 
 
 def extent_marker(marker: str) -> str:
-    """Returns where it stands how many rows went with a marker, and their digest."""
+    """Returns the marker that keeps the number and the digest of another one's rows."""
     return marker + _EXTENT
 
 
 def is_marker(group: str) -> bool:
-    """Returns whether that is no group of readers."""
+    """Tells whether a group is a marker, and no group of readers."""
     return is_save_marker(group) or _QUERY.fullmatch(group) is not None
 
 
 def is_save_marker(group: str) -> bool:
-    """Returns whether it marks a save, not a stream."""
+    """Tells whether a group marks a save, not a stream."""
     return group.startswith(_SAVE)
 
 

@@ -9,14 +9,14 @@ from txaware.errors import BadRequest
 
 ID_BYTES = 20
 ROW_KEY_BYTES = 10
-# What stands behind the row key in the id of a message that has its own payload.
+# Ends the id of a message that has its payload in its own row.
 NO_PAYLOAD_ROW = bytes(10)
 _GREATEST = 2 ** (8 * ID_BYTES) - 1
 _AFTER_PAYLOADS = b"\xff" * 10
 
 
 class MessageId(bytes):
-    """Where a message stands in its topic: 20 bytes, whose order is the delivery order.
+    """The place of a message in its topic: 20 bytes, whose order is the delivery order.
 
     `str` gives the 40 hex digits that `parse` reads.
     """
@@ -31,7 +31,7 @@ class MessageId(bytes):
         write_time_ms: int = 0,
         payload_sequence: int = 0,
     ) -> Self:
-        """The id of these four numbers; the last two are 0 without a payload row."""
+        """Returns the id of these numbers; the last two are 0 without a payload row."""
         try:
             return cls(
                 publish_time_ms.to_bytes(8, "big")
@@ -44,7 +44,7 @@ class MessageId(bytes):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Reads 40 hex digits."""
+        """Reads an id from 40 hex digits."""
         try:
             data = bytes.fromhex(text) if len(text) == 2 * ID_BYTES else b""
         except (ValueError, TypeError):
@@ -55,7 +55,7 @@ class MessageId(bytes):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Reads 20 bytes; what follows them is ignored, as the original does."""
+        """Reads an id from the first 20 bytes; ignores what follows them."""
         if not isinstance(data, bytes):
             raise BadRequest(f"an id is read from bytes, not {data!r}")
         if len(data) < ID_BYTES:
@@ -64,50 +64,50 @@ class MessageId(bytes):
 
     @classmethod
     def of_row(cls, row_key: bytes) -> Self:
-        """The id of a message whose row has its payload."""
+        """Returns the id of a message that has its payload in its own row."""
         return cls(row_key + NO_PAYLOAD_ROW)
 
     @classmethod
     def after_payloads(cls, row_key: bytes) -> Self:
-        """Behind everything that one row can hold."""
+        """Returns an id behind every message that one row can hold."""
         return cls(row_key + _AFTER_PAYLOADS)
 
     @property
     def row_key(self) -> bytes:
-        """Publish time and sequence: its row in the message table."""
+        """The publish time and the sequence: the key in the message table."""
         return bytes(self[:10])
 
     @property
     def payload_key(self) -> bytes:
-        """Write time and payload sequence; zeros without a payload row."""
+        """The write time and the payload sequence; zeros without a payload row."""
         return bytes(self[10:])
 
     @property
     def publish_time_ms(self) -> int:
-        """When it was published, in ms since the epoch."""
+        """The time at which the message was published, in ms since the epoch."""
         return int.from_bytes(self[:8], "big")
 
     @property
     def sequence(self) -> int:
-        """Its number within that millisecond."""
+        """The number of the message within its millisecond."""
         return int.from_bytes(self[8:10], "big")
 
     @property
     def write_time_ms(self) -> int:
-        """When its payload was stored; 0 without a payload row."""
+        """The time at which the payload was stored; 0 without a payload row."""
         return int.from_bytes(self[10:18], "big")
 
     @property
     def payload_sequence(self) -> int:
-        """Its number within that millisecond; 0 without a payload row."""
+        """The number of the payload within its millisecond; 0 without a payload row."""
         return int.from_bytes(self[18:], "big")
 
     def before(self) -> "MessageId":
-        """The greatest id below this one; the least id has none and is answered."""
+        """Returns the greatest id below this one; the least id returns itself."""
         return _from_number(max(int.from_bytes(self, "big") - 1, 0))
 
     def after(self) -> "MessageId":
-        """The least id above this one; the greatest id has none and is answered."""
+        """Returns the least id above this one; the greatest id returns itself."""
         return _from_number(min(int.from_bytes(self, "big") + 1, _GREATEST))
 
     def __str__(self) -> str:
@@ -122,7 +122,7 @@ def _from_number(number: int) -> MessageId:
 
 
 class Message(NamedTuple):
-    """A message as it was delivered. (A tuple, since a poll makes millions of them.)"""
+    """A message as it was delivered: a tuple, since a poll may make millions."""
 
     id: MessageId
     payload: bytes
@@ -130,7 +130,7 @@ class Message(NamedTuple):
 
 @attrs.frozen
 class Outgoing:
-    """A message to publish that lives shorter than its topic's time to live."""
+    """A message to publish that may expire before its topic's time to live is over."""
 
     payload: bytes
     expire_after_s: float | None = None
@@ -147,9 +147,9 @@ class BlockedBy:
 class Page(list[Message]):
     """The messages of one poll, in order.
 
-    `next` is where the next poll goes on, exclusively. `blocked_by` is what stopped
-    this one before the end, and `skipped_before` the time up to which the time to live
-    cut off what was asked for.
+    The next poll goes on at `next`, exclusively. `blocked_by` says what stopped this
+    poll before the end. `skipped_before` is the time up to which messages that were
+    asked for are gone, as their time to live is over.
     """
 
     __slots__ = ("blocked_by", "next", "skipped_before")
@@ -170,7 +170,7 @@ class Page(list[Message]):
 
 @attrs.frozen
 class PublishResponse:
-    """What a transactional publish wrote, for `rollback` to take back: both ends."""
+    """The range that a transactional publish wrote, which `rollback` takes back."""
 
     transaction_write_pointer: int
     start_timestamp: int
@@ -181,7 +181,7 @@ class PublishResponse:
 
 @attrs.frozen
 class Receipt:
-    """What one `store` of one attempt put ahead of its commit."""
+    """A receipt for the payloads that one `store` of an attempt stored."""
 
     pointer: int
     topic: str
@@ -191,10 +191,10 @@ class Receipt:
 
 @attrs.frozen
 class Bounds:
-    """Where a topic begins and ends: ids for `poll`, inclusively.
+    """The ends of a topic, as ids for an inclusive `poll`.
 
-    `first` and `last` are None while it is empty. Everything published from now on is
-    at `next` or after it.
+    `first` and `last` are None while the topic is empty. Everything published from now
+    on is at `next` or after it.
     """
 
     first: MessageId | None

@@ -1,4 +1,4 @@
-"""What a program holds: `connect` and what it answers."""
+"""The entry of a program: `connect`, and the `Messaging` that it returns."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -41,21 +41,21 @@ if TYPE_CHECKING:
 
 
 class Closes(Protocol):
-    """What has to be closed before the parts that it works on."""
+    """A thing that has to be closed before the parts that it works on."""
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends its work."""
 
 
-# One serves all who ask for it, as any number of threads may share it.
+# A publisher is kept for all who ask for it, as any number of threads may share it.
 KNOWN_PUBLISHERS = 10_000
 
 
 class Messaging(KeeperVerbs, Verbs, OperatorVerbs):
-    """What a program holds: topics, transactions, and all that takes part in them.
+    """The object that a program holds: its topics, transactions and participants.
 
-    A context manager. Any number of threads may share it; a forked child makes one of
-    its own.
+    It is a context manager. Any number of threads may share it. A forked child connects
+    again and makes one of its own.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -71,7 +71,7 @@ class Messaging(KeeperVerbs, Verbs, OperatorVerbs):
 
     @property
     def coordinator(self) -> Coordinator:
-        """Who decides what commits."""
+        """The coordinator that decides what commits."""
         return self._parts.coordinator
 
     def transaction(
@@ -81,18 +81,19 @@ class Messaging(KeeperVerbs, Verbs, OperatorVerbs):
         long: bool = False,
         begun: Transaction | None = None,
     ) -> "MessagingTransaction":
-        """`with messaging.transaction(table) as tx:` commits at the end of the block.
+        """Begins a transaction: `with messaging.transaction(table) as tx:`.
 
-        Or it undoes everything, when the block raises or the commit is refused. A long
-        transaction may run for a day, and has no time-out of its own. `begun` is one
-        that was begun in another process, and is ended by this block.
+        The end of the block commits it. If the block raises or the commit is refused,
+        everything is undone. A long transaction may run for a day, and has no time-out
+        of its own. `begun` is a transaction that another process began, and that this
+        block ends.
         """
         return MessagingTransaction(
             self, *participants, timeout_s=timeout_s, long=long, begun=begun
         )
 
     def reach(self) -> Reach:
-        """Where other processes reach this data: its server's address and a token."""
+        """Tells where other processes reach this data: a server's address and token."""
         if self._parts.reach is not None:
             return self._parts.reach
         for server in list(self._to_close):
@@ -107,9 +108,10 @@ class Messaging(KeeperVerbs, Verbs, OperatorVerbs):
     def publisher(
         self, topic: str, *, buffer_limit_bytes: int | None = None
     ) -> Publisher:
-        """Publishes in the open transaction of this thread or task, or at once.
+        """Returns a publisher to the open transaction of this thread or task.
 
-        Above `buffer_limit_bytes` (8 MiB) it stores ahead of the commit.
+        Without an open transaction it publishes at once. Above `buffer_limit_bytes`
+        (8 MiB) it stores messages ahead of the commit.
         """
         if buffer_limit_bytes is None and isinstance(topic, str):
             found = self._publishers.get(topic)
@@ -137,7 +139,7 @@ class Messaging(KeeperVerbs, Verbs, OperatorVerbs):
         )
 
     def direct_publisher(self, topic: str) -> DirectPublisher:
-        """Publishes at once, whatever transaction is open; on disk when it returns."""
+        """Returns a publisher that joins no transaction; a call ends once on disk."""
         limit_bytes = self._parts.settings.message_limit_bytes
         return DirectPublisher(self._service, topic, message_limit_bytes=limit_bytes)
 
@@ -153,7 +155,7 @@ class Messaging(KeeperVerbs, Verbs, OperatorVerbs):
         queue_limit_messages: int = 100_000,
         give_up_after_s: float = 120,
     ) -> AsyncPublisher:
-        """Publishes in the background and answers futures; see `AsyncPublisher`."""
+        """Returns a publisher that works in the background; see `AsyncPublisher`."""
         publisher = AsyncPublisher(
             self._service,
             topic,
@@ -179,7 +181,7 @@ class Messaging(KeeperVerbs, Verbs, OperatorVerbs):
         queue_limit_bytes: int = 32 << 20,
         queue_limit_messages: int = 100_000,
     ) -> AtMostOncePublisher:
-        """Publishes in the background and drops what fails, where speed is worth it."""
+        """Returns a fast publisher in the background, which drops what fails."""
         publisher = AtMostOncePublisher(
             self._service,
             topic,
@@ -202,10 +204,11 @@ class Messaging(KeeperVerbs, Verbs, OperatorVerbs):
         inclusive: bool = True,
         isolation: Isolation = COMMITTED,
     ) -> Consumer:
-        """Reads a topic in order; a `group` has one position, kept with the commit.
+        """Returns a reader of a topic; a `group` has one position, saved by the commit.
 
-        `start` counts where the group has no position yet, and always without a group:
-        an id, a time in ms, `"first"`, `"last"`, `"next"`, or None for the beginning.
+        `start` counts if the group has no position yet, and always without a group. It
+        is an id, a time in ms, `"first"`, `"last"`, `"next"`, or None for the
+        beginning.
         """
         return Consumer(
             self._service,
@@ -241,11 +244,12 @@ class Messaging(KeeperVerbs, Verbs, OperatorVerbs):
         longest_pause_s: float = 5,
         idle_wait_s: float = 0.5,
     ) -> Subscriber:
-        """A loop that calls `handler(message)` in transactions; its `run` goes on.
+        """Returns a loop that calls `handler(message)` in transactions; `run` runs it.
 
-        Each call comes in a transaction, which also moves the position, and what joins
-        it commits with it; `participants` are in each. Without a `group` the position
-        ends with the process. `Delivery` explains the options from `decode` on.
+        Each call has a transaction, which also moves the position. Whatever joins that
+        transaction commits with it, and `participants` join each. Without a `group`
+        the position ends with the process. `Delivery` explains the options from
+        `decode` on.
         """
         subscriber = subscribe(
             self._service,
@@ -289,12 +293,13 @@ class Messaging(KeeperVerbs, Verbs, OperatorVerbs):
         """Serves this data to other processes until the end of the `with` block.
 
         `with messaging.serve() as server:` listens at `server.url`, by default on a
-        free port of loopback. `tokens` is a file of tokens; without one an address
-        that others reach is refused, unless it is `insecure`. `audit` logs the calls
-        that were refused; `certificate` and `key` are files (PEM) to speak TLS with;
-        without them tokens are refused from elsewhere, unless `allow_plain_tokens`.
+        free port of loopback. `tokens` is a file of tokens; without it an address that
+        other machines reach is refused, unless `insecure` is true. `audit` logs the
+        calls that were refused. `certificate` and `key` are files (PEM) to speak TLS
+        with; without them tokens from other machines are refused, unless
+        `allow_plain_tokens` is true.
         """
-        # A server is much to import, and most programs have none.
+        # A server takes long to import, and most programs have none.
         from txaware.http.server.server import Access, HttpServer
 
         if self._parts.served is None:
@@ -314,9 +319,9 @@ class Messaging(KeeperVerbs, Verbs, OperatorVerbs):
         return server
 
     def close(self) -> None:
-        """Closes what came from here first: servers, publishers, subscribers.
+        """Closes its servers, publishers and subscribers, and then the data.
 
-        They lose nothing. A coordinator of the caller's stays open.
+        They lose nothing. A coordinator that the caller passed in stays open.
         """
         for open_one in list(self._to_close):
             open_one.close()
@@ -330,7 +335,7 @@ class Messaging(KeeperVerbs, Verbs, OperatorVerbs):
 
 
 class MessagingTransaction(TransactionContext):
-    """A transaction of a `Messaging`, which it knows."""
+    """A transaction that knows the `Messaging` it belongs to."""
 
     def __init__(
         self,
@@ -350,7 +355,7 @@ class MessagingTransaction(TransactionContext):
         self.messaging = messaging
 
     def store_held(self) -> None:
-        """Stores what publishers hold, so that it comes before what others store."""
+        """Stores what publishers buffer, so that it comes before what others store."""
         held = self._known.get(publisher_key(self.messaging._service))
         if isinstance(held, TransactionPublisher):
             held.store_held()
@@ -366,18 +371,18 @@ def connect(
 ) -> Messaging:
     """Opens `memory:`, `leveldb:PATH`, `hbase://HOST:PORT/PREFIX` or `http://HOST:PORT`.
 
-    What is in memory ends with the process. A directory, or a prefix in HBase (behind
-    its Thrift server), has one owner; where that one serves it, others are led there
-    (of a directory, those of its user). `http://` and `https://` are a server's.
-    Of several servers with commas between them (`http://one:11015,http://two:11015`)
-    the one that has the data is asked.
+    Data in memory ends with the process. A directory, or a prefix in HBase (behind its
+    Thrift server), has one owner. If the owner serves it, other processes are led
+    there; for a directory, only those of the same user. `http://` and `https://` are
+    addresses of a server. Several servers are named with commas between them
+    (`http://one:11015,http://two:11015`), and the one that has the data is asked.
 
     `coordinator` is `embedded` (durable beside the data), the address of a Tephra
     (`tephra:DIR` in a JVM of its own, `tephra://HOST:PORT`, `tephra+zk://HOSTS`) or of
     a server (`http://HOST:PORT`), or a `Coordinator` of the caller's. By default it is
-    the embedded one, or the server's own. `token` is what a server may ask for; by
-    default it comes from `TXAWARE_TOKEN` or the file that `TXAWARE_TOKEN_FILE` names.
-    `settings` are read from the environment by default.
+    the embedded one, or the server's own. `token` is sent to a server; by default it
+    comes from `TXAWARE_TOKEN` or the file that `TXAWARE_TOKEN_FILE` names. `settings`
+    are read from the environment by default.
     """
     settings = Settings.load() if settings is None else settings
     return Messaging(open_parts(url, coordinator, settings, clock_ms, token))

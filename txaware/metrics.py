@@ -1,4 +1,4 @@
-"""Counts what happens in this process; cheap enough to be always on."""
+"""Counts of what happens in this process, cheap enough to be always on."""
 
 import threading
 from bisect import bisect_left
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-# Upper bounds, in steps that are about as wide everywhere: 1, 2.5, 5, 10.
+# Upper bounds, each about as many times the one before: 1, 2.5, 5, 10.
 LATENCY_S = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
     *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
@@ -16,9 +16,9 @@ SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 1024.0, 4096.0, 163
 
 @attrs.frozen
 class Histogram:
-    """How many were how large: `counts[i]` are above `bounds[i - 1]`, to `bounds[i]`.
+    """Counts of values by size: `counts[i]` are above `bounds[i - 1]`, to `bounds[i]`.
 
-    The last count is of those above all bounds; `total` is their sum.
+    The last count is of the values above all bounds. `total` is the sum of all values.
     """
 
     bounds: Sequence[float] = ()
@@ -27,12 +27,12 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many there were."""
+        """The number of values."""
         return sum(self.counts)
 
 
 class HistogramCounter:
-    """Counts for one histogram, under a lock of its own."""
+    """A counter of values for one histogram, under a lock of its own."""
 
     def __init__(self, bounds: Sequence[float] = LATENCY_S) -> None:
         self._lock = threading.Lock()
@@ -41,21 +41,21 @@ class HistogramCounter:
         self._total = 0.0
 
     def add(self, value: float) -> None:
-        """One more, of that size."""
+        """Counts one value."""
         at = bisect_left(self._bounds, value)
         with self._lock:
             self._counts[at] += 1
             self._total += value
 
     def snapshot(self) -> Histogram:
-        """The counts as they are now."""
+        """Returns the counts as they are now."""
         with self._lock:
             return Histogram(self._bounds, tuple(self._counts), self._total)
 
 
 @attrs.frozen
 class Timing:
-    """How long something took, all together and at most."""
+    """The time that something took, all together and at most."""
 
     count: int = 0
     total_s: float = 0.0
@@ -63,12 +63,12 @@ class Timing:
 
     @property
     def mean_s(self) -> float:
-        """How long it took on average."""
+        """The time that it took on average."""
         return self.total_s / self.count if self.count else 0.0
 
 
 class Latencies:
-    """How long publishes and polls took, over all topics."""
+    """Histograms of the time that publishes and polls took, over all topics."""
 
     def __init__(self) -> None:
         self.publish = HistogramCounter()
@@ -77,7 +77,7 @@ class Latencies:
 
 @attrs.frozen
 class TopicMetrics:
-    """What went into a topic and out of it since the start of the process."""
+    """Counts of what went into a topic and out of it since the process started."""
 
     messages_in: int = 0
     bytes_in: int = 0
@@ -90,7 +90,7 @@ class TopicMetrics:
 
 
 class TopicCounters:
-    """Counts for one topic, under a lock of its own."""
+    """Counters for one topic, under a lock of their own."""
 
     def __init__(self, latencies: Latencies) -> None:
         self._latencies = latencies
@@ -101,7 +101,7 @@ class TopicCounters:
         self._times = {"publish": [0, 0.0, 0.0], "poll": [0, 0.0, 0.0]}
 
     def published(self, messages: int, size_bytes: int, took_s: float) -> None:
-        """A publish is done."""
+        """Counts a publish that is done."""
         with self._lock:
             self._values["in"] += messages
             self._values["bytes_in"] += size_bytes
@@ -109,12 +109,12 @@ class TopicCounters:
         self._latencies.publish.add(took_s)
 
     def stored(self, messages: int) -> None:
-        """Payloads are stored ahead of their commit."""
+        """Counts payloads that are stored ahead of their commit."""
         with self._lock:
             self._values["stored"] += messages
 
     def polled(self, messages: int, size_bytes: int, took_s: float) -> None:
-        """A poll is done."""
+        """Counts a poll that is done."""
         with self._lock:
             self._values["out"] += messages
             self._values["bytes_out"] += size_bytes
@@ -122,7 +122,7 @@ class TopicCounters:
         self._latencies.poll.add(took_s)
 
     def rolled_back(self) -> None:
-        """A publish was taken back."""
+        """Counts a publish that was rolled back."""
         with self._lock:
             self._values["rollbacks"] += 1
 
@@ -133,7 +133,7 @@ class TopicCounters:
         times[2] = max(times[2], took_s)
 
     def snapshot(self) -> TopicMetrics:
-        """The counts as they are now."""
+        """Returns the counts as they are now."""
         with self._lock:
             values = self._values
             return TopicMetrics(
@@ -154,10 +154,10 @@ def _timing(times: list[float]) -> Timing:
 
 @attrs.frozen
 class WriteMetrics:
-    """What went to disk: batches, each of them synced once for all who waited.
+    """The batches that went to disk, each synced once for all threads that waited.
 
-    `rows` and `transactions` are how many of them a batch had, `sync_s` how long it
-    took to have it on disk. `failed` ones are not among those.
+    `rows` and `transactions` count how many of them a batch had, and `sync_s` the time
+    until it was on disk. The `failed` batches are not in these histograms.
     """
 
     rows: Histogram
@@ -167,7 +167,7 @@ class WriteMetrics:
 
 
 class WriteCounters:
-    """Counts the batches of one table."""
+    """Counters for the batches of one table."""
 
     def __init__(self) -> None:
         self._rows = HistogramCounter(SIZES)
@@ -176,17 +176,17 @@ class WriteCounters:
         self._failed = 0
 
     def written(self, rows: int, transactions: int, took_s: float) -> None:
-        """A batch is on disk, with so many commits in it."""
+        """Counts a batch that is on disk, and the commits in it."""
         self._rows.add(rows)
         self._transactions.add(transactions)
         self._sync_s.add(took_s)
 
     def failed(self) -> None:
-        """A batch could not be written; one thread at a time says so."""
+        """Counts a batch that could not be written; one thread calls at a time."""
         self._failed += 1
 
     def snapshot(self) -> WriteMetrics:
-        """The counts as they are now."""
+        """Returns the counts as they are now."""
         return WriteMetrics(
             self._rows.snapshot(),
             self._transactions.snapshot(),
@@ -197,12 +197,12 @@ class WriteCounters:
 
 @attrs.frozen
 class RetentionMetrics:
-    """What clean-ups removed since the start, by reason, and how far the last one came.
+    """Counts of rows that clean-ups removed, by reason, and the state of the last one.
 
-    While one runs, `topics_done` of `topics` are through; `last_ended_ms` and
-    `last_took_s` are those of the last one that ended. It made the coordinator forget
-    `forgotten` invalid transactions, all of them together; `held_back` says why it kept
-    others that are old, or is None, and `held_back_count` how many those are.
+    While a clean-up runs, `topics_done` of `topics` are done. `last_ended_ms` and
+    `last_took_s` are those of the last one that ended. All clean-ups together made the
+    coordinator forget `forgotten` invalid transactions. `held_back` says why it kept
+    other old ones, or is None, and `held_back_count` how many these are.
     """
 
     removed: Mapping[str, int] = attrs.field(factory=dict)
@@ -218,24 +218,24 @@ class RetentionMetrics:
 
 
 class RetentionCounters:
-    """Counts clean-ups; only one runs at a time."""
+    """Counters for clean-ups, of which only one runs at a time."""
 
     def __init__(self) -> None:
         self._removed: dict[str, int] = {}
         self._now = RetentionMetrics()
 
     def begun(self, topics: int) -> None:
-        """One begins, which will go through so many topics."""
+        """Notes that a clean-up begins, and how many topics it will go through."""
         self._now = attrs.evolve(self._now, topics=topics, topics_done=0)
 
     def done(self, topics: int) -> None:
-        """So many are through."""
+        """Notes how many topics the clean-up has gone through."""
         self._now = attrs.evolve(self._now, topics_done=topics)
 
     def ended(
         self, removed: Mapping[str, int], *, failed: int, ended_ms: int, took_s: float
     ) -> None:
-        """It has removed that much; so many topics could not be cleaned up."""
+        """Counts a clean-up that ended: what it removed, and how many topics failed."""
         self._removed = {
             reason: self._removed.get(reason, 0) + removed.get(reason, 0)
             for reason in self._removed.keys() | removed.keys()
@@ -250,7 +250,7 @@ class RetentionCounters:
         )
 
     def forgot(self, count: int, held_back: str | None, held_back_count: int) -> None:
-        """The coordinator forgot so many, and others are kept for that reason."""
+        """Counts what the coordinator forgot, and why it kept other transactions."""
         self._now = attrs.evolve(
             self._now,
             forgotten=self._now.forgotten + count,
@@ -259,16 +259,16 @@ class RetentionCounters:
         )
 
     def snapshot(self) -> RetentionMetrics:
-        """The counts as they are now."""
+        """Returns the counts as they are now."""
         return self._now
 
 
 @attrs.frozen
 class GroupLag:
-    """How far a group is behind: in time, and in rows (counted up to 10,000).
+    """The lag of a group: in time, and in rows (counted up to 10,000).
 
-    `oldest_unread_ms` is the age of the oldest message that it may read and has not
-    read, 0 where there is none; None from a server that does not tell.
+    `oldest_unread_ms` is the age of the oldest message that the group may read and has
+    not read. It is 0 if there is none, and None from a server that does not tell.
     """
 
     group: str
@@ -280,10 +280,10 @@ class GroupLag:
 
 @attrs.frozen(kw_only=True)
 class Counts:
-    """What was counted in this process since its start.
+    """The counts of this process since its start.
 
-    `expired_unseen` counts, by topic, how often a clean-up removed what a blocked
-    reader had yet to see. `writes` is None for data in memory.
+    `expired_unseen` counts, by topic, how often a clean-up removed messages that a
+    blocked reader had not seen yet. `writes` is None for data in memory.
     """
 
     topics: Mapping[str, TopicMetrics]
@@ -299,12 +299,12 @@ class Counts:
 
 @attrs.frozen(kw_only=True)
 class Metrics(Counts):
-    """What `messaging.metrics()` answers: counts, and how things stand now.
+    """The answer of `messaging.metrics()`: counts, and the state at this moment.
 
-    `open_transactions` and `oldest_open_ms`, when the oldest of them began, are None
-    where the coordinator is elsewhere, the latter also where none is open.
-    `invalid_transactions` is None while it cannot be asked. Groups that cannot be
-    looked at are left out.
+    `oldest_open_ms` is the time at which the oldest open transaction began.
+    `open_transactions` and `oldest_open_ms` are None if the coordinator is elsewhere,
+    and the latter also if none is open. `invalid_transactions` is None while the
+    coordinator cannot be asked. Groups that cannot be looked at are left out.
     """
 
     groups: Sequence[GroupLag]

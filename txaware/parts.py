@@ -1,4 +1,4 @@
-"""What a `Messaging` is put together from, wherever its data is."""
+"""The parts of a `Messaging`, wherever its data is, and those of a remote one."""
 
 import logging
 from collections.abc import Callable
@@ -29,10 +29,10 @@ from txaware.service.administration import Administration
 
 @attrs.frozen
 class Reach:
-    """Where other processes reach the same data, and what they have to show there.
+    """The address where other processes reach the same data, and the token for it.
 
-    A `certificate` (PEM) is the only one to trust there; without it a name is checked.
-    `owner` is the process that serves it, in words, where that is known.
+    A `certificate` (PEM) is the only one to trust there; without it the name of the
+    server is checked. `owner` is the process that serves the data, in words, if known.
     """
 
     url: str
@@ -43,9 +43,10 @@ class Reach:
 
 @attrs.frozen
 class Parts:
-    """All parts, and how to give them back; `served` is what others may be served.
+    """The parts of a `Messaging`; `close` releases them, and `served` is for a server.
 
-    A publisher's buffer goes out in one request, where there are requests.
+    `largest_buffer_bytes` is set for a remote service: there a publisher's buffer goes
+    out in one request.
     """
 
     service: MessagingService
@@ -62,13 +63,13 @@ class Parts:
 
 log = logging.getLogger(__name__)
 
-# The name, among participants that keep rows, of stores that use a coordinator
-# of another one.
+# Stores that use the coordinator of another store have this name among the participants
+# that keep rows.
 ANOTHER_STORE = "(another store)"
 
 
 def is_http(url: object) -> bool:
-    """Whether an address is that of a server."""
+    """Tells whether an address is that of a server."""
     return isinstance(url, str) and url.lower().startswith(("http://", "https://"))
 
 
@@ -80,9 +81,9 @@ def open_remote(
     *,
     coordinator_token: str | None,
 ) -> Parts:
-    """A server's service, and its coordinator unless another one is named.
+    """Opens a server's service, and its coordinator unless another one is named.
 
-    `coordinator_token` is for that other one.
+    `coordinator_token` is for that other coordinator.
     """
     reach = attrs.evolve(reach, token=token_to_send(reach.token))
     client_settings = ClientSettings(certificate=reach.certificate)
@@ -152,7 +153,7 @@ def _coordinator_of(
 def named_coordinator(
     coordinator: str | Coordinator, settings: Settings, *, token: str | None
 ) -> Coordinator:
-    """The coordinator at an address, or one of the caller's."""
+    """Opens the coordinator at an address, or returns the caller's own."""
     if is_http(coordinator):
         link = Link(str(coordinator), token=token_to_send(token))
         hosted = HostedCoordinator(Transport(link))
@@ -183,9 +184,10 @@ class HostedCoordinator(RemoteCoordinator):
         self._transport = transport
 
     def say_that_rows_are_elsewhere(self) -> None:
-        """Tells that its pointers are written to another store than its own.
+        """Tells the server that its pointers are written to another store, too.
 
-        Nothing that these rows may need is forgotten there, unless somebody says so.
+        The server then forgets nothing that these rows may need, unless somebody tells
+        it to.
         """
         if not self._takes_writers():
             return
@@ -196,7 +198,7 @@ class HostedCoordinator(RemoteCoordinator):
                 self.persist(tx)
             finally:
                 self.abort(tx)
-        except NotAuthorized as error:  # whoever may begin transactions tells it
+        except NotAuthorized as error:  # a caller that may begin transactions tells it
             log.debug("%r is not told that rows are elsewhere: %s", self, error)
 
     def close(self) -> None:

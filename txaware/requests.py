@@ -1,4 +1,4 @@
-"""What callers ask for, checked: payloads, pointers, attempts, starts."""
+"""Checks of what callers pass in: payloads, pointers, attempts, starts, limits."""
 
 import math
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ MAX_ATTEMPT_BYTES = 16
 
 @attrs.frozen
 class Payloads:
-    """The payloads of one request; `expire_after_s` only where any of them expires."""
+    """The payloads of one request; `expire_after_s` is None if none of them expires."""
 
     payloads: list[bytes]
     expire_after_s: list[float | None] | None = None
@@ -36,7 +36,7 @@ class Payloads:
 
 
 def checked_payloads(messages: Iterable[Payload], *, limit_bytes: int) -> Payloads:
-    """Bytes and `Outgoing` as they come; anything else is a `BadRequest`."""
+    """Returns bytes and `Outgoing` as payloads; anything else is a `BadRequest`."""
     if isinstance(messages, bytes | str) or not isinstance(messages, Iterable):
         raise BadRequest(f"messages are a list of bytes, not {messages!r:.100}")
     listed = list(messages)
@@ -73,7 +73,7 @@ def _expire_after_s(message: object) -> float | None:
 
 
 def checked_pointer(transaction: object) -> int:
-    """The first write pointer of a transaction, from a `Transaction` or a number."""
+    """Returns the first write pointer of a `Transaction`, or the number that is one."""
     if isinstance(transaction, Transaction):
         pointer: object = transaction.transaction_id
     else:
@@ -89,7 +89,7 @@ def checked_pointer(transaction: object) -> int:
 
 
 def checked_attempt(attempt: object) -> bytes:
-    """The name of an attempt; none is the empty one."""
+    """Returns the name of an attempt; None becomes the empty name."""
     if attempt is None:
         return b""
     if not isinstance(attempt, bytes) or len(attempt) > MAX_ATTEMPT_BYTES:
@@ -100,7 +100,7 @@ def checked_attempt(attempt: object) -> bytes:
 
 
 def checked_start(start: object) -> Start:
-    """A message id, a time in ms, or None."""
+    """Returns a start: a message id, a time in ms, or None."""
     if start is None:
         return None
     if isinstance(start, MessageId) and len(start) == ID_BYTES:
@@ -118,9 +118,9 @@ def checked_start(start: object) -> Start:
 
 
 def parsed_start(text: str, *, words: str) -> MessageId | int:
-    """What people write: an id of 40 hex digits, ms since 1970, or an ISO time.
+    """Reads a start as text: an id of 40 hex digits, ms since 1970, or an ISO time.
 
-    `words` are what else the caller takes, for the error.
+    `words` names what else the caller takes, for the error.
     """
     try:
         if len(text) == 2 * ID_BYTES:
@@ -134,7 +134,7 @@ def parsed_start(text: str, *, words: str) -> MessageId | int:
 
 
 def _time_ms(text: str) -> int:
-    """A time in ms since the epoch; an ISO one is UTC where it names no zone."""
+    """Reads a time in ms since the epoch; an ISO time without a zone is UTC."""
     if text.isdecimal():
         return int(text)
     time = datetime.fromisoformat(text)
@@ -144,14 +144,14 @@ def _time_ms(text: str) -> int:
 
 
 def checked_limit(limit: object) -> int:
-    """How many messages are asked for, at least one."""
+    """Returns the number of messages asked for, at least one."""
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
         raise BadRequest(f"limit is a whole number above 0, not {limit!r}")
     return limit
 
 
 def checked_wait_s(wait_s: object) -> float:
-    """How long to wait; below 0 is not at all."""
+    """Returns the time to wait; below 0 there is no wait."""
     if isinstance(wait_s, bool) or not isinstance(wait_s, int | float):
         raise BadRequest(f"wait_s is a number of seconds, not {wait_s!r}")
     if math.isnan(wait_s):

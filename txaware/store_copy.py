@@ -1,4 +1,4 @@
-"""Moves data from one store to another: `txaware.copy`."""
+"""Copies data from one store to another: `txaware.copy`."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -35,13 +35,13 @@ def copy(
 
     Both are addresses as `connect` takes them, which nobody has open. The target is
     empty, or does not exist; a copy that was interrupted goes on when it is called
-    again. It is read back at its end and compared by its digest. What is left out (rows
-    of transactions in progress) is told in the answer. The source is not changed.
+    again. At the end the target is read back and compared by its digest. The answer
+    says what is left out: rows of transactions in progress. The source is not changed.
 
-    `coordinator` decided what committed at the source, `target_coordinator` will do so
-    at the target: addresses as for `connect`, or coordinators of yours. One elsewhere
-    has to see already whatever was committed, so it is the same one, or a Tephra that
-    has been at work since.
+    `coordinator` decided what committed at the source, and `target_coordinator` will do
+    so at the target. Each is an address as for `connect`, or a coordinator of yours. A
+    target coordinator elsewhere has to see already everything that was committed: it is
+    the same one, or a Tephra that has been at work since.
     """
     settings = Settings.load() if settings is None else settings
     _check_addresses(source, target)
@@ -107,7 +107,7 @@ def _elsewhere(
     source_named: str | Coordinator | None,
     source_coordinator: Coordinator,
 ) -> Coordinator | None:
-    """Who will decide at the target; None for the embedded one, not open yet."""
+    """Returns the target's coordinator; None for the embedded one, not open yet."""
     if named is None or named == "embedded":
         return None
     if named == source_named:

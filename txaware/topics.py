@@ -1,4 +1,4 @@
-"""Topics: their names, their properties, and the bytes that are kept of them."""
+"""Topics: their names, their properties, and the bytes that a table keeps of them."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from txaware.errors import BadRequest
 DEFAULT_NAMESPACE = "default"
 DEFAULT_TTL_S = 604_800
 MAX_TTL_S = 2**31 - 1
-MAX_DIGITS = 6  # of the number in `prefix:N`
+MAX_DIGITS = 6  # the number N in `prefix:N` has fewer digits
 _TOPIC = re.compile(r"[A-Za-z0-9_-]+")
 _NAMESPACE = re.compile(r"[A-Za-z0-9_]+")
 _GROUP = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.-]+")
@@ -22,7 +22,7 @@ _WHOLE = re.compile(r"[0-9]{1,18}")
 
 @attrs.frozen(cache_hash=True)
 class TopicName:
-    """A topic's name in its namespace; `str` of one in `default` is the bare name."""
+    """A topic's name in its namespace; `str` leaves out the namespace `default`."""
 
     name: str
     namespace: str = DEFAULT_NAMESPACE
@@ -44,7 +44,7 @@ class TopicName:
 
     @property
     def key(self) -> bytes:
-        """What its rows begin with, before the generation."""
+        """The beginning of the keys of its rows, before the generation."""
         return f"{self.namespace}:{self.name}:".encode("ascii")
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ class TopicName:
 
 
 def checked_namespace(namespace: object) -> str:
-    """The namespace, where it is one; `BadRequest` otherwise."""
+    """Returns the namespace if it is valid; raises `BadRequest` otherwise."""
     if not isinstance(namespace, str) or not _NAMESPACE.fullmatch(namespace):
         raise BadRequest(
             f"{namespace!r} is no namespace; letters, digits and _ make one"
@@ -63,7 +63,7 @@ def checked_namespace(namespace: object) -> str:
 
 
 def checked_group(group: object) -> str:
-    """The name of a consumer group, where it is one; `BadRequest` otherwise."""
+    """Returns the name of a consumer group if valid; raises `BadRequest` otherwise."""
     if not isinstance(group, str) or not _GROUP.fullmatch(group):
         raise BadRequest(
             f"{group!r} is no group name; letters, digits, - _ and . make one"
@@ -72,7 +72,7 @@ def checked_group(group: object) -> str:
 
 
 def checked_ttl_s(ttl: object) -> int:
-    """A time to live from a whole number or its text; `BadRequest` otherwise."""
+    """Reads a time to live from a whole number or its text; else a `BadRequest`."""
     number = int(ttl) if isinstance(ttl, str) and _WHOLE.fullmatch(ttl) else ttl
     if isinstance(number, bool) or not isinstance(number, int):
         raise BadRequest(f"a ttl is a whole number of seconds, not {ttl!r}")
@@ -81,15 +81,16 @@ def checked_ttl_s(ttl: object) -> int:
     return number
 
 
-# What a topic accepts: the property `publishing`.
+# The values of the property `publishing`: the publishes that a topic accepts.
 PUBLISHING = ("any", "transactional", "plain")
 
 
 @attrs.frozen
 class Topic:
-    """A topic as it stands: `properties` are all but its time to live.
+    """A topic as it is now; `properties` are all but its time to live.
 
-    The property `publishing` says what it accepts: `any`, `transactional` or `plain`.
+    The property `publishing` says what the topic accepts: `any`, `transactional` or
+    `plain`.
     """
 
     topic: TopicName
@@ -99,31 +100,31 @@ class Topic:
 
     @property
     def name(self) -> str:
-        """Its name within the namespace."""
+        """The name of the topic within its namespace."""
         return self.topic.name
 
     @property
     def namespace(self) -> str:
-        """The namespace it is in."""
+        """The namespace of the topic."""
         return self.topic.namespace
 
     @property
     def ttl_ms(self) -> int:
-        """Its time to live in milliseconds."""
+        """The time to live in milliseconds."""
         return self.ttl_s * 1000
 
     @property
     def publishing(self) -> str:
-        """`any`, `transactional` or `plain`."""
+        """The publishes that the topic accepts: `any`, `transactional` or `plain`."""
         return self.properties.get("publishing", "any")
 
     @property
     def prefix(self) -> bytes:
-        """What all its rows of this generation begin with."""
+        """The beginning of the keys of all rows of this generation."""
         return data_prefix(self.topic, self.generation)
 
     def changed(self, ttl_s: int | None, changes: Mapping[str, str | None]) -> Self:
-        """The topic after an update; a change to None takes a property away."""
+        """Returns the topic after an update; a change to None removes a property."""
         merged = {**self.properties, **changes}
         return attrs.evolve(
             self,
@@ -132,26 +133,26 @@ class Topic:
         )
 
     def to_bytes(self) -> bytes:
-        """As the topic table keeps it; a negative generation is a deleted topic."""
+        """Encodes the topic for its table; a negative generation is a deleted topic."""
         kept = {**self.properties, "ttl": str(self.ttl_s)}
         kept["generation"] = str(self.generation)
         return json.dumps(kept, sort_keys=True).encode()
 
     @classmethod
     def from_bytes(cls, topic: TopicName, data: bytes) -> Self:
-        """Reads what `to_bytes` wrote."""
+        """Reads a topic that `to_bytes` wrote."""
         kept: dict[str, str] = json.loads(data)
         generation, ttl_s = int(kept.pop("generation")), int(kept.pop("ttl"))
         return cls(topic, generation, ttl_s, MappingProxyType(kept))
 
 
 def data_prefix(topic: TopicName, generation: int) -> bytes:
-    """What the rows of one generation of a topic begin with."""
+    """Returns the beginning of the keys of one generation of a topic."""
     return topic.key + generation.to_bytes(4, "big")
 
 
 def checked_properties(properties: Mapping[str, Any] | None) -> dict[str, str]:
-    """Free properties: a flat map of text; `BadRequest` otherwise."""
+    """Returns free properties, a flat map of text; raises `BadRequest` otherwise."""
     if properties is not None and not isinstance(properties, Mapping):
         raise BadRequest(f"properties are a map of text, not {properties!r}")
     checked: dict[str, str] = {}
@@ -174,7 +175,7 @@ def checked_properties(properties: Mapping[str, Any] | None) -> dict[str, str]:
 def checked_changes(
     properties: Mapping[str, Any] | None,
 ) -> dict[str, str | None]:
-    """Properties to set, and those to take away, which are None; else `BadRequest`."""
+    """Returns properties to set, and None for those to remove; else a `BadRequest`."""
     if not isinstance(properties, Mapping):
         return {**checked_properties(properties)}
     removed = {key for key, value in properties.items() if value is None}
@@ -184,7 +185,7 @@ def checked_changes(
 
 
 def _is_unicode(text: str) -> bool:
-    """Half of a surrogate pair can be in a str, and be neither printed nor sent."""
+    """Tells whether text has no half of a surrogate pair, which cannot be sent."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -193,9 +194,9 @@ def _is_unicode(text: str) -> bool:
 
 
 def expand_names(text: str) -> Iterator[str]:
-    """Names from a list like `audit, metrics:10`, where `prefix:N` stands for N names.
+    """Lists the names in text like `audit, metrics:10`; `prefix:N` stands for N names.
 
-    What cannot be a name is answered as it is, for the caller to warn about.
+    An item that cannot be a name is returned as it is, for the caller to warn about.
     """
     for item in filter(None, (part.strip() for part in text.split(","))):
         prefix, colon, count = item.partition(":")
@@ -206,5 +207,5 @@ def expand_names(text: str) -> Iterator[str]:
 
 
 def valid_names(names: Iterable[str]) -> Iterator[str]:
-    """Those that can be topic names."""
+    """Returns the names that can be topic names."""
     return (name for name in names if _TOPIC.fullmatch(name))

@@ -1,4 +1,4 @@
-"""The verbs of the messaging service, passed on to whoever performs them."""
+"""The verbs of the messaging service, passed on to the service that performs them."""
 
 from collections.abc import Iterable, Mapping
 
@@ -13,7 +13,7 @@ from txaware.topics import Topic
 
 
 class Verbs:
-    """A `MessagingService` by way of another one."""
+    """A `MessagingService` over another one, which knows the block it is called in."""
 
     def __init__(
         self,
@@ -43,15 +43,15 @@ class Verbs:
         ttl_s: int | str | None = None,
         properties: Mapping[str, str | None] | None = None,
     ) -> Topic:
-        """Changes what is named and leaves the rest; a property set to None goes."""
+        """Changes what is named and leaves the rest; None removes a property."""
         return self._service.update_topic(topic, ttl_s=ttl_s, properties=properties)
 
     def topic(self, topic: str) -> Topic:
-        """The topic as it stands."""
+        """Returns the topic as it is now."""
         return self._service.topic(topic)
 
     def topics(self, namespace: str = "default") -> list[str]:
-        """The names of a namespace's topics, in the order of their keys."""
+        """Returns the names of a namespace's topics, in the order of their keys."""
         return self._service.topics(namespace)
 
     def delete_topic(self, topic: str) -> None:
@@ -66,11 +66,11 @@ class Verbs:
         transaction: Pointer | None = None,
         receipts: Iterable[Receipt] | None = None,
     ) -> PublishResponse | None:
-        """Publishes in one piece; in a transaction answers what `rollback` takes.
+        """Publishes in one piece; in a transaction returns what `rollback` takes.
 
-        The call itself joins no transaction; a `publisher` does. Where `transaction` is
-        that of a `with` block of this thread or task, the block takes it back when it
-        fails. By whoever else holds one, `rollback` has to.
+        The call itself joins no transaction; a `publisher` does. If `transaction` is
+        that of a `with` block of this thread or task, the block takes the publish back
+        when it fails. For any other transaction the caller has to call `rollback`.
         """
         by_hand = None if transaction is None else self._by_hand(transaction)
         return (by_hand or self._service).publish(
@@ -92,7 +92,7 @@ class Verbs:
         )
 
     def rollback(self, topic: str, response: PublishResponse) -> None:
-        """Hides what a publish wrote from all who poll in a transaction."""
+        """Hides what a publish wrote from all polls in a transaction."""
         self._service.rollback(topic, response)
 
     def poll(
@@ -106,13 +106,14 @@ class Verbs:
         isolation: Isolation = UNSAID,
         wait_s: float = 0,
     ) -> Page:
-        """Messages from `start` on: an id, a time in ms, or None for the beginning.
+        """Polls messages from `start`: an id, a time in ms, or None for the beginning.
 
-        With a transaction it stops at the first row that its snapshot cannot decide. In
-        a `with` block of this thread or task that is the block's transaction, unless
-        `isolation` is named: `"committed"` looks with a fresh snapshot, `"uncommitted"`
-        delivers everything, also what is rolled back, and is what counts outside of
-        blocks. `wait_s` waits for the first message, without a transaction only.
+        With a transaction the page stops at the first row that its snapshot cannot
+        decide. Inside a `with` block of this thread or task the block's transaction is
+        used, unless `isolation` is named. `"committed"` looks with a fresh snapshot.
+        `"uncommitted"` delivers everything, also what is rolled back; it is the default
+        outside of blocks. `wait_s` waits for the first message; it is for polls without
+        a transaction only.
         """
         if isolation is UNSAID:
             transaction = self._of_block("poll", transaction)
@@ -129,15 +130,15 @@ class Verbs:
     def position(
         self, group: str, topic: str, *, transaction: Transaction | None = None
     ) -> MessageId | None:
-        """How far a group has come, as the transaction or a fresh snapshot sees it.
+        """Reads a group's position, as the transaction or a fresh snapshot sees it.
 
-        In a `with` block of this thread or task it is the block's transaction.
+        Inside a `with` block of this thread or task the block's transaction is used.
         """
         seen_by = self._of_block("position", transaction)
         return self._service.position(group, topic, transaction=seen_by)
 
     def _of_block(self, call: str, named: Transaction | None) -> Transaction | None:
-        """The transaction that is named, or that of the block this is called in."""
+        """Returns the transaction that is named, or that of the block of this call."""
         if named is not None:
             return named
         block = current_transaction(self._coordinator)
@@ -151,9 +152,9 @@ class Verbs:
         *,
         transaction: Pointer,
     ) -> None:
-        """Moves a group with the commit; None takes back what this one had saved.
+        """Moves a group with the commit; None takes back what the transaction saved.
 
-        A `with` block of that transaction takes it back when it fails.
+        A `with` block of that transaction takes the move back when it fails.
         """
         by_hand = self._by_hand(transaction) or self._service
         by_hand.save_position(group, topic, position, transaction=transaction)
@@ -167,7 +168,7 @@ class Verbs:
         )
 
     def bounds(self, topic: str) -> Bounds:
-        """The first and the last id, committed or not, and where the next goes."""
+        """Reads the first and last id, committed or not, and the place of the next."""
         return self._service.bounds(topic)
 
     def wait(
@@ -179,7 +180,7 @@ class Verbs:
         isolation: Isolation = COMMITTED,
         timeout_s: float,
     ) -> bool:
-        """Waits until something is there to poll; False after the time-out."""
+        """Waits until there is a message to poll; returns False after the time-out."""
         return self._service.wait(
             topic,
             start=start,

@@ -1,4 +1,4 @@
-"""How much of a processor a figure takes of this process; noise is left out."""
+"""The processor time that a figure takes of this process, without noise."""
 
 import time
 
@@ -6,13 +6,13 @@ from txaware.bench.measure import Figure, Measure
 
 
 class Busy:
-    """What this process, and no other, takes of a processor while it measures."""
+    """The processor time that this process, and no other, takes while it measures."""
 
     def __init__(self) -> None:
         self._spent_s: dict[str, list[float]] = {}
 
     def measure(self, name: str, measure: Measure) -> Measure:
-        """The same, which also remembers how much of the time it was busy."""
+        """Returns the same measure, which also remembers how busy this process was."""
 
         def measured() -> float:
             cpu_s, began_s = time.process_time(), time.perf_counter()
@@ -27,7 +27,7 @@ class Busy:
     def figure(
         self, name: str, unit: str, found: dict[str, list[float]], limit: str
     ) -> Figure:
-        """How many of them a processor could do that does nothing else."""
+        """Returns how many of them a processor could do that does nothing else."""
         per_s = {
             key: [
                 value / busy

@@ -109,7 +109,7 @@ def received(trial: Trial) -> list[Figure]:
 def received_s(
     messaging: Messaging, times: int, *, rests_s: float = CONSUMER_RESTS_S
 ) -> list[float]:
-    """How long each took from its begin until a waiting consumer had it."""
+    """Returns how long each took from its begin until a waiting consumer had it."""
     return off_the_main_thread(lambda: _received_s(messaging, times, rests_s))
 
 

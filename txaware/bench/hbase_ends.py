@@ -78,7 +78,7 @@ def _clean_up_s(here: Store, topics: int) -> float:
 
 
 class _Reader:
-    """Whoever waits at the end of topics, and looks into one after the other."""
+    """A reader that waits at the end of topics, and looks into one after the other."""
 
     def __init__(self, messaging: Messaging, ends: dict[str, MessageId]) -> None:
         self._messaging = messaging
@@ -86,15 +86,15 @@ class _Reader:
         self._ends = ends
 
     def look(self) -> float:
-        """How long a poll takes that finds nothing; in ms."""
+        """Returns how long a poll takes that finds nothing; in ms."""
         name = next(self._names)
         return took_ms(lambda: self._poll(name, expected=0))
 
     def look_at_one(self) -> float:
-        """How long a poll takes that finds what was published just now; in ms.
+        """Returns how long a poll takes that finds a new message; in ms.
 
-        The reader has come along: one that was last there minutes ago looks into one
-        more bucket, in a topic among many and in one alone.
+        The reader has followed the topic: a reader that was last there minutes ago
+        looks into one more bucket, in a topic among many and in one alone.
         """
         name = next(self._names)
         self._messaging.publish(name, [PAYLOAD])
@@ -117,7 +117,7 @@ def _looks(
     ours: tuple[str, str],
     limit: tuple[str, str],
 ) -> list[Figure]:
-    """Polls by both readers in turns: that find nothing, and that find one message."""
+    """Measures both readers in turns: polls that find nothing, and one message."""
     times = max(10, trial.count(LOOKS) // 1000)
     figures = []
     for what, look in (("nothing", _Reader.look), ("one", _Reader.look_at_one)):
@@ -140,7 +140,7 @@ def _looks(
 
 
 def _load_old(here: Store, name: str, messages: int) -> MessageId:
-    """A topic whose messages came in the last hour; the id of the last one."""
+    """Fills a topic with messages of the last hour; returns the id of the last one."""
     topic, some = here.messaging.create_topic(name), payloads(1000)
     begin_ms = int(time.time() * 1000) - OLDEST_MS
     here.load(
@@ -155,14 +155,14 @@ def _load_old(here: Store, name: str, messages: int) -> MessageId:
 
 
 def load_topics(here: Store, topics: int) -> dict[str, MessageId]:
-    """So many topics with a message each; the id of that message."""
+    """Makes so many topics with a message each; returns the id of that message."""
     made = [Topic(TopicName(f"t{number}"), 1) for number in range(topics)]
     here.load(map(topic_row, made))
     return publish_to_all(here.messaging, [topic.name for topic in made])
 
 
 def publish_to_all(messaging: Messaging, names: list[str]) -> dict[str, MessageId]:
-    """A message to each topic, and the id of it."""
+    """Publishes a message to each topic, and returns its id."""
     with ThreadPoolExecutor(PUBLISHERS) as pool:  # they share batches
         ends = pool.map(partial(_publish_one, messaging), names)
         return dict(zip(names, ends, strict=True))

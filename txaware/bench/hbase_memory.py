@@ -1,4 +1,4 @@
-"""Figure e of HBase: what each topic takes in memory, of a process of its own."""
+"""Figure e of HBase: the memory that each topic takes, in a process of its own."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def resident(trial: Trial) -> list[Figure]:
 
 
 def run(url: str, topics: int) -> dict[str, float]:
-    """What this process has in memory before it writes and reads all, and after."""
+    """Returns the memory of this process before it writes and reads all, and after."""
     this = ServerProcess(url, os.getpid())
     with connect(url) as messaging:
         before_mib = this.resident_mib()

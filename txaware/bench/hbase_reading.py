@@ -44,7 +44,7 @@ def poll(trial: Trial) -> list[Figure]:
 
 
 def _load_thin(here: Store, messages: int) -> None:
-    """A message a second, up to an hour ago: the 65 s of a bucket hold few."""
+    """Writes a message a second, up to an hour ago: the 65 s of a bucket hold few."""
     topic, some = here.messaging.create_topic("t"), payloads(BATCH)
     begin_ms = int(time.time() * 1000) - (3600 + messages) * SECOND_MS
     here.load(
@@ -66,7 +66,7 @@ def _polled(here: Store, messages: int) -> float:
 
 
 def _scanned_per_second(here: Store, messages: int) -> float:
-    """A scan of all rows by happybase, which looks at every payload."""
+    """Measures a scan of all rows by happybase, which looks at every payload."""
     began_s, found, size = time.perf_counter(), 0, 0
     for _, cells in here.rows.scan(batch_size=PAGE):
         found += 1

@@ -1,4 +1,4 @@
-"""A store in HBase that is measured, and beside it what happybase does by itself."""
+"""A store in HBase that is measured, and its tables as happybase uses them."""
 
 import secrets
 from collections.abc import Iterable, Iterator
@@ -49,18 +49,18 @@ class Store:
 
 
 def topic_row(topic: Topic) -> Write:
-    """What creating a topic writes."""
+    """Returns the row that creating a topic writes."""
     return topic_key(topic.topic), topic.to_bytes()
 
 
 def message_row(topic: Topic, key: bytes, payload: bytes) -> Write:
-    """What publishing a message writes."""
+    """Returns the row that publishing a message writes."""
     return MESSAGE + topic.prefix + key, PLAIN_HEAD + payload
 
 
 @contextmanager
 def reached(trial: Trial) -> Iterator[Trial]:
-    """The HBase that a trial names, or one of its own, in its directory."""
+    """Starts an HBase in the directory of a trial, unless the trial names one."""
     if trial.hbase is not None:
         HBaseAddress.parse(trial.hbase)
         yield trial
@@ -73,7 +73,7 @@ def reached(trial: Trial) -> Iterator[Trial]:
 
 @contextmanager
 def store(trial: Trial) -> Iterator[Store]:
-    """An empty store with tables of its own, which are removed in the end."""
+    """Opens an empty store with tables of its own, which are removed in the end."""
     assert trial.hbase is not None
     url = f"{trial.hbase}_{secrets.token_hex(4)}"
     address = HBaseAddress.parse(url)
@@ -104,7 +104,7 @@ def _happybase(address: HBaseAddress, settings: Settings) -> Any:
 
 
 def _remove(address: HBaseAddress, settings: Settings) -> None:
-    """By a connection of its own: one that was idle for a minute is closed."""
+    """Removes tables over a new connection: HBase closes one after an idle minute."""
     with closing(_happybase(address, settings)) as hbase:
         for kind in (*KINDS, RAW):
             hbase.delete_table(address.table(kind), disable=True)

@@ -1,4 +1,4 @@
-"""Figures a and d of HBase: what a publish costs beside puts by happybase."""
+"""Figures a and d of HBase: the cost of a publish beside puts by happybase."""
 
 from itertools import count
 

@@ -1,4 +1,4 @@
-"""Figure f over HTTP: what a server has in memory after a million messages."""
+"""Figure f over HTTP: the memory of a server after a million messages."""
 
 import time
 from functools import partial

@@ -68,7 +68,7 @@ def poll_thousands(trial: Trial) -> list[Figure]:
 
 
 def _pages(trial: Trial, messages: int) -> list[bytes]:
-    """What asks for each page of the topic; every page is full."""
+    """Returns the requests for each page of the topic; every page is full."""
     bodies: list[bytes] = []
     at: MessageId | None = None
     with trial.connect(NAME) as messaging:

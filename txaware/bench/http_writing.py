@@ -12,7 +12,7 @@ from txaware.messaging import connect
 CONNECTIONS, BATCH = 16, 100
 PUBLISH = "/v1/namespaces/default/topics/t/publish"
 EMPTY = Load("/ping", [b""], CONNECTIONS)
-# What the service of the seeds reaches, in Java: see `--help`.
+# The rates that CDAP's own service reaches, in Java: see `--help`.
 JAVA_SINGLE, JAVA_BATCH = 28_000, 336_000
 
 

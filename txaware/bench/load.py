@@ -49,13 +49,13 @@ class Load:
     connections: int = 16
 
     def per_second(self, url: str, *, for_s: float) -> float:
-        """How many are answered in a second."""
+        """Returns how many are answered in a second."""
         if uses_wrk(for_s):
             return self._by_wrk(url, max(WRK_LEAST_S, round(for_s)))
         return self._by_ours(url, for_s)
 
     def each_once(self, url: str) -> float:
-        """How many are answered in a second, until each was sent once."""
+        """Returns how many are answered in a second, until each was sent once."""
         return self._by_ours(url, None)
 
     def _by_wrk(self, url: str, for_s: int) -> float:
@@ -93,12 +93,12 @@ class Load:
 
 
 def uses_wrk(for_s: float) -> bool:
-    """Whether wrk is there, and can measure for so short a time."""
+    """Tells whether wrk is there, and can measure for so short a time."""
     return WRK is not None and for_s >= WRK_LEAST_S
 
 
 def by(for_s: float) -> str:
-    """Who sends, for the name of a figure."""
+    """Names the sender, for the name of a figure."""
     return "load by wrk" if uses_wrk(for_s) else "load by Python"
 
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import attrs
 
-# How long threads wait for the last of them to be there.
+# The time that threads wait for the last of them to be there.
 READY_S = 60
 
 Measure = Callable[[], float]
@@ -43,7 +43,7 @@ class Figure:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the ratio is within the bound."""
+        """True when the ratio is within the bound."""
         if self.at_least is not None and self.ratio < self.at_least:
             return False
         return self.at_most is None or self.ratio <= self.at_most
@@ -93,7 +93,7 @@ class Figure:
 
 
 def in_turns(rounds: int, **measures: Measure) -> dict[str, list[float]]:
-    """Runs all measures once a round, so that a noisy moment meets all of them."""
+    """Runs all measures once a round, so that a noisy moment disturbs all of them."""
     values: dict[str, list[float]] = {name: [] for name in measures}
     for _ in range(rounds):
         for name, measure in measures.items():
@@ -104,7 +104,7 @@ def in_turns(rounds: int, **measures: Measure) -> dict[str, list[float]]:
 def medians_in_turns(
     rounds: int, times: int, **measures: Measure
 ) -> dict[str, list[float]]:
-    """All measures so many times a round, call by call; of each round the median."""
+    """Runs all measures in turns, many times a round; returns medians of the rounds."""
     found = in_turns(rounds * times, **measures)
     return {
         name: [
@@ -116,14 +116,14 @@ def medians_in_turns(
 
 
 def took_ms(work: Callable[[], object]) -> float:
-    """How long `work` takes."""
+    """Returns how long `work` takes."""
     began_s = time.perf_counter()
     work()
     return (time.perf_counter() - began_s) * 1000
 
 
 def per_second(work: Callable[[], object], *, for_s: float = 0.7) -> float:
-    """How often `work` is done in a second; it is done once at least."""
+    """Returns how often `work` is done in a second; it is done once at least."""
     count, began_s = 0, time.perf_counter()
     until_s = began_s + for_s
     while not count or time.perf_counter() < until_s:
@@ -138,7 +138,7 @@ def per_second_of_threads(
     *,
     for_s: float = 0.7,
 ) -> float:
-    """How often all threads together do their work in a second."""
+    """Returns how often all threads together do their work in a second."""
     ready = threading.Barrier(threads, timeout=READY_S)
 
     def run(number: int) -> float:
@@ -151,7 +151,7 @@ def per_second_of_threads(
 
 
 def off_the_main_thread(work: Callable[[], T]) -> T:
-    """What `work` answers in a thread of its own, as most programs run.
+    """Returns the answer of `work` in a thread of its own, as most programs run.
 
     The main thread is served a little slower, since an interrupt may come to it.
     """
@@ -160,7 +160,7 @@ def off_the_main_thread(work: Callable[[], T]) -> T:
 
 
 def fdatasyncs_per_second(directory: Path, *, for_s: float = 0.7) -> float:
-    """What the disk allows: appends of 128 bytes, each of them synced."""
+    """Measures what the disk allows: appends of 128 bytes, each of them synced."""
     fd = os.open(directory / "limit", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def append() -> None:
@@ -174,7 +174,7 @@ def fdatasyncs_per_second(directory: Path, *, for_s: float = 0.7) -> float:
 
 
 def fdatasync_p50_s(directory: Path, *, count: int) -> float:
-    """How long an append of 128 bytes takes that is synced: half take less."""
+    """Returns how long a synced append of 128 bytes takes: half take less."""
     fd = os.open(directory / "limit", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
         times_s = []

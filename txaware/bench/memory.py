@@ -1,4 +1,4 @@
-"""Figure i: how much memory a very large transaction takes, in a process of its own."""
+"""Figure i: the memory that a very large transaction takes, in a process of its own."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def resident(trial: Trial) -> list[Figure]:
 
 
 def run(path: Path, messages: int) -> dict[str, float]:
-    """Publishes and polls all of them; what the whole process took at most."""
+    """Publishes and polls all of them; returns the most memory of the whole process."""
     with connect(f"leveldb:{path}") as messaging:
         messaging.create_topic("t")
         began_s = time.perf_counter()
@@ -93,7 +93,7 @@ def _poll(messaging: Messaging, messages: int) -> None:
 
 
 def most_resident_bytes() -> int:
-    """What this process had in memory at most, and not the one that started it.
+    """Returns the most memory of this process, and not of the one that started it.
 
     Linux hands `ru_maxrss` on through fork and exec; `VmHWM` begins anew.
     """

@@ -106,7 +106,7 @@ def poll_all(trial: Trial) -> list[Figure]:
 
 
 def fill(trial: Trial, name: str, messages: int) -> None:
-    """The same rows for us and for plyvel; the second polls settled rows from disk."""
+    """Writes the same rows for us and for plyvel; the second polls read from disk."""
     trial.tell(f"publishing {messages:,} messages")
     with trial.connect(name) as messaging, trial.raw(name) as db:
         topic = messaging.create_topic("t")
@@ -124,7 +124,7 @@ def _raw_key(topic: Topic, number: int) -> bytes:
 
 
 def scanned_per_second(trial: Trial, name: str, messages: int) -> float:
-    """A scan by plyvel alone, which looks at every value."""
+    """Measures a scan by plyvel alone, which looks at every value."""
     with trial.raw(name) as db:
         began_s, found, size = time.perf_counter(), 0, 0
         for _, value in db.iterator(prefix=PREFIX):
@@ -138,7 +138,7 @@ def scanned_per_second(trial: Trial, name: str, messages: int) -> float:
 def polled_per_second(
     messaging: Messaging, messages: int, transaction: Transaction | None = None
 ) -> float:
-    """A poll of a whole topic in pages, which looks at every payload."""
+    """Measures a poll of a whole topic in pages, which looks at every payload."""
     began_s = time.perf_counter()
     at: MessageId | None = None
     found, size = 0, 0
@@ -197,7 +197,7 @@ def _publish_in_transactions(messaging: Messaging, messages: int) -> None:
 
 
 def _make_invalid(messaging: Messaging, wanted: int) -> None:
-    """By their time-out, many at once: each would cost a sync otherwise."""
+    """Lets many transactions time out at once: else each would cost a sync."""
     coordinator = messaging.coordinator
     while (left := wanted - coordinator.invalid_size()) > 0:
         for _ in range(min(left, STARTED)):

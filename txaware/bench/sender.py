@@ -17,7 +17,7 @@ import uvloop
 
 
 class Counts:
-    """What all connections together have done."""
+    """The counts of all connections together."""
 
     def __init__(self, requests: Iterator[bytes]) -> None:
         self.requests = requests
@@ -26,7 +26,7 @@ class Counts:
 
 
 class Sender(asyncio.Protocol):
-    """One connection: sends the next request when the last one was answered."""
+    """A connection that sends its next request when the last one was answered."""
 
     def __init__(self, counts: Counts) -> None:
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -34,16 +34,16 @@ class Sender(asyncio.Protocol):
         self._parser: Any = httptools.HttpResponseParser(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Sends the first one."""
+        """Sends the first request."""
         self._transport: Any = transport
         self._send()
 
     def data_received(self, data: bytes) -> None:
-        """Reads on."""
+        """Hands the data to the parser."""
         self._parser.feed_data(data)
 
     def on_message_complete(self) -> None:
-        """One is answered."""
+        """Counts an answer, and sends the next request."""
         if self._parser.get_status_code() == 200:
             self._counts.answered += 1
         else:
@@ -51,7 +51,7 @@ class Sender(asyncio.Protocol):
         self._send()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The server closed it, or we did."""
+        """Ends the connection, which the server closed, or this process."""
         if not self.over.done():
             self._counts.failed += 1
             self.over.set_result(None)
@@ -66,7 +66,7 @@ class Sender(asyncio.Protocol):
 
 
 async def send(asked: dict[str, Any]) -> dict[str, float]:
-    """All of them once, or again and again for so long."""
+    """Sends all requests once, or again and again for some time."""
     requests = [base64.b64decode(text) for text in asked["requests"]]
     for_s = asked["for_s"]
     counts = Counts(iter(requests) if for_s is None else cycle(requests))

@@ -19,26 +19,26 @@ _SAYS = "listening on "
 
 @attrs.frozen
 class ServerProcess:
-    """Where it listens, and what the system says of it (Linux only)."""
+    """A server's process: its address, and what the system says of it (Linux only)."""
 
     url: str
     pid: int
 
     def resident_mib(self, field: str = "VmRSS") -> float:
-        """What it has in memory; `VmHWM` is the most that it ever had."""
+        """Returns its memory; `VmHWM` is the most that it ever had."""
         status = Path(f"/proc/{self.pid}/status").read_text().splitlines()
         line = next(line for line in status if line.startswith(f"{field}:"))
         return int(line.split()[1]) * 1024 / MIB
 
     def cpu_s(self) -> float:
-        """The time of a processor that it has taken."""
+        """Returns the processor time that it has taken."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
 def serving(directory: Path, settings: Settings) -> Iterator[ServerProcess]:
-    """A server of that directory, until the end of the block."""
+    """Runs a server of that directory until the end of the block."""
     command = [sys.executable, "-m", "txaware", "serve", "--port", "0"]
     with subprocess.Popen(
         [*command, "--data", str(directory)],
@@ -61,7 +61,7 @@ def serving(directory: Path, settings: Settings) -> Iterator[ServerProcess]:
 
 
 def more_files() -> None:
-    """As many connections as this process, and what it starts, may have."""
+    """Raises the number of files that this process, and its children, may open."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 

@@ -11,7 +11,7 @@ from txaware.errors import MissingExtra
 
 
 def _jobs() -> ModuleType:
-    """What measures; it needs PySpark, and the command line does not."""
+    """Imports the measures, which need PySpark; the command line does not."""
     try:
         from txaware.bench import spark_jobs
     except ImportError as error:

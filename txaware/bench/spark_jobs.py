@@ -1,4 +1,4 @@
-"""What is measured of Spark: saves, reads, a stream, and the memory of its workers."""
+"""The measures of Spark: saves, reads, a stream, and the memory of its workers."""
 
 import os
 import statistics
@@ -22,7 +22,7 @@ from txaware.spark.data_source import TxAwareDataSource
 
 ROWS, STREAMED, PARTS = 1_000_000, 200_000, 4
 PER_REQUEST = 100
-# How long the server may take to come to rest.
+# The time that the server may take to come to rest.
 REST_S = 30
 
 
@@ -37,7 +37,7 @@ class Bench:
 
     @property
     def url(self) -> str:
-        """Where the server is."""
+        """The address of the server."""
         return self.server.url
 
     def rest(self) -> None:
@@ -51,7 +51,7 @@ class Bench:
             before_s = now_s
 
     def orders(self, count: int) -> DataFrame:
-        """Rows of 100 bytes of JSON."""
+        """Returns rows of 100 bytes of JSON."""
         order = f.struct(
             f.col("id").alias("order"),
             (f.col("id") % 1000).alias("customer"),
@@ -61,7 +61,7 @@ class Bench:
         return rows.select(f.rpad(f.to_json(order), 100, " ").alias("payload"))
 
     def topic(self, name: str) -> str:
-        """A new topic, in place of one of that name."""
+        """Makes a new topic, in place of one of that name."""
         if name in self.messaging.topics():
             self.messaging.delete_topic(name)
         self.messaging.create_topic(name)
@@ -73,14 +73,14 @@ class Bench:
         writer.option("topic", topic).mode("append").save()
 
     def read(self, topic: str, **options: int) -> DataFrame:
-        """The messages of a topic."""
+        """Returns the messages of a topic."""
         reader = self.spark.read.format("txaware").option("url", self.url)
         return reader.option("topic", topic).options(**options).load()
 
 
 @contextmanager
 def opened(trial: Trial) -> Iterator[Bench]:
-    """Spark with two tasks at once, and a server; both are warm."""
+    """Starts Spark with two tasks at once, and a server, and warms both."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName("txaware bench")
     for name, value in {
@@ -104,7 +104,7 @@ def opened(trial: Trial) -> Iterator[Bench]:
 
 
 def write(trial: Trial) -> list[Figure]:
-    """Saves beside the same job with a sink that keeps nothing."""
+    """Measures saves beside the same job with a sink that keeps nothing."""
     count = trial.count(ROWS)
     with opened(trial) as bench:
         rows = bench.orders(count)
@@ -132,7 +132,7 @@ def write(trial: Trial) -> list[Figure]:
 
 
 def read(trial: Trial) -> list[Figure]:
-    """Reads of what a save has published, beside rows that are made up."""
+    """Measures reads of what a save has published, beside rows that are made up."""
     count = trial.count(ROWS)
     with opened(trial) as bench:
         topic = bench.topic("read")
@@ -159,7 +159,7 @@ def read(trial: Trial) -> list[Figure]:
 
 
 def stream(trial: Trial) -> list[Figure]:
-    """A stream that reads what is published meanwhile, as fast as that goes."""
+    """Measures a stream that reads what is published meanwhile, at full speed."""
     count = trial.count(STREAMED)
     with opened(trial) as bench:
         published, streamed, latencies_ms = [], [], []
@@ -202,7 +202,7 @@ def stream(trial: Trial) -> list[Figure]:
 
 
 def memory(trial: Trial) -> list[Figure]:
-    """The most that a worker has in memory, for a partition and for ten times it."""
+    """Measures the most memory of a worker, for a partition and for ten times it."""
     count = trial.count(ROWS)
     peaks: list[float] = []
     for rows in (count // 10, count):
@@ -219,7 +219,7 @@ def memory(trial: Trial) -> list[Figure]:
 
 
 def _warm(bench: Bench) -> None:
-    """Starts workers, and has Java compile."""
+    """Starts workers, and makes Java compile."""
     topic = bench.topic("warm")
     for _ in range(2):
         bench.save(bench.orders(20_000), topic)
@@ -228,7 +228,7 @@ def _warm(bench: Bench) -> None:
 
 
 def _publish(bench: Bench, topic: str, count: int) -> float:
-    """Publishes a hundred at a time, as `txaware bench http` does; how long it took."""
+    """Publishes a hundred at a time, as `txaware bench http`; returns the time."""
     messages = payloads(count)
     began_s = time.perf_counter()
     for numbers in batches(count, PER_REQUEST):
@@ -239,7 +239,7 @@ def _publish(bench: Bench, topic: str, count: int) -> float:
 
 @contextmanager
 def _peak_mib() -> Iterator[list[float]]:
-    """The most that any Python worker of Spark has in memory meanwhile (Linux only)."""
+    """Watches the most memory of any Python worker of Spark meanwhile (Linux only)."""
     peak, done = [0.0], threading.Event()
 
     def watch() -> None:

@@ -1,4 +1,4 @@
-"""What Spark and Python can do at the most: a sink that keeps nothing, made-up rows."""
+"""The limits of Spark and Python: a sink that keeps nothing, and made-up rows."""
 
 from collections.abc import Iterator, Sequence
 
@@ -24,16 +24,16 @@ _PAYLOAD = (
 
 @attrs.frozen
 class Thrown(WriterCommitMessage):
-    """How many rows a task has seen."""
+    """The number of rows that a task has seen."""
 
     rows: int
 
 
 class ThrowAway(DataSourceArrowWriter):
-    """Looks at every batch, and keeps none."""
+    """A sink that looks at every batch, and keeps none."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Thrown:
-        """Counts."""
+        """Counts the rows."""
         return Thrown(sum(batch.num_rows for batch in iterator))
 
 
@@ -53,7 +53,7 @@ class MadeUp(DataSourceReader):
         self._rows, self._parts = rows, parts
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Equal parts."""
+        """Plans equal parts."""
         size = -(-self._rows // self._parts)
         firsts = range(0, self._rows, size)
         return [Numbers(first, min(first + size, self._rows)) for first in firsts]
@@ -73,17 +73,17 @@ class Limits(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` is given."""
+        """Returns the name that `format` takes."""
         return "txaware-limits"
 
     def schema(self) -> str:
-        """That of messages."""
+        """Returns the schema of messages."""
         return SCHEMA
 
     def reader(self, schema: StructType) -> MadeUp:
-        """Options `rows` and `parts`."""
+        """Returns a reader for the options `rows` and `parts`."""
         return MadeUp(schema, int(self.options["rows"]), int(self.options["parts"]))
 
     def writer(self, schema: StructType, overwrite: bool) -> ThrowAway:
-        """Takes any rows."""
+        """Returns a writer that takes any rows."""
         return ThrowAway()

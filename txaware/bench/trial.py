@@ -1,4 +1,4 @@
-"""One run of the figures: where it writes, how long it measures, how much."""
+"""One run of the figures: its directory, its duration, and its scale."""
 
 import os
 import random
@@ -22,12 +22,12 @@ Tell = Callable[[str], object]
 
 
 def _tell_nobody(_: str) -> None:
-    """Nobody wants to know what is being prepared."""
+    """Drops the words about what is being prepared."""
 
 
 @attrs.frozen(kw_only=True)
 class Trial:
-    """Where and how long to measure. `scale` shrinks what is counted in thousands.
+    """A run: its directory and duration. `scale` shrinks what is counted in thousands.
 
     `hbase` is an address in an HBase, hbase://HOST:PORT/PREFIX, that may be measured.
     """
@@ -42,7 +42,7 @@ class Trial:
     tell: Tell = _tell_nobody
 
     def count(self, full: int) -> int:
-        """So many in a whole run, fewer in a quick one; whole thousands."""
+        """Returns a count, smaller in a quick run; always whole thousands."""
         return max(1000, int(full * self.scale) // 1000 * 1000)
 
     def connect(self, name: str, **changes: Any) -> Messaging:
@@ -52,7 +52,7 @@ class Trial:
 
     @contextmanager
     def raw(self, name: str) -> Iterator[Any]:
-        """A bare plyvel database with the same settings, as a limit."""
+        """Opens a bare plyvel database with the same settings, as a limit."""
         path = self.directory / "raw" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         with closing(leveldb_at(path, self.settings)()) as db:
@@ -61,7 +61,7 @@ class Trial:
 
 @attrs.frozen
 class Measured:
-    """One item of `txaware bench`: its letter, how it is measured, and what does it."""
+    """One item of `txaware bench`: its letter, how it is measured, and the measure."""
 
     letter: str
     method: str
@@ -71,7 +71,7 @@ class Measured:
 def measured(
     figures: Iterable[Measured], trial: Trial, letters: Collection[str]
 ) -> Iterator[Figure]:
-    """Measures those with these letters, one after the other."""
+    """Measures the items with these letters, one after the other."""
     for one in figures:
         if one.letter in letters:
             trial.tell(f"measuring {one.letter}")
@@ -79,7 +79,7 @@ def measured(
 
 
 def payloads(count: int, size_bytes: int = 100) -> list[bytes]:
-    """Payloads that compress about as JSON does, the same in every run."""
+    """Returns payloads that compress about as JSON does, the same in every run."""
     numbers = random.Random(7)
     return [_payload(numbers, number, size_bytes) for number in range(count)]
 
@@ -96,13 +96,13 @@ def _payload(numbers: random.Random, number: int, size_bytes: int) -> bytes:
 
 
 def free_bytes(directory: Path) -> int:
-    """How much the disk still takes."""
+    """Returns how much space the disk has left."""
     found = os.statvfs(directory)
     return found.f_bavail * found.f_frsize
 
 
 def batches(count: int, size: int) -> Iterator[range]:
-    """The numbers up to `count`, `size` at a time."""
+    """Yields the numbers up to `count`, `size` at a time."""
     return map(partial(_piece, count, size), range(0, count, size))
 
 

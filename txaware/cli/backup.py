@@ -113,7 +113,7 @@ def _opened(file: str) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _new_file(path: Path, *, overwrite: bool) -> Iterator[BinaryIO]:
-    """Is there under its name once all of it is on disk, and not at all before."""
+    """Opens a new file, which gets its name only once all of it is on disk."""
     if path.exists() and not overwrite:
         raise BadRequest(f"{path} is there already; --overwrite replaces it")
     try:

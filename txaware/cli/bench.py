@@ -21,7 +21,7 @@ from txaware.bench.trial import MANY_MESSAGES, Measured, Trial
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# What wrk can do at the least is one second.
+# The shortest time that wrk can measure is one second.
 HTTP_FOR_S, HTTP_QUICK_S = 2.0, 1.0
 HBASE_FOR_S = 2.0
 
@@ -61,12 +61,12 @@ machine. Every figure is shown as by `txaware bench embedded`.
 
 
 def _help(method: str, figures: Sequence[Measured]) -> str:
-    """How each figure is measured."""
+    """Returns a help text that says how each figure is measured."""
     return "\n\n".join([method, *(f"{one.letter}) {one.method}" for one in figures)])
 
 
 def _options(letters: str) -> Callable[[F], F]:
-    """What all benchmarks take."""
+    """Adds the options that all benchmarks take."""
 
     def checked(_: object, __: object, text: str) -> str:
         found = text.replace(",", "").replace(" ", "")

@@ -111,7 +111,7 @@ def _in_hbase(
 
 
 def _invalid(session: Session) -> Container[int] | None:
-    """What the coordinator that is named calls invalid; None without one."""
+    """Returns the ids that the named coordinator calls invalid; None without one."""
     if session.coordinator in (None, "embedded"):
         return None
     coordinator = named_coordinator(session.coordinator, session.settings, token=None)

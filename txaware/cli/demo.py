@@ -1,7 +1,7 @@
-"""`txaware demo`: what this project promises, done and checked before your eyes.
+"""`txaware demo`: the promises of this project, done and checked before your eyes.
 
 Each step is a function that reads like a program of your own. It really does what it
-prints, and whatever is not as promised ends the demo with exit code 1.
+prints. If anything is not as promised, the demo ends with exit code 1.
 """
 
 import signal
@@ -62,7 +62,7 @@ def demo(directory: Path | None) -> None:
 
 
 def before_the_crash(path: Path) -> None:
-    """The steps of one life of the program."""
+    """Runs the steps of the program's first life."""
     accounts = Accounts(path / "accounts")
     with connect(f"leveldb:{path / 'data'}", settings=Settings()) as messaging:
         messaging.create_topic(TRANSFERS)
@@ -74,7 +74,7 @@ def before_the_crash(path: Path) -> None:
 
 
 def transfer(messaging: Messaging, accounts: Accounts) -> None:
-    """Two balances and a message change at one moment, or not at all."""
+    """Shows two balances and a message that change at one moment, or not at all."""
     heading(1, "A transfer and its message commit together")
     with messaging.transaction(accounts):
         accounts.open_account("ann", 100)
@@ -91,7 +91,7 @@ def transfer(messaging: Messaging, accounts: Accounts) -> None:
 
 
 def rollback(messaging: Messaging, accounts: Accounts) -> None:
-    """First a program that raises, then a commit that is refused at the last moment."""
+    """Shows a program that raises, then a commit that is refused at the last moment."""
     heading(2, "A rollback leaves nothing behind")
     publisher = messaging.publisher(TRANSFERS)
     try:
@@ -113,7 +113,7 @@ def rollback(messaging: Messaging, accounts: Accounts) -> None:
 
 
 def spill(messaging: Messaging) -> None:
-    """More messages than the program wants to hold: stored early, published at once."""
+    """Publishes more messages than the program buffers: they are stored early."""
     heading(3, "A large transaction spills, and keeps its order")
     publisher = messaging.publisher(REPORTS, buffer_limit_bytes=500)
     with messaging.transaction():
@@ -134,7 +134,7 @@ def spill(messaging: Messaging) -> None:
 
 
 def consumers(messaging: Messaging) -> None:
-    """A group has one position, which moves with the commit; another has its own."""
+    """Shows two groups; each has one position, which moves with the commit."""
     heading(4, "Two groups, and two members of one of them")
     messaging.publisher(TRANSFERS).publish_all([b"cid paid bob 1", b"dan paid bob 2"])
     first = messaging.consumer(TRANSFERS, group="billing")
@@ -147,7 +147,7 @@ def consumers(messaging: Messaging) -> None:
 
 
 def crash(path: Path) -> None:
-    """Another process, killed after it wrote everything but the commit record."""
+    """Kills another process after it wrote everything but the commit record."""
     heading(5, "A crash in mid-commit: all is written but the commit record")
     child = [sys.executable, "-m", "txaware.cli.demo_child", str(path)]
     died = subprocess.run(child, check=False, capture_output=True, text=True)
@@ -159,7 +159,7 @@ def crash(path: Path) -> None:
 
 
 def after_the_crash(path: Path) -> None:
-    """The program starts again on what is there."""
+    """Starts the program again on the data that is there."""
     accounts = Accounts(path / "accounts")
     with connect(f"leveldb:{path / 'data'}", settings=Settings()) as messaging:
         *_, row = messaging.peek(TRANSFERS)
@@ -181,39 +181,39 @@ def heading(number: int, text: str) -> None:
 
 
 def say(what: str, found: str, promised: str) -> None:
-    """Prints what was found, which has to be what was promised."""
+    """Prints what was found, and raises if that is not as promised."""
     click.echo(f"   {what:<24}{found}")
     if found != promised:
         raise Failure(f"this is not as promised: {found!r} should be {promised!r}")
 
 
 def balances(messaging: Messaging, accounts: Accounts) -> str:
-    """Both accounts in one snapshot."""
+    """Returns both balances in one snapshot."""
     with messaging.transaction(accounts):
         return ", ".join(f"{name} {accounts.balance(name)}" for name in ("ann", "bob"))
 
 
 def seen_outside(messaging: Messaging, topic: str) -> str:
-    """What is committed by now, whatever transaction is open here."""
+    """Returns what is committed by now, whatever transaction is open here."""
     return listed(m.payload for m in messaging.poll(topic, isolation=COMMITTED))
 
 
 def taken(messaging: Messaging, consumer: Consumer, *, limit: int = 100) -> str:
-    """What a member of a group gets; its position moves with the commit."""
+    """Returns what a member of a group gets; its position moves with the commit."""
     with messaging.transaction():
         return listed(m.payload for m in consumer.poll(limit))
 
 
 def told(row: Peeked) -> str:
-    """A row as it stands, whoever may see it."""
+    """Describes a row as it is, whoever may see it."""
     return f"{(row.payload or b'').decode()}: {row.state}"
 
 
 def listed(payloads: Iterable[bytes]) -> str:
-    """Payloads on one line."""
+    """Joins payloads on one line."""
     return ", ".join(payload.decode() for payload in payloads) or "no messages"
 
 
 def seen(messaging: Messaging) -> str:
-    """All that a consumer gets from the first message on."""
+    """Returns all that a consumer gets from the first message on."""
     return listed(m.payload for m in messaging.consumer(TRANSFERS).poll())

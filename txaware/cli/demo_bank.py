@@ -13,7 +13,7 @@ TRANSFERS = "transfers"
 class Accounts:
     """A file of balances: each line is a version, with the pointer that wrote it.
 
-    A version counts for whoever may see its pointer, so that a crash needs no undo.
+    A transaction sees a version if it sees its pointer, so a crash needs no undo.
     """
 
     transaction_aware_name = "accounts"
@@ -24,15 +24,15 @@ class Accounts:
         path.touch()
 
     def start_tx(self, tx: Transaction) -> None:
-        """From here on `balance` sees the snapshot of `tx`."""
+        """Makes `balance` see the snapshot of `tx`."""
         self._tx, self._new = tx, {}
 
     def update_tx(self, tx: Transaction) -> None:
-        """It goes on with a new pointer."""
+        """Goes on with a new pointer."""
         self._tx = tx
 
     def get_tx_changes(self) -> list[bytes]:
-        """Two transactions that change one account conflict."""
+        """Returns the accounts; two transactions that change one account conflict."""
         return [name.encode() for name in self._new]
 
     def commit_tx(self) -> bool:
@@ -45,7 +45,7 @@ class Accounts:
         return True
 
     def post_tx_commit(self) -> None:
-        """Nothing is left to do."""
+        """Does nothing, as nothing is left to do."""
 
     def rollback_tx(self) -> bool:
         """Takes the versions of this transaction out of the file again."""
@@ -57,18 +57,18 @@ class Accounts:
         return True
 
     def move(self, amount: int, source: str, target: str) -> None:
-        """Moves money, or raises where there is not enough."""
+        """Moves money; raises if there is not enough."""
         if self.balance(source) < amount:
             raise ValueError(f"{source} has no {amount}")
         self._new[source] = self.balance(source) - amount
         self._new[target] = self.balance(target) + amount
 
     def open_account(self, name: str, balance: int) -> None:
-        """An account that begins with something."""
+        """Opens an account with a balance."""
         self._new[name] = balance
 
     def balance(self, name: str) -> int:
-        """What this transaction wrote, or else the last version that it may see."""
+        """Returns what this transaction wrote, or else the last version it may see."""
         if name in self._new:
             return self._new[name]
         seen = [
@@ -79,7 +79,7 @@ class Accounts:
         return max(seen, default=(0, 0))[1]
 
     def rows(self) -> list[tuple[int, str, int]]:
-        """Everything in the file, whoever may see it."""
+        """Returns every version in the file, whoever may see it."""
         return [tuple(json.loads(line)) for line in self._path.read_text().splitlines()]
 
 
@@ -93,31 +93,31 @@ class Last:
     transaction_aware_name = "the last one"
 
     def start_tx(self, tx: Transaction) -> None:
-        """Nothing to prepare."""
+        """Does nothing, as there is nothing to prepare."""
 
     def update_tx(self, tx: Transaction) -> None:
-        """Nothing changes."""
+        """Does nothing."""
 
     def get_tx_changes(self) -> list[bytes]:
-        """It changes nothing."""
+        """Returns no changes."""
         return []
 
     def commit_tx(self) -> bool:
-        """False refuses the whole transaction."""
+        """Returns False, which refuses the whole transaction."""
         return False
 
     def post_tx_commit(self) -> None:
-        """Never called."""
+        """Does nothing; it is never called."""
 
     def rollback_tx(self) -> bool:
-        """It wrote nothing."""
+        """Returns True, as it wrote nothing."""
         return True
 
 
 class Killer(Last):
-    """Kills this process, as a power cut would."""
+    """A participant that kills this process, as a power cut would."""
 
     def commit_tx(self) -> bool:
-        """Does not return."""
+        """Kills the process, and does not return."""
         os.kill(os.getpid(), signal.SIGKILL)
         return False

@@ -10,7 +10,7 @@ from txaware.messaging import connect
 
 def die_in_mid_commit(directory: Path) -> None:
     """Writes the balances and the message, and is killed before the commit record."""
-    # So that the message is in the file, too, and not only in memory.
+    # This limit makes the message go to the file, too, and not only to memory.
     settings = Settings(sync_limit_bytes=1)
     accounts = Accounts(directory / "accounts")
     with connect(f"leveldb:{directory / 'data'}", settings=settings) as messaging:

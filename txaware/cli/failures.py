@@ -1,4 +1,4 @@
-"""How a verb ends: exit codes, and one sentence on standard error."""
+"""The ends of a verb: exit codes, and one sentence on standard error."""
 
 import logging
 import os
@@ -40,7 +40,7 @@ class Failure(click.ClickException):
 
 
 class WrongCall(Failure):
-    """What was typed, or set, has to be corrected."""
+    """A failure after which the command, or a setting, has to be corrected."""
 
     exit_code = 2
 
@@ -84,7 +84,7 @@ class Commands(click.Group):
 
 
 def failure_of(error: Exception) -> Failure:
-    """What an error means for whoever typed the command."""
+    """Returns the failure that a verb ends with after this error."""
     if isinstance(error, TxAwareError):
         return _kind(error)(_sentence(error))
     if isinstance(error, OSError) and error.strerror:

@@ -1,4 +1,4 @@
-"""`txaware groups`: where consumer groups stand, how far behind, and moving one."""
+"""`txaware groups`: the positions of consumer groups, their lag, and moving one."""
 
 import sys
 from contextlib import suppress
@@ -31,7 +31,7 @@ class NoPosition(TxAwareError):
 
 @attrs.frozen
 class Stand:
-    """Where a group stands; None is what this caller may not see."""
+    """The position and the lag of a group; None for what this caller may not see."""
 
     group: str
     topic: str
@@ -42,7 +42,7 @@ class Stand:
 
     @classmethod
     def of(cls, messaging: Messaging, lag: GroupLag) -> "Stand":
-        """With the position, where the caller may see that."""
+        """Adds the position to a lag, if the caller may see it."""
         position = None
         with suppress(NotAuthorized):
             position = messaging.position(lag.group, lag.topic)
@@ -53,7 +53,7 @@ class Stand:
 
     @property
     def rows_text(self) -> int | str:
-        """A number; what is above the limit is not counted."""
+        """The number of rows; those above the limit are not counted."""
         if self.rows is None:
             return NOTHING
         return self.rows if self.rows < MOST_COUNTED else f"{MOST_COUNTED} or more"
@@ -66,7 +66,7 @@ class Stand:
         return duration_text(self.oldest_unread_ms / 1000)
 
     def as_json(self) -> dict[str, object]:
-        """As `--json` prints it."""
+        """Returns it as `--json` prints it."""
         return {
             "group": self.group,
             "topic": self.topic,
@@ -78,7 +78,7 @@ class Stand:
         }
 
     def as_row(self) -> tuple[object, ...]:
-        """As a table shows it."""
+        """Returns it as a row of a table."""
         return (
             self.group,
             self.topic,
@@ -90,7 +90,7 @@ class Stand:
 
 
 def time_of(position: MessageId | None) -> str | None:
-    """Up to when a group has read; None where it stands at the beginning."""
+    """Returns the time up to which a group has read; None at the beginning."""
     if position is None or position <= BEGINNING:
         return None
     return time_text(position.publish_time_ms)
@@ -180,7 +180,7 @@ def show(
 
 
 def _rows(messaging: Messaging, group: str, topic: str) -> int | None:
-    """Only whoever may see the metrics is told of rows."""
+    """Counts the rows behind; None for a caller that may not see the metrics."""
     with suppress(NotAuthorized):
         for lag in messaging.metrics().groups:
             if (lag.group, lag.topic) == (group, topic):
@@ -246,7 +246,7 @@ def reset(
 
 
 def _require_readers(group: str) -> None:
-    """Refuses what Spark keeps beside the positions of groups."""
+    """Refuses the markers that Spark keeps beside the positions of groups."""
     if is_marker(group):
         raise BadRequest(
             f"{group} is no group: by it Spark's saves and streams know what they have "

@@ -1,4 +1,4 @@
-"""`txaware hbase`: an HBase to try things out on, and what its tables need at times."""
+"""`txaware hbase`: an HBase to try things out on, and the care of its tables."""
 
 from pathlib import Path
 
@@ -97,7 +97,7 @@ def _made(
 
 
 PREFIX = "txaware"
-# How long it may go unnoticed that HBase has ended.
+# The time until it is noticed that HBase has ended.
 LOOK_S = 1.0
 HEADER = ("TABLE", "BYTES BEFORE", "BYTES AFTER")
 

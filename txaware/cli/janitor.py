@@ -18,7 +18,7 @@ from txaware.cli.values import duration
 from txaware.errors import MissingExtra, Unavailable
 
 Progress = Callable[[str, int, int], None]
-# Answers a `CleanUp`.
+# Returns a `CleanUp`.
 CleaningUp = Callable[[], Any]
 NOUNS = {
     "expired_messages": "expired messages",
@@ -85,7 +85,7 @@ def janitor(
 
 @contextmanager
 def _here(session: Session) -> Iterator[CleaningUp]:
-    """In this process, or at the server."""
+    """Cleans up in this process, or at the server."""
     with session.open(janitor_interval_s=0) as messaging:
 
         def clean_up() -> Any:
@@ -99,7 +99,7 @@ def _here(session: Session) -> Iterator[CleaningUp]:
 def _by_spark(
     session: Session, master: str | None, pieces: int | None
 ) -> Iterator[CleaningUp]:
-    """As jobs of one Spark session, which is ended unless it was there before."""
+    """Cleans up as Spark jobs; ends the session unless it was there before."""
     try:
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
@@ -152,7 +152,7 @@ def _echo(cleaned: dict[str, Any], *, as_json: bool) -> None:
 
 @contextmanager
 def _progress() -> Iterator[Progress | None]:
-    """A bar on standard error, where that is a terminal and this process cleans up."""
+    """Shows a bar on standard error, if a terminal, while this process cleans up."""
     with later_bar(length=1) as bar:
         if bar is None:
             yield None

@@ -127,7 +127,7 @@ Form = Callable[[Message], bytes]
 
 @attrs.define
 class Printing:
-    """Polls and prints page by page; `block` opens what each page is polled in."""
+    """A loop that polls and prints page by page; `block` opens a context for each."""
 
     _consumer: Consumer
     _form: Form
@@ -138,7 +138,7 @@ class Printing:
     _blocked_by: BlockedBy | None = None
 
     def run(self, stop: Stop, *, limit: int | None, follow: bool) -> None:
-        """Until the end, the limit or a signal; beyond the end when it follows."""
+        """Runs until the end, the limit or a signal; goes beyond the end to follow."""
         while not stop.asked:
             left = PAGE_MESSAGES if limit is None else limit - self.printed
             if not left:
@@ -151,14 +151,14 @@ class Printing:
             self._wait(stop)
 
     def _wait(self, stop: Stop) -> None:
-        """For a message; a poll now and then also finds out what blocks the topic."""
+        """Waits for a message, not for long: the next poll also finds what blocks."""
         until_s = time.monotonic() + LOOK_AGAIN_S
         while not stop.asked and time.monotonic() < until_s:
             if self._consumer.wait(TICK_S):
                 return
 
     def _one_page(self, limit: int) -> bool:
-        """Whether anything was judged; it is printed before its position commits."""
+        """Tells whether the poll moved on; prints the page before the commit."""
         with self._block():
             before = self._consumer.position
             page = self._consumer.poll(limit)

@@ -15,9 +15,9 @@ STEPS = 1000
 
 @contextmanager
 def rows_bar() -> Iterator[Progress | None]:
-    """A bar on standard error, where that is a terminal and somebody tells how far.
+    """Shows a bar on standard error, if that is a terminal and progress is told.
 
-    No server does: there is no bar then.
+    A server does not tell progress: there is no bar then.
     """
     with later_bar(length=STEPS) as bar:
         if bar is None:
@@ -39,7 +39,7 @@ class LaterBar:
         self._bar: Any = None
 
     def move(self, label: str, *, to: int, length: int | None = None) -> None:
-        """Goes on, never back."""
+        """Moves the bar on, never back."""
         if self._bar is None:
             self._bar = click.progressbar(length=self._length, file=sys.stderr)
             self._bar.__enter__()
@@ -48,19 +48,19 @@ class LaterBar:
         self._bar.update(max(to - self._bar.pos, 0))
 
     def end(self) -> None:
-        """All is done."""
+        """Shows that all is done."""
         if self._bar is not None:
             self._bar.update(self._bar.length - self._bar.pos)
 
     def close(self) -> None:
-        """Leaves the line."""
+        """Leaves the line of the bar."""
         if self._bar is not None:
             self._bar.__exit__(None, None, None)
 
 
 @contextmanager
 def later_bar(*, length: int) -> Iterator[LaterBar | None]:
-    """A bar on standard error, where that is a terminal."""
+    """Returns a bar on standard error, if that is a terminal."""
     if not sys.stderr.isatty():
         yield None
         return

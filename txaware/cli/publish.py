@@ -91,7 +91,7 @@ class Sent:
         self.bytes = 0
 
     def directly(self, batches: Iterable[list[bytes]]) -> None:
-        """Each batch at once, in one piece."""
+        """Publishes each batch at once, in one piece."""
         publisher = self._messaging.direct_publisher(self._topic)
         try:
             for batch in batches:
@@ -105,7 +105,7 @@ class Sent:
     def in_one_transaction(
         self, batches: Iterable[list[bytes]], timeout_s: float | None
     ) -> int:
-        """All of them, or none; the transaction's id."""
+        """Publishes all of them, or none; returns the transaction's id."""
         with self._messaging.transaction(timeout_s=timeout_s) as context:
             publisher = self._messaging.publisher(self._topic)
             for batch in batches:
@@ -121,7 +121,7 @@ class Sent:
 def _batches(
     messages: tuple[str, ...], files: tuple[Path, ...], end: bytes
 ) -> Iterator[list[bytes]]:
-    """In the order of the command line: arguments, then files."""
+    """Yields messages in the order of the command line: arguments, then files."""
     if not messages and not files:
         messages = ("-",)
     given: list[bytes] = []
@@ -138,7 +138,7 @@ def _batches(
 
 
 def pieces(stream: BinaryIO, end: bytes) -> Iterator[list[bytes]]:
-    """What is there by now, cut at `end`, again and again until the stream ends."""
+    """Yields what has come by now, cut at `end`, until the stream ends."""
     rest: list[bytes] = []
     while chunk := stream.read1(READ_BYTES):  # type: ignore[attr-defined]
         *whole, last = chunk.split(end)

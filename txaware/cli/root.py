@@ -31,13 +31,13 @@ from txaware.messaging import Messaging
 
 LEVELS = ("debug", "info", "warning", "error")
 LOGGERS = ("txaware", "coordinator")
-# What every record has; anything else was given as `extra`.
+# Every record has these attributes; anything else was given as `extra`.
 STANDARD = logging.makeLogRecord({}).__dict__.keys() | {"message", "asctime"}
 _BARE = re.compile(r"[^\s\"=\\]+")
 
 
 class KeyValue(logging.Formatter):
-    """`time=... level=info logger=txaware.x message="cleaned up" topics=3`."""
+    """A log format: `time=... level=info logger=txaware.x message="done" topics=3`."""
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC)

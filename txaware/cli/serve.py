@@ -24,9 +24,9 @@ from txaware.store.hbase.ownership import StoreInUse
 log = logging.getLogger(__name__)
 
 DEFAULT_PORT = 11015
-# How long it may go unnoticed that the server's thread has ended.
+# The time until it is noticed that the server's thread has ended.
 LOOK_S = 1.0
-# How often a standby looks whether it may have the data.
+# The interval at which a standby looks whether it may have the data.
 STANDBY_LOOK_S = 0.25
 
 file_option = click.Path(path_type=Path, exists=True, dir_okay=False)
@@ -161,10 +161,10 @@ def serve(
 
 @contextmanager
 def _owned(session: Session, stop: Stop, *, standby: bool) -> Iterator[Messaging]:
-    """The messaging, as the owner of the data.
+    """Opens the messaging as the owner of the data, until the end of the block.
 
-    When it is another process's meanwhile, that is what ended it, whatever else cannot
-    be written then.
+    If another process owns the data meanwhile, that is the error that is raised,
+    whatever other errors follow from it.
     """
     if session.given is not None:
         yield session.given
@@ -181,7 +181,7 @@ def _owned(session: Session, stop: Stop, *, standby: bool) -> Iterator[Messaging
 
 
 def _own(session: Session, stop: Stop, *, standby: bool) -> Messaging:
-    """The messaging, once nobody else has the data; says whom it waits for."""
+    """Waits until nobody else has the data, and opens it; says whom it waits for."""
     said = None
     while True:
         try:
@@ -208,15 +208,15 @@ def _serve(
 
 
 def _open_more_files() -> None:
-    """As many as this user may have open, since each connection is one."""
+    """Raises the limit of open files as far as allowed: each connection is one."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _load_and_check(options: dict[str, Any], *, binds: bool) -> None:
-    """Before anything is opened: a call that is refused leaves no directory behind.
+    """Checks the call before anything is opened: a refused one leaves no directory.
 
-    The port may be that of an owner who has yet to end, so a standby tries no bind.
+    The port may be that of an owner that has yet to end, so a standby tries no bind.
     """
     if options["tokens"] is not None:
         options["tokens"] = Tokens.load(options["tokens"])

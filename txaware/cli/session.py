@@ -1,4 +1,4 @@
-"""What the options before a verb say: which data, and how it is opened."""
+"""The options before a verb, which say what data is opened, and how."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ class NoData(TxAwareError):
 
 @attrs.frozen
 class Session:
-    """Opens what `--url` names; or serves one that is `given`, and leaves it open."""
+    """An opener of what `--url` names; a messaging that is `given` stays open."""
 
     url: str = DEFAULT_URL
     coordinator: str | None = None
@@ -34,9 +34,9 @@ class Session:
 
     @contextmanager
     def open(self, *, create: bool = False, **settings: Any) -> Iterator[Messaging]:
-        """The messaging, for one verb; `settings` are those that the verb needs.
+        """Opens the messaging for one verb; `settings` are those that the verb needs.
 
-        Whoever only looks does not leave an empty directory behind.
+        A verb that only looks leaves no empty directory behind.
         """
         if self.given is not None:
             yield self.given
@@ -51,7 +51,7 @@ class Session:
             yield messaging
 
     def own(self, pause: Callable[[float], None]) -> Messaging:
-        """The messaging as the owner of the data, which nobody else may be meanwhile.
+        """Opens the messaging as the data's owner; nobody else may own it meanwhile.
 
         An owner in HBase that gives no sign of life is watched, and taken over from
         after 12 s; `pause` is called between two looks, and ends it by what it raises.
@@ -62,7 +62,7 @@ class Session:
         return Messaging(parts)
 
     def require_data(self) -> None:
-        """Raises where there is nothing yet."""
+        """Raises if there is no data yet."""
         scheme, _, path = self.url.partition(":")
         if scheme == "leveldb" and path and not (Path(path) / "LOCK").exists():
             raise NoData(
@@ -72,7 +72,7 @@ class Session:
 
 
 def address_of(data: str) -> str:
-    """What --data names: a directory may be named with or without its scheme."""
+    """Returns the address that --data names; a directory may leave out its scheme."""
     return data if _ADDRESS.fullmatch(data) else f"leveldb:{data}"
 
 
@@ -80,7 +80,7 @@ pass_session = click.make_pass_decorator(Session)
 
 
 def accept_url(verb: click.Command) -> None:
-    """`--url` may come after the verb as well."""
+    """Accepts `--url` after the verb as well."""
     if isinstance(verb, click.Group):
         for one in verb.commands.values():
             accept_url(one)
@@ -101,7 +101,7 @@ def _use_url(ctx: click.Context, _: click.Parameter, url: str | None) -> None:
 
 
 def load_settings(path: str | None, pairs: dict[str, str]) -> Settings:
-    """From a file, the environment, and the `--set` pairs above all."""
+    """Loads settings from a file, the environment, and last the `--set` pairs."""
     unknown = pairs.keys() - NAMES
     if unknown:
         asked = did_you_mean(min(unknown), "", NAMES) if len(unknown) == 1 else ""

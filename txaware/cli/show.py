@@ -1,4 +1,4 @@
-"""How things are printed: aligned columns, times in UTC, payloads as text, JSON."""
+"""Printing: aligned columns, times in UTC, payloads as text, and JSON."""
 
 import base64
 import json
@@ -15,7 +15,7 @@ UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 def time_text(time_ms: int | None) -> str:
-    """`2026-01-31T12:00:00.000Z`; what no calendar holds stays in ms."""
+    """Formats `2026-01-31T12:00:00.000Z`; a time beyond the calendar stays in ms."""
     if time_ms is None:
         return NOTHING
     try:
@@ -26,7 +26,7 @@ def time_text(time_ms: int | None) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """Its two largest units: `7d`, `3h 12m`, `0.4s`."""
+    """Formats the two largest units: `7d`, `3h 12m`, `0.4s`."""
     if seconds < 10:
         return f"{round(max(seconds, 0.0), 1):g}s"
     left, parts = int(seconds), []
@@ -38,7 +38,7 @@ def duration_text(seconds: float) -> str:
 
 
 def size_text(size_bytes: int) -> str:
-    """`812 bytes`, `1.5 MiB`."""
+    """Formats `812 bytes`, `1.5 MiB`."""
     if size_bytes < 1024:
         return counted(size_bytes, "byte")
     power = min((size_bytes.bit_length() - 1) // 10, len(UNITS) - 1)
@@ -46,12 +46,12 @@ def size_text(size_bytes: int) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 message`, `2,000 messages`."""
+    """Formats `1 message`, `2,000 messages`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def payload_text(payload: bytes) -> str:
-    """For a terminal: what is not printable is escaped, so one line stays one."""
+    """Formats for a terminal: escapes what is not printable, so one line stays one."""
     text = payload.decode("utf-8", "backslashreplace")
     if text.isprintable():
         return text
@@ -63,7 +63,7 @@ def _escaped(char: str) -> str:
 
 
 def payload_json(payload: bytes) -> str | dict[str, str]:
-    """A string where it is UTF-8, else `{"base64": "..."}`."""
+    """Returns a string if the payload is UTF-8, else `{"base64": "..."}`."""
     try:
         return payload.decode("utf-8")
     except UnicodeDecodeError:
@@ -71,7 +71,7 @@ def payload_json(payload: bytes) -> str | dict[str, str]:
 
 
 def message_json(message: Message) -> dict[str, object]:
-    """`id`, `time` and `payload`."""
+    """Returns the fields `id`, `time` and `payload`."""
     return {
         "id": str(message.id),
         "time": time_text(message.id.publish_time_ms),
@@ -80,16 +80,16 @@ def message_json(message: Message) -> dict[str, object]:
 
 
 def echo_json(value: object) -> None:
-    """One JSON value on a line."""
+    """Prints one JSON value on a line."""
     click.echo(json.dumps(value))
 
 
 def echo_columns(
     header: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str
 ) -> None:
-    """Rows below a header; a column of numbers is aligned on the right.
+    """Prints rows below a header; a column of numbers is aligned on the right.
 
-    Without rows there is only a remark.
+    Without rows it prints only a remark.
     """
     if not rows:
         note(empty)
@@ -106,12 +106,12 @@ def echo_columns(
 
 
 def echo_fields(fields: Sequence[tuple[str, object]]) -> None:
-    """`name  value`, one below the other."""
+    """Prints `name  value`, one below the other."""
     width = max(len(name) for name, _ in fields)
     for name, value in fields:
         click.echo(f"{name.ljust(width)}  {value}".rstrip())
 
 
 def note(text: str) -> None:
-    """A remark, on standard error, so that it is never taken for output."""
+    """Prints a remark on standard error, so that it is never taken for output."""
     click.echo(f"({text})", err=True)

@@ -17,7 +17,7 @@ class Stopped(Exception):
 
 
 class Stop:
-    """Whether a signal asked to stop, or to read files again.
+    """A note that a signal asked to stop, or to read files again.
 
     Not a `threading.Event`: setting one in a signal handler hangs, if the signal comes
     while the same thread holds the lock of that event.
@@ -28,7 +28,7 @@ class Stop:
         self.reload_asked = False
 
     def wait(self, timeout_s: float) -> bool:
-        """Waits until then at most; whether it was asked to stop."""
+        """Waits until then at most; tells whether it was asked to stop."""
         until_s = time.monotonic() + timeout_s
         while not (self.asked or self.reload_asked):
             left_s = until_s - time.monotonic()
@@ -49,14 +49,14 @@ class Stop:
             time.sleep(min(left_s, TICK_S))
 
     def must_reload(self) -> bool:
-        """Whether SIGHUP came since this was asked for the last time."""
+        """Tells whether SIGHUP came since this was last called."""
         asked, self.reload_asked = self.reload_asked, False
         return asked
 
 
 @contextmanager
 def stopped_by_signal(*, reloads: bool = False) -> Iterator[Stop]:
-    """The first signal asks to stop; the second one interrupts.
+    """Catches signals: the first one asks to stop, the second one interrupts.
 
     The handlers stay until the end: a signal that has come, and whose handler is taken
     away before Python has called it, would be an `OSError`.

@@ -125,7 +125,7 @@ def new(
 
 
 def _others_may_read(out: TextIO) -> bool:
-    """Whether it is a file, and one that is not for its user only."""
+    """Tells whether this is a file that other users may read."""
     try:
         mode = os.fstat(out.fileno()).st_mode
     except OSError:  # no file at all, as in a test
@@ -162,7 +162,7 @@ def check(*, file: Path, as_json: bool) -> None:
 
 
 def _text(rule: Rule) -> str:
-    """`publish, consume on orders*, audit:*; use groups billing*; use transactions`."""
+    """Formats rules: `publish, consume on orders*, audit:*; use groups billing*`."""
     parts = []
     if rule.topics:
         verbs = ", ".join(verb for verb in VERBS if verb in rule.verbs)

@@ -331,7 +331,7 @@ def delete(
 
 
 def _ttl(ttl: float | None) -> int | str | None:
-    """The service checks it, and says what is wrong with half a second."""
+    """Reads a time to live; the service says what is wrong with half a second."""
     return ttl if ttl is None or isinstance(ttl, int) else str(ttl)
 
 

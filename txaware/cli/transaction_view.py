@@ -1,4 +1,4 @@
-"""What can be found out about transactions: from the coordinator, and from topics."""
+"""A view of transactions, from the coordinator and from topics."""
 
 from collections.abc import Iterable
 
@@ -22,48 +22,48 @@ from txaware.topics import TopicName
 
 @attrs.frozen
 class Known:
-    """How a transaction stands, as it is shown."""
+    """The state of a transaction, as it is shown."""
 
     standing: Standing
 
     @property
     def transaction_id(self) -> int:
-        """Its id, which is its first pointer."""
+        """The id of the transaction, which is its first pointer."""
         return self.standing.transaction_id
 
     @property
     def state(self) -> str:
-        """Open, invalid, ended or never given out."""
+        """The state: open, invalid, ended or never given out."""
         return self.standing.state
 
     @property
     def pointers(self) -> tuple[int, ...]:
-        """All it wrote with."""
+        """All pointers that it wrote with."""
         return self.standing.pointers
 
     @property
     def began_ms(self) -> int:
-        """Ids are times."""
+        """The time at which it began, as ids are times."""
         return self.standing.began_ms
 
     @property
     def age_s(self) -> float:
-        """How long ago it began."""
+        """The time since it began."""
         return max(system_clock_ms() - self.began_ms, 0) / 1000
 
     @property
     def expires_ms(self) -> int | None:
-        """When it times out, where that is known."""
+        """The time at which it times out, if that is known."""
         return self.standing.expires_ms
 
     @property
     def stage(self) -> str:
-        """Its state, and for an open one how far its end has come."""
+        """The state, and for an open transaction how far its end has come."""
         return self.standing.stage or self.state
 
     @property
     def began_by(self) -> str:
-        """Who began it, and from where, as far as that is known."""
+        """The program that began it, and its place, as far as known."""
         told = self.standing
         if told.address == HERE:
             return "the coordinator's own process"
@@ -76,7 +76,7 @@ class Known:
         return "not known" + " since the restart" * (told.type is not None)
 
     def as_json(self) -> dict[str, object]:
-        """As `--json` prints it."""
+        """Returns it as `--json` prints it."""
         expires_ms = self.expires_ms
         return {
             "transaction": self.transaction_id,
@@ -91,7 +91,7 @@ class Known:
         }
 
     def as_row(self) -> tuple[object, ...]:
-        """As a table shows it."""
+        """Returns it as a row of a table."""
         return (
             self.transaction_id,
             self.stage,
@@ -103,7 +103,7 @@ class Known:
         )
 
     def as_fields(self) -> list[tuple[str, object]]:
-        """As `describe` shows it; an age is that of an open one."""
+        """Returns it as `describe` shows it; only an open one has an age."""
         told = self.standing
         return [
             ("type", told.type or NOTHING),
@@ -120,17 +120,17 @@ HEADER = ("TRANSACTION", "STATE", "TYPE", "BEGAN", "AGE", "TIMES OUT", "BEGAN BY
 
 
 def open_ones(messaging: Messaging) -> list[Known]:
-    """Those in progress now, the oldest first."""
+    """Returns the transactions in progress now, the oldest first."""
     return [Known(one) for one in standings(messaging.coordinator, OPEN)]
 
 
 def invalid_ones(messaging: Messaging) -> list[Known]:
-    """Those whose writes nobody will see, the oldest first."""
+    """Returns the invalid transactions, whose writes nobody will see, oldest first."""
     return [Known(one) for one in standings(messaging.coordinator, INVALID)]
 
 
 def known(messaging: Messaging, pointer: int) -> Known:
-    """The transaction that writes, or wrote, with that pointer."""
+    """Finds the transaction that writes, or wrote, with that pointer."""
     return Known(standing(messaging.coordinator, pointer))
 
 
@@ -144,7 +144,7 @@ class Waiting:
 
 
 def waiting_topics(messaging: Messaging, namespaces: Iterable[str]) -> list[Waiting]:
-    """Topics with rows of open transactions; counts every row, which takes a while."""
+    """Finds topics with rows of open transactions; counts every row, which is slow."""
     found: list[Waiting] = []
     for namespace in namespaces:
         for name in messaging.topics(namespace):
@@ -159,7 +159,7 @@ def waiting_topics(messaging: Messaging, namespaces: Iterable[str]) -> list[Wait
 def roll_back_all(
     messaging: Messaging, pointer: int, namespaces: Iterable[str]
 ) -> list[str]:
-    """Takes back what was written with a pointer that nobody began; answers where."""
+    """Rolls back rows of a pointer that nobody began; returns their topics."""
     found = waiting_topics(messaging, namespaces)
     topics = [one.topic for one in found if pointer in one.in_progress]
     for topic in topics:

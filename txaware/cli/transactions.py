@@ -1,4 +1,4 @@
-"""`txaware transactions`: who is open, who keeps readers waiting, and how to end it."""
+"""`txaware transactions`: lists the open ones, finds those that block, ends them."""
 
 import attrs
 import click
@@ -313,7 +313,7 @@ def forget_keeper(session: Session, *, name: str) -> None:
 
 
 def _held_back(messaging: Messaging) -> str | None:
-    """Why old ones are not forgotten, as far as this caller may see that."""
+    """Tells why old ones are not forgotten, as far as this caller may see that."""
     try:
         return messaging.metrics().retention.held_back
     except NotAuthorized:

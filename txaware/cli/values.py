@@ -1,4 +1,4 @@
-"""What can be written on the command line: durations, places in a topic, properties."""
+"""Values of the command line: durations, places in a topic, properties."""
 
 import re
 
@@ -16,7 +16,7 @@ _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw]?)")
 
 
 def duration(text: str) -> float:
-    """Seconds, or a number with a unit: `90`, `15m`, `12h`, `7d`, `2w`."""
+    """Reads seconds, or a number with a unit: `90`, `15m`, `12h`, `7d`, `2w`."""
     found = _DURATION.fullmatch(text.strip())
     if found is None:
         raise click.BadParameter(f"{text!r} is no duration; 90, 15m, 12h and 7d are")
@@ -25,7 +25,7 @@ def duration(text: str) -> float:
 
 
 def place(text: str) -> StartAt:
-    """Where to start in a topic: an id, a time in ms or ISO, first, last or next."""
+    """Reads a place in a topic: an id, a time in ms or ISO, first, last or next."""
     if text in WORDS:
         return WORDS[text]
     try:
@@ -35,7 +35,7 @@ def place(text: str) -> StartAt:
 
 
 def pointer(text: str) -> int:
-    """The id of a transaction."""
+    """Reads the id of a transaction."""
     if not text.isdecimal() or not 0 < int(text) <= MAX_POINTER:
         raise click.BadParameter(
             f"{text!r} is no transaction; txaware transactions list shows their ids"
@@ -44,7 +44,7 @@ def pointer(text: str) -> int:
 
 
 def pair(text: str) -> tuple[str, str]:
-    """One `NAME=VALUE`."""
+    """Reads one `NAME=VALUE`."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise click.BadParameter(f"{text!r} is not NAME=VALUE")
@@ -63,12 +63,12 @@ json_option = click.option(
 
 
 def full_name(name: str, namespace: str) -> str:
-    """With its namespace, where it names none."""
+    """Returns a name with a namespace, if it names none."""
     return name if ":" in name else str(TopicName(name, namespace))
 
 
 def topic_json(topic: Topic) -> dict[str, object]:
-    """A topic as `--json` prints it."""
+    """Returns a topic as `--json` prints it."""
     return {
         "topic": str(topic.topic),
         "generation": topic.generation,
@@ -78,6 +78,6 @@ def topic_json(topic: Topic) -> dict[str, object]:
 
 
 def properties_text(topic: Topic) -> str:
-    """`a=1, b=2`."""
+    """Formats `a=1, b=2`."""
     pairs = sorted(topic.properties.items())
     return ", ".join(f"{key}={value}" for key, value in pairs) or NOTHING

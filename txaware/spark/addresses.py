@@ -1,4 +1,4 @@
-"""Where Spark's processes find the data: never by opening a directory themselves."""
+"""The address at which Spark's processes find the data; they open no directory."""
 
 import os
 from collections.abc import Iterator
@@ -22,11 +22,11 @@ from txaware.store.hbase.ownership import Ownership, Sign
 
 @attrs.frozen
 class Address:
-    """What `connect` takes; `token` is shown nowhere.
+    """The arguments of `connect`; `repr` shows neither tokens nor the certificate.
 
-    Once it is resolved, `token` is for the data and `coordinator_token` for whoever
-    else decides: the token of a directory's owner goes to that owner only, and only
-    that one may have `certificate`.
+    In a resolved address, `token` is for the data and `coordinator_token` for another
+    coordinator: the token of a directory's owner goes to that owner only, and only the
+    owner may have `certificate`.
     """
 
     url: str
@@ -37,14 +37,14 @@ class Address:
 
     @classmethod
     def of(cls, reach: Reach) -> "Address":
-        """Where a messaging's data is reached from other processes."""
+        """Returns the address at which other processes reach a messaging's data."""
         return cls(reach.url, token=reach.token, certificate=reach.certificate)
 
     def resolved(self) -> "Address":
-        """The same for processes in other directories and with another environment.
+        """Returns the address for processes in other directories and environments.
 
-        To be asked on the driver's host. A directory has one owner, so its address
-        becomes that of the server of its owner.
+        It is called on the driver's host. A directory has one owner, so its address
+        becomes that of its owner's server.
         """
         scheme, _, path = self.url.partition(":")
         if scheme == "memory":
@@ -72,11 +72,11 @@ class Address:
         )
 
     def for_tasks(self) -> "Address":
-        """The same for who stores and polls, and never asks the coordinator."""
+        """Returns the resolved address for tasks, which never ask the coordinator."""
         return attrs.evolve(self.resolved(), coordinator=None, coordinator_token=None)
 
     def open(self) -> Messaging:
-        """Connects, in whatever process this is."""
+        """Connects from any process."""
         if self.coordinator is None and self.certificate is None:
             return connect(self.url, token=self.token)
         parts = open_remote(
@@ -90,7 +90,7 @@ class Address:
 
     @contextmanager
     def service(self) -> Iterator[HttpService]:
-        """The service alone; for an address that is resolved, which is a server's."""
+        """Opens the service alone; the address is resolved, and so that of a server."""
         settings = ClientSettings(certificate=self.certificate)
         token = token_to_send(self.token)
         link = Link(self.url, token=token, settings=settings)
@@ -104,7 +104,7 @@ class Address:
 
 
 def _server_of_hbase(url: str) -> str:
-    """Where the owner of a store in HBase serves it to the driver's host."""
+    """Returns the address of the owner of a store in HBase, for the driver's host."""
     connections = Connections(HBaseAddress.parse(url))
     try:
         owner = Ownership(connections).sign_of_owner()

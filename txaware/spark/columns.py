@@ -1,4 +1,4 @@
-"""Messages as columns: the schema of what is read, and Arrow batches of it."""
+"""Messages as columns: the schema of a read, and its Arrow batches."""
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ _TIME = pa.timestamp("us", "UTC")
 
 
 class Table:
-    """Makes batches of the columns that were asked for, and looks at nothing else."""
+    """A table with the columns that were asked for; it reads no others."""
 
     def __init__(self, schema: StructType) -> None:
         unknown = [name for name in schema.names if name not in _NAMES]
@@ -39,7 +39,7 @@ class Table:
                 )
 
     def of(self, rows: "Rows") -> pa.RecordBatch:
-        """The messages of one topic, in their order."""
+        """Returns a batch of the messages of one topic, in their order."""
         arrays = [_COLUMNS[name](rows) for name in self._schema.names]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
@@ -54,18 +54,18 @@ class Rows:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of messages."""
         return len(self.payloads)
 
     @classmethod
     def joined(cls, topic: str, pieces: Sequence[Piece]) -> Self:
-        """The messages of one or more pieces."""
+        """Joins the messages of one or more pieces."""
         ids = b"".join([piece.ids for piece in pieces])
         return cls(topic, ids, pa.concat_arrays([_binary(piece) for piece in pieces]))
 
 
 def _binary(piece: Piece) -> pa.Array:
-    """The payloads of a piece, where they are."""
+    """Returns the payloads of a piece without copying them."""
     buffers = [None, pa.py_buffer(piece.places), pa.py_buffer(piece.payloads)]
     payloads = pa.Array.from_buffers(pa.binary(), len(piece), buffers)
     try:
@@ -96,14 +96,14 @@ def _publish_times(rows: Rows) -> pa.Array:
 
 
 def _write_times(rows: Rows) -> pa.Array:
-    """None where a message was not stored ahead of its commit."""
+    """Returns write times; None for messages not stored ahead of their commit."""
     times = _times_ms(rows, at=10)
     stored = pc.if_else(pc.greater(times, 0), times, pa.scalar(None, pa.int64()))
     return pc.multiply(stored, 1000).cast(_TIME)
 
 
 def _times_ms(rows: Rows, *, at: int) -> pa.Array:
-    """The eight bytes at one place of each id, as numbers."""
+    """Reads the eight bytes at one place of each id as numbers."""
     times = bytearray(8 * rows.count)
     for number in range(8):  # big-endian there, little-endian here
         times[7 - number :: 8] = rows.ids[at + number :: ID_BYTES]

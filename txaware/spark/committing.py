@@ -1,4 +1,4 @@
-"""What the driver does: publishes what tasks have stored, and commits, or ends it."""
+"""The driver's part of a save: publishes what tasks stored, and commits or gives up."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -24,14 +24,14 @@ from txaware.spark.storing import Extent, by_topic, time_outs_told
 
 _ANEW = "A new checkpoint, or a `name` that the query did not have before,"
 _AGAIN = "Run it again: it finds out whether anything is left to do"
-# How long work may take that has to be short, unless it says so.
+# The time-out of a short transaction, unless its caller names one.
 TIMEOUT_S = 3600.0
 BEGINS = 3
 
 
 @attrs.frozen
 class Published:
-    """A batch that is done, as it is remembered; without an extent, nobody measured."""
+    """A batch that is remembered as done; `extent` is None if nobody measured it."""
 
     number: int
     extent: tuple[int, int] | None = None
@@ -42,10 +42,10 @@ class Once:
     """A batch that is published once, however often it is tried.
 
     The batches of one `name` have rising numbers. The last one is remembered as the
-    position of a group of that name in `topic`, which moves with the commit: two who
-    try the same batch at once conflict, and one who comes later finds it done. Beside
-    it stands how many rows the batch had, and their digest: a checkpoint that was
-    restored from an earlier copy brings the same number with other rows.
+    position of a group of that name in `topic`, which moves with the commit: two tries
+    of the same batch at once conflict, and a later one finds it done. A second position
+    keeps the number of its rows and their digest: a checkpoint that was restored from
+    an earlier copy brings the same batch number with other rows.
     """
 
     topic: str
@@ -58,7 +58,7 @@ class Once:
     def of_save(
         cls, topic: str, save_id: str, generation: int, repeat_by: RepeatBy = "rows"
     ) -> "Once":
-        """A save; what was done in a topic that is no more is not done."""
+        """Returns a save; saves to an earlier generation of the topic do not count."""
         name = save_marker(save_id)
         return cls(topic, name, generation, repeat_by, save_id)
 
@@ -72,14 +72,15 @@ class Once:
         name: str | None = None,
         repeat_by: RepeatBy = "rows",
     ) -> "Once":
-        """A micro-batch of a stream."""
+        """Returns a micro-batch of a stream."""
         return cls(topic, query_marker(query_id, name), number, repeat_by)
 
     def published(self, messaging: Messaging) -> Published | None:
-        """Tells what is published of it, as the open transaction sees it, or now.
+        """Returns the published batch, as the open transaction sees it, or now.
 
-        None where it is to be published. `BadRequest` where the batch is older than
-        the last one: what is in it came after the copy that it was planned by.
+        Returns None if the batch is still to be published. Raises `BadRequest` if it is
+        older than the last one: its checkpoint was restored from an earlier copy, and
+        its rows may be other ones.
         """
         position = _group(messaging, self.topic, self.name).position
         if position is None or position.write_time_ms < self.number:
@@ -95,7 +96,7 @@ class Once:
         return Published(position.write_time_ms, self._extent(messaging, position))
 
     def compares(self, published: Published) -> bool:
-        """Tells whether its rows have to be those that were published."""
+        """Tells whether the rows are compared with those that were published."""
         return self.repeat_by == "rows" and published.extent is not None
 
     def require_same(self, published: Published, extent: Extent | None) -> None:
@@ -116,7 +117,7 @@ class Once:
     def mark_done(
         self, messaging: Messaging, tx: Transaction, extent: Extent | None = None
     ) -> None:
-        """Remembers it with the commit of the open transaction."""
+        """Remembers the batch as done with the commit of the open transaction."""
         place = _place(tx.transaction_id, self.number)
         _group(messaging, self.topic, self.name).seek(place, inclusive=False)
         if extent is not None and self.repeat_by == "rows":
@@ -125,7 +126,7 @@ class Once:
 
     @contextmanager
     def told_who_else(self, messaging: Messaging) -> Iterator[None]:
-        """Says that another one publishes it too, where the commit was refused."""
+        """Says who else published the batch, if the commit is refused."""
         try:
             yield
         except (TransactionConflict, TransactionNotInProgress) as error:
@@ -143,7 +144,7 @@ class Once:
                 ) from error
 
     def _is_published(self, messaging: Messaging) -> bool:
-        """Tells whether it is now; False where nobody answers."""
+        """Tells whether the batch is published now; False if nobody answers."""
         with suppress(TxAwareError):
             position = _group(messaging, self.topic, self.name).position
             return position is not None and position.write_time_ms >= self.number
@@ -162,7 +163,7 @@ class Once:
         return f"{_ANEW} publishes it"
 
     def _extent(self, messaging: Messaging, place: MessageId) -> tuple[int, int] | None:
-        """Reads what was measured at that moment; None where nobody did."""
+        """Reads the rows and the digest saved with `place`; None if there are none."""
         name = extent_marker(self.name)
         found = _group(messaging, self.topic, name).position
         if found is None or found.publish_time_ms != place.publish_time_ms:
@@ -170,10 +171,11 @@ class Once:
         return found.write_time_ms, found.sequence << 16 | found.payload_sequence
 
     def fence(self, messaging: Messaging, tx: Transaction) -> None:
-        """Ends who began to publish a batch of this name and did not come to its end.
+        """Ends transactions that began to publish a batch of this name and did not end.
 
-        Readers would wait for it until its time-out. It had said which batch that is
-        before anything else; should it be alive, it is refused from now on.
+        Readers would wait for such a transaction until its time-out. It has saved its
+        position before it published anything, so it is found here. If its program is
+        still alive, the coordinator refuses it from now on.
         """
         if not tx.in_progress:
             return
@@ -184,18 +186,19 @@ class Once:
             pointer = _pointer(position)
             if pointer not in tx.in_progress or pointer in seeing_all.invalids:
                 return
-            with suppress(NotAuthorized):  # somebody else's, which its time-out ends
+            with suppress(NotAuthorized):  # of another principal; its time-out ends it
                 messaging.coordinator.invalidate(pointer)
-            # Behind it may be one that it had not seen, as that came to it late.
+            # There may be another one behind it, which it had not seen in its snapshot.
             invalids = sorted((*seeing_all.invalids, pointer))
             seeing_all = attrs.evolve(seeing_all, invalids=invalids)
 
 
 def begin(messaging: Messaging, timeout_s: float | None) -> Transaction:
-    """One for tasks to store in, which outlives this process; long without a time-out.
+    """Begins a transaction for tasks to store in; it is long without a time-out.
 
-    A long one holds up no readers, and has nothing that conflicts. Where it is lost
-    with its server, nothing was written in it: so it is begun again, a few times.
+    It outlives this process. A long one holds up no readers, and has nothing that
+    conflicts. If the transaction is lost with its server here, nothing was written in
+    it, so it is begun again, a few times.
     """
     for _ in range(BEGINS - 1):
         with suppress(Unavailable, TransactionNotInProgress):
@@ -226,7 +229,7 @@ def commit(
     once: Once | None,
     extent: Extent | None = None,
 ) -> bool:
-    """Publishes and commits; False, and nothing is published, where that was done."""
+    """Publishes and commits; returns False, without a publish, if `once` was done."""
     told = time_outs_told() if once is None else once.told_who_else(messaging)
     with told, messaging.transaction(begun=tx) as context:
         if once is not None:
@@ -251,8 +254,9 @@ def publish(messaging: Messaging, receipts: Iterable[Receipt]) -> None:
 def give_up(messaging: Messaging, tx: Transaction, *, is_unpublished: bool) -> None:
     """Ends a transaction that failed, unless it is committed.
 
-    Nothing shows what was stored and not published, so that it may be aborted. Where
-    somebody began to publish it is invalidated, which leaves a committed one as it is.
+    Nobody can see rows that were stored and not published, so the transaction may be
+    aborted. If somebody began to publish, it is invalidated instead, which changes
+    nothing about a committed one.
     """
     with suppress(TransactionRefused):  # it has ended, one way or the other
         if is_unpublished:
@@ -266,13 +270,13 @@ def _group(messaging: Messaging, topic: str, name: str) -> Consumer:
 
 
 def _extent_place(place: MessageId, extent: Extent) -> MessageId:
-    """Of the same moment as the place of the batch that it belongs to."""
+    """Encodes an extent as a place of the same time as the place of its batch."""
     high, low = divmod(extent.digest, 1 << 16)
     return MessageId.of(place.publish_time_ms, high, extent.rows, low)
 
 
 def _place(pointer: int, number: int) -> MessageId:
-    """A transaction and the number of a batch; for whoever lists groups, a place."""
+    """Encodes a transaction and a batch number as the position of a group."""
     time_ms, rest = divmod(pointer, POINTERS_PER_MS)
     return MessageId.of(time_ms, rest >> 16, number, rest & 0xFFFF)
 

@@ -19,10 +19,10 @@ from txaware.spark.stream_source import StreamSource
 
 
 class Source(DataSourceReader):
-    """Takes a snapshot at planning, with which all tasks and their repeats read.
+    """A batch read: it takes a snapshot at planning, and all tasks read with that.
 
-    The whole range is what a consumer in a transaction would have got: up to the first
-    message that was not decided.
+    Repeated tasks read with it, too. The whole range is the one that a consumer in a
+    transaction would have got: up to the first message that was not decided.
     """
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -33,7 +33,7 @@ class Source(DataSourceReader):
         self._narrowed = Narrowed()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Ranges of ids of about the same size."""
+        """Plans ranges of ids of about the same size."""
         with self._address.open() as messaging:
             names = self._selection.names(messaging)
             wanted = self._narrowed.topics
@@ -48,22 +48,23 @@ class Source(DataSourceReader):
             return self._selection.spans(messaging, snapshot, narrowed)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of one range; nothing for the one that stands for none."""
+        """Reads the messages of one range; the placeholder for no range has none."""
         if isinstance(partition, Span):
             with self._tasks.service() as service:
                 yield from read(service, partition, self._table)
 
 
 class NarrowedSource(Source):
-    """The same, for sessions that push filters down.
+    """A batch read for sessions that push filters down.
 
-    Spark refuses a reader that knows of them while its setting is off. And Spark 4.3
-    keeps one plan for each `load()`, that of the last filter: whoever queries the same
-    DataFrame with another one misses rows. So each query needs a `load()` of its own.
+    Spark refuses a reader with `pushFilters` while its setting is off. And Spark 4.3
+    keeps one plan for each `load()`, that of the last filter: a second query of the
+    same DataFrame with another filter misses rows. So each query needs its own
+    `load()`.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Reads less; Spark applies the filters all the same."""
+        """Narrows the range by filters; Spark applies all of them again."""
         self._narrowed = Narrowed.by(filters)
         return filters
 
@@ -72,7 +73,7 @@ class NarrowedSource(Source):
 def say_that_spark_starts() -> None:
     """Says once a process why the first save takes so long.
 
-    Spark shows the driver's user what this process writes there, and no log of it.
+    Spark shows the user what this process writes to standard error, but not its log.
     """
     print(
         "txaware: the first save or read of a Spark session takes seconds, on a busy "
@@ -88,29 +89,29 @@ class TxAwareDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` is given."""
+        """Returns the name that `format` takes."""
         return "txaware"
 
     def schema(self) -> str:
-        """The columns of a message; `.schema("id binary, ...")` asks for fewer."""
+        """Returns the columns of a message; `.schema("id binary")` asks for fewer."""
         return SCHEMA
 
     def reader(self, schema: StructType) -> Source:
-        """Reads once."""
+        """Returns the reader of a batch query."""
         options = Options.of(self.options, READ)
         kind = NarrowedSource if options.is_on("pushdown") else Source
         return kind(options, schema)
 
     def streamReader(self, schema: StructType) -> StreamSource:
-        """Reads on and on."""
+        """Returns the reader of a streaming query."""
         return StreamSource(Options.of(self.options, READ_STREAM), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> Sink:
-        """Saves in one transaction."""
+        """Returns the writer of a save, which is one transaction."""
         say_that_spark_starts()
         options = Options.of(self.options, WRITE)
         return Sink(options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:
-        """Writes micro-batches, each in one transaction."""
+        """Returns the writer of micro-batches, each in one transaction."""
         return StreamSink(Options.of(self.options, WRITE_STREAM), schema)

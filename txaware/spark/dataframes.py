@@ -1,4 +1,4 @@
-"""DataFrames in a transaction of the driver, beside whatever else takes part in it."""
+"""DataFrames in a transaction of the driver, together with its other participants."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -26,21 +26,21 @@ _RECEIPTS = "topic string, attempt binary, count bigint"
 _EXTENT = "rows bigint, total string"  # a total has more bits than a bigint
 _STORED = f"{_RECEIPTS}, {_EXTENT}"
 
-# Where a function for `foreachBatch` publishes: here, at an address, or where this
-# connects to.
+# A function for `foreachBatch` publishes to this: a messaging, an address, or a
+# function that connects.
 Where = Messaging | str | Callable[[], Messaging]
-# What is done with a micro-batch in its transaction.
+# The work that is done with a micro-batch in its transaction.
 Work = Callable[[DataFrame, MessagingTransaction], object]
 
 
 def store_frame(frame: DataFrame, topic: str | None, tx: MessagingTransaction) -> int:
-    """Publishes the rows of a DataFrame with the commit of `tx`; answers how many.
+    """Publishes the rows of a DataFrame with the commit of `tx`; returns their number.
 
     `with messaging.transaction(table) as tx: store_frame(df, "topic", tx)`. The job
     runs here: its tasks store the rows ahead of the commit, which then publishes what
     the accepted attempts stored. A job that fails or is interrupted leaves nothing but
-    a transaction that can only be rolled back. Columns are those of the sink. Begin it
-    with a `timeout_s` that the job keeps to, or `long=True`.
+    a transaction that can only be rolled back. The columns are those of the sink. Begin
+    the transaction with a `timeout_s` that the job keeps to, or with `long=True`.
     """
     receipts = _store(frame, topic, tx, measures=False).receipts
     return sum(receipt.count for receipt in receipts)
@@ -78,13 +78,14 @@ def publish_batches(
     name: str | None = None,
     repeat_by: RepeatBy = "rows",
 ) -> Callable[[DataFrame, int], None]:
-    """`stream.writeStream.foreachBatch(publish_batches(messaging, "topic"))`.
+    """Returns a function for `foreachBatch` that publishes each micro-batch once.
 
-    Every micro-batch is published exactly once, also over restarts. With Spark Connect
+    `stream.writeStream.foreachBatch(publish_batches(messaging, "topic"))`. Every
+    micro-batch is published exactly once, also over restarts. With Spark Connect
     `where` is an address, or a function that connects (with a token, or another
-    coordinator), and `checkpoint` the query's checkpointLocation. Who publishes parts
-    of a batch to one topic gives each part its `name`. A batch that comes again is a
-    repeat where it has the same rows, and is refused otherwise; with
+    coordinator), and `checkpoint` is the query's checkpointLocation. If parts of a
+    batch are published to one topic, each part gets a `name`. A batch that comes again
+    is a repeat if it has the same rows, and is refused otherwise; with
     `repeat_by="number"` other rows of the same number are a repeat too.
     """
 
@@ -110,21 +111,22 @@ def once_per_batch(
     name: str | None = None,
     repeat_by: RepeatBy = "rows",
 ) -> Callable[[DataFrame, int], None]:
-    """Has `work(frame, tx)` done in one transaction for each micro-batch, exactly once.
+    """Returns a function for `foreachBatch` that does `work(frame, tx)` exactly once.
 
-    For `foreachBatch`. In `topic` it is remembered which batches of the query are done;
-    where the commit of one is repeated after a crash, `work` is not called again.
-    `checkpoint` is as for `publish_batches`. Two for one topic in a query need a `name`
-    each, or the second would find all done. A batch that comes again with other rows is
-    refused: to tell, the frame is cached and measured before `work` is called. With
-    `repeat_by="number"` it is neither, and a batch is known by its number alone.
+    Each micro-batch has one transaction. `topic` remembers which batches of the query
+    are done: if one is repeated after a crash, `work` is not called again.
+    `checkpoint` is as for `publish_batches`. Two functions for one topic in a query
+    need a `name` each, or the second would find every batch done. A batch that comes
+    again with other rows is refused: to tell, the frame is cached and measured before
+    `work` is called. With `repeat_by="number"` it is neither cached nor measured, and a
+    batch is known by its number alone.
     """
 
     def do(frame: DataFrame, tx: MessagingTransaction) -> Extent | None:
         if repeat_by == "number":
             work(frame, tx)
             return None
-        frame.persist()  # it is computed once for both
+        frame.persist()  # so that measuring and `work` compute it once
         try:
             extent = _measured_frame(frame)
             work(frame, tx)
@@ -141,7 +143,7 @@ def once_per_batch(
 
 @attrs.frozen
 class _Batches:
-    """Work to be done once for each batch, and what measures one that comes again."""
+    """The work that is done once for each batch, and the measure of a repeated one."""
 
     where: Where
     topic: str
@@ -153,7 +155,7 @@ class _Batches:
     name: str | None
 
     def function(self, repeat_by: RepeatBy) -> Callable[[DataFrame, int], None]:
-        """Returns what `foreachBatch` calls."""
+        """Returns the function that `foreachBatch` calls."""
         checked_repeat_by(repeat_by)
         query_marker("q", self.name)  # is a name, or is refused here
 
@@ -199,9 +201,9 @@ def _opened(where: Where) -> AbstractContextManager[Messaging]:
 
 
 class _DoneHere:
-    """Knows in the thread of a query which batch it has done; a new run has another.
+    """A note in the thread of a query about the batch that this run has done.
 
-    Spark Connect has no such place.
+    A new run has a new thread. Spark Connect has no place for such a note.
     """
 
     def __init__(self, frame: DataFrame, once: Once) -> None:
@@ -211,7 +213,7 @@ class _DoneHere:
         self._property = f"txaware.done.{TopicName.parse(once.topic)}.{once.name}"
 
     def refuse_again(self) -> None:
-        """What is done again in the same run is no repeat, and would be dropped."""
+        """Refuses a second batch of one run, which would be dropped as a repeat."""
         if self._context is None:
             return
         if self._context.getLocalProperty(self._property) == str(self._once.number):
@@ -222,14 +224,17 @@ class _DoneHere:
             )
 
     def remember(self) -> None:
-        """It was done just now."""
+        """Notes that the batch is done."""
         if self._context is not None:
             self._context.setLocalProperty(self._property, str(self._once.number))
 
 
 class SparkJobs:
-    """Takes part for the tasks of a transaction: after a job that failed, they may
-    still be storing, so that it can neither commit nor count as undone."""
+    """The participant for the tasks of a transaction.
+
+    After a job that failed, its tasks may still be storing. So the transaction can
+    neither commit nor count as undone.
+    """
 
     shares_journal = True
     transaction_aware_name = "Spark jobs"
@@ -245,17 +250,17 @@ class SparkJobs:
             self._unfinished -= 1
 
     def start_tx(self, tx: Transaction) -> None:
-        """Nothing was stored yet."""
+        """Does nothing, as nothing was stored yet."""
 
     def update_tx(self, tx: Transaction) -> None:
-        """Tasks go on with the first pointer."""
+        """Does nothing, as tasks go on with the first pointer."""
 
     def get_tx_changes(self) -> Iterable[bytes]:
-        """None."""
+        """Returns no changes."""
         return ()
 
     def commit_tx(self) -> bool:
-        """Refuses what would commit without the rows of a job that failed."""
+        """Refuses a commit that would lack the rows of a job that failed."""
         if self._unfinished:
             raise ParticipantFailed(
                 "a Spark job failed in this transaction, which can only be rolled back"
@@ -263,10 +268,10 @@ class SparkJobs:
         return True
 
     def post_tx_commit(self) -> None:
-        """Its publisher has published what was stored."""
+        """Does nothing, as the publisher has published what was stored."""
 
     def rollback_tx(self) -> bool:
-        """Whether no task is storing any more."""
+        """Tells whether no task can be storing any more."""
         return not self._unfinished
 
 
@@ -306,7 +311,7 @@ def _together(rows: Iterable[Row]) -> Extent:
 
 
 def _measured_frame(frame: DataFrame) -> Extent:
-    """Measures any columns; Spark hashes no maps as they are."""
+    """Measures any columns; maps become JSON first, as Spark cannot hash them."""
     whole = any("map<" in kind or "variant" in kind for _, kind in frame.dtypes)
     row = "to_json(struct(*))" if whole else "*"
     [found] = frame.selectExpr(

@@ -1,4 +1,4 @@
-"""What filters on topic, id and publish time spare reading."""
+"""The range of topics and ids that filters leave to read."""
 
 import calendar
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ _LEAST, _GREATEST = MessageId(bytes(ID_BYTES)), MessageId(b"\xff" * ID_BYTES)
 class Narrowed:
     """Topics and ids outside of which no row can pass the filters.
 
-    Spark applies the filters themselves again, so that less than all of it is enough.
+    Spark applies the filters themselves again, so these bounds may be too wide.
     """
 
     topics: frozenset[str] | None = None
@@ -34,7 +34,7 @@ class Narrowed:
 
     @classmethod
     def by(cls, filters: Iterable[Filter]) -> Self:
-        """What all of these leave; one that is not understood spares nothing."""
+        """Narrows by all of these filters; one of another kind narrows nothing."""
         narrowed = cls()
         for each in filters:
             narrowed = narrowed._by(each)
@@ -100,7 +100,7 @@ def _of_times(one: Filter) -> tuple[MessageId, MessageId] | None:
 def _bounds(
     one: Filter, least: MessageId, behind: MessageId
 ) -> tuple[MessageId, MessageId] | None:
-    """From the least id that passes to before the first one that does not.
+    """Returns the least id that passes, and the first one behind that does not.
 
     `least` is the least one not below the value, `behind` the least one above it.
     """

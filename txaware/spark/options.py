@@ -15,32 +15,32 @@ from txaware.spark.addresses import Address
 ADDRESS = ("url", "coordinator", "token", "token_file")
 _WHAT = ("topic", "topics", "topic_pattern", "start", "end", "isolation", "part_bytes")
 READ, READ_STREAM, WRITE, WRITE_STREAM = "read", "readStream", "write", "writeStream"
-# What there is for each of the four.
+# The options of each of the four.
 USES: Mapping[str, tuple[str, ...]] = {
     READ: (*ADDRESS, *_WHAT, "pushdown"),
     READ_STREAM: (*ADDRESS, *_WHAT, "max_messages", "max_bytes"),
     WRITE: (*ADDRESS, "topic", "timeout_s", "save_id", "repeat_by"),
     WRITE_STREAM: (*ADDRESS, "topic", "timeout_s", "name", "repeat_by"),
 }
-# Spark has these to itself, and hands them on.
+# Spark's own options, which it hands on to every source.
 SPARKS = ("path", "checkpointlocation", "queryname")
 MOST_DIGITS = 18
-# By what a batch that comes again is known: its number and its rows, or its number
-# alone, where the same data gives other rows each time.
+# A batch that comes again is known by its number and its rows, or by its number alone,
+# if the same data gives other rows each time.
 RepeatBy = Literal["rows", "number"]
 
 
 @attrs.frozen
 class Options:
-    """What somebody wrote with `.option(name, value)`; Spark makes names lower-case."""
+    """The options set with `.option(name, value)`; Spark makes names lower-case."""
 
     _texts: Mapping[str, str] = attrs.field(repr=False)  # there may be a token
 
     @classmethod
     def of(cls, options: Mapping[str, str], use: str | None = None) -> "Options":
-        """Refuses what is no option of that use, one of the four; None has all.
+        """Refuses options that the use, one of the four, does not have; None has all.
 
-        An option that nobody looks at is one that somebody relies on in vain.
+        An option that nobody reads would be one that a user relies on in vain.
         """
         texts = {name.lower(): str(value) for name, value in options.items()}
         if use is not None:
@@ -52,11 +52,11 @@ class Options:
         return cls(texts)
 
     def text(self, name: str) -> str | None:
-        """The text of an option; None where it was not given, or is empty."""
+        """Returns the text of an option; None if it was not given, or is empty."""
         return self._texts.get(name) or None
 
     def number(self, name: str) -> int | None:
-        """A whole number above 0."""
+        """Reads a whole number above 0."""
         text = self.text(name)
         if text is None:
             return None
@@ -65,7 +65,7 @@ class Options:
         return int(text)
 
     def seconds(self, name: str) -> float | None:
-        """A number of seconds above 0."""
+        """Reads a number of seconds above 0."""
         text = self.text(name)
         if text is None:
             return None
@@ -78,25 +78,25 @@ class Options:
         return seconds
 
     def is_on(self, name: str) -> bool:
-        """`true` or `false`, which is the default."""
+        """Reads `true` or `false`, which is the default."""
         text = (self.text(name) or "false").lower()
         if text not in ("true", "false"):
             raise BadRequest(f"{name} is true or false, not {text!r}")
         return text == "true"
 
     def one_of(self, name: str, *words: str) -> str:
-        """One of these words, by default the first."""
+        """Reads one of these words, by default the first."""
         text = self.text(name) or words[0]
         if text not in words:
             raise BadRequest(f"{name} is {' or '.join(words)}, not {text!r}")
         return text
 
     def repeat_by(self) -> RepeatBy:
-        """Says by what a batch or a save that comes again is known."""
+        """Reads the rule by which a repeated batch or save is known."""
         return checked_repeat_by(self.text("repeat_by") or "rows")
 
     def address(self) -> Address:
-        """Where the data is; the token may stand in a file."""
+        """Reads the address of the data; the token may be in a file."""
         url = self.text("url")
         if url is None:
             raise BadRequest(
@@ -126,7 +126,7 @@ def _check_path(texts: Mapping[str, str], use: str) -> None:
 
 
 def checked_repeat_by(text: str) -> RepeatBy:
-    """Refuses what is none of the two words."""
+    """Refuses anything but the two words."""
     if text == "rows":
         return "rows"
     if text == "number":

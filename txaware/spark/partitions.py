@@ -1,4 +1,4 @@
-"""Parts of topics that tasks read: planned with one snapshot, read with the same."""
+"""Parts of topics that tasks read: they are planned and read with one snapshot."""
 
 from collections.abc import Callable, Iterator, Sized
 from typing import TypeVar
@@ -18,7 +18,7 @@ from txaware.messaging import Messaging
 from txaware.spark.columns import Rows, Table
 
 POLL_MESSAGES = 10_000
-# Of one Arrow batch, which is what a task holds in memory.
+# The size of one Arrow batch, which a task holds in memory.
 BATCH_MESSAGES = 40_000
 BATCH_BYTES = 8 << 20
 
@@ -30,9 +30,9 @@ S = TypeVar("S", bound=Sized)
 class Span(InputPartition):
     """The messages of a topic from `start` and before `stop`.
 
-    `snapshot` is what decides on them, the same for all tasks and all their attempts;
-    without one they are delivered whatever became of their transactions. The topic is
-    that of `generation`, or whichever there is.
+    `snapshot` decides which are visible, for all tasks and all their attempts. Without
+    a snapshot all are delivered, whatever became of their transactions. The topic is
+    that of `generation`, or the present one if that is None.
     """
 
     topic: str
@@ -46,7 +46,7 @@ class Span(InputPartition):
 
 
 def read(service: HttpService, span: Span, table: Table) -> Iterator[pa.RecordBatch]:
-    """The messages of a span, a bounded batch at a time."""
+    """Reads the messages of a span, a bounded batch at a time."""
     held: list[Piece] = []
     count = size_bytes = 0
     for page in _polls(service.poll_columns, service, span, _columns_before):
@@ -72,9 +72,10 @@ def pages(
     limit: int | None = None,
     is_decided: bool = True,
 ) -> Iterator[list[Message]]:
-    """What polls of a span give; `limit` is how many messages are wanted at most.
+    """Polls a span page by page; `limit` is the most messages that are wanted.
 
-    A span that was planned is decided; of another one it ends where it is not.
+    A span that was planned is decided. In any other span the pages end before the first
+    row that is not.
     """
     return _polls(
         messaging.poll,
@@ -95,7 +96,7 @@ def _polls(
     limit: int | None = None,
     is_decided: bool = True,
 ) -> Iterator[S]:
-    """The part of each page that lies `before` the end of the span, if it has any."""
+    """Yields the part of each page that lies before the span's end, unless empty."""
     tx = None if span.snapshot is None else codec.decode(span.snapshot)
     start, inclusive = span.start, True
     while start < span.stop:
@@ -126,9 +127,9 @@ def _check_is_behind(
     blocker: BlockedBy,
     tx: Transaction | None,
 ) -> None:
-    """Refuses to stop within a span, where everything was decided at its planning.
+    """Refuses to stop within a span, as all of it was decided when it was planned.
 
-    What a poll stopped at is the first row behind its page, whoever wrote it.
+    The row that stopped the poll is the first one behind its page, whoever wrote it.
     """
     found = service.poll(span.topic, start=page.next, inclusive=False, limit=1)
     if found and found[0].id < span.stop:
@@ -147,14 +148,14 @@ def _check_is_behind(
 
 
 def _messages_before(page: Page, stop: MessageId) -> list[Message]:
-    """The messages of a page that lie before `stop`."""
+    """Returns the messages of a page that lie before `stop`."""
     if not page or page[-1].id < stop:
         return page
     return [message for message in page if message.id < stop]
 
 
 def _columns_before(page: ColumnarPage, stop: MessageId) -> ColumnarPage:
-    """The same of a page of columns."""
+    """Returns the part of a page of columns that lies before `stop`."""
     if not page or page.pieces[-1].id_at(-1) < stop:
         return page
     cut = [piece.before(stop) for piece in page.pieces if piece.id_at(0) < stop]

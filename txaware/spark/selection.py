@@ -1,4 +1,4 @@
-"""What a query reads: which topics, from where to where, and in which parts."""
+"""The topics that a query reads, their ranges, and the parts of these."""
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
@@ -21,7 +21,7 @@ FIRST, NEXT = "first", "next"
 
 
 def place(text: str | None, bounds: Bounds, *, default: str) -> MessageId:
-    """An id, a time (ISO, or ms since 1970), `first` or `next` (behind the last)."""
+    """Reads an id, a time (ISO, or ms since 1970), `first` or `next` (behind all)."""
     text = default if text is None else text
     if text == FIRST:
         return bounds.first or bounds.next
@@ -31,7 +31,7 @@ def place(text: str | None, bounds: Bounds, *, default: str) -> MessageId:
     return found if isinstance(found, MessageId) else MessageId.of(found)
 
 
-# From the first id, and before the second.
+# From the first id on, and before the second.
 Range = tuple[MessageId, MessageId]
 
 PART_BYTES = 16 << 20
@@ -40,7 +40,7 @@ _LEAST = MessageId(bytes(ID_BYTES))
 
 @attrs.frozen
 class Selection:
-    """Topics by name or pattern, and the bounds of what is read of each."""
+    """Topics by name or pattern, and the bounds of each."""
 
     topics: tuple[str, ...]
     pattern: str | None
@@ -51,7 +51,7 @@ class Selection:
 
     @classmethod
     def of(cls, options: Options) -> "Selection":
-        """Exactly one of topic, topics and topic_pattern says which."""
+        """Reads the options, of which topic, topics or topic_pattern names topics."""
         one, several = options.text("topic"), options.text("topics")
         pattern = options.text("topic_pattern")
         if sum(each is not None for each in (one, several, pattern)) != 1:
@@ -70,7 +70,7 @@ class Selection:
         )
 
     def names(self, messaging: Messaging) -> list[str]:
-        """The topics there are now; one that is named has to be there."""
+        """Returns the topics that exist now; a topic given by name has to exist."""
         if self.pattern is None:
             return [str(messaging.topic(name).topic) for name in self.topics]
         namespace, _, name = self.pattern.rpartition(":")
@@ -81,22 +81,22 @@ class Selection:
         ]
 
     def starts(self, messaging: Messaging) -> dict[str, MessageId]:
-        """Where the reading of each topic begins."""
+        """Returns the id at which the reading of each topic begins."""
         bounds = _bounds(messaging, self.names(messaging))
         return {name: self._start(found) for name, found in bounds.items()}
 
     def ends(self, messaging: Messaging) -> dict[str, MessageId]:
-        """Behind all that there is to read now, decided or not."""
+        """Returns the ids behind all that there is to read now, decided or not."""
         bounds = _bounds(messaging, self.names(messaging))
         return {name: self._end(found) for name, found in bounds.items()}
 
     @property
     def joins_at(self) -> MessageId:
-        """Where a topic begins that comes after the query: all of it is new."""
+        """The start of a topic that is created after the query began: all is new."""
         return self._start(Bounds(None, None, _LEAST))
 
     def snapshot(self, messaging: Messaging) -> Transaction | None:
-        """By which rows are judged; None where all of them are read."""
+        """Takes the snapshot that decides on rows; None if all rows are read."""
         is_committed = self.isolation == COMMITTED
         return messaging.coordinator.snapshot() if is_committed else None
 
@@ -106,9 +106,9 @@ class Selection:
         names: Iterable[str],
         begun: Mapping[str, MessageId] | None = None,
     ) -> tuple[Transaction | None, dict[str, Range]]:
-        """From where to where each topic is read; a snapshot decides all before there.
+        """Returns the range of each topic; the snapshot decides every row in it.
 
-        `begun` is how far a query is that reads on.
+        `begun` says how far a running query has come in each topic.
         """
         bounds = _bounds(messaging, names)
         # After the bounds: rows before them are then decided, or of one in progress.
@@ -130,10 +130,11 @@ class Selection:
     def seen_by_one(
         self, messaging: Messaging, names: Iterable[str]
     ) -> tuple[Transaction | None, dict[str, Range]]:
-        """The ranges of all topics as one snapshot sees them: of no transaction a part.
+        """Returns ranges that hold all of each transaction that the snapshot sees.
 
-        One that committed while the topics were looked at, one after the other, may be
-        seen, and be behind where an early one of them ended then.
+        The topics are looked at one after the other. A transaction that commits
+        meanwhile may be visible, and have rows behind the end that was found for an
+        early topic. So each range is extended.
         """
         snapshot, ranges = self.ranges(messaging, names)
         if snapshot is None or len(ranges) < 2:
@@ -146,7 +147,7 @@ class Selection:
     def _further(
         self, messaging: Messaging, name: str, found: Range, snapshot: Transaction
     ) -> MessageId:
-        """How far the snapshot decides rows that came since that range was found."""
+        """Returns the end up to which the snapshot decides rows behind that range."""
         start, stop = found
         end = place(self.end, messaging.bounds(name), default=NEXT)
         tail = Span(name, max(start, stop), end, codec.encode(snapshot))
@@ -166,7 +167,7 @@ class Selection:
         snapshot: Transaction | None,
         ranges: dict[str, Range],
     ) -> list[Span]:
-        """The same in parts of about equal size."""
+        """Cuts ranges into parts of about equal size."""
         encoded = None if snapshot is None else codec.encode(snapshot)
         spans = []
         for name, (start, stop) in ranges.items():

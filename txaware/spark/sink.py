@@ -16,17 +16,18 @@ from txaware.spark.storing import Columns, Extent, Storing, measure, sum_up
 
 @attrs.frozen
 class Stored(WriterCommitMessage):
-    """What one attempt of a task has stored."""
+    """The answer of a task: what one attempt of it has stored."""
 
     receipts: list[Receipt]
     extent: Extent | None = None
 
 
 class Sink(DataSourceArrowWriter):
-    """Begins at planning, stores in tasks, publishes and commits in the driver.
+    """A sink that stores in tasks, and publishes and commits in the driver.
 
-    Only what accepted attempts stored is published. Spark calls `abort` after a
-    `commit` that failed in whatever way, so that must not undo a commit.
+    Its transaction begins at planning. Only what accepted attempts stored is published.
+    Spark calls `abort` after any `commit` that failed, so `abort` must not undo a
+    commit.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Sink(DataSourceArrowWriter):
             self._is_done = (
                 self._once is not None and self._once.published(messaging) is not None
             )
-            # What can conflict has to be short.
+            # A transaction that can conflict has to be short.
             longest_s = None if self._once is None else TIMEOUT_S
             self._tx = begin(messaging, options.seconds("timeout_s") or longest_s)
         tasks = self._address.for_tasks()
@@ -62,7 +63,7 @@ class Sink(DataSourceArrowWriter):
         self._storing = Storing(tasks, self._tx.transaction_id, columns, measures)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Stored:
-        """Stores the rows of one attempt of a task; only measures what is there."""
+        """Stores the rows of one attempt of a task; only measures a repeated save."""
         if not self._is_done:
             attempt = self._storing.store(iterator)
             return Stored(attempt.receipts, attempt.extent)

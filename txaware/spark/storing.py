@@ -1,4 +1,4 @@
-"""What a task does: stores its rows ahead of the commit, and answers receipts."""
+"""The work of a task: stores its rows ahead of the commit, and returns receipts."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,19 +30,19 @@ _TYPES: dict[str, tuple[tuple[type[DataType], ...], str]] = {
     TOPIC: ((StringType,), "string"),
     EXPIRY: ((NumericType,), "a number of seconds"),
 }
-# Of one store, about: large enough for the disk, small enough for memory.
+# About the size of one store: large enough for the disk, small enough for memory.
 STORE_MESSAGES, STORE_BYTES = 10_000, 2 << 20
 
 
 @attrs.frozen
 class Columns:
-    """What the columns of a DataFrame mean; `topic` is for rows that name none."""
+    """The columns of a DataFrame as messages; `topic` is for rows that name none."""
 
     topic: str | None
 
     @classmethod
     def of(cls, schema: StructType, topic: str | None) -> "Columns":
-        """Refuses columns that nobody would read, and rows that had no topic."""
+        """Checks a schema; refuses unknown columns, and rows without a topic."""
         found = schema.names
         unknown = [name for name in found if name not in (PAYLOAD, TOPIC, EXPIRY)]
         if PAYLOAD not in found or unknown:
@@ -65,7 +65,7 @@ class Columns:
         return cls(None if topic is None else str(TopicName.parse(topic)))
 
     def messages(self, batch: pa.RecordBatch) -> Iterator[tuple[str, list[Payload]]]:
-        """The messages of a batch by topic, in their order."""
+        """Yields the messages of a batch by topic, in their order."""
         fitting = STORE_BYTES * batch.num_rows // max(1, batch.nbytes)
         rows = max(1, min(STORE_MESSAGES, fitting))
         for start in range(0, batch.num_rows, rows):
@@ -112,16 +112,16 @@ def _messages(batch: pa.RecordBatch) -> list[Payload]:
 
 ATTEMPT_BYTES = 16
 _MASK = 2**64 - 1
-_MIXING = 0x9E3779B97F4A7C15  # has every bit of a sum change the high ones
+_MIXING = 0x9E3779B97F4A7C15  # makes every bit of a sum change the high ones
 
 
 @attrs.frozen
 class Extent:
-    """How many rows there are, and a sum over them that comes in any order.
+    """The number of rows, and a sum over them that does not depend on their order.
 
-    By it a batch that comes again is told from another one of the same number. However
-    Spark deals the rows out to tasks, it stays the same. What is summed up is not
-    linear in the rows, so that parts which rows have exchanged are noticed.
+    It tells a batch that comes again from another batch of the same number. It stays
+    the same however Spark deals the rows out to tasks. The sum is not linear in the
+    rows, so it changes if rows have exchanged parts.
     """
 
     rows: int = 0
@@ -142,13 +142,13 @@ class Extent:
 
     @property
     def digest(self) -> int:
-        """32 bits of the sum."""
+        """The sum, reduced to 32 bits."""
         return (self.total * _MIXING & _MASK) >> 32
 
 
 @attrs.frozen
 class Attempt:
-    """Receipts for what one attempt of a task has stored, and the extent of that."""
+    """The receipts of one attempt of a task, and the extent of what it stored."""
 
     receipts: list[Receipt]
     extent: Extent | None
@@ -156,7 +156,7 @@ class Attempt:
 
 @attrs.frozen
 class Storing:
-    """Where, for which transaction, and what the columns mean."""
+    """The orders of a task: the address, the transaction, and the columns."""
 
     address: Address
     pointer: int
@@ -164,7 +164,7 @@ class Storing:
     measures: bool = False
 
     def store(self, batches: Iterable[pa.RecordBatch]) -> Attempt:
-        """Stores all rows of one attempt of a task; a receipt for each topic.
+        """Stores all rows of one attempt of a task; returns a receipt for each topic.
 
         The attempt has a name of its own, so that what a second attempt of the same
         task stores is never read with it: a reference names attempts.
@@ -199,7 +199,7 @@ def measure(columns: Columns, batches: Iterable[pa.RecordBatch]) -> Extent:
 
 
 def sum_up(extents: Iterable[Extent | None]) -> Extent | None:
-    """Sums up what tasks have measured; None where one of them did not."""
+    """Sums up what tasks have measured; None if one of them did not measure."""
     known = list(extents)
     found = [each for each in known if each is not None]
     return sum(found, Extent()) if len(found) == len(known) else None
@@ -207,7 +207,7 @@ def sum_up(extents: Iterable[Extent | None]) -> Extent | None:
 
 @contextmanager
 def time_outs_told() -> Iterator[None]:
-    """Says what to do where a transaction has ended before the job."""
+    """Adds advice to the error of a transaction that ended before the job."""
     try:
         yield
     except TransactionNotInProgress as error:
@@ -216,7 +216,7 @@ def time_outs_told() -> Iterator[None]:
 
 
 def by_topic(receipts: Iterable[Receipt]) -> dict[str, list[Receipt]]:
-    """Receipts of all tasks, by their topics in order."""
+    """Groups receipts of all tasks by topic, the topics in order."""
     found: dict[str, list[Receipt]] = {}
     for receipt in receipts:
         found.setdefault(receipt.topic, []).append(receipt)

@@ -23,9 +23,9 @@ QUERY_ID = "sql.streaming.queryId"
 
 @attrs.frozen
 class StoredForBatch(WriterCommitMessage):
-    """What attempts of tasks have stored, in which transaction and for which query.
+    """The receipts of tasks, with their transaction and their query.
 
-    The driver knows of both only what the tasks tell.
+    The driver learns the transaction and the query from the tasks only.
     """
 
     transaction: bytes
@@ -35,7 +35,7 @@ class StoredForBatch(WriterCommitMessage):
 
     @classmethod
     def of(cls, messages: Iterable[WriterCommitMessage | None]) -> Self | None:
-        """What all tasks of a batch have stored; None where no task tells."""
+        """Joins what all tasks of a batch have stored; None if no task answered."""
         stored = [each for each in messages if isinstance(each, cls)]
         if not stored:
             return None
@@ -45,15 +45,16 @@ class StoredForBatch(WriterCommitMessage):
 
     @property
     def tx(self) -> Transaction:
-        """The transaction, read."""
+        """The transaction, decoded."""
         return codec.decode(self.transaction)
 
 
 class StreamSink(DataSourceStreamArrowWriter):
-    """Stores in tasks; publishes, says which batch that was, and commits in the driver.
+    """A sink that stores micro-batches in tasks, and commits each in the driver.
 
-    Spark makes one at the planning of a micro-batch and another one for its commit, and
-    only the first one is sent to the tasks: so the transaction begins with that.
+    The commit also saves which batch it was. Spark makes one sink when it plans a
+    micro-batch, and another one for its commit. Only the first one is sent to the
+    tasks, so the transaction begins with that one.
     """
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -73,7 +74,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         self._tx: Transaction | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """What the tasks get."""
+        """Returns the state that is sent to the tasks."""
         if self._tx is None:
             with self._address.open() as messaging:
                 messaging.topic(self._topic)  # it has to be there
@@ -118,7 +119,7 @@ class StreamSink(DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Ends the transaction, unless it is committed.
 
-        Where no task tells which one it was, its time-out does.
+        If no task tells which transaction it was, its time-out ends it.
         """
         stored = StoredForBatch.of(messages)
         if stored is None:
@@ -128,7 +129,7 @@ class StreamSink(DataSourceStreamArrowWriter):
 
 
 def _query_id() -> str:
-    """The same over all restarts from one checkpoint; a new one gives another."""
+    """Returns the id of the query, which a checkpoint keeps over all restarts."""
     context = TaskContext.get()
     query_id = None if context is None else context.getLocalProperty(QUERY_ID)
     if query_id is None:

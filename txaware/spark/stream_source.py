@@ -28,7 +28,7 @@ from txaware.spark.selection import Range, Selection
 
 @attrs.define
 class Admission:
-    """What may still be taken; None where there is no limit.
+    """The messages and bytes that a batch may still take; None for no limit.
 
     A message above the limit of bytes comes in a batch of its own.
     """
@@ -39,7 +39,7 @@ class Admission:
 
     @classmethod
     def of(cls, limit: ReadLimit, max_bytes: int | None) -> Self:
-        """What Spark asks for, and a limit of bytes beside one of messages."""
+        """Reads the limit that Spark asks for; `max_bytes` adds to one of messages."""
         if isinstance(limit, ReadMaxBytes):
             return cls(None, limit.max_bytes)
         if isinstance(limit, ReadMaxRows):
@@ -47,7 +47,7 @@ class Admission:
         return cls(None, None)
 
     def admit(self, messaging: Messaging, span: Span, *, topics_left: int) -> MessageId:
-        """Where the batch ends in one of the topics that share what is left."""
+        """Returns the end of the batch in one of the topics that share what is left."""
         if self.messages is None and self.size_bytes is None:
             return span.stop
         most = _share(self.messages, topics_left)
@@ -69,7 +69,7 @@ class Admission:
         return span.stop
 
     def _has_room(self, size_bytes: int, most_bytes: int, *, is_first: bool) -> bool:
-        """The first of a topic may need more than the share of its topic."""
+        """Tells whether a message fits; the first of a topic may exceed its share."""
         if size_bytes <= most_bytes:
             return True
         left_bytes = self.size_bytes or 0
@@ -92,11 +92,11 @@ Offset = dict[str, str]
 
 
 class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Never goes past a row that its snapshot cannot decide.
+    """A stream that never goes past a row that its snapshot cannot decide.
 
-    So what a batch reads is the same whenever it is read again, but for what the time
-    to live has removed by then. Spark keeps one of these for as long as a query runs;
-    tasks read with another.
+    So a batch reads the same messages whenever it is read again, except for those that
+    the time to live has removed by then. Spark keeps one such source while a query
+    runs; tasks read with another one.
     """
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -109,12 +109,12 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Mapping[str, MessageId] | None = None
 
     def initialOffset(self) -> Offset:
-        """Where the options have it begin."""
+        """Returns the ids at which the options make the query begin."""
         with self._address.open() as messaging:
             return _offset(self._selection.starts(messaging))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What the options max_messages and max_bytes say."""
+        """Returns the limit that the options max_messages and max_bytes set."""
         if self._max_messages is not None:
             return ReadMaxRows(self._max_messages)
         if self._max_bytes is not None:
@@ -122,22 +122,22 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What is published from now on is for the next run."""
+        """Notes the ends of the topics; messages from now on are for the next run."""
         with self._address.open() as messaging:
             names = self._selection.names(messaging)
             _, ranges = self._selection.ranges(messaging, names)
         self._target = {name: stop for name, (_, stop) in ranges.items()}
 
     def reportLatestOffset(self) -> Offset:
-        """How far messages go, also those that wait for the end of a transaction.
+        """Returns the ends of the topics, with messages that wait for a transaction.
 
-        Spark shows it beside how far the query is.
+        Spark shows them beside the progress of the query.
         """
         with self._address.open() as messaging:
             return _offset(self._selection.ends(messaging))
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Up to where the next batch reads."""
+        """Returns the ids up to which the next batch reads."""
         with self._address.open() as messaging:
             names = self._selection.names(messaging)
             begun = {name: MessageId.parse(text) for name, text in start.items()}
@@ -151,7 +151,7 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**start, **{name: str(stop) for name, (_, stop) in ranges.items()}}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """The rows of a batch, as a snapshot of now sees them: all are decided."""
+        """Plans the rows of a batch with a new snapshot, which decides all of them."""
         joins_at = str(self._selection.joins_at)
         ranges = {
             name: (
@@ -169,16 +169,16 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._selection.spans(messaging, snapshot, ranges)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of one part of a batch."""
+        """Reads the messages of one part of a batch."""
         if isinstance(partition, Span):
             with self._tasks.service() as service:
                 yield from read(service, partition, self._table)
 
     def commit(self, end: Offset) -> None:
-        """Nothing: the checkpoint alone says how far the query is."""
+        """Does nothing: the checkpoint alone says how far the query is."""
 
     def stop(self) -> None:
-        """Nothing is kept open between calls."""
+        """Does nothing, as nothing is kept open between calls."""
 
     def _limited(
         self,
@@ -187,11 +187,11 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges: dict[str, Range],
         limit: ReadLimit,
     ) -> dict[str, Range]:
-        """Cut to so many messages or bytes, each topic with its share of them."""
+        """Cuts the ranges to the limit; each topic gets its share of it."""
         encoded = None if snapshot is None else codec.encode(snapshot)
         admission = Admission.of(limit, self._max_bytes)
         limited = dict(ranges)
-        # Who is farthest behind comes first, so that no topic waits for ever.
+        # The topic that is farthest behind comes first, so that none waits for ever.
         due = sorted(
             [name for name, (start, stop) in ranges.items() if start < stop],
             key=lambda name: (ranges[name][0], name),
@@ -204,9 +204,9 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _is_there(messaging: Messaging, topic: str) -> bool:
-    """False where it was deleted; one that we may not read any more is an error.
+    """Tells whether a topic exists; one that may not be read any more is an error.
 
-    Its rows would be missing from a batch, and never be read.
+    Its rows would be missing from a batch, and would never be read.
     """
     try:
         messaging.bounds(topic)
@@ -222,7 +222,7 @@ def _offset(ids: Mapping[str, MessageId]) -> Offset:
 def _up_to(
     ranges: dict[str, Range], target: Mapping[str, MessageId]
 ) -> dict[str, Range]:
-    """What was there when the query began; topics that came later wait."""
+    """Cuts ranges to what was there when the query began; later topics wait."""
     return {
         name: (start, max(start, min(stop, target[name])))
         for name, (start, stop) in ranges.items()
