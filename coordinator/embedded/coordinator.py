@@ -130,9 +130,9 @@ class EmbeddedCoordinator:
 
         One that is not in progress is refused: a crash may have forgotten it already.
         """
+        names = self._writers.pop(tx.transaction_id, (UNNAMED,))
         with self._lock:
             self._require(tx.transaction_id)
-        names = self._writers.pop(tx.transaction_id, (UNNAMED,))
         if names:
             self.gate.write_elsewhere(tx.transaction_id, names)
         self._journal.sync(tx.transaction_id)
@@ -247,6 +247,7 @@ class EmbeddedCoordinator:
     def outcomes(self) -> list[Record]:
         """What a copy of this coordinator has to be told, to answer the same."""
         with self._lock:
+            self._ledger.mend()
             lost = [Lost(first, last) for first, last in self._ledger.invalid.lost]
             return [*lost, *outcome_records(self._ledger.aborts)]
 

@@ -147,10 +147,11 @@ class History:
             self.invalid[pointer] = record.ended_ms
 
     def _truncated(self, record: Truncated) -> None:
-        for pointer in record.pointers:
-            self.invalid.pop(pointer, None)
-        if record.pointers:
-            self.knows_outcomes |= record.pointers[0] == KNOWN_ABOVE
+        if KNOWN_ABOVE in record.pointers:
+            self.knows_outcomes = True  # the bound beside it may well be invalid
+        else:
+            for pointer in record.pointers:
+                self.invalid.pop(pointer, None)
         if self.knows_outcomes and record.pointers:
             self.aborts.forget(record.pointers[-1])
 

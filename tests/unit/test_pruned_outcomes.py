@@ -1,14 +1,24 @@
 """What a coordinator still knows of ended transactions: restarts, copies, bounds."""
 
+from contextlib import closing
 from pathlib import Path
 
+import plyvel
 import pytest
 
 import txaware
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.embedded.history import History
 from coordinator.embedded.journal import MemoryJournal
-from coordinator.embedded.records import Aborted, Reached, Record, Reserved, Truncated
+from coordinator.embedded.records import (
+    Aborted,
+    Reached,
+    Record,
+    Reserved,
+    Truncated,
+    decode_records,
+    encode_records,
+)
 from coordinator.outcome import Aborts, Outcome
 from coordinator.remote.client import ROOT, CoordinatorRoutes
 from coordinator.transaction import Transaction
@@ -16,7 +26,10 @@ from tests.support.coordinators import remote
 from tests.support.doubles import Clock
 from tests.support.messagings import Site, commit
 from txaware.config import Settings
+from txaware.keys import JOURNAL
 from txaware.service.check.checking import check_directory
+from txaware.store.journaled_table import FORMAT, SECOND_FORMAT
+from txaware.store.leveldb import ROWS
 
 
 def outcomes(site: Site, *txs: Transaction) -> list[str]:
@@ -80,6 +93,33 @@ def test_what_an_earlier_version_ended_is_forgotten() -> None:
     tx = coordinator.start_short()
     coordinator.commit(tx)
     assert coordinator.outcome(tx) is Outcome.COMMITTED
+
+
+def made_earlier(directory: Path) -> None:
+    """As the version before left it, which did not say that outcomes are known."""
+    with closing(plyvel.DB(str(directory / ROWS))) as db:
+        for key, value in list(db.iterator(prefix=JOURNAL)):
+            records = decode_records(value)
+            kept = [each for each in records if not isinstance(each, Truncated)]
+            db.put(key, encode_records(kept))
+        db.put(FORMAT, SECOND_FORMAT)
+
+
+def test_the_last_of_an_earlier_version_stays_invalid(durable: Site) -> None:
+    """Its pointer is the bound of what is forgotten, and is not forgotten itself."""
+    messaging = durable.messaging
+    messaging.create_topic("t")
+    last = messaging.coordinator.start_short()
+    messaging.publish("t", [b"never"], transaction=last)
+    messaging.coordinator.invalidate(last)
+    messaging.close()
+    made_earlier(durable.directory)
+    for _ in range(3):
+        messaging = durable.open()
+        assert messaging.coordinator.outcome(last) is Outcome.ROLLED_BACK
+        assert not messaging.poll("t", isolation="committed")
+        assert not messaging.check().problems
+        messaging.close()
 
 
 def test_of_very_many_aborts_the_oldest_are_forgotten() -> None:
