@@ -122,9 +122,11 @@ class History:
         self._mention(record.pointer)
 
     def _committed(self, record: Committed) -> None:
+        checkpoints = self.checkpoints.get(record.transaction_id, ())
         self._end(record.transaction_id)
         # An invalidation before it failed, or else it could not have committed.
-        self.invalid.pop(record.transaction_id, None)
+        for pointer in (record.transaction_id, *checkpoints):
+            self.invalid.pop(pointer, None)
         if record.keys:
             self.unseen[record.transaction_id] = record.keys
 

@@ -1,5 +1,6 @@
 """What a coordinator still knows of ended transactions: restarts, copies, bounds."""
 
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -8,10 +9,12 @@ import pytest
 
 import txaware
 from coordinator.embedded.coordinator import EmbeddedCoordinator
+from coordinator.embedded.group_commit import End
 from coordinator.embedded.history import History
 from coordinator.embedded.journal import MemoryJournal
 from coordinator.embedded.records import (
     Aborted,
+    Invalidated,
     Reached,
     Record,
     Reserved,
@@ -19,6 +22,7 @@ from coordinator.embedded.records import (
     decode_records,
     encode_records,
 )
+from coordinator.errors import Unavailable
 from coordinator.outcome import Aborts, Outcome
 from coordinator.remote.client import ROOT, CoordinatorRoutes
 from coordinator.transaction import Transaction
@@ -120,6 +124,37 @@ def test_the_last_of_an_earlier_version_stays_invalid(durable: Site) -> None:
         assert not messaging.poll("t", isolation="committed")
         assert not messaging.check().problems
         messaging.close()
+
+
+class InDoubt(MemoryJournal):
+    """Keeps everything, and says of invalidations that this is not known."""
+
+    def submit(self, *records: Record, end: End | None = None) -> Callable[[], None]:
+        for record in records:
+            self.history.apply(record)
+        if end is None or not isinstance(records[0], Invalidated):
+            return super().submit(*records, end=end)
+        end.submitted = True
+        end.then(Unavailable("nobody knows"))
+        return self.append
+
+    def append(self, *records: Record) -> None:
+        for record in records:
+            self.history.apply(record)
+        super().append()
+
+    def note(self, _: int, record: Record) -> None:
+        self.history.apply(record)
+
+
+def test_a_commit_takes_back_an_invalidation_in_doubt_with_its_checkpoints() -> None:
+    journal, clock = InDoubt(), Clock()
+    coordinator = EmbeddedCoordinator(journal, clock_ms=clock)
+    tx = coordinator.checkpoint(coordinator.start_short())
+    coordinator.invalidate(tx)
+    coordinator.commit(tx)
+    again = EmbeddedCoordinator(journal, clock_ms=clock)
+    assert [again.outcome(each) for each in tx.pointers] == [Outcome.COMMITTED] * 2
 
 
 def test_of_very_many_aborts_the_oldest_are_forgotten() -> None:
