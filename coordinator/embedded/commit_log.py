@@ -8,7 +8,14 @@ from coordinator.embedded.group_commit import End, Then
 from coordinator.embedded.journal import Journal
 from coordinator.embedded.ledger import Ledger
 from coordinator.embedded.open_transactions import OpenTransaction, Stage
-from coordinator.embedded.records import Committed, Invalidated, Record, Reserved, Seen
+from coordinator.embedded.records import (
+    Checkpointed,
+    Committed,
+    Invalidated,
+    Record,
+    Reserved,
+    Seen,
+)
 from coordinator.embedded.recovery import Reserve
 from coordinator.errors import NotWritten, Unavailable
 from coordinator.threads import Condition
@@ -197,6 +204,10 @@ class Ends:
                 return
             if error is not None:
                 self._ledger.give_back(entry)
+                # The disk may have it: a commit then takes back all that it names.
+                for pointer in entry.checkpoints:
+                    again = Checkpointed(entry.transaction_id, pointer)
+                    self._journal.note(entry.transaction_id, again)
             elif timed_out:
                 self._ledger.whole(partial(self._ledger.time_out, [entry], now_ms))
             else:

@@ -130,9 +130,9 @@ class EmbeddedCoordinator:
 
         Refuses a transaction that is not in progress: a crash may have forgotten it.
         """
+        names = self._writers.pop(tx.transaction_id, (UNNAMED,))
         with self._lock:
             self._require(tx.transaction_id)
-        names = self._writers.pop(tx.transaction_id, (UNNAMED,))
         if names:
             self.gate.write_elsewhere(tx.transaction_id, names)
         self._journal.sync(tx.transaction_id)
@@ -247,6 +247,7 @@ class EmbeddedCoordinator:
     def outcomes(self) -> list[Record]:
         """Returns the records that let a copy of this coordinator answer the same."""
         with self._lock:
+            self._ledger.mend()
             lost = [Lost(first, last) for first, last in self._ledger.invalid.lost]
             return [*lost, *outcome_records(self._ledger.aborts)]
 

@@ -123,9 +123,11 @@ class History:
         self._mention(record.pointer)
 
     def _committed(self, record: Committed) -> None:
+        checkpoints = self.checkpoints.get(record.transaction_id, ())
         self._end(record.transaction_id)
         # An earlier invalidation failed, or else it could not have committed.
-        self.invalid.pop(record.transaction_id, None)
+        for pointer in (record.transaction_id, *checkpoints):
+            self.invalid.pop(pointer, None)
         if record.keys:
             self.unseen[record.transaction_id] = record.keys
 
@@ -148,10 +150,11 @@ class History:
             self.invalid[pointer] = record.ended_ms
 
     def _truncated(self, record: Truncated) -> None:
-        for pointer in record.pointers:
-            self.invalid.pop(pointer, None)
-        if record.pointers:
-            self.knows_outcomes |= record.pointers[0] == KNOWN_ABOVE
+        if KNOWN_ABOVE in record.pointers:
+            self.knows_outcomes = True  # the bound beside it may well be invalid
+        else:
+            for pointer in record.pointers:
+                self.invalid.pop(pointer, None)
         if self.knows_outcomes and record.pointers:
             self.aborts.forget(record.pointers[-1])
 

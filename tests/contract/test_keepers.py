@@ -280,6 +280,31 @@ def test_data_of_an_earlier_version_is_not_pruned_unasked(durable: Site) -> None
 
 
 @pytest.mark.in_process
+@pytest.mark.parametrize("way", ["prune", "clean_up"])
+def test_the_outcome_of_who_is_still_open_will_be_known_to_its_keeper(
+    durable: Site, way: str
+) -> None:
+    """Forgetting a younger one would forget it too, and its rows come only later."""
+    messaging, rows = durable.messaging, RowsElsewhere()
+    messaging.create_topic("t")
+    coordinator: Any = messaging.coordinator
+    coordinator.settle_grace_s = 60
+    messaging.register_keeper(rows)
+    open_one = coordinator.start_long()
+    coordinator.invalidate(coordinator.start_short())
+    durable.clock.advance_s(3600)
+    getattr(messaging, way)()
+    rows.rows.append((open_one.transaction_id, "late"))
+    coordinator.commit(open_one)
+    assert coordinator.outcome(open_one) is Outcome.COMMITTED
+    getattr(messaging, way)()
+    assert coordinator.outcome(open_one) is Outcome.COMMITTED
+    rows.rows.clear()
+    getattr(messaging, way)()
+    assert coordinator.invalid_size() == 0
+
+
+@pytest.mark.in_process
 def test_a_keeper_here_and_one_elsewhere_need_names_of_their_own(
     messaging: Messaging, rows: RowsElsewhere
 ) -> None:

@@ -1,14 +1,28 @@
 """What a coordinator still knows of ended transactions: restarts, copies, bounds."""
 
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
+import plyvel
 import pytest
 
 import txaware
 from coordinator.embedded.coordinator import EmbeddedCoordinator
+from coordinator.embedded.group_commit import End
 from coordinator.embedded.history import History
 from coordinator.embedded.journal import MemoryJournal
-from coordinator.embedded.records import Aborted, Reached, Record, Reserved, Truncated
+from coordinator.embedded.records import (
+    Aborted,
+    Invalidated,
+    Reached,
+    Record,
+    Reserved,
+    Truncated,
+    decode_records,
+    encode_records,
+)
+from coordinator.errors import Unavailable
 from coordinator.outcome import Aborts, Outcome
 from coordinator.remote.client import ROOT, CoordinatorRoutes
 from coordinator.transaction import Transaction
@@ -16,7 +30,10 @@ from tests.support.coordinators import remote
 from tests.support.doubles import Clock
 from tests.support.messagings import Site, commit
 from txaware.config import Settings
+from txaware.keys import JOURNAL
 from txaware.service.check.checking import check_directory
+from txaware.store.journaled_table import FORMAT, SECOND_FORMAT
+from txaware.store.leveldb import ROWS
 
 
 def outcomes(site: Site, *txs: Transaction) -> list[str]:
@@ -80,6 +97,64 @@ def test_what_an_earlier_version_ended_is_forgotten() -> None:
     tx = coordinator.start_short()
     coordinator.commit(tx)
     assert coordinator.outcome(tx) is Outcome.COMMITTED
+
+
+def made_earlier(directory: Path) -> None:
+    """As the version before left it, which did not say that outcomes are known."""
+    with closing(plyvel.DB(str(directory / ROWS))) as db:
+        for key, value in list(db.iterator(prefix=JOURNAL)):
+            records = decode_records(value)
+            kept = [each for each in records if not isinstance(each, Truncated)]
+            db.put(key, encode_records(kept))
+        db.put(FORMAT, SECOND_FORMAT)
+
+
+def test_the_last_of_an_earlier_version_stays_invalid(durable: Site) -> None:
+    """Its pointer is the bound of what is forgotten, and is not forgotten itself."""
+    messaging = durable.messaging
+    messaging.create_topic("t")
+    last = messaging.coordinator.start_short()
+    messaging.publish("t", [b"never"], transaction=last)
+    messaging.coordinator.invalidate(last)
+    messaging.close()
+    made_earlier(durable.directory)
+    for _ in range(3):
+        messaging = durable.open()
+        assert messaging.coordinator.outcome(last) is Outcome.ROLLED_BACK
+        assert not messaging.poll("t", isolation="committed")
+        assert not messaging.check().problems
+        messaging.close()
+
+
+class InDoubt(MemoryJournal):
+    """Keeps everything, and says of invalidations that this is not known."""
+
+    def submit(self, *records: Record, end: End | None = None) -> Callable[[], None]:
+        for record in records:
+            self.history.apply(record)
+        if end is None or not isinstance(records[0], Invalidated):
+            return super().submit(*records, end=end)
+        end.submitted = True
+        end.then(Unavailable("nobody knows"))
+        return self.append
+
+    def append(self, *records: Record) -> None:
+        for record in records:
+            self.history.apply(record)
+        super().append()
+
+    def note(self, _: int, record: Record) -> None:
+        self.history.apply(record)
+
+
+def test_a_commit_takes_back_an_invalidation_in_doubt_with_its_checkpoints() -> None:
+    journal, clock = InDoubt(), Clock()
+    coordinator = EmbeddedCoordinator(journal, clock_ms=clock)
+    tx = coordinator.checkpoint(coordinator.start_short())
+    coordinator.invalidate(tx)
+    coordinator.commit(tx)
+    again = EmbeddedCoordinator(journal, clock_ms=clock)
+    assert [again.outcome(each) for each in tx.pointers] == [Outcome.COMMITTED] * 2
 
 
 def test_of_very_many_aborts_the_oldest_are_forgotten() -> None:

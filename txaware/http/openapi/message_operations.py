@@ -122,40 +122,42 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
 }
 
 
-TAG, GROUPS = "topics", "groups"
+TOPICS_TAG, GROUPS = "topics", "groups"
 _EXAMPLE = {"ttl": 86_400, "publishing": "any", "owner": "billing"}
 _NAMES = json_of(ref("Names"))
 
 TOPIC_OPERATIONS: dict[tuple[str, str], Operation] = {
     ("PUT", TOPIC): Operation(
         summary="Creates a topic.",
-        tag=TAG,
+        tag=TOPICS_TAG,
         body=json_of(ref("Properties"), example=_EXAMPLE),
         needs_body=False,
         refuses=(409,),
     ),
     ("GET", TOPIC): Operation(
-        summary="A topic as it stands.", tag=TAG, answer=json_of(ref("Topic"))
+        summary="A topic as it stands.", tag=TOPICS_TAG, answer=json_of(ref("Topic"))
     ),
-    ("DELETE", TOPIC): Operation(summary="Deletes a topic with its messages.", tag=TAG),
+    ("DELETE", TOPIC): Operation(
+        summary="Deletes a topic with its messages.", tag=TOPICS_TAG
+    ),
     ("PUT", TOPIC + "/properties"): Operation(
         summary="Replaces all properties of a topic.",
-        tag=TAG,
+        tag=TOPICS_TAG,
         body=json_of(ref("Properties"), example=_EXAMPLE),
     ),
     ("PATCH", TOPIC + "/properties"): Operation(
         summary="Changes what is named and leaves the rest; null takes away.",
-        tag=TAG,
+        tag=TOPICS_TAG,
         body=json_of(ref("PropertyChanges"), example={"ttl": 86_400, "owner": None}),
     ),
     ("GET", TOPICS): Operation(
         summary="The topics of a namespace, as far as the caller may see them.",
-        tag=TAG,
+        tag=TOPICS_TAG,
         answer=_NAMES,
     ),
     ("GET", "/v1/namespaces"): Operation(
         summary="Namespaces with a topic that the caller may see.",
-        tag=TAG,
+        tag=TOPICS_TAG,
         answer=_NAMES,
     ),
     ("GET", POSITION): Operation(

@@ -76,10 +76,15 @@ class Forgetting:
     def _forget(
         self, snapshot: Transaction, kept: Kept, late_ms: int, *, watched_from: int
     ) -> Pruned:
+        bound = kept.bound
+        if kept.bounds:
+            # With a pointer every outcome below it is forgotten. Keepers may write with
+            # what is still open, and ask about it later.
+            bound = min(bound, snapshot.first_in_progress)
         free = [
             pointer
             for pointer in self._marking.forgettable(snapshot, late_ms)
-            if watched_from < pointer < kept.bound
+            if watched_from < pointer < bound
         ]
         before = self._coordinator.invalid_size()
         if free:

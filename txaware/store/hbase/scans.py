@@ -130,7 +130,7 @@ def _below(key: bytes) -> bytes:
 
 
 # A bucket of many is read a little more than its share first, then more.
-FEW_ROWS, SHARES, MORE = 16, 2, 4
+FEW_ROWS, SHARES = 16, 2
 ABOVE_ALL = b"\xff" * 64
 
 
