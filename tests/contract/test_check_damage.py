@@ -196,7 +196,13 @@ def test_a_table_file_that_was_changed_is_found(data: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0xFF
     path.write_bytes(content)
-    assert {problem.kind for problem in checked(data).problems} >= {"store"}
+    found = [problem for problem in checked(data).problems if problem.kind == "store"]
+    assert found
+    for problem in found:
+        assert f"{path} is damaged and cannot be read" in str(problem)
+        assert f"TXAWARE_ACCEPT_DAMAGE=true txaware --url leveldb:{data}" in str(
+            problem
+        )
 
 
 @pytest.mark.parametrize("pattern", ["CURRENT", "MANIFEST-*", "*.ldb"])

@@ -13,6 +13,7 @@ import pytest
 from coordinator import codec
 from coordinator.remote.client import RemoteCoordinator
 from tests.support.http_access import ROUTES, TRANSACTIONS, Answer, Caller
+from tests.support.http_raw import Raw, request
 from tests.support.http_served import ServedStore, served
 from txaware.http.client import CoordinatorSend, Link, Transport
 from txaware.http.client.call import Call
@@ -107,6 +108,25 @@ def test_clients_of_before_get_bytes_though_they_accept_json_alone(
         assert asked[0] == asked[2] == b"application/octet-stream"
         now = RemoteCoordinator(CoordinatorSend(transport))
         now.commit(now.start_short())
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (TRANSACTIONS, b""),
+        (TRANSACTIONS, b"{}"),
+        (TRANSACTIONS, b'{"timeoutS": 5}'),
+        (TRANSACTIONS, b'{"type":"long"}'),
+        (TRANSACTIONS + "/snapshot", b""),
+    ],
+)
+def test_clients_with_the_fewest_headers_get_the_json_that_they_accept(
+    store: ServedStore, path: str, body: bytes
+) -> None:
+    with Raw(store.url) as raw:
+        answer = raw.ask(request("POST", path, body, "Accept: application/json"))
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json()["transactionId"] > 0
 
 
 def test_a_snapshot_in_json_is_polled_with(caller: Caller, store: ServedStore) -> None:

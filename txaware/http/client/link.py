@@ -42,7 +42,10 @@ class Address:
             port, host = parts.port, parts.hostname or ""
             host.encode("ascii")
         except ValueError as error:
-            raise BadRequest(f"that is no URL of a server: {error}") from error
+            raise BadRequest(
+                f"that is no URL of a server: {error}; http://HOST:PORT or "
+                f"https://HOST is, and of several each begins like that"
+            ) from error
         if parts.username is not None or parts.password is not None:
             raise BadRequest(
                 "the URL of a server has no name and no password; give it a token"

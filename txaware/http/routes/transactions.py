@@ -1,6 +1,7 @@
 """Routes of the coordinator, passed on to `coordinator.remote`."""
 
 import base64
+import re
 from functools import partial
 
 from coordinator import codec
@@ -19,6 +20,11 @@ from txaware.http.server.server_context import Hosted
 
 ONE = ROOT + "/{transaction}"
 ENDS = ("commit", "abort", "invalidate")
+# The bodies in which clients of 0.1.0 ask for a transaction, and for a snapshot.
+_BEGIN_OF_BEFORE = re.compile(
+    rb'\{"type": "(long"|short", "timeoutS": (null|[0-9.e+-]+))\}'
+)
+_SNAPSHOT_OF_BEFORE = re.compile(rb"\{\}")
 CALLS = ("can-commit", "persist", "commit", "abort", "checkpoint")
 
 
@@ -208,15 +214,24 @@ def _in_json(request: Request, answer: Answer, default_s: float | None) -> Reply
 
 
 def _takes_json(request: Request) -> bool:
-    """Tells whether to answer a transaction in JSON.
+    """Tells whether to answer a transaction in JSON."""
+    accepts = request.accepts
+    return JSON in accepts and BYTES not in accepts and not _is_of_before(request)
 
-    Clients of txaware 0.1.0 say that they accept JSON alone, and take bytes. They never
-    send two headers that nearly all other clients send.
+
+def _is_of_before(request: Request) -> bool:
+    """Tells a client of txaware 0.1.0, which accepts JSON alone and takes bytes.
+
+    No header tells it, so all must fit that it does: what it accepts, two headers that
+    it does not send, and its body, byte for byte.
     """
     headers = request.headers
-    is_old_client = b"user-agent" not in headers and b"accept-encoding" not in headers
+    body = _BEGIN_OF_BEFORE if request.path.endswith(ROOT) else _SNAPSHOT_OF_BEFORE
     return (
-        JSON in request.accepts and BYTES not in request.accepts and not is_old_client
+        headers.get(b"accept") == JSON.encode()
+        and b"user-agent" not in headers
+        and b"accept-encoding" not in headers
+        and body.fullmatch(request.body) is not None
     )
 
 

@@ -15,7 +15,16 @@ from coordinator.directory_lock import DirectoryInUse
 from txaware.config import Settings
 from txaware.errors import StoreCorrupted, Unavailable
 from txaware.interfaces import Row
-from txaware.store.damage import check_end, is_damage, said, untorn
+from txaware.store.damage import (
+    KeyRange,
+    check_end,
+    damage_text,
+    damaged_file,
+    is_damage,
+    said,
+    untorn,
+    way_out,
+)
 from txaware.store.leveldb import ROWS
 
 # LevelDB never changes these files once they are written; it changes all others.
@@ -24,14 +33,19 @@ _BAD_DISK = os.strerror(errno.EIO)
 
 
 class CopiedRows:
-    """The rows of a copy, read with their checksums and past all caches."""
+    """The rows of a copy, read with their checksums and past all caches.
 
-    def __init__(self, db: Any) -> None:
+    What is damaged is told with the names that it has in `directory`.
+    """
+
+    def __init__(self, db: Any, directory: Path) -> None:
         self._db = db
+        self._directory = directory
+        self._damaged: dict[Path, bool] = {}
 
     def get(self, key: bytes) -> bytes | None:
         """Returns the value of a key, or None."""
-        with _mapped_errors():
+        with self._mapped_errors(KeyRange(key, key)):
             value: bytes | None = self._db.get(key, verify_checksums=True)
             return value
 
@@ -47,7 +61,8 @@ class CopiedRows:
         """Returns rows whose key begins with `prefix`, which is left off, in order."""
         taken: list[Row] = []
         size = 0
-        with _mapped_errors():
+        last = prefix + (b"\xff" if stop is None else stop)
+        with self._mapped_errors(KeyRange(prefix + start, last)):
             for key, value in self._db.prefixed_db(prefix).iterator(
                 start=start, stop=stop, verify_checksums=True, fill_cache=False
             ):
@@ -64,17 +79,22 @@ class CopiedRows:
         size: int = self._db.approximate_size(start, stop)
         return size
 
-
-@contextmanager
-def _mapped_errors() -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        if is_damage(error) or _BAD_DISK in said(error):
-            raise StoreCorrupted(said(error)) from error
-        if type(error).__module__.startswith("plyvel"):
-            raise Unavailable(said(error)) from error
-        raise
+    @contextmanager
+    def _mapped_errors(self, of: KeyRange) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            if is_damage(error):
+                place = damaged_file(
+                    self._db, self._directory / ROWS, of, known=self._damaged
+                )
+                name = str(self._directory)
+                raise StoreCorrupted(damage_text(name, error, place)) from error
+            if _BAD_DISK in said(error):
+                raise StoreCorrupted(said(error)) from error
+            if type(error).__module__.startswith("plyvel"):
+                raise Unavailable(said(error)) from error
+            raise
 
 
 @contextmanager
@@ -91,7 +111,7 @@ def copied(directory: Path, settings: Settings) -> Iterator[CopiedRows]:
             _copy_files(directory / ROWS, place)
         db = _opened(place, directory, settings)
         try:
-            yield CopiedRows(db)
+            yield CopiedRows(db, directory)
         finally:
             db.close()
 
@@ -176,4 +196,7 @@ def _opened(place: Path, directory: Path, settings: Settings) -> Any:
         return untorn(place, attempt)  # as whoever opens the directory does
     except Exception as error:
         text = said(error).replace(str(place), str(directory / ROWS))
-        raise StoreCorrupted(f"LevelDB cannot open {directory}: {text}") from error
+        told = f"LevelDB cannot open {directory}: {text}"
+        if is_damage(error):
+            told = f"{told}. {way_out(str(directory))}"
+        raise StoreCorrupted(told) from error
