@@ -1,14 +1,18 @@
-"""Names of markers: positions by which Spark's saves and streams know what is done.
+"""Markers: positions that say what is done, and are those of no group.
 
-Markers are kept as the positions of groups are, but nobody reads a topic for them.
+Spark's saves and streams are known by their names. The tries that a subscriber counts
+are known by the position, which is too far ahead for any message.
 """
 
 import re
 
 from txaware.errors import BadRequest
+from txaware.messages import MessageId
 from txaware.topics import checked_group
 
-# All markers begin with this; groups of readers may, too.
+# Positions that count tries are later than this: in the year 6429.
+TRIES_MS = 1 << 47
+# All markers of Spark begin with this; groups of readers may, too.
 MARKERS = "spark-"
 _SAVE = f"{MARKERS}save-"
 # Ends the marker for the extent of the rows; no other name may end with it.
@@ -40,6 +44,11 @@ def extent_marker(marker: str) -> str:
 def is_marker(group: str) -> bool:
     """Tells whether a group is a marker, and no group of readers."""
     return is_save_marker(group) or _QUERY.fullmatch(group) is not None
+
+
+def counts_tries(position: MessageId) -> bool:
+    """Tells whether a position counts tries, and is that of no group of readers."""
+    return position.publish_time_ms >= TRIES_MS
 
 
 def is_save_marker(group: str) -> bool:

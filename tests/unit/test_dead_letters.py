@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import txaware
 from coordinator.context import current_transaction
 from tests.support.consume_child import POISON
 from tests.support.consume_handlers import Handler, run_until_idle
@@ -209,6 +210,16 @@ def test_nothing_is_written_while_all_goes_well(here: Setting) -> None:
     assert run_until_idle(subscriber) == 0
     saves = here.service.calls.count("save_position")
     assert saves == 10 + 1  # one for the first batch of the process
+
+
+def test_what_counts_tries_is_no_group() -> None:
+    with txaware.connect("memory:") as messaging:
+        messaging.create_topic("t")
+        messaging.publish("t", [b"0"])
+        loop = messaging.subscribe("t", lambda _: None, group="g", tries=2)
+        assert loop.run_once() == 1
+        assert messaging.position("g.tries", "t") is not None
+        assert [each.group for each in messaging.metrics().groups] == ["g"]
 
 
 def test_tries_are_counted_across_processes(here: Setting) -> None:

@@ -11,12 +11,12 @@ from coordinator.interfaces import Coordinator
 from txaware.consume.cursors import Group, GroupPosition
 from txaware.consume.poison import Suspects
 from txaware.errors import NotAuthorized, TxAwareError
+from txaware.markers import TRIES_MS, counts_tries
 from txaware.messages import Message, MessageId
 
 logger = logging.getLogger(__name__)
 
-# A mark is a position so far ahead (in the year 6429) that it never shows as a lag.
-_AHEAD_MS, _DIGEST_BITS, _MOST = 1 << 47, 46, 0xFFFF
+_DIGEST_BITS, _MOST = 46, 0xFFFF
 
 
 @attrs.frozen
@@ -40,10 +40,10 @@ class Mark:
     @classmethod
     def read(cls, position: MessageId | None) -> "Mark | None":
         """Reads the mark that a position stands for; None where it stands for none."""
-        if position is None or position.publish_time_ms < _AHEAD_MS:
+        if position is None or not counts_tries(position):
             return None
         return cls(
-            position.publish_time_ms - _AHEAD_MS,
+            position.publish_time_ms - TRIES_MS,
             position.sequence,
             position.write_time_ms,
             position.payload_sequence,
@@ -53,7 +53,7 @@ class Mark:
     def position(self) -> MessageId:
         """The position that stands for the mark, as it is kept."""
         return MessageId.of(
-            _AHEAD_MS + self.first, self.tries, self.pointer, self.suspects
+            TRIES_MS + self.first, self.tries, self.pointer, self.suspects
         )
 
     def is_of(self, message_id: MessageId) -> bool:

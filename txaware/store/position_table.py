@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from txaware.interfaces import OrderedTable, Write
 from txaware.keys import POINTER_BYTES, POSITION, after, pointer_key, position_prefix
-from txaware.markers import is_marker
+from txaware.markers import counts_tries, is_marker
 from txaware.messages import MessageId
 from txaware.store.columns import decode, value_head
 from txaware.topics import TopicName
@@ -47,13 +47,14 @@ class PositionTable:
     def groups(self) -> Iterator[tuple[str, TopicName]]:
         """Lists every group and topic that has a position, with one look for each.
 
-        The markers of Spark's saves and streams are left out: no consumer has them.
+        Markers are left out, since no consumer has them.
         """
         start = b""
         while rows := self._table.scan(POSITION, start=start, limit=1):
             name = rows[0][0][:-POINTER_BYTES]
             group, namespace, topic, _ = name.decode("ascii").split(":")
-            if not is_marker(group):
+            position = MessageId(decode(rows[0][1]).payload or b"")
+            if not is_marker(group) and not counts_tries(position):
                 yield group, TopicName(topic, namespace)
             start = after(name)
 
