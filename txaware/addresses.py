@@ -7,7 +7,7 @@ from pathlib import Path
 from coordinator import Coordinator, EmbeddedCoordinator
 from coordinator.directory_lock import NAME as LOCK
 from coordinator.directory_lock import DirectoryInUse, DirectoryLock
-from coordinator.embedded.write_barrier import Gate
+from coordinator.embedded.write_barrier import WriteBarrier
 from txaware.clock import ClockMs
 from txaware.config import Settings
 from txaware.errors import BadRequest, Unavailable
@@ -28,12 +28,12 @@ from txaware.service.coordinator_kind import EMBEDDED, OTHER, claim, coordinator
 from txaware.service.local import LocalService
 from txaware.service.monitor.overview import Overview
 from txaware.service.retention.clean_up import Janitor, Retention
-from txaware.service.store_context import Site
+from txaware.service.store_context import StoreContext
 from txaware.service.transfer.copy_state import check_whole
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.ownership import Pause, StoreInUse
 from txaware.store.hbase.table import HBaseTable
-from txaware.store.journaled_table import DurableTable
+from txaware.store.journaled_table import JournaledTable
 from txaware.store.leveldb import LevelDbTable
 from txaware.store.memory import MemoryTable
 
@@ -147,7 +147,9 @@ def _open_local(
         check_whole(table, "this data")
         claim(table, OTHER if gate is None else EMBEDDED, coordinator)
         decided_by = coordinator_of(table)
-        site = Site(table, chosen, gate, settings, clock_ms, decided_by=decided_by)
+        site = StoreContext(
+            table, chosen, gate, settings, clock_ms, decided_by=decided_by
+        )
         return _put_together(site, close)
     except BaseException:
         close()
@@ -173,7 +175,7 @@ def _open_table(
     )
 
 
-def _put_together(site: Site, close: Callable[[], None]) -> Parts:
+def _put_together(site: StoreContext, close: Callable[[], None]) -> Parts:
     service, retention = LocalService(site), Retention(site)
     if site.gate is not None:
         site.gate.on_end(service.ended)
@@ -220,11 +222,11 @@ def _coordinator(
     coordinator: str | Coordinator | None,
     settings: Settings,
     token: str | None,
-) -> tuple[Coordinator, Gate | None]:
+) -> tuple[Coordinator, WriteBarrier | None]:
     """Returns the coordinator, and its gate if its journal is in the same table."""
     if coordinator in (None, "embedded"):
         embedded = EmbeddedCoordinator(
-            table.journal if isinstance(table, DurableTable) else None,
+            table.journal if isinstance(table, JournaledTable) else None,
             clock_ms=table.clock.now_ms,  # so that rows are never older than pointers
             elapsed_ms=table.clock.elapsed_ms,
             timeout_s=settings.transaction_timeout_s,

@@ -98,7 +98,7 @@ class OperatorVerbs:
         return self._administration.metrics()
 
 
-class Owner(Protocol):
+class HasAdministration(Protocol):
     """The part of a `Messaging` that `KeeperVerbs` use."""
 
     _parts: Parts
@@ -115,7 +115,7 @@ class Owner(Protocol):
 class KeeperVerbs:
     """Verbs of a `Messaging` for participants whose rows `prune` has to respect."""
 
-    def register_keeper(self: Owner, participant: KeepsRows) -> Keeper:
+    def register_keeper(self: HasAdministration, participant: KeepsRows) -> Keeper:
         """Makes `prune` keep what a participant with rows of its own still needs.
 
         The registration is durable under its `transaction_aware_name`, which stands for
@@ -131,15 +131,15 @@ class KeeperVerbs:
             )
         return self.administration.register_keeper(participant)
 
-    def forget_keeper(self: Owner, name: str) -> None:
+    def forget_keeper(self: HasAdministration, name: str) -> None:
         """Forgets a keeper whose rows are gone; `prune` no longer asks for it."""
         self.administration.forget_keeper(name)
 
-    def keepers(self: Owner) -> list[Keeper]:
+    def keepers(self: HasAdministration) -> list[Keeper]:
         """Returns the participants that keep rows of their own, registered or not."""
         return self.administration.keepers()
 
-    def persist_stored(self: Owner, transaction: Transaction) -> None:
+    def persist_stored(self: HasAdministration, transaction: Transaction) -> None:
         """Persists a transaction before other processes store rows of it here.
 
         It does what `coordinator.persist` does, which is for rows elsewhere. Rows in

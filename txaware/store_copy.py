@@ -15,9 +15,9 @@ from txaware.parts import named_coordinator
 from txaware.service.check.scan import Progress
 from txaware.service.transfer import copying
 from txaware.service.transfer.copy_state import check_whole
-from txaware.service.transfer.copying import Copied, Source, Target
+from txaware.service.transfer.copying import Copied, CopySource, Target
 from txaware.store.hbase.ownership import StoreInUse
-from txaware.store.journaled_table import DurableTable
+from txaware.store.journaled_table import JournaledTable
 from txaware.store.leveldb import ROWS
 
 
@@ -59,9 +59,9 @@ def copy(
             source_named=coordinator,
             source_coordinator=deciding,
         )
-        journal = to_table.journal if isinstance(to_table, DurableTable) else None
+        journal = to_table.journal if isinstance(to_table, JournaledTable) else None
         return copying.copy(
-            Source(from_table, deciding),
+            CopySource(from_table, deciding),
             Target(target, to_table, journal, elsewhere, _address(target_coordinator)),
             progress=progress,
         )

@@ -23,7 +23,7 @@ from coordinator.threads import Condition
 Wait = Callable[[], None]
 
 
-class Ends:
+class CommitLog:
     """The commits and invalidations that are on their way to the disk.
 
     All methods but `decide` are called under the lock. `commit` and `invalidate` return

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import attrs
 
-from coordinator.embedded.commit_log import Ends
+from coordinator.embedded.commit_log import CommitLog
 from coordinator.embedded.file_journal import FileJournal
 from coordinator.embedded.history import outcome_records
 from coordinator.embedded.journal import Journal, MemoryJournal
@@ -24,7 +24,7 @@ from coordinator.embedded.records import (
     Truncated,
 )
 from coordinator.embedded.recovery import Reserve, recover
-from coordinator.embedded.write_barrier import Gate
+from coordinator.embedded.write_barrier import WriteBarrier
 from coordinator.errors import TransactionNotInProgress, Unavailable
 from coordinator.fork_guard import guard
 from coordinator.outcome import Outcome, checked_written
@@ -85,8 +85,8 @@ class EmbeddedCoordinator:
             clock_ms(),
             elapsed_of(clock_ms) if elapsed_ms is None else elapsed_ms,
         )
-        self._ends = Ends(self._ledger, self._journal, self._reserve, self._lock)
-        self.gate = Gate(self._ledger, self._lock, clock_ms)
+        self._ends = CommitLog(self._ledger, self._journal, self._reserve, self._lock)
+        self.gate = WriteBarrier(self._ledger, self._lock, clock_ms)
         self._writers: dict[int, tuple[str, ...]] = {}
         guard(self)
 

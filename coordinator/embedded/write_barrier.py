@@ -14,7 +14,7 @@ from coordinator.transaction import POINTERS_PER_MS
 AHEAD_MS = 86_400_000
 
 
-class Gate:
+class WriteBarrier:
     """A gate that a store beside the coordinator passes for every write.
 
     The store keeps rows of the coordinator's transactions. Once a commit or an abort is

@@ -25,7 +25,7 @@ from txaware.errors import (
 from txaware.messaging import Messaging
 from txaware.service.check.checking import check_directory
 from txaware.service.transfer.backup import Backup, backup_chunks, restore, save
-from txaware.service.transfer.backup_format import MAGIC, Reading, Writing
+from txaware.service.transfer.backup_format import MAGIC, BackupReading, BackupWriting
 
 SETTINGS = Settings(janitor_interval_s=0)
 COUNT = 200
@@ -338,7 +338,7 @@ def test_whole_pieces_in_a_wrong_order_are_refused(
     body = {b"a": b"{}", b"r": bytes(6), b"x": b"", b"e": bytes(40)}
     data = MAGIC + b"".join(backup_format._piece(kind, body[kind]) for kind in pieces)
     with pytest.raises(StoreCorrupted, match=why):
-        list(Reading(io.BytesIO(data)).pieces())
+        list(BackupReading(io.BytesIO(data)).pieces())
 
 
 @given(
@@ -347,10 +347,10 @@ def test_whole_pieces_in_a_wrong_order_are_refused(
     )
 )
 def test_rows_come_back_as_they_were(pieces: list[list[tuple[bytes, bytes]]]) -> None:
-    writing = Writing()
+    writing = BackupWriting()
     data = writing.begin({"created_ms": 1})
     data += b"".join(writing.rows(rows, part=0.5) for rows in pieces) + writing.end()
-    reading = Reading(io.BytesIO(data))
+    reading = BackupReading(io.BytesIO(data))
     assert list(reading.pieces()) == pieces
     assert (reading.about, reading.size_bytes) == ({"created_ms": 1}, len(data))
     assert reading.rows == sum(map(len, pieces))
@@ -364,7 +364,7 @@ def test_a_stream_that_gives_little_at_a_time_is_read(small: bytes) -> None:
         def read(self, size: int, /) -> bytes:
             return self._file.read(min(size, 7))
 
-    assert sum(map(len, Reading(Trickle()).pieces())) > 20
+    assert sum(map(len, BackupReading(Trickle()).pieces())) > 20
 
 
 def test_a_directory_with_something_in_it_is_left_alone(

@@ -21,7 +21,7 @@ from txaware.interfaces import OrderedTable, Row
 from txaware.keys import MESSAGE, POSITION, row_key
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.table import HBaseTable
-from txaware.store.journaled_table import DurableTable
+from txaware.store.journaled_table import JournaledTable
 from txaware.store.leveldb import LevelDbTable
 from txaware.store.memory import MemoryTable
 
@@ -72,7 +72,7 @@ def numbers(rows: list[Row]) -> list[int]:
 
 
 def coordinator_of(table: OrderedTable) -> EmbeddedCoordinator:
-    journal = table.journal if isinstance(table, DurableTable) else None
+    journal = table.journal if isinstance(table, JournaledTable) else None
     return EmbeddedCoordinator(journal, clock_ms=Clock())
 
 

@@ -21,7 +21,7 @@ from txaware.errors import Unavailable
 from txaware.service.retention.cleaning import Cleaning
 from txaware.service.retention.mark_invalid_rows import Marking
 from txaware.spark.filters import Narrowed
-from txaware.spark.selection import Selection
+from txaware.spark.selection import QuerySelection
 
 HOUR_S = 3600
 
@@ -50,7 +50,7 @@ def test_a_prune_forgets_nothing_where_its_own_marking_failed() -> None:
 def test_a_topic_that_is_not_shown_for_a_while_is_not_read_again(
     tmp_path: Path,
 ) -> None:
-    site, names = Site("http", tmp_path), Selection.names
+    site, names = Site("http", tmp_path), QuerySelection.names
     for topic in ("a", "b"):
         site.messaging.create_topic(topic)
         site.messaging.publish(topic, [topic.encode()])
@@ -60,7 +60,7 @@ def test_a_topic_that_is_not_shown_for_a_while_is_not_read_again(
     def without_b(*given: Any) -> list[str]:
         return [name for name in names(*given) if name != "b"]
 
-    with patch.object(Selection, "names", without_b):
+    with patch.object(QuerySelection, "names", without_b):
         assert not query.trigger()
     assert not query.trigger()
     assert query.read == [b"a", b"b"]

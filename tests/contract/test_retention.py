@@ -16,7 +16,7 @@ from txaware.messaging import Messaging
 from txaware.service.retention.clean_up import CleanUp
 from txaware.service.retention.deletion import Deleting
 from txaware.service.retention.position_retention import PositionRetention
-from txaware.service.visibility import Strangers
+from txaware.service.visibility import ForeignPointers
 
 pytestmark = pytest.mark.in_process
 
@@ -315,7 +315,7 @@ def marker_retention(site: Site, settings: Settings) -> PositionRetention:
     return PositionRetention(
         site.table,
         site.messaging.coordinator,
-        Strangers(None),
+        ForeignPointers(None),
         threading.Lock(),
         settings,
         None,

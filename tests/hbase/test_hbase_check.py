@@ -19,7 +19,7 @@ from txaware.service.check.hbase import check_hbase
 from txaware.service.check.report import Report
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.cells import WHOLE
-from txaware.store.hbase.connections import Connections
+from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.head import Head, HeadCell
 from txaware.store.hbase.salting import bucket_of
 from txaware.store.hbase.scanner import stored_keys
@@ -30,8 +30,8 @@ pytestmark = pytest.mark.hbase
 
 
 @pytest.fixture
-def connections(hbase_url: str) -> Iterator[Connections]:
-    found = Connections(HBaseAddress.parse(hbase_url))
+def connections(hbase_url: str) -> Iterator[HBaseConnections]:
+    found = HBaseConnections(HBaseAddress.parse(hbase_url))
     yield found
     found.close()
 
@@ -50,7 +50,7 @@ def filled(url: str, **options: Any) -> Iterator[Messaging]:
 
 
 def put(
-    connections: Connections, kind: str, key: bytes, value: bytes, time_ms: int
+    connections: HBaseConnections, kind: str, key: bytes, value: bytes, time_ms: int
 ) -> None:
     """Writes a cell as no program of ours would."""
     mutation = connections.structs.Mutation(column=WHOLE, value=value)
@@ -60,13 +60,13 @@ def put(
     )
 
 
-def put_head(connections: Connections, value: bytes) -> None:
+def put_head(connections: HBaseConnections, value: bytes) -> None:
     mutation = connections.structs.Mutation(column=WHOLE, value=value)
     table = connections.address.table(META)
     connections.repeat(lambda client: client.mutateRow(table, HEAD_KEY, [mutation], {}))
 
 
-def head_of(connections: Connections) -> Head:
+def head_of(connections: HBaseConnections) -> Head:
     head = HeadCell(connections).read()
     assert head is not None
     return head
@@ -77,7 +77,7 @@ def kinds(report: Report) -> set[str]:
 
 
 def test_a_sound_store_is_clean_and_all_of_it_is_counted(
-    hbase_url: str, connections: Connections
+    hbase_url: str, connections: HBaseConnections
 ) -> None:
     with filled(hbase_url):
         pass
@@ -93,7 +93,7 @@ def test_a_sound_store_is_clean_and_all_of_it_is_counted(
 
 
 def test_it_is_read_beside_its_owner_who_goes_on(
-    hbase_url: str, connections: Connections
+    hbase_url: str, connections: HBaseConnections
 ) -> None:
     with filled(hbase_url) as messaging:
         before = head_of(connections)
@@ -108,7 +108,7 @@ def test_it_is_read_beside_its_owner_who_goes_on(
 
 
 def test_rows_of_a_batch_that_are_still_on_their_way_are_seen(
-    hbase_url: str, connections: Connections
+    hbase_url: str, connections: HBaseConnections
 ) -> None:
     with filled(hbase_url) as messaging:
         messaging.publish("orders", [b"last"])
@@ -124,7 +124,7 @@ def test_rows_of_a_batch_that_are_still_on_their_way_are_seen(
 
 
 def test_a_row_in_another_bucket_is_a_problem(
-    hbase_url: str, connections: Connections
+    hbase_url: str, connections: HBaseConnections
 ) -> None:
     with filled(hbase_url):
         pass
@@ -140,7 +140,7 @@ def test_a_row_in_another_bucket_is_a_problem(
 
 
 def test_a_cell_above_the_last_batch_is_a_problem(
-    hbase_url: str, connections: Connections
+    hbase_url: str, connections: HBaseConnections
 ) -> None:
     with filled(hbase_url):
         pass
@@ -158,7 +158,7 @@ def test_a_cell_above_the_last_batch_is_a_problem(
 
 
 def test_an_entry_of_the_journal_above_the_last_batch_is_a_problem(
-    hbase_url: str, connections: Connections
+    hbase_url: str, connections: HBaseConnections
 ) -> None:
     with filled(hbase_url):
         pass
@@ -171,7 +171,7 @@ def test_an_entry_of_the_journal_above_the_last_batch_is_a_problem(
 
 
 def test_names_of_the_stores_own_rows_are_known(
-    hbase_url: str, connections: Connections
+    hbase_url: str, connections: HBaseConnections
 ) -> None:
     with filled(hbase_url):
         pass
@@ -181,7 +181,7 @@ def test_names_of_the_stores_own_rows_are_known(
 
 @pytest.mark.parametrize("damage", ["cut", "format", "record"])
 def test_a_damaged_head_is_told(
-    hbase_url: str, connections: Connections, damage: str
+    hbase_url: str, connections: HBaseConnections, damage: str
 ) -> None:
     with filled(hbase_url) as messaging:
         messaging.publish("orders", [b"inline"])
@@ -205,7 +205,7 @@ def test_a_damaged_head_is_told(
 
 
 def test_a_store_that_nobody_opened_has_nothing_to_check(
-    connections: Connections,
+    connections: HBaseConnections,
 ) -> None:
     head = HeadCell(connections).read()
     if head is not None:  # of a store that another test has used

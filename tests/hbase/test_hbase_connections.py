@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.hbase_owners import ADDRESS
-from txaware.store.hbase.connections import IDLE_S, Connections
+from txaware.store.hbase.connections import IDLE_S, HBaseConnections
 
 THREADS = 50
 
@@ -19,9 +19,11 @@ class Server:
         self.open = 0
         self._lock = threading.Lock()
 
-    def connections(self) -> Connections:
+    def connections(self) -> HBaseConnections:
         """A pool of connections to here."""
-        return Connections(ADDRESS, connect=self._connect, clock_s=lambda: self.now_s)
+        return HBaseConnections(
+            ADDRESS, connect=self._connect, clock_s=lambda: self.now_s
+        )
 
     def _connect(self, *_: object, **__: object) -> "Connection":
         self.count(1)
@@ -50,7 +52,7 @@ def server() -> Server:
     return Server()
 
 
-def burst(connections: Connections) -> None:
+def burst(connections: HBaseConnections) -> None:
     """As many calls at once as there are threads."""
     together = threading.Barrier(THREADS)
     threads = [
@@ -63,7 +65,7 @@ def burst(connections: Connections) -> None:
         thread.join()
 
 
-def call(connections: Connections) -> None:
+def call(connections: HBaseConnections) -> None:
     def answer(_: Any) -> int:
         return 1
 

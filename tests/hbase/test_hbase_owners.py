@@ -35,7 +35,7 @@ from txaware.cli.stop import Stop
 from txaware.config import Settings
 from txaware.errors import TxAwareError, Unavailable
 from txaware.messaging import Messaging
-from txaware.spark.addresses import Address
+from txaware.spark.addresses import StoreAddress
 from txaware.store.hbase.head import Head
 from txaware.store.hbase.ownership import (
     LOOK_S,
@@ -139,7 +139,7 @@ def test_an_owner_that_serves_its_own_host_alone_is_named_with_its_address(
         connected()
     said = "process 1 on elsewhere has it, at http://127.0.0.1:1 for its host"
     with pytest.raises(Unavailable, match=said):
-        Address(URL).resolved()
+        StoreAddress(URL).resolved()
     close(table)
 
 

@@ -16,12 +16,12 @@ from txaware.local_hbase import HBaseAdmin, LocalHBase
 from txaware.messaging import Messaging
 from txaware.store.columns import EXPIRY, encode_expiry, value_head
 from txaware.store.hbase.address import HBaseAddress
-from txaware.store.hbase.connections import Connections
+from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.database import HBaseDatabase
 from txaware.store.hbase.ownership import Ownership
 from txaware.store.hbase.schema import MESSAGES, PAYLOADS
 from txaware.store.hbase.table import HBaseTable
-from txaware.store.hbase.writing import CALL_ROWS, Rows, Writing
+from txaware.store.hbase.writing import CALL_ROWS, Writing, WrittenRows
 from txaware.topics import TopicName, data_prefix
 
 pytestmark = pytest.mark.hbase
@@ -92,7 +92,7 @@ def rows(messaging: Messaging, prefix: bytes = MESSAGE) -> int:
 def test_messages_that_expire_by_themselves_need_no_clean_up(
     hbase_url: str, written_bytes: Files, compacted_bytes: Files
 ) -> None:
-    connections = Connections(HBaseAddress.parse(hbase_url))
+    connections = HBaseConnections(HBaseAddress.parse(hbase_url))
     now_ms = system_clock_ms()
     table = HBaseTable(
         HBaseDatabase(
@@ -142,7 +142,9 @@ def test_messages_past_the_time_to_live_go_in_calls_of_bounded_size(
     sizes: list[int] = []
     put: Callable[..., None] = Writing._put
 
-    def noting(writing: Writing, group: object, call: Rows, time_ms: int) -> None:
+    def noting(
+        writing: Writing, group: object, call: WrittenRows, time_ms: int
+    ) -> None:
         sizes.append(len(call.mutations))
         put(writing, group, call, time_ms)
 

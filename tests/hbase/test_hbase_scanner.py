@@ -10,7 +10,7 @@ from tests.support.hbase_faults import Fault, Request, not_sent, refused
 from tests.support.hbase_owners import Owner, close, made
 from txaware.errors import Unavailable
 from txaware.keys import TOPIC
-from txaware.store.hbase.connections import Connections, Lost
+from txaware.store.hbase.connections import HBaseConnections, Lost
 from txaware.store.hbase.scanner import scanner
 from txaware.store.hbase.schema import MESSAGES
 
@@ -38,7 +38,7 @@ def owner() -> Owner:
     return Owner(made(FakeHBase(Clock())), Clock())
 
 
-def read(connections: Connections) -> object:
+def read(connections: HBaseConnections) -> object:
     """One page of one table, tried once."""
     table, wanted = connections.address.table(MESSAGES), connections.structs.TScan()
 

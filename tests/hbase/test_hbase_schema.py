@@ -12,7 +12,7 @@ from txaware.errors import BadRequest
 from txaware.local_hbase import LocalHBase
 from txaware.store.hbase import schema
 from txaware.store.hbase.address import HBaseAddress
-from txaware.store.hbase.connections import Connections
+from txaware.store.hbase.connections import HBaseConnections
 
 pytestmark = pytest.mark.hbase
 
@@ -24,8 +24,8 @@ def url_of(hbase: LocalHBase, prefix: str) -> str:
 
 
 @contextmanager
-def connections_of(url: str) -> Iterator[Connections]:
-    connections = Connections(HBaseAddress.parse(url))
+def connections_of(url: str) -> Iterator[HBaseConnections]:
+    connections = HBaseConnections(HBaseAddress.parse(url))
     try:
         yield connections
     finally:

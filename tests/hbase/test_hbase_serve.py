@@ -41,9 +41,9 @@ from txaware.http.client import (
     Transport,
 )
 from txaware.local_hbase import LocalHBase
-from txaware.spark.addresses import Address
+from txaware.spark.addresses import StoreAddress
 from txaware.store.hbase.address import HBaseAddress
-from txaware.store.hbase.connections import Connections
+from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.ownership import Ownership, Process, StoreInUse
 from txaware.store.hbase.table import HBaseTable
 
@@ -98,14 +98,14 @@ def test_others_are_led_to_the_owner_while_it_serves_the_store(
             assert f"is in use by process {os.getpid()} on " in str(caught.value)
             assert "start `txaware serve` on it first" in str(caught.value)
             with owner.serve() as one, owner.serve() as other:
-                assert Address(hbase_url).resolved().url == other.url
+                assert StoreAddress(hbase_url).resolved().url == other.url
                 with txaware.connect(hbase_url, coordinator="embedded") as led:
                     assert led.reach().url in (one.url, other.url)
                     if "t" not in led.topics():
                         led.create_topic("t")
                     led.publish("t", [b"by way of the owner"])
             with pytest.raises(Unavailable, match="served by nobody"):
-                Address(hbase_url).resolved()
+                StoreAddress(hbase_url).resolved()
         assert len(owner.poll("t")) == 2
     with txaware.connect(hbase_url) as next_one:
         assert len(next_one.poll("t")) == 2
@@ -124,7 +124,7 @@ def test_others_are_led_to_the_owner_while_it_serves_the_store(
 def test_an_owner_on_another_host_leads_to_what_can_be_reached(
     url: str | None, led_to: str | None, hbase_url: str
 ) -> None:
-    connections = Connections(HBaseAddress.parse(hbase_url))
+    connections = HBaseConnections(HBaseAddress.parse(hbase_url))
     elsewhere = Process("elsewhere", "another machine", 1, "long ago")
     owner = Ownership(connections, process=elsewhere)
     owner.take()
@@ -139,13 +139,13 @@ def test_an_owner_on_another_host_leads_to_what_can_be_reached(
 
 
 def test_nobody_is_led_to_an_owner_that_has_ended(hbase_url: str) -> None:
-    connections = Connections(HBaseAddress.parse(hbase_url))
+    connections = HBaseConnections(HBaseAddress.parse(hbase_url))
     ended = attrs.evolve(Process.this(), started="long ago")
     owner = Ownership(connections, process=ended)
     owner.take()
     owner.announce("http://127.0.0.1:1")
     with pytest.raises(Unavailable, match="served by nobody"):
-        Address(hbase_url).resolved()
+        StoreAddress(hbase_url).resolved()
     owner.close()
     connections.close()
 

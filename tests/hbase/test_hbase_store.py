@@ -32,7 +32,7 @@ from txaware.errors import BadRequest, NotWritten, RequestTooLarge, Unavailable
 from txaware.keys import MESSAGE, TOPIC, row_key
 from txaware.store.hbase import redo
 from txaware.store.hbase.address import HBaseAddress
-from txaware.store.hbase.connections import Connections, Lost
+from txaware.store.hbase.connections import HBaseConnections, Lost
 from txaware.store.hbase.ownership import SILENCE_S, Process, StoreInUse
 from txaware.store.hbase.schema import MOST_KEY_BYTES, MOST_ROW_BYTES
 from txaware.store.hbase.table import HBaseTable
@@ -467,7 +467,7 @@ def black_hole() -> Iterator[int]:
 
 def test_a_server_that_never_answers_is_given_up(black_hole: int) -> None:
     address = HBaseAddress("127.0.0.1", black_hole, "t")
-    connections = Connections(address, timeout_s=0.2, patience_s=0.3)
+    connections = HBaseConnections(address, timeout_s=0.2, patience_s=0.3)
     began_s = time.monotonic()
     with pytest.raises(Unavailable):
         connections.repeat(lambda client: client.getTableNames())

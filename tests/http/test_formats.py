@@ -42,8 +42,8 @@ from txaware.http.wire import (
     JSON,
     MAX_MESSAGES,
     OWN,
+    ColumnPiece,
     Format,
-    Piece,
     PollRequest,
     PublishRequest,
     encode_item,
@@ -229,7 +229,7 @@ def test_pages_come_back_as_they_were_however_they_are_cut(
     assert avro_read(AVRO_TYPE, "ConsumeResponse", body=seed) == items
 
 
-def rows_of(pieces: Iterable[Piece]) -> list[Message]:
+def rows_of(pieces: Iterable[ColumnPiece]) -> list[Message]:
     """The messages of columns, one by one."""
     rows = []
     for piece in pieces:

@@ -34,7 +34,7 @@ from txaware.service.administration import Administration
 from txaware.service.read.scan import FRESH_ROWS, QUICK_ROWS
 from txaware.service.read.selection import READ_ROWS, Selection
 from txaware.service.wakeups import Signal
-from txaware.store.batch_writer import Batches
+from txaware.store.batch_writer import BatchWriter
 from txaware.store.leveldb import LevelDbTable
 from txaware.store.message_table import Block
 
@@ -56,13 +56,13 @@ def poll_json(**fields: Any) -> bytes:
 @contextmanager
 def still_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     """Nothing is written, until it is let go or the block ends."""
-    gate, write = Gate(), Batches._write
+    gate, write = Gate(), BatchWriter._write
 
-    def held(batches: Batches, *args: Any) -> None:
+    def held(batches: BatchWriter, *args: Any) -> None:
         gate(lambda: write(batches, *args))
 
     with monkeypatch.context() as patched:
-        patched.setattr(Batches, "_write", held)
+        patched.setattr(BatchWriter, "_write", held)
         try:
             yield gate
         finally:

@@ -22,9 +22,9 @@ from txaware.config import Settings
 from txaware.errors import BadRequest, TransactionConflict, Unavailable
 from txaware.http.client import ClientSettings, HttpService, Link, Transport
 from txaware.http.client.call import Call, Repeat, done
-from txaware.http.client.retry import Tries
+from txaware.http.client.retry import Retry
 from txaware.messaging import Messaging
-from txaware.spark.addresses import Address
+from txaware.spark.addresses import StoreAddress
 
 QUIET = Settings(janitor_interval_s=0)
 NAMES = answers(200, ["t"], Txaware_Instance="one")
@@ -218,7 +218,7 @@ def test_a_try_names_the_instance_of_the_place_that_it_asked() -> None:
     link = Link("http://one,http://two")
     one, two = link.places
     one.instance, two.instance = b"1", b"2"
-    tries = Tries(Call("POST", "/", done, repeat=Repeat.KEYED), link)
+    tries = Retry(Call("POST", "/", done, repeat=Repeat.KEYED), link)
     tries.request()
     link.leave(one)
     link.leave(one)  # by a thread that found it out later
@@ -246,7 +246,7 @@ def test_an_address_with_a_comma_in_its_path_is_one() -> None:
 
 def test_spark_hands_all_of_them_on(owners: Owners) -> None:
     both = f"{GONE},{owners.serve()}"
-    address = Address(both, token="t").for_tasks()
+    address = StoreAddress(both, token="t").for_tasks()
     assert address.url == both
     with address.service() as service:
         assert service.topics() == ["t"]

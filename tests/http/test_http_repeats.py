@@ -22,7 +22,7 @@ from tests.support.http_raw import (
 from txaware.errors import BadRequest, NotWritten, TopicNotFound, Unavailable
 from txaware.http.server import idempotency as repeats
 from txaware.http.server.exchange import DONE, Reply
-from txaware.http.server.idempotency import OutcomeUnknown, Repeats
+from txaware.http.server.idempotency import Idempotency, OutcomeUnknown
 
 KEY = "Idempotency-Key: k1"
 IN_TX = bytes.fromhex("000a02026100")
@@ -149,7 +149,7 @@ class Remembering:
     def __init__(self) -> None:
         self.now_s = 1000.0
         self.tries = 0
-        self.repeats = Repeats("here", lambda: self.now_s)
+        self.repeats = Idempotency("here", lambda: self.now_s)
 
     def ask(self, key: bytes = b"k", *, instance: bytes | None = None) -> Reply:
         """A request that is carried out at once, if it is."""

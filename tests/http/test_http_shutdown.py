@@ -12,7 +12,7 @@ from tests.support.http_raw import PATIENCE_S, TOPIC, request, serving, until
 from txaware.errors import BadRequest
 from txaware.http.server.server_context import SLOW_THREADS, Threads
 from txaware.service.administration import Administration
-from txaware.service.check.scan import Scan
+from txaware.service.check.scan import CheckScan
 from txaware.service.monitor.inspection import Inspection
 from txaware.service.retention.clean_up import Retention
 
@@ -52,7 +52,7 @@ def test_requests_that_wait_for_a_thread_do_not_hold_the_end_up(
 @pytest.mark.parametrize(
     ("owner", "step", "asked"),
     [
-        (Scan, "_piece", request("POST", "/v1/admin/check")),
+        (CheckScan, "_piece", request("POST", "/v1/admin/check")),
         (Retention, "_clean_topic", request("POST", "/v1/admin/clean-up")),
         (Retention, "_clean_topic", request("POST", "/v1/admin/prune")),
         (Inspection, "_blocks", request("GET", f"{TOPIC}/inspect")),

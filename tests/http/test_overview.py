@@ -24,7 +24,7 @@ from txaware.service.monitor.overview_report import (
 from txaware.service.monitor.turns import Remembered
 from txaware.service.monitor.unread import Readers
 from txaware.service.retention.clean_up import Retention
-from txaware.service.store_context import Site as Parts
+from txaware.service.store_context import StoreContext as Parts
 
 
 class Watching:

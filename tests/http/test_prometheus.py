@@ -27,7 +27,7 @@ from txaware.http.server.admission import Admission
 from txaware.keys import MESSAGE
 from txaware.metrics import HistogramCounter, TopicMetrics
 from txaware.service.monitor.overview import Overview
-from txaware.service.store_context import Site as ServiceSite
+from txaware.service.store_context import StoreContext as ServiceSite
 from txaware.store import leveldb
 
 SETTINGS = Settings(janitor_interval_s=0)

@@ -29,7 +29,7 @@ from txaware.errors import BadRequest, NotAuthorized, StoreCorrupted, Unavailabl
 from txaware.messaging import Messaging
 from txaware.service.retention.clean_up import CleanUp
 from txaware.service.retention.clean_up_plan import Piece, PieceResult, Plan
-from txaware.spark.addresses import Address
+from txaware.spark.addresses import StoreAddress
 from txaware.spark.janitor import PieceCleaning, clean_up_with_spark
 
 needs_spark = pytest.mark.spark
@@ -169,7 +169,7 @@ def test_the_token_goes_to_the_tasks_and_is_shown_nowhere(
         assert done.expired_messages > 0
         with pytest.raises(NotAuthorized) as refused:
             clean_up_with_spark(spark, server.url, token=other)
-        cleaning = PieceCleaning(Address(server.url, token=token), "plan", 3, 2)
+        cleaning = PieceCleaning(StoreAddress(server.url, token=token), "plan", 3, 2)
     shown = caplog.text + repr(cleaning) + str(refused.value)
     assert token not in shown
     assert other not in shown

@@ -18,9 +18,9 @@ from txaware.errors import BadRequest, Unavailable
 from txaware.http.server.server_file import ServerFile
 from txaware.messages import Outgoing
 from txaware.parts import Reach
-from txaware.spark.addresses import Address
+from txaware.spark.addresses import StoreAddress
 from txaware.spark.options import READ, READ_STREAM, WRITE, WRITE_STREAM, Options
-from txaware.spark.storing import Columns, Storing
+from txaware.spark.storing import Storing, WrittenColumns
 
 pytestmark = pytest.mark.spark
 URL = "http://127.0.0.1:1"
@@ -72,7 +72,7 @@ def test_an_option_that_would_do_nothing_is_refused(
 def test_what_spark_adds_is_passed_over() -> None:
     names = {"path": "/p", "checkpointLocation": "/c", "queryName": "q"}
     for use in (READ, READ_STREAM, WRITE, WRITE_STREAM):
-        assert options(use, url=URL, topic="t", **names).address() == Address(URL)
+        assert options(use, url=URL, topic="t", **names).address() == StoreAddress(URL)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_an_empty_option_is_refused(use: str, name: str) -> None:
 
 def test_an_empty_token_counts_as_not_given() -> None:
     found = options(READ, url=URL, token="", token_file="", coordinator="")
-    assert found.address() == Address(URL)
+    assert found.address() == StoreAddress(URL)
 
 
 def test_what_is_not_given_has_its_default() -> None:
@@ -162,32 +162,38 @@ def test_the_environment_is_read_where_the_driver_is(
     monkeypatch: pytest.MonkeyPatch, token_file: Path
 ) -> None:
     monkeypatch.setenv("TXAWARE_TOKEN_FILE", str(token_file))
-    assert Address(URL).resolved().token == "from-the-file"
+    assert StoreAddress(URL).resolved().token == "from-the-file"
     monkeypatch.setenv("TXAWARE_TOKEN", "from-the-environment")
-    assert Address(URL).resolved().token == "from-the-environment"
-    assert Address(URL, token="told").for_tasks().token == "told"
+    assert StoreAddress(URL).resolved().token == "from-the-environment"
+    assert StoreAddress(URL, token="told").for_tasks().token == "told"
 
 
 def test_no_repr_shows_a_token() -> None:
     found = options(url=URL, topic="t", token="hidden")
     address = found.address()
-    storing = Storing(address, 1, Columns("t"))
-    shown = [found, address, storing, Reach(URL, "hidden"), Address.of(Reach(URL, "x"))]
+    storing = Storing(address, 1, WrittenColumns("t"))
+    shown = [
+        found,
+        address,
+        storing,
+        Reach(URL, "hidden"),
+        StoreAddress.of(Reach(URL, "x")),
+    ]
     assert "hidden" not in repr(shown) + str(shown)
     assert pickle.loads(pickle.dumps(address)).token == "hidden"
 
 
 def test_memory_is_not_reached_by_other_processes() -> None:
     with pytest.raises(BadRequest, match="memory: is inside one process, and Spark's"):
-        Address("memory:").resolved()
+        StoreAddress("memory:").resolved()
 
 
 def test_a_directory_that_nobody_serves_is_told(tmp_path: Path) -> None:
     url = f"leveldb:{tmp_path}"
     with pytest.raises(Unavailable, match=r"served by nobody.*txaware serve --data"):
-        Address(url).resolved()
+        StoreAddress(url).resolved()
     with txaware.connect(url), pytest.raises(Unavailable, match="served by nobody"):
-        Address(url).resolved()
+        StoreAddress(url).resolved()
 
 
 def test_a_directory_that_is_not_there_is_told_with_its_whole_path(
@@ -196,10 +202,10 @@ def test_a_directory_that_is_not_there_is_told_with_its_whole_path(
     monkeypatch.chdir(tmp_path)
     told = f"and {tmp_path}/data is no directory here.*--data {tmp_path}/data"
     with pytest.raises(Unavailable, match=told):
-        Address("leveldb:data").resolved()
+        StoreAddress("leveldb:data").resolved()
     (tmp_path / "data").mkdir()
     with pytest.raises(Unavailable, match=r"leveldb:data is served by nobody\. It has"):
-        Address("leveldb:data").resolved()
+        StoreAddress("leveldb:data").resolved()
 
 
 def test_a_directory_whose_server_was_killed_is_served_by_nobody(
@@ -209,7 +215,7 @@ def test_a_directory_whose_server_was_killed_is_served_by_nobody(
     killed.wait()
     ServerFile(URL, killed.pid, new_token()).write(tmp_path)
     with pytest.raises(Unavailable, match="served by nobody"):
-        Address(f"leveldb:{tmp_path}").resolved()
+        StoreAddress(f"leveldb:{tmp_path}").resolved()
 
 
 def test_a_directory_is_reached_by_its_server_with_the_token_of_that(
@@ -217,9 +223,9 @@ def test_a_directory_is_reached_by_its_server_with_the_token_of_that(
 ) -> None:
     url = f"leveldb:{tmp_path}"
     with txaware.connect(url) as messaging, messaging.serve() as server:
-        found = Address(url, token="of something else").resolved()
+        found = StoreAddress(url, token="of something else").resolved()
         assert found.url == server.url
-        assert found == Address.of(messaging.reach())
+        assert found == StoreAddress.of(messaging.reach())
 
 
 def test_tasks_trust_the_certificate_of_the_owner_of_a_directory(
@@ -228,7 +234,7 @@ def test_tasks_trust_the_certificate_of_the_owner_of_a_directory(
     url, file = f"leveldb:{tmp_path / 'data'}", certificate(tmp_path, "one")
     with txaware.connect(url) as messaging, messaging.serve(certificate=file):
         messaging.create_topic("t")
-        for address in (Address(url), Address.of(messaging.reach())):
+        for address in (StoreAddress(url), StoreAddress.of(messaging.reach())):
             sent = pickle.loads(pickle.dumps(address.for_tasks()))
             assert "CERTIFICATE" not in repr(sent)
             with sent.open() as led:
@@ -236,9 +242,9 @@ def test_tasks_trust_the_certificate_of_the_owner_of_a_directory(
 
 
 def test_tasks_never_ask_a_coordinator() -> None:
-    address = Address(URL, "tephra://host:1", "told")
+    address = StoreAddress(URL, "tephra://host:1", "told")
     assert address.resolved().coordinator == "tephra://host:1"
-    assert address.for_tasks() == Address(URL, None, "told")
+    assert address.for_tasks() == StoreAddress(URL, None, "told")
 
 
 # Columns
@@ -248,9 +254,9 @@ BINARY, INT, STRING = types.BinaryType(), types.IntegerType(), types.StringType(
 STRUCT = types.StructType([types.StructField("a", INT)])
 
 
-def columns(option: str | None = None, **kinds: types.DataType) -> Columns:
+def columns(option: str | None = None, **kinds: types.DataType) -> WrittenColumns:
     fields = [types.StructField(name, kind) for name, kind in kinds.items()]
-    return Columns.of(types.StructType(fields), option)
+    return WrittenColumns.of(types.StructType(fields), option)
 
 
 @pytest.mark.parametrize(

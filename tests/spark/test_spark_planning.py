@@ -29,7 +29,7 @@ from tests.support.spark_histories import (
 )
 from txaware.errors import BadRequest, TopicNotFound, Unavailable
 from txaware.http.client import HttpService
-from txaware.http.wire import Piece
+from txaware.http.wire import ColumnPiece
 from txaware.interfaces import MessagingService
 from txaware.messages import Bounds, Message
 from txaware.messaging import Messaging
@@ -37,8 +37,8 @@ from txaware.spark.columns import Rows, Table
 from txaware.spark.options import Options
 from txaware.spark.partitions import Span, pages
 from txaware.spark.partitions import read as read_span
-from txaware.spark.selection import Selection, place
-from txaware.spark.stream_source import Admission
+from txaware.spark.selection import QuerySelection, place
+from txaware.spark.stream_source import StreamAdmission
 
 
 @pytest.fixture(scope="module", params=["memory", "http"])
@@ -51,9 +51,13 @@ def tiny(
     )
 
 
-def selection(topic: str, *, several: bool = False, **options: object) -> Selection:
+def selection(
+    topic: str, *, several: bool = False, **options: object
+) -> QuerySelection:
     texts = {name: str(value) for name, value in options.items() if value is not None}
-    return Selection.of(Options.of({"topics" if several else "topic": topic, **texts}))
+    return QuerySelection.of(
+        Options.of({"topics" if several else "topic": topic, **texts})
+    )
 
 
 def read(messaging: Messaging, planned: list[Span]) -> list[Message]:
@@ -77,7 +81,7 @@ def service_of(messaging: Messaging) -> MessagingService:
     return messaging._parts.service
 
 
-def planned(messaging: Messaging, chosen: Selection) -> list[Span]:
+def planned(messaging: Messaging, chosen: QuerySelection) -> list[Span]:
     snapshot, ranges = chosen.ranges(messaging, chosen.names(messaging))
     return chosen.spans(messaging, snapshot, ranges)
 
@@ -272,7 +276,7 @@ def test_topics_are_named_listed_or_match(
 ) -> None:
     for name in ("a", "ab", "b", "ns:a", "ns:b"):
         site.messaging.create_topic(name)
-    assert Selection.of(Options.of(options)).names(site.messaging) == names
+    assert QuerySelection.of(Options.of(options)).names(site.messaging) == names
 
 
 @pytest.mark.parametrize(
@@ -289,7 +293,7 @@ def test_topics_are_named_listed_or_match(
 )
 def test_wrong_options_are_refused(options: dict[str, str], why: str) -> None:
     with pytest.raises(BadRequest, match=why):
-        Selection.of(Options.of(options))
+        QuerySelection.of(Options.of(options))
 
 
 def test_a_topic_that_is_named_has_to_be_there(messaging: Messaging) -> None:
@@ -297,7 +301,7 @@ def test_a_topic_that_is_named_has_to_be_there(messaging: Messaging) -> None:
         selection("nowhere").names(messaging)
 
 
-def admitted(messaging: Messaging, admission: Admission) -> list[bytes]:
+def admitted(messaging: Messaging, admission: StreamAdmission) -> list[bytes]:
     whole = span(messaging)
     stop = admission.admit(messaging, whole, topics_left=1)
     return payloads(read(messaging, [attrs.evolve(whole, stop=stop)]))
@@ -323,11 +327,11 @@ def test_a_batch_takes_as_many_as_both_limits_allow(
 ) -> None:
     lengths = [35, 30, 30, 40, 1000, 5]
     messaging.publish("t", [b"x" * length for length in lengths])
-    found = admitted(messaging, Admission(messages, size_bytes))
+    found = admitted(messaging, StreamAdmission(messages, size_bytes))
     assert list(map(len, found)) == lengths[:count]
 
 
 def test_places_of_payloads_that_do_not_rise_are_an_error_and_no_crash() -> None:
-    piece = Piece(bytes(40), array("i", (0, 5, 3)).tobytes(), b"abc")
+    piece = ColumnPiece(bytes(40), array("i", (0, 5, 3)).tobytes(), b"abc")
     with pytest.raises(Unavailable, match="the answer of the server cannot be read"):
         Rows.joined("t", [piece])

@@ -26,7 +26,7 @@ from txaware.service.transfer.backup import restore
 from txaware.spark import once_per_batch, publish_batches
 from txaware.spark.committing import Once
 from txaware.spark.options import Options
-from txaware.spark.sink import Sink, Stored
+from txaware.spark.sink import Sink, StoredRows
 
 pytestmark = pytest.mark.spark
 
@@ -181,7 +181,7 @@ def planned(messaging: Messaging, **options: str) -> Sink:
     return copy
 
 
-def stored(sink: Sink, *payloads: bytes) -> list[Stored]:
+def stored(sink: Sink, *payloads: bytes) -> list[StoredRows]:
     """What its tasks answer, each with one of the rows."""
     batches = [pa.RecordBatch.from_pydict({"payload": [row]}) for row in payloads]
     return [sink.write(iter([batch])) for batch in batches]

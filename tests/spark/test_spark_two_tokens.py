@@ -9,7 +9,7 @@ import pytest
 
 import txaware
 from txaware.errors import NotAuthorized
-from txaware.spark.addresses import Address
+from txaware.spark.addresses import StoreAddress
 
 pytestmark = pytest.mark.spark
 
@@ -43,7 +43,9 @@ def test_another_coordinator_is_shown_its_own_token_only(
 ) -> None:
     (coordinator, shown), url = elsewhere, f"leveldb:{tmp_path / 'data'}"
     with txaware.connect(url) as messaging, messaging.serve():
-        address = Address(url, coordinator, told and told.replace(" ", "-")).resolved()
+        address = StoreAddress(
+            url, coordinator, told and told.replace(" ", "-")
+        ).resolved()
         with pytest.raises(NotAuthorized):
             address.open()
     expected = "Bearer for-the-coordinator" if told else None

@@ -18,9 +18,9 @@ from txaware.messaging import Messaging
 from txaware.service.check.checking import check
 from txaware.service.check.report import Report
 from txaware.service.local import LocalService
-from txaware.service.store_context import Site
+from txaware.service.store_context import StoreContext
 from txaware.service.transfer.copied_rows import COPIED
-from txaware.service.transfer.copying import Copied, Source, Target, copy
+from txaware.service.transfer.copying import Copied, CopySource, Target, copy
 from txaware.store.memory import FOR_EVER_MS, MemoryTable
 from txaware.store.topic_table import TopicTable
 from txaware.topics import Topic
@@ -100,7 +100,7 @@ class CopyInMemory:
         self.table.faults = self.journal.faults = faults
         try:
             return copy(
-                Source(table_of(source), source.coordinator),
+                CopySource(table_of(source), source.coordinator),
                 Target("the copy", self.table, self.journal),
                 **options,
             )
@@ -124,7 +124,9 @@ class CopyInMemory:
             self.journal, clock_ms=self.table.clock.now_ms
         )
         settings = Settings(janitor_interval_s=0)
-        site = Site(self.table, coordinator, coordinator.gate, settings, self.clock)
+        site = StoreContext(
+            self.table, coordinator, coordinator.gate, settings, self.clock
+        )
         return Reader(LocalService(site), coordinator)
 
 

@@ -20,7 +20,7 @@ from txaware.local_hbase import LocalHBase
 from txaware.local_hbase.process import ServerProcess
 from txaware.messaging import Messaging
 from txaware.store.hbase.address import HBaseAddress
-from txaware.store.hbase.connections import Connections
+from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.schema import create_tables
 
 PROBE = "probe"
@@ -208,7 +208,7 @@ def shuffled() -> Sequence[str]:
 def hbase_url(hbase: LocalHBase, prefix: str) -> str:
     """The address of tables of that name, which are made where there are none."""
     url = f"hbase://127.0.0.1:{hbase.thrift_port}/{prefix}"
-    connections = Connections(HBaseAddress.parse(url), timeout_s=60, patience_s=60)
+    connections = HBaseConnections(HBaseAddress.parse(url), timeout_s=60, patience_s=60)
     try:
         create_tables(connections)
     finally:

@@ -10,7 +10,7 @@ from tests.support.hbase_faults import Way
 from txaware.errors import TxAwareError
 from txaware.keys import MESSAGE, PAYLOAD, POSITION, TOPIC
 from txaware.store.hbase.address import HBaseAddress
-from txaware.store.hbase.connections import Connections
+from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.database import HBaseDatabase
 from txaware.store.hbase.ownership import Ownership, Process
 from txaware.store.hbase.schema import create_tables
@@ -51,9 +51,9 @@ class Owner:
         self._patience_s = patience_s
         self._sync_limit_bytes = sync_limit_bytes
 
-    def connections(self) -> Connections:
+    def connections(self) -> HBaseConnections:
         """Connections of this process."""
-        return Connections(
+        return HBaseConnections(
             ADDRESS,
             patience_s=self._patience_s,
             connect=self.way.connect,

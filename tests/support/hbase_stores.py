@@ -11,7 +11,7 @@ from txaware.interfaces import OrderedTable
 from txaware.local_hbase import LocalHBase
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.cells import FAMILY, WHOLE
-from txaware.store.hbase.connections import Connections
+from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.database import HBaseDatabase
 from txaware.store.hbase.head import NOBODY, Head
 from txaware.store.hbase.scanner import scanner
@@ -42,7 +42,7 @@ class HBaseStores:
     def _make(self) -> str:
         self._made += 1
         url = f"hbase://127.0.0.1:{self._port}/test{self._made}"
-        connections = Connections(HBaseAddress.parse(url))
+        connections = HBaseConnections(HBaseAddress.parse(url))
         create_tables(connections)
         connections.close()
         return url
@@ -50,14 +50,14 @@ class HBaseStores:
 
 def empty(url: str) -> None:
     """Removes all rows, and whoever owns them; timestamps go on rising."""
-    connections = Connections(HBaseAddress.parse(url))
+    connections = HBaseConnections(HBaseAddress.parse(url))
     try:
         connections.repeat(lambda client: _empty(client, connections))
     finally:
         connections.close()
 
 
-def _empty(client: Any, connections: Connections) -> None:
+def _empty(client: Any, connections: HBaseConnections) -> None:
     meta = connections.address.table(META)
     found = client.getRow(meta, HEAD_KEY, {})
     if not found:

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from txaware.spark import TxAwareDataSource
 from txaware.spark import dataframes as frames
 from txaware.spark.options import Options
-from txaware.spark.sink import Sink, Stored
+from txaware.spark.sink import Sink, StoredRows
 from txaware.spark.storing import Storing
 
 PATIENCE_S = 180
@@ -107,7 +107,7 @@ class FaultySink(Sink):
         super().__init__(options, schema, overwrite=overwrite)
         self._fault = Fault.parse(options.text("fault") or "")
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Stored:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StoredRows:
         self._fault.in_task(STORING)
         stored = super().write(iterator)
         self._fault.in_task(STORED)
@@ -121,7 +121,7 @@ class FaultySink(Sink):
         self._fault.at(COMMITTED)
 
     def _only_publish(self, messages: list[WriterCommitMessage | None]) -> None:
-        stored = [each for each in messages if isinstance(each, Stored)]
+        stored = [each for each in messages if isinstance(each, StoredRows)]
         receipts = [receipt for each in stored for receipt in each.receipts]
         with self._address.open() as messaging:
             messaging.publish("t", [], transaction=self._tx, receipts=receipts)

@@ -16,8 +16,8 @@ from txaware.config import Settings
 from txaware.errors import TransactionRefused, TxAwareError, Unavailable
 from txaware.messages import MessageId, PublishResponse
 from txaware.service.local import LocalService
-from txaware.service.store_context import Site
-from txaware.store.journaled_table import DurableTable
+from txaware.service.store_context import StoreContext
+from txaware.store.journaled_table import JournaledTable
 
 TOPICS = ("a", "b")
 GROUP = "copiers"
@@ -61,7 +61,7 @@ class Store:
 
     def __init__(
         self,
-        table: DurableTable,
+        table: JournaledTable,
         clock_ms: ClockMs,
         *,
         timeout_s: float = 30,
@@ -75,7 +75,7 @@ class Store:
             )
             gate = self.coordinator.gate if self._shares else None
             settings = Settings(topics="a, b")
-            site = Site(table, self.coordinator, gate, settings, clock_ms)
+            site = StoreContext(table, self.coordinator, gate, settings, clock_ms)
             self.service = LocalService(site)
         except BaseException:
             table.close()

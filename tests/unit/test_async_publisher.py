@@ -22,7 +22,7 @@ from txaware.errors import (
 from txaware.messages import Outgoing
 from txaware.publish.background_publishers import AsyncPublisher
 from txaware.publish.publisher import OVERHEAD_BYTES
-from txaware.publish.send_queue import Backlog, Limits
+from txaware.publish.send_queue import QueueLimits, SendQueue
 
 
 @pytest.fixture
@@ -112,15 +112,15 @@ def test_a_lingering_batch_goes_out_by_itself(here: Setting) -> None:
     publisher.close()
 
 
-def limits(**changes: Any) -> Limits:
+def limits(**changes: Any) -> QueueLimits:
     some = {"batch_limit_bytes": 1000, "batch_limit_messages": 3, "linger_s": 5}
-    return Limits(
+    return QueueLimits(
         **{"queue_limit_bytes": 9000, "queue_limit_messages": 9, **some, **changes}
     )
 
 
 def test_a_batch_is_due_its_linger_after_its_first_message(here: Setting) -> None:
-    backlog = Backlog(limits(), here.time.clock_s)
+    backlog = SendQueue(limits(), here.time.clock_s)
     backlog.put(b"1", 1, waits=False)
     assert backlog.due_in_s() == 5
     here.time.now_s += 2
@@ -134,7 +134,7 @@ def test_a_batch_is_due_its_linger_after_its_first_message(here: Setting) -> Non
 
 
 def test_a_batch_that_is_taken_out_no_longer_fills_the_next(here: Setting) -> None:
-    backlog = Backlog(limits(batch_limit_bytes=1000), here.time.clock_s)
+    backlog = SendQueue(limits(batch_limit_bytes=1000), here.time.clock_s)
     for _ in range(2):
         backlog.put(b"large", 600, waits=False)
     assert backlog.due_in_s() == 0
@@ -143,7 +143,7 @@ def test_a_batch_that_is_taken_out_no_longer_fills_the_next(here: Setting) -> No
 
 
 def test_a_caller_who_got_room_no_longer_hurries_anything(here: Setting) -> None:
-    backlog = Backlog(limits(queue_limit_messages=1), here.time.clock_s)
+    backlog = SendQueue(limits(queue_limit_messages=1), here.time.clock_s)
     backlog.put(b"1", 1, waits=True)
     caller = threading.Thread(target=backlog.put, args=(b"2", 1), kwargs={"waits": 1})
     caller.start()
@@ -153,7 +153,7 @@ def test_a_caller_who_got_room_no_longer_hurries_anything(here: Setting) -> None
 
 
 def test_a_flush_hurries_only_what_was_there(here: Setting) -> None:
-    backlog = Backlog(limits(), here.time.clock_s)
+    backlog = SendQueue(limits(), here.time.clock_s)
     backlog.put(b"1", 1, waits=False)
     assert not backlog.flush(timeout_s=0)
     assert backlog.due_in_s() == 0

@@ -14,7 +14,7 @@ from tests.support.hbase_faults import Fault, Request, not_sent, refused
 from tests.support.hbase_owners import Owner, made
 from txaware.http.server.server import HttpServer
 from txaware.messaging import Messaging
-from txaware.store.hbase.connections import Connections
+from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.table import HBaseTable
 
 
@@ -37,7 +37,7 @@ def url(
     def opened(*_: object, **__: object) -> HBaseTable:
         return owner.table()
 
-    def connections(*_: object, **__: object) -> Connections:
+    def connections(*_: object, **__: object) -> HBaseConnections:
         return owner.connections()
 
     monkeypatch.setattr(HBaseTable, "open", opened)

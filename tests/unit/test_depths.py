@@ -9,7 +9,7 @@ from txaware.errors import TopicNotFound
 from txaware.keys import MESSAGE, row_key
 from txaware.messages import Bounds, MessageId
 from txaware.service.monitor import row_counts as depths
-from txaware.service.monitor.row_counts import Depths
+from txaware.service.monitor.row_counts import RowCounts
 from txaware.service.monitor.turns import Failures
 from txaware.store.memory import MemoryTable
 
@@ -21,7 +21,7 @@ class Topics:
         self.table = MemoryTable(clock_ms=Clock())
         self.first: dict[str, int] = {}
         self.next: dict[str, int] = {}
-        self.depths = Depths(self.table, self.prefix)
+        self.depths = RowCounts(self.table, self.prefix)
 
     def prefix(self, topic: str) -> bytes:
         if topic not in self.next:

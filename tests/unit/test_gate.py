@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from coordinator.embedded.coordinator import EmbeddedCoordinator
-from coordinator.embedded.write_barrier import Gate
+from coordinator.embedded.write_barrier import WriteBarrier
 from coordinator.errors import TransactionNotInProgress, TransactionRefused
 from coordinator.transaction import Transaction
 
@@ -14,7 +14,7 @@ from coordinator.transaction import Transaction
 class Writer:
     """A thread that is inside the gate until it is told to leave."""
 
-    def __init__(self, gate: Gate, tx: Transaction) -> None:
+    def __init__(self, gate: WriteBarrier, tx: Transaction) -> None:
         self._leave = threading.Event()
         entered = threading.Event()
 

@@ -6,22 +6,24 @@ from hypothesis import strategies as st
 
 from txaware.interfaces import Row
 from txaware.keys import MESSAGE, PAYLOAD, POSITION, row_key
-from txaware.store.uncommitted_rows import HeldRows
+from txaware.store.uncommitted_rows import UncommittedRows
 
 PREFIX = MESSAGE + b"ns:t:\0\0\0\1"
 ONE, TWO, THREE = (PREFIX + row_key(number) for number in (1, 2, 3))
 
 
 @pytest.fixture
-def held() -> HeldRows:
-    return HeldRows()
+def held() -> UncommittedRows:
+    return UncommittedRows()
 
 
-def hold(held: HeldRows, pointer: int, *rows: Row, limit_bytes: int = 1_000) -> bool:
+def hold(
+    held: UncommittedRows, pointer: int, *rows: Row, limit_bytes: int = 1_000
+) -> bool:
     return held.hold(pointer, rows, limit_bytes)
 
 
-def test_a_held_row_is_there_until_a_batch_carried_it(held: HeldRows) -> None:
+def test_a_held_row_is_there_until_a_batch_carried_it(held: UncommittedRows) -> None:
     assert not held
     assert hold(held, 5, (ONE, b"a"), (TWO, b""))
     assert held
@@ -35,7 +37,7 @@ def test_a_held_row_is_there_until_a_batch_carried_it(held: HeldRows) -> None:
     assert held.take([5]) == {}
 
 
-def test_a_batch_carries_rows_as_they_stand(held: HeldRows) -> None:
+def test_a_batch_carries_rows_as_they_stand(held: UncommittedRows) -> None:
     hold(held, 5, (ONE, b"a"), (TWO, b"b"), (THREE, b"c"))
     assert held.replace(ONE, b"A")
     assert not held.replace(PREFIX + row_key(9), b"A")
@@ -45,7 +47,7 @@ def test_a_batch_carries_rows_as_they_stand(held: HeldRows) -> None:
 
 
 def test_what_changes_while_a_batch_is_written_goes_with_the_next(
-    held: HeldRows,
+    held: UncommittedRows,
 ) -> None:
     hold(held, 5, (ONE, b"a"), (TWO, b"b"))
     taken = held.take([5])
@@ -59,14 +61,14 @@ def test_what_changes_while_a_batch_is_written_goes_with_the_next(
     assert not held
 
 
-def test_a_batch_that_failed_carried_nothing(held: HeldRows) -> None:
+def test_a_batch_that_failed_carried_nothing(held: UncommittedRows) -> None:
     hold(held, 5, (ONE, b"a"))
     held.take([5])
     assert held.take([5]) == {5: [(ONE, b"a")]}
     assert held.get(ONE) == b"a"
 
 
-def test_only_of_those_that_ended_rows_are_carried(held: HeldRows) -> None:
+def test_only_of_those_that_ended_rows_are_carried(held: UncommittedRows) -> None:
     hold(held, 5, (ONE, b"a"))
     hold(held, 6, (TWO, b"b"))
     hold(held, 7, (THREE, b"c"))
@@ -78,13 +80,13 @@ def test_only_of_those_that_ended_rows_are_carried(held: HeldRows) -> None:
     assert held.get(THREE) == b"c"
 
 
-def test_rows_that_come_after_their_end_are_released_too(held: HeldRows) -> None:
+def test_rows_that_come_after_their_end_are_released_too(held: UncommittedRows) -> None:
     held.release([5])
     hold(held, 5, (ONE, b"a"))
     assert held.take([]) == {5: [(ONE, b"a")]}
 
 
-def test_too_much_for_one_transaction_is_not_taken(held: HeldRows) -> None:
+def test_too_much_for_one_transaction_is_not_taken(held: UncommittedRows) -> None:
     size = len(ONE) + 10
     assert hold(held, 5, (ONE, b"x" * 10), limit_bytes=2 * size)
     assert not hold(held, 5, (TWO, b"x" * 11), limit_bytes=2 * size)
@@ -95,7 +97,7 @@ def test_too_much_for_one_transaction_is_not_taken(held: HeldRows) -> None:
 
 
 def test_what_is_not_taken_does_not_hide_what_is_written_instead(
-    held: HeldRows,
+    held: UncommittedRows,
 ) -> None:
     position = POSITION + b"g:ns:t:" + bytes(8)
     assert hold(held, 5, (position, b"old"), limit_bytes=30)
@@ -104,7 +106,7 @@ def test_what_is_not_taken_does_not_hide_what_is_written_instead(
     assert held.take([5]) in ({5: []}, {})
 
 
-def test_what_was_released_and_not_carried_is_bounded(held: HeldRows) -> None:
+def test_what_was_released_and_not_carried_is_bounded(held: UncommittedRows) -> None:
     for pointer in range(1, 200):
         key = PREFIX + row_key(pointer)
         hold(held, pointer, (key, b"x" * 10), limit_bytes=100)
@@ -113,7 +115,7 @@ def test_what_was_released_and_not_carried_is_bounded(held: HeldRows) -> None:
     assert kept <= 5
 
 
-def test_a_scan_finds_rows_of_its_range_only(held: HeldRows) -> None:
+def test_a_scan_finds_rows_of_its_range_only(held: UncommittedRows) -> None:
     other = PAYLOAD + PREFIX[1:] + bytes(8) + row_key(1)
     hold(held, 5, (ONE, b"1"), (TWO, b"2"), (THREE, b"3"), (other, b"p"))
 
@@ -143,7 +145,7 @@ steps = st.lists(
 @given(steps)
 def test_no_row_is_lost_whatever_the_order(todo: list[tuple[str, int, int]]) -> None:
     """What is held and what was carried make up all that was written."""
-    held = HeldRows()
+    held = UncommittedRows()
     disk: dict[bytes, bytes] = {}
     model: dict[bytes, bytes] = {}
     owner: dict[bytes, int] = {}

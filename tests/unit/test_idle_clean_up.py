@@ -21,7 +21,7 @@ from txaware.service.retention import planning
 from txaware.service.retention.clean_up import CleanUp, Retention
 from txaware.service.retention.clean_up_plan import Plan
 from txaware.service.retention.planning import Planning
-from txaware.service.store_context import Site
+from txaware.service.store_context import StoreContext
 from txaware.store.columns import value_head
 from txaware.store.hbase import key_walk
 from txaware.store.hbase.table import HBaseTable
@@ -43,7 +43,7 @@ class Store:
             self.table.journal, clock_ms=self.table.clock.now_ms
         )
         gate = self.coordinator.gate
-        site = Site(self.table, self.coordinator, gate, Settings(), self.clock)
+        site = StoreContext(self.table, self.coordinator, gate, Settings(), self.clock)
         self.retention = Retention(site)
 
     @property

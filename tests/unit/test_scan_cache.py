@@ -17,8 +17,8 @@ from txaware.service.read import scan_cache
 from txaware.service.read.scan_cache import (
     JOINED_BYTES,
     ROW_BYTES,
+    CachedSpan,
     ScanCache,
-    Span,
     weight_bytes,
 )
 from txaware.store.columns import value_head
@@ -186,7 +186,7 @@ def test_small_rows_share_a_block_and_large_ones_do_not(
     size_bytes: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scan_cache, "BLOCK_ROWS", 512)
-    span = Span(row_key(1))
+    span = CachedSpan(row_key(1))
     for number in range(1, most * 2 + 2):
         span.append(of_size(number, size_bytes))
     assert [len(block) for block in span.blocks] == [most, most, 1]

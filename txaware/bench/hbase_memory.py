@@ -8,7 +8,7 @@ import sys
 from txaware.bench.hbase_ends import TOPICS, load_topics, publish_to_all
 from txaware.bench.hbase_store import store
 from txaware.bench.measure import Figure
-from txaware.bench.server import ServerProcess
+from txaware.bench.server import BenchServer
 from txaware.bench.trial import Trial
 from txaware.messaging import connect
 
@@ -35,7 +35,7 @@ def resident(trial: Trial) -> list[Figure]:
 
 def run(url: str, topics: int) -> dict[str, float]:
     """Returns the memory of this process before it writes and reads all, and after."""
-    this = ServerProcess(url, os.getpid())
+    this = BenchServer(url, os.getpid())
     with connect(url) as messaging:
         before_mib = this.resident_mib()
         publish_to_all(messaging, [f"t{number}" for number in range(topics)])

@@ -16,7 +16,7 @@ from txaware.local_hbase import LocalHBase
 from txaware.messaging import Messaging, connect
 from txaware.store.columns import value_head
 from txaware.store.hbase.address import HBaseAddress
-from txaware.store.hbase.connections import Connections
+from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.schema import KINDS, MESSAGES, create_tables
 from txaware.store.hbase.writing import Writing
 from txaware.topics import Topic
@@ -79,7 +79,7 @@ def store(trial: Trial) -> Iterator[Store]:
     address = HBaseAddress.parse(url)
     settings = attrs.evolve(trial.settings, cache_bytes=0, janitor_interval_s=0)
     with ExitStack() as closed:
-        connections = closed.enter_context(closing(Connections(address)))
+        connections = closed.enter_context(closing(HBaseConnections(address)))
         create_tables(connections)
         hbase = closed.enter_context(closing(_happybase(address, settings)))
         closed.callback(lambda: _remove(address, settings))

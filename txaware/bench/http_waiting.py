@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from txaware.bench.commits import RECEIVED, received_s
 from txaware.bench.http_reading import POLL
 from txaware.bench.measure import Figure, in_turns
-from txaware.bench.server import ServerProcess, more_files, serving
+from txaware.bench.server import BenchServer, more_files, serving
 from txaware.bench.trial import PAYLOAD, Measured, Trial
 from txaware.http.wire import OWN, PollRequest, encode_poll
 from txaware.messaging import Messaging, connect
@@ -117,7 +117,7 @@ def long_polls(trial: Trial) -> list[Figure]:
 
 
 def _waiting(
-    server: ServerProcess, messaging: Messaging, open_s: float
+    server: BenchServer, messaging: Messaging, open_s: float
 ) -> tuple[float, float, float]:
     start = messaging.bounds("t").next
     asked = PollRequest(start=start, isolation="committed", wait_s=WAIT_S)

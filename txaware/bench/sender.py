@@ -16,7 +16,7 @@ import httptools
 import uvloop
 
 
-class Counts:
+class SenderCounts:
     """The counts of all connections together."""
 
     def __init__(self, requests: Iterator[bytes]) -> None:
@@ -28,7 +28,7 @@ class Counts:
 class Sender(asyncio.Protocol):
     """A connection that sends its next request when the last one was answered."""
 
-    def __init__(self, counts: Counts) -> None:
+    def __init__(self, counts: SenderCounts) -> None:
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._counts = counts
         self._parser: Any = httptools.HttpResponseParser(self)
@@ -69,7 +69,7 @@ async def send(asked: dict[str, Any]) -> dict[str, float]:
     """Sends all requests once, or again and again for some time."""
     requests = [base64.b64decode(text) for text in asked["requests"]]
     for_s = asked["for_s"]
-    counts = Counts(iter(requests) if for_s is None else cycle(requests))
+    counts = SenderCounts(iter(requests) if for_s is None else cycle(requests))
     loop, began_s = asyncio.get_running_loop(), time.perf_counter()
     made = [
         await loop.create_connection(

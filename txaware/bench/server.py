@@ -18,7 +18,7 @@ _SAYS = "listening on "
 
 
 @attrs.frozen
-class ServerProcess:
+class BenchServer:
     """A server's process: its address, and what the system says of it (Linux only)."""
 
     url: str
@@ -37,7 +37,7 @@ class ServerProcess:
 
 
 @contextmanager
-def serving(directory: Path, settings: Settings) -> Iterator[ServerProcess]:
+def serving(directory: Path, settings: Settings) -> Iterator[BenchServer]:
     """Runs a server of that directory until the end of the block."""
     command = [sys.executable, "-m", "txaware", "serve", "--port", "0"]
     with subprocess.Popen(
@@ -51,7 +51,7 @@ def serving(directory: Path, settings: Settings) -> Iterator[ServerProcess]:
             said = child.stdout.readline().strip()
             if not said.startswith(_SAYS):
                 raise RuntimeError("the server to be measured does not start")
-            yield ServerProcess(said.removeprefix(_SAYS), child.pid)
+            yield BenchServer(said.removeprefix(_SAYS), child.pid)
         finally:
             child.terminate()
             try:

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from txaware.bench.measure import Figure, in_turns
-from txaware.bench.server import MIB, ServerProcess, serving
-from txaware.bench.spark_limits import Limits
+from txaware.bench.server import MIB, BenchServer, serving
+from txaware.bench.spark_limits import SparkLimits
 from txaware.bench.trial import Trial, batches, payloads
 from txaware.messaging import Messaging, connect
 from txaware.spark.data_source import TxAwareDataSource
@@ -32,7 +32,7 @@ class Bench:
 
     spark: SparkSession
     messaging: Messaging
-    server: ServerProcess
+    server: BenchServer
     directory: Path
 
     @property
@@ -94,7 +94,7 @@ def opened(trial: Trial) -> Iterator[Bench]:
         spark = builder.getOrCreate()
         try:
             spark.dataSource.register(TxAwareDataSource)
-            spark.dataSource.register(Limits)
+            spark.dataSource.register(SparkLimits)
             with connect(server.url) as messaging:
                 bench = Bench(spark, messaging, server, trial.directory)
                 _warm(bench)

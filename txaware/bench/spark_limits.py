@@ -68,7 +68,7 @@ class MadeUp(DataSourceReader):
             yield self._table.of(Rows("made-up", ids, payloads))
 
 
-class Limits(DataSource):
+class SparkLimits(DataSource):
     """`txaware-limits`: writes nowhere, and reads what it makes up."""
 
     @classmethod

@@ -21,7 +21,7 @@ from txaware.service.check.report import Report
 from txaware.service.check.scan import Progress
 from txaware.service.coordinator_kind import ANY_ADDRESS
 from txaware.store.hbase.address import HBaseAddress
-from txaware.store.hbase.connections import Connections
+from txaware.store.hbase.connections import HBaseConnections
 
 UNKNOWN = (
     "which transactions the data still needs is not known, since its coordinator is "
@@ -99,7 +99,7 @@ def _in_hbase(
     session: Session, progress: Progress | None, invalid: Container[int] | None
 ) -> Report:
     settings = session.settings
-    connections = Connections(
+    connections = HBaseConnections(
         HBaseAddress.parse(session.url),
         timeout_s=settings.hbase_timeout_s,
         patience_s=settings.hbase_patience_s,

@@ -13,7 +13,7 @@ from txaware.local_hbase.readiness import HOST
 from txaware.store.hbase import schema
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.cells import FAMILY
-from txaware.store.hbase.connections import Connections
+from txaware.store.hbase.connections import HBaseConnections
 
 
 @click.command("create-tables")
@@ -45,7 +45,7 @@ def create_tables(
           --zookeeper 127.0.0.1:2181
     """
     settings = session.settings
-    connections = Connections(
+    connections = HBaseConnections(
         HBaseAddress.parse(url),
         timeout_s=settings.hbase_timeout_s,
         patience_s=settings.hbase_patience_s,
@@ -72,7 +72,7 @@ def create_tables(
 
 
 def _made(
-    connections: Connections, zookeeper: str | None, compression: str
+    connections: HBaseConnections, zookeeper: str | None, compression: str
 ) -> list[str]:
     if zookeeper is None:
         return schema.create_tables(connections, compression=compression)

@@ -104,14 +104,14 @@ def _by_spark(
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
 
-        from txaware.spark.addresses import Address
+        from txaware.spark.addresses import StoreAddress
         from txaware.spark.janitor import PIECES, clean_up_with_spark
     except ImportError as error:
         raise MissingExtra(
             f"--spark needs PySpark and PyArrow: {install_with('spark')}"
         ) from error
     session.require_data()
-    Address(session.url).resolved()  # nobody waits for Spark to hear what is wrong
+    StoreAddress(session.url).resolved()  # nobody waits for Spark to hear what is wrong
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     found = SparkSession.getActiveSession()
     builder = SparkSession.builder.appName("txaware janitor").master(master or MASTER)

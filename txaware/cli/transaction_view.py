@@ -135,7 +135,7 @@ def known(messaging: Messaging, pointer: int) -> Known:
 
 
 @attrs.frozen
-class Waiting:
+class WaitingReaders:
     """A topic, the open transactions with rows in it, and where its readers stop."""
 
     topic: str
@@ -143,16 +143,18 @@ class Waiting:
     blocked_by: BlockedBy | None
 
 
-def waiting_topics(messaging: Messaging, namespaces: Iterable[str]) -> list[Waiting]:
+def waiting_topics(
+    messaging: Messaging, namespaces: Iterable[str]
+) -> list[WaitingReaders]:
     """Finds topics with rows of open transactions; counts every row, which is slow."""
-    found: list[Waiting] = []
+    found: list[WaitingReaders] = []
     for namespace in namespaces:
         for name in messaging.topics(namespace):
             topic = str(TopicName(name, namespace))
             report = messaging.inspect(topic)
             if report.in_progress:
                 pointers = tuple(report.in_progress)
-                found.append(Waiting(topic, pointers, report.blocked_by))
+                found.append(WaitingReaders(topic, pointers, report.blocked_by))
     return found
 
 

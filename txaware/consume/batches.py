@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 Handler = Callable[[Any], object]
 
 
-class Batches:
+class MessageBatches:
     """The batches of a subscriber; each is one transaction that polls and handles."""
 
     def __init__(

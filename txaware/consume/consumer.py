@@ -10,8 +10,8 @@ from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
 from txaware.clock import ClockMs, system_clock_ms
-from txaware.consume.cursors import Group, GroupCursor, OwnCursor
-from txaware.consume.start_places import BEGINNING, Place, StartAt, place_of
+from txaware.consume.cursors import Group, GroupCursor, LocalCursor
+from txaware.consume.start_places import BEGINNING, ReadPlace, StartAt, place_of
 from txaware.errors import MisusedTransaction
 from txaware.interfaces import COMMITTED, UNCOMMITTED, Isolation, MessagingService
 from txaware.messages import BlockedBy, MessageId, Page
@@ -98,9 +98,9 @@ class Consumer:
         self._lock = threading.Lock()
         self._expired = ExpiredUnseen(self._name, clock_ms)
         begin = place_of(service, self._topic, start, inclusive=inclusive)
-        self._cursor: OwnCursor | GroupCursor
+        self._cursor: LocalCursor | GroupCursor
         if group is None:
-            self._cursor = OwnCursor(begin, name=self._name, clock_s=clock_s)
+            self._cursor = LocalCursor(begin, name=self._name, clock_s=clock_s)
         else:
             self._name += f" in group {checked_group(group)}"
             shared = Group(service, group, parsed, begin, shares_journal)
@@ -131,7 +131,7 @@ class Consumer:
             with self._lock:
                 return self._poll(self._cursor.outside(), limit, None)
         with self._lock:
-            place: Place = self._cursor.within(context)
+            place: ReadPlace = self._cursor.within(context)
         return self._poll(place, limit, context.transaction)
 
     def seek(self, start: StartAt, *, inclusive: bool = True) -> None:
@@ -164,7 +164,7 @@ class Consumer:
         `wait` asks this after its time-out. Where this service did not give out the
         pointer of a row, the snapshot of a transaction decides whether it is visible.
         """
-        if isinstance(self._cursor, OwnCursor) or self._is_at_end(position):
+        if isinstance(self._cursor, LocalCursor) or self._is_at_end(position):
             return False
         page = self._service.poll(
             self._topic,
@@ -207,13 +207,13 @@ class Consumer:
     def __repr__(self) -> str:
         return f"<Consumer: {self._name}>"
 
-    def _place(self) -> Place:
+    def _place(self) -> ReadPlace:
         context = current_transaction(self._coordinator)
         if context is None:
             return self._cursor.outside()
         return self._cursor.within(context)
 
-    def _poll(self, place: Place, limit: int, tx: Transaction | None) -> Page:
+    def _poll(self, place: ReadPlace, limit: int, tx: Transaction | None) -> Page:
         position = place.position
         page = self._service.poll(
             self._topic,

@@ -1,7 +1,7 @@
 """Cursors: the place of a consumer, in and outside transactions.
 
 `GroupCursor` serves a consumer with a group, whose position is a row of the service.
-`OwnCursor` serves one without, whose position is in memory.
+`LocalCursor` serves one without, whose position is in memory.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,7 +13,7 @@ from coordinator.interfaces import Coordinator
 from coordinator.participants import TrackedWrite
 from coordinator.resolve_outcome import settle
 from coordinator.transaction import Transaction, TransactionType
-from txaware.consume.start_places import Place
+from txaware.consume.start_places import ReadPlace
 from txaware.errors import MisusedTransaction, TransactionConflict
 from txaware.interfaces import MessagingService
 from txaware.messages import MessageId
@@ -116,7 +116,7 @@ class GroupPosition:
 
 
 @attrs.frozen
-class Attempt:
+class TransactionAttempt:
     """A transaction that moves a consumer, with its beginning by `clock_s`."""
 
     context: TransactionContext
@@ -126,7 +126,7 @@ class Attempt:
     @classmethod
     def begin(
         cls, context: TransactionContext, clock_s: Callable[[], float]
-    ) -> "Attempt":
+    ) -> "TransactionAttempt":
         """Makes the attempt of a transaction that begins now, or began before."""
         return cls(context, clock_s, clock_s())
 
@@ -180,9 +180,9 @@ class GroupCursor:
         self._group = group
         self._coordinator = coordinator
         self._clock_s = clock_s
-        self._tried: Attempt | None = None
+        self._tried: TransactionAttempt | None = None
 
-    def within(self, context: TransactionContext) -> Place:
+    def within(self, context: TransactionContext) -> ReadPlace:
         """Returns the group's place in a transaction, one for all its consumers."""
         if self.ahead is not None:
             raise MisusedTransaction(
@@ -193,7 +193,7 @@ class GroupCursor:
         key = (GroupPosition, id(group.service), group.name, group.topic)
         return context.joined(key, lambda: GroupPosition(group))
 
-    def outside(self) -> Place:
+    def outside(self) -> ReadPlace:
         """Returns the place of this consumer outside transactions."""
         self._settle()
         if self.ahead is not None:
@@ -211,7 +211,7 @@ class GroupCursor:
         try:
             with context:
                 if ahead is not None:
-                    self._tried = Attempt.begin(context, self._clock_s)
+                    self._tried = TransactionAttempt.begin(context, self._clock_s)
                     self._require_unmoved(ahead, participant)
                     participant.position = ahead.position
         except TransactionConflict:
@@ -246,7 +246,7 @@ class GroupCursor:
         self._tried = None
 
 
-class OwnCursor:
+class LocalCursor:
     """The cursor of a consumer without a group, which serves one transaction at a time.
 
     Two transactions at once would begin at the same position and deliver the same
@@ -265,11 +265,11 @@ class OwnCursor:
         """Goes on from a position; for use outside transactions."""
         self.position = position
 
-    def within(self, context: TransactionContext) -> Place:
+    def within(self, context: TransactionContext) -> ReadPlace:
         """Returns the place of the consumer in a transaction."""
-        return context.joined((OwnCursor, id(self)), lambda: self._join(context))
+        return context.joined((LocalCursor, id(self)), lambda: self._join(context))
 
-    def outside(self) -> Place:
+    def outside(self) -> ReadPlace:
         """Returns the place of the consumer outside transactions."""
         self._require_free()
         return self
@@ -295,7 +295,7 @@ class OwnCursor:
 
     def _join(self, context: TransactionContext) -> "OwnPosition":
         self._require_free()
-        attempt = Attempt.begin(context, self._clock_s)
+        attempt = TransactionAttempt.begin(context, self._clock_s)
         self._moving = OwnPosition(self, attempt, name=self._name)
         return self._moving
 
@@ -317,7 +317,9 @@ class OwnPosition:
     # It writes nothing, so nothing has to be on disk before it does.
     shares_journal = True
 
-    def __init__(self, cursor: OwnCursor, attempt: Attempt, *, name: str) -> None:
+    def __init__(
+        self, cursor: LocalCursor, attempt: TransactionAttempt, *, name: str
+    ) -> None:
         self.position = cursor.position
         self.attempt = attempt
         self.transaction_aware_name = f"position of {name}"

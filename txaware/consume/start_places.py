@@ -14,7 +14,7 @@ StartAt = MessageId | int | Literal["first", "last", "next"] | None
 BEGINNING = MessageId(ID_BYTES)
 
 
-class Place(Protocol):
+class ReadPlace(Protocol):
     """A position that can be read and moved.
 
     A position is always exclusive: everything up to it is done. None is the beginning,

@@ -15,7 +15,7 @@ from coordinator.participants import checked_participant
 from coordinator.retry import retry_on_conflict
 from coordinator.threads import Event
 from txaware.clock import ClockMs, system_clock_ms
-from txaware.consume.batches import Batches, Handler
+from txaware.consume.batches import Handler, MessageBatches
 from txaware.consume.consumer import Consumer
 from txaware.consume.cursors import Group
 from txaware.consume.start_places import StartAt
@@ -38,7 +38,7 @@ class Subscriber:
     def __init__(
         self,
         consumer: Consumer,
-        batches: Batches,
+        batches: MessageBatches,
         delivery: Delivery,
         *,
         coordinator: Coordinator,
@@ -176,7 +176,7 @@ def subscribe(
     parsed, shared = TopicName.parse(topic), None
     if group is not None:
         shared = Group(service, group, parsed, None, shares_journal)
-    batches = Batches(
+    batches = MessageBatches(
         consumer,
         handler,
         delivery,

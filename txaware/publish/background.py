@@ -21,7 +21,7 @@ import tenacity
 from coordinator.threads import JoinableThread
 from txaware.errors import MisusedTransaction, PublisherClosed
 from txaware.interfaces import MessagingService, Payload
-from txaware.publish.send_queue import Backlog, Limits, Waiting
+from txaware.publish.send_queue import QueueLimits, SendQueue, Waiting
 
 EXIT_WAIT_S = 5.0
 
@@ -39,11 +39,11 @@ class Background:
         service: MessagingService,
         topic: str,
         *,
-        limits: Limits,
+        limits: QueueLimits,
         retrying: Retrying,
         clock_s: Callable[[], float],
     ) -> None:
-        self._backlog = Backlog(limits, clock_s)
+        self._backlog = SendQueue(limits, clock_s)
         self._process_id = os.getpid()
         # Neither the thread nor the exit holds on to the publisher, which could then
         # never be collected as garbage.
@@ -119,7 +119,7 @@ class Background:
 def _publish_all(
     service: MessagingService,
     topic: str,
-    backlog: Backlog,
+    backlog: SendQueue,
     retrying: Retrying,
     at_exit: Callable[[], None],
 ) -> None:
@@ -175,13 +175,13 @@ def _settle(waiting: Waiting, error: BaseException | None) -> None:
         logger.exception("a future could not be told how its message ended")
 
 
-def _close(backlog: Backlog, process_id: int) -> None:
+def _close(backlog: SendQueue, process_id: int) -> None:
     # In a forked child a thread that is not there may hold the lock of the backlog.
     if os.getpid() == process_id:
         backlog.close()
 
 
-def _finish_at_exit(topic: str, backlog: Backlog, process_id: int) -> None:
+def _finish_at_exit(topic: str, backlog: SendQueue, process_id: int) -> None:
     _close(backlog, process_id)
     if os.getpid() == process_id and not backlog.flush(EXIT_WAIT_S):
         logger.error(

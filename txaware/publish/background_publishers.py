@@ -12,7 +12,7 @@ from txaware.errors import BadRequest, NotWritten, QueueFull, Unavailable
 from txaware.interfaces import MessagingService, Payload
 from txaware.publish.background import Background
 from txaware.publish.publisher import checked_setting, checked_size_bytes
-from txaware.publish.send_queue import Limits
+from txaware.publish.send_queue import QueueLimits
 from txaware.topics import TopicName
 
 WhenFull = Literal["wait", "raise", "drop"]
@@ -71,7 +71,7 @@ class AsyncPublisher:
         self._background = Background(
             service,
             self.topic,
-            limits=Limits(
+            limits=QueueLimits(
                 batch_limit_bytes=batch_limit_bytes,
                 batch_limit_messages=batch_limit_messages,
                 queue_limit_bytes=queue_limit_bytes,
@@ -174,7 +174,7 @@ class AtMostOncePublisher:
         self._background = Background(
             service,
             self.topic,
-            limits=Limits(
+            limits=QueueLimits(
                 batch_limit_bytes=batch_limit_bytes,
                 batch_limit_messages=batch_limit_messages,
                 queue_limit_bytes=queue_limit_bytes,

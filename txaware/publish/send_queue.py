@@ -16,7 +16,7 @@ from txaware.publish.publisher import checked_setting
 
 
 @attrs.frozen(kw_only=True)
-class Limits:
+class QueueLimits:
     """The limits of one batch and of the queue, and the time to collect a batch.
 
     A message alone is always let in, whatever its size.
@@ -42,7 +42,7 @@ class Waiting(NamedTuple):
     future: Future[None] | None
 
 
-class Backlog:
+class SendQueue:
     """The messages that callers put in, and that one thread takes out and publishes.
 
     A message counts against the limits until the thread says that it is over, so that
@@ -50,7 +50,7 @@ class Backlog:
     message is then in, or not, and the next call of any thread goes on.
     """
 
-    def __init__(self, limits: Limits, clock_s: Callable[[], float]) -> None:
+    def __init__(self, limits: QueueLimits, clock_s: Callable[[], float]) -> None:
         self.refused_messages = 0
         self.lost_messages = 0
         # Reentrant: the garbage collector may close a forgotten publisher anywhere.

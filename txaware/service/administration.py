@@ -27,7 +27,7 @@ from txaware.service.monitor.inspection import (
     Peeked,
     TopicReport,
 )
-from txaware.service.monitor.row_counts import Depths
+from txaware.service.monitor.row_counts import RowCounts
 from txaware.service.monitor.turns import Failures
 from txaware.service.monitor.unread import MOST_ROWS, first_unread
 from txaware.service.read.first_undecided import check_range, first_undecided
@@ -36,11 +36,11 @@ from txaware.service.read.splits import checked_wanted
 from txaware.service.retention.clean_up import CleanUp, OnProgress, Pruned, Retention
 from txaware.service.retention.clean_up_plan import OpenPlan
 from txaware.service.retention.open_plans import OpenPlans
-from txaware.service.store_context import Site
+from txaware.service.store_context import StoreContext
 from txaware.service.transfer.backup import backup_chunks
-from txaware.service.visibility import Judge
+from txaware.service.visibility import Visibility
 from txaware.store.hbase.table import HBaseTable
-from txaware.store.journaled_table import DurableTable
+from txaware.store.journaled_table import JournaledTable
 from txaware.store.position_table import PositionTable
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,9 @@ log = logging.getLogger(__name__)
 class Administration:
     """The operator's side of a store, on the table and coordinator of its service."""
 
-    def __init__(self, service: LocalService, retention: Retention, site: Site) -> None:
+    def __init__(
+        self, service: LocalService, retention: Retention, site: StoreContext
+    ) -> None:
         self._service = service
         self._coordinator = site.coordinator
         self._retention = retention
@@ -121,7 +123,7 @@ class Administration:
         invalid, table = self._invalid(), self._table
         if isinstance(table, HBaseTable):
             return check_hbase(table.connections, progress=progress, invalid=invalid)
-        durable = isinstance(table, DurableTable)
+        durable = isinstance(table, JournaledTable)
         return check(table, durable=durable, progress=progress, invalid=invalid)
 
     def _invalid(self) -> Container[int] | None:
@@ -215,7 +217,9 @@ class Administration:
         if position is not None:
             start = max(start, position.row_key + b"\0")
         prefix, now_ms = self._service.place(topic).topic.prefix, self._clock_ms()
-        judge = Judge(snapshot, None if self._gate is None else self._gate.gave_out)
+        judge = Visibility(
+            snapshot, None if self._gate is None else self._gate.gave_out
+        )
         for _ in range(MOST_COUNTED // MOST_ROWS):
             unread = first_unread(
                 self._table,
@@ -255,9 +259,11 @@ class Administration:
             self._oldest_unread_ms(topic, position, snapshot()),
         )
 
-    def depths(self) -> Depths:
+    def depths(self) -> RowCounts:
         """Returns a counter of rows that is cheap to ask again and again."""
-        return Depths(self._table, lambda name: self._service.place(name).topic.prefix)
+        return RowCounts(
+            self._table, lambda name: self._service.place(name).topic.prefix
+        )
 
     def counts(self) -> Counts:
         """Returns the counts of this process; cheap, as it asks nobody."""
@@ -271,7 +277,7 @@ class Administration:
             cache_misses=cache.misses,
             publish_latency_s=latencies.publish.snapshot(),
             poll_latency_s=latencies.poll.snapshot(),
-            writes=table.write_metrics() if isinstance(table, DurableTable) else None,
+            writes=table.write_metrics() if isinstance(table, JournaledTable) else None,
             retention=self._retention.counters.snapshot(),
         )
 

@@ -29,8 +29,8 @@ from txaware.service.read.reading import (
     checked_snapshot,
 )
 from txaware.service.read.scan import Scan
-from txaware.service.store_context import Site
-from txaware.service.topic_handles import Place, Places
+from txaware.service.store_context import StoreContext
+from txaware.service.topic_handles import TopicHandle, TopicHandles
 from txaware.service.write.positions import Positions
 from txaware.service.write.publishing import Publishing, waits_for_commit
 from txaware.topics import (
@@ -44,14 +44,14 @@ from txaware.topics import (
 class LocalService:
     """`MessagingService` over one table and one coordinator."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: StoreContext) -> None:
         self.cache = site.cache
         self.strangers = site.strangers
         self._reads_wait = site.table.reads_wait
         self._settings = site.settings
         self._endings = site.endings
         self._references = site.references
-        self._places = Places(site.table, site.settings)
+        self._places = TopicHandles(site.table, site.settings)
         self._positions = Positions(site.table)
         self.readers = Readers(site.clock_ms)
         self._position_retention = site.positions
@@ -129,7 +129,7 @@ class LocalService:
         return self._publishing.transactional(place, payloads, pointer)
 
     def publish_soon(
-        self, place: Place, messages: Iterable[Payload], then: Then
+        self, place: TopicHandle, messages: Iterable[Payload], then: Then
     ) -> None:
         """Publishes without a transaction and does not wait for the disk.
 
@@ -216,7 +216,7 @@ class LocalService:
 
     def begin_poll(
         self,
-        place: Place,
+        place: TopicHandle,
         *,
         start: Start = None,
         inclusive: bool = True,
@@ -306,11 +306,11 @@ class LocalService:
         self._endings.ended(pointers)
         self._references.ended(pointers)
 
-    def place(self, topic: str) -> Place:
+    def place(self, topic: str) -> TopicHandle:
         """Returns a topic with its writer and its counters."""
         return self._places.at(topic)
 
-    def place_at_once(self, topic: str) -> Place | None:
+    def place_at_once(self, topic: str) -> TopicHandle | None:
         """Does as `place` for an event loop; None where it would wait for a network."""
         return self._places.at_once(topic)
 

@@ -4,7 +4,7 @@ import threading
 
 import attrs
 
-from coordinator.embedded.write_barrier import Gate
+from coordinator.embedded.write_barrier import WriteBarrier
 from coordinator.interfaces import Coordinator
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.config import Settings
@@ -12,25 +12,25 @@ from txaware.interfaces import OrderedTable
 from txaware.service.keepers import Keepers
 from txaware.service.read.scan_cache import ScanCache
 from txaware.service.retention.position_retention import PositionRetention
-from txaware.service.visibility import Strangers
+from txaware.service.visibility import ForeignPointers
 from txaware.service.wakeups import Endings
 from txaware.service.write.references import References
 from txaware.store.payload_table import PayloadTable
 
 
-def _cache(site: "Site") -> ScanCache:
+def _cache(site: "StoreContext") -> ScanCache:
     return ScanCache(site.settings.cache_bytes)
 
 
-def _references(site: "Site") -> References:
+def _references(site: "StoreContext") -> References:
     return References(site.table, PayloadTable(site.table))
 
 
-def _keepers(site: "Site") -> Keepers:
+def _keepers(site: "StoreContext") -> Keepers:
     return Keepers(site.table, site.coordinator, site.clock_ms)
 
 
-def _positions(site: "Site") -> PositionRetention:
+def _positions(site: "StoreContext") -> PositionRetention:
     return PositionRetention(
         site.table,
         site.coordinator,
@@ -41,12 +41,12 @@ def _positions(site: "Site") -> PositionRetention:
     )
 
 
-def _strangers(site: "Site") -> Strangers:
-    return Strangers(None if site.gate is None else site.gate.gave_out)
+def _strangers(site: "StoreContext") -> ForeignPointers:
+    return ForeignPointers(None if site.gate is None else site.gate.gave_out)
 
 
 @attrs.frozen
-class Site:
+class StoreContext:
     """One table, one coordinator, and what the parts of the service share.
 
     `gate` belongs to an embedded coordinator of this process, which keeps its journal
@@ -58,14 +58,14 @@ class Site:
 
     table: OrderedTable
     coordinator: Coordinator
-    gate: Gate | None
+    gate: WriteBarrier | None
     settings: Settings
     clock_ms: ClockMs = system_clock_ms
     cache: ScanCache = attrs.field(default=attrs.Factory(_cache, takes_self=True))
     references: References = attrs.field(
         default=attrs.Factory(_references, takes_self=True)
     )
-    strangers: Strangers = attrs.field(
+    strangers: ForeignPointers = attrs.field(
         default=attrs.Factory(_strangers, takes_self=True)
     )
     decided_by: str | None = "embedded"

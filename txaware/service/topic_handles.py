@@ -28,7 +28,7 @@ KNOWN_NAMES = 100_000
 
 
 @attrs.frozen
-class Place:
+class TopicHandle:
     """A topic as it stands, with its writer and its counters."""
 
     topic: Topic
@@ -36,7 +36,7 @@ class Place:
     counters: TopicCounters
 
 
-class Places:
+class TopicHandles:
     """The topics of a store; writers and counters live through all generations."""
 
     def __init__(self, table: OrderedTable, settings: Settings) -> None:
@@ -47,7 +47,7 @@ class Places:
         self._names: dict[str, TopicName] = {}
         self._writers: dict[TopicName, TopicWriter] = {}
         self._counters: dict[TopicName, TopicCounters] = {}
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, TopicHandle] = {}
 
     def name(self, topic: str) -> TopicName:
         """Returns a name, parsed."""
@@ -58,12 +58,12 @@ class Places:
                 self._names[topic] = name
         return name
 
-    def at(self, topic: str) -> Place:
+    def at(self, topic: str) -> TopicHandle:
         """Returns the place of a topic; raises `TopicNotFound` where there is none."""
         name = self.name(topic)
         return self._place(topic, name, self.topics.get(name))
 
-    def at_once(self, topic: str) -> Place | None:
+    def at_once(self, topic: str) -> TopicHandle | None:
         """Does as `at` for an event loop; None where it would wait for a network."""
         if not self._table.reads_wait:
             return self.at(topic)
@@ -73,7 +73,7 @@ class Places:
             return None
         return self._place(topic, name, found)
 
-    def _place(self, topic: str, name: TopicName, found: Topic) -> Place:
+    def _place(self, topic: str, name: TopicName, found: Topic) -> TopicHandle:
         place = self._places.get(topic)
         if place is not None and place.topic is found:
             return place
@@ -81,7 +81,7 @@ class Places:
         if writer is None:
             self._counters.setdefault(name, TopicCounters(self.latencies))
             writer = self._writers.setdefault(name, TopicWriter(self._table))
-        place = Place(found, writer, self._counters[name])
+        place = TopicHandle(found, writer, self._counters[name])
         if len(self._places) < KNOWN_NAMES:
             self._places[topic] = place
         return place

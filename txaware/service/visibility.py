@@ -8,7 +8,7 @@ from coordinator.transaction import Transaction
 DELIVER, SKIP, STOP = 0, 1, 2
 
 
-class Judge:
+class Visibility:
     """Judges rows by one snapshot: deliver, skip, or stop before them.
 
     Where `known` is False for a pointer, nobody has it yet: stop. Where `lost` is True,
@@ -48,7 +48,7 @@ class Judge:
         return SKIP if pointer in self._tx.invalids else STOP
 
 
-class NoJudge(Judge):
+class NoJudge(Visibility):
     """Delivers everything, rolled back or not."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class NoJudge(Judge):
         return True
 
 
-class Strangers:
+class ForeignPointers:
     """The first row of each topic whose pointer nobody here was given.
 
     Such rows keep committed readers waiting, and the end of no transaction here changes

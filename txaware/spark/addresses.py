@@ -16,12 +16,12 @@ from txaware.http.server.server_file import read_server_file
 from txaware.messaging import Messaging, connect
 from txaware.parts import Reach, open_remote
 from txaware.store.hbase.address import HBaseAddress
-from txaware.store.hbase.connections import Connections
+from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.ownership import Ownership, Sign
 
 
 @attrs.frozen
-class Address:
+class StoreAddress:
     """The arguments of `connect`; `repr` shows neither tokens nor the certificate.
 
     In a resolved address, `token` is for the data and `coordinator_token` for another
@@ -36,11 +36,11 @@ class Address:
     certificate: str | None = attrs.field(default=None, repr=False)
 
     @classmethod
-    def of(cls, reach: Reach) -> "Address":
+    def of(cls, reach: Reach) -> "StoreAddress":
         """Returns the address at which other processes reach a messaging's data."""
         return cls(reach.url, token=reach.token, certificate=reach.certificate)
 
-    def resolved(self) -> "Address":
+    def resolved(self) -> "StoreAddress":
         """Returns the address for processes in other directories and environments.
 
         It is called on the driver's host. A directory has one owner, so its address
@@ -71,7 +71,7 @@ class Address:
             coordinator_token=self._coordinator_token(),
         )
 
-    def for_tasks(self) -> "Address":
+    def for_tasks(self) -> "StoreAddress":
         """Returns the resolved address for tasks, which never ask the coordinator."""
         return attrs.evolve(self.resolved(), coordinator=None, coordinator_token=None)
 
@@ -105,7 +105,7 @@ class Address:
 
 def _server_of_hbase(url: str) -> str:
     """Returns the address of the owner of a store in HBase, for the driver's host."""
-    connections = Connections(HBaseAddress.parse(url))
+    connections = HBaseConnections(HBaseAddress.parse(url))
     try:
         owner = Ownership(connections).sign_of_owner()
     finally:

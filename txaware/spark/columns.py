@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from txaware.errors import BadRequest, Unavailable
-from txaware.http.wire import Piece
+from txaware.http.wire import ColumnPiece
 from txaware.messages import ID_BYTES
 
 SCHEMA = (
@@ -58,13 +58,13 @@ class Rows:
         return len(self.payloads)
 
     @classmethod
-    def joined(cls, topic: str, pieces: Sequence[Piece]) -> Self:
+    def joined(cls, topic: str, pieces: Sequence[ColumnPiece]) -> Self:
         """Joins the messages of one or more pieces."""
         ids = b"".join([piece.ids for piece in pieces])
         return cls(topic, ids, pa.concat_arrays([_binary(piece) for piece in pieces]))
 
 
-def _binary(piece: Piece) -> pa.Array:
+def _binary(piece: ColumnPiece) -> pa.Array:
     """Returns the payloads of a piece without copying them."""
     buffers = [None, pa.py_buffer(piece.places), pa.py_buffer(piece.payloads)]
     payloads = pa.Array.from_buffers(pa.binary(), len(piece), buffers)

@@ -12,7 +12,7 @@ from txaware.spark.columns import SCHEMA, Table
 from txaware.spark.filters import Narrowed
 from txaware.spark.options import READ, READ_STREAM, WRITE, WRITE_STREAM, Options
 from txaware.spark.partitions import Span, read
-from txaware.spark.selection import Selection
+from txaware.spark.selection import QuerySelection
 from txaware.spark.sink import Sink
 from txaware.spark.stream_sink import StreamSink
 from txaware.spark.stream_source import StreamSource
@@ -26,7 +26,7 @@ class Source(DataSourceReader):
     """
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        self._selection = Selection.of(options)
+        self._selection = QuerySelection.of(options)
         self._address = options.address().resolved()
         self._tasks = self._address.for_tasks()
         self._table = Table(schema)

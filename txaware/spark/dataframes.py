@@ -15,10 +15,10 @@ from txaware.errors import BadRequest, ParticipantFailed
 from txaware.markers import query_marker
 from txaware.messages import Receipt
 from txaware.messaging import Messaging, MessagingTransaction, connect
-from txaware.spark.addresses import Address
+from txaware.spark.addresses import StoreAddress
 from txaware.spark.committing import TIMEOUT_S, Once, publish
 from txaware.spark.options import RepeatBy, checked_repeat_by
-from txaware.spark.storing import Attempt, Columns, Extent, Storing, measure
+from txaware.spark.storing import Attempt, Extent, Storing, WrittenColumns, measure
 from txaware.spark.stream_sink import QUERY_ID
 from txaware.topics import TopicName
 
@@ -51,8 +51,8 @@ def _store(
 ) -> Attempt:
     """Stores the rows; returns what all tasks stored together."""
     messaging = tx.messaging
-    columns = Columns.of(frame.schema, topic)
-    address = Address.of(messaging.reach()).for_tasks()
+    columns = WrittenColumns.of(frame.schema, topic)
+    address = StoreAddress.of(messaging.reach()).for_tasks()
     job = tx.joined("Spark jobs", SparkJobs)
     if columns.topic is not None:
         messaging.publisher(columns.topic).publish_stored(())  # there is such a topic
@@ -93,7 +93,7 @@ def publish_batches(
         return _store(frame, topic, tx, measures=repeat_by == "rows").extent
 
     def measured(frame: DataFrame) -> Extent:
-        columns = Columns.of(frame.schema, topic)
+        columns = WrittenColumns.of(frame.schema, topic)
         rows = frame.mapInArrow(partial(_measured, columns), _EXTENT).collect()
         return _together(rows)
 
@@ -293,7 +293,7 @@ def _stored(
 
 
 def _measured(
-    columns: Columns, batches: Iterable[pa.RecordBatch]
+    columns: WrittenColumns, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_pydict(_columns([measure(columns, batches)]))
 

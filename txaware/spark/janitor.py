@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from txaware.errors import TxAwareError
 from txaware.messaging import Messaging
 from txaware.service.retention.clean_up import CleanUp
-from txaware.spark.addresses import Address
+from txaware.spark.addresses import StoreAddress
 
 # Of each topic, for each rule; and tasks, each of which connects once. A server does
 # four pieces at a time.
@@ -35,7 +35,7 @@ def clean_up_with_spark(
     it twice at once: a piece that was done is not done again. A piece that fails is in
     the log, and its topic counts as failed; all other pieces are done.
     """
-    address = Address(url, token=token).resolved()
+    address = StoreAddress(url, token=token).resolved()
     with address.open() as messaging:
         administration = messaging.administration
         plan = administration.plan_clean_up(pieces=pieces)
@@ -55,7 +55,7 @@ class PieceCleaning:
     Pieces of one topic follow each other in a plan, so this spreads them over tasks.
     """
 
-    address: Address
+    address: StoreAddress
     plan: str
     pieces: int
     tasks: int

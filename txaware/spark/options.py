@@ -10,7 +10,7 @@ import attrs
 
 from txaware.auth import read_token
 from txaware.errors import BadRequest
-from txaware.spark.addresses import Address
+from txaware.spark.addresses import StoreAddress
 
 ADDRESS = ("url", "coordinator", "token", "token_file")
 _WHAT = ("topic", "topics", "topic_pattern", "start", "end", "isolation", "part_bytes")
@@ -95,7 +95,7 @@ class Options:
         """Reads the rule by which a repeated batch or save is known."""
         return checked_repeat_by(self.text("repeat_by") or "rows")
 
-    def address(self) -> Address:
+    def address(self) -> StoreAddress:
         """Reads the address of the data; the token may be in a file."""
         url = self.text("url")
         if url is None:
@@ -103,7 +103,7 @@ class Options:
                 "option url is missing: http://HOST:PORT, or leveldb:PATH of a "
                 "directory that is served"
             )
-        return Address(url, self.text("coordinator"), self._token())
+        return StoreAddress(url, self.text("coordinator"), self._token())
 
     def _token(self) -> str | None:
         file = self.text("token_file")

@@ -11,7 +11,7 @@ from coordinator import codec
 from coordinator.transaction import Transaction
 from txaware.errors import Unavailable
 from txaware.http.client import HttpService
-from txaware.http.wire import ColumnarPage, Piece
+from txaware.http.wire import ColumnarPage, ColumnPiece
 from txaware.interfaces import MessagingService
 from txaware.messages import BlockedBy, Message, MessageId, Page
 from txaware.messaging import Messaging
@@ -47,7 +47,7 @@ class Span(InputPartition):
 
 def read(service: HttpService, span: Span, table: Table) -> Iterator[pa.RecordBatch]:
     """Reads the messages of a span, a bounded batch at a time."""
-    held: list[Piece] = []
+    held: list[ColumnPiece] = []
     count = size_bytes = 0
     for page in _polls(service.poll_columns, service, span, _columns_before):
         held += page.pieces

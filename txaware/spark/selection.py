@@ -39,7 +39,7 @@ _LEAST = MessageId(bytes(ID_BYTES))
 
 
 @attrs.frozen
-class Selection:
+class QuerySelection:
     """Topics by name or pattern, and the bounds of each."""
 
     topics: tuple[str, ...]
@@ -50,7 +50,7 @@ class Selection:
     part_bytes: int
 
     @classmethod
-    def of(cls, options: Options) -> "Selection":
+    def of(cls, options: Options) -> "QuerySelection":
         """Reads the options, of which topic, topics or topic_pattern names topics."""
         one, several = options.text("topic"), options.text("topics")
         pattern = options.text("topic_pattern")

@@ -11,11 +11,11 @@ from txaware.errors import BadRequest
 from txaware.messages import Receipt
 from txaware.spark.committing import TIMEOUT_S, Once, begin, commit, give_up
 from txaware.spark.options import Options
-from txaware.spark.storing import Columns, Extent, Storing, measure, sum_up
+from txaware.spark.storing import Extent, Storing, WrittenColumns, measure, sum_up
 
 
 @attrs.frozen
-class Stored(WriterCommitMessage):
+class StoredRows(WriterCommitMessage):
     """The answer of a task: what one attempt of it has stored."""
 
     receipts: list[Receipt]
@@ -36,7 +36,7 @@ class Sink(DataSourceArrowWriter):
         if overwrite:
             raise BadRequest('topics are only added to: use mode("append")')
         topic, save_id = options.text("topic"), options.text("save_id")
-        columns = Columns.of(schema, topic)
+        columns = WrittenColumns.of(schema, topic)
         self._address = options.address().resolved()
         if topic is None and save_id is not None:
             raise BadRequest(
@@ -62,18 +62,18 @@ class Sink(DataSourceArrowWriter):
         measures = self._once is not None and repeat_by == "rows"
         self._storing = Storing(tasks, self._tx.transaction_id, columns, measures)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Stored:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StoredRows:
         """Stores the rows of one attempt of a task; only measures a repeated save."""
         if not self._is_done:
             attempt = self._storing.store(iterator)
-            return Stored(attempt.receipts, attempt.extent)
+            return StoredRows(attempt.receipts, attempt.extent)
         if not self._storing.measures:
-            return Stored([])
-        return Stored([], measure(self._storing.columns, iterator))
+            return StoredRows([])
+        return StoredRows([], measure(self._storing.columns, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publishes what the accepted attempts stored, all of it or nothing."""
-        stored = [each for each in messages if isinstance(each, Stored)]
+        stored = [each for each in messages if isinstance(each, StoredRows)]
         receipts = [receipt for each in stored for receipt in each.receipts]
         extent = sum_up(each.extent for each in stored)
         with self._address.open() as messaging:

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 from txaware.errors import BadRequest, TransactionNotInProgress
 from txaware.messages import Outgoing, Receipt
 from txaware.requests import Payload
-from txaware.spark.addresses import Address
+from txaware.spark.addresses import StoreAddress
 from txaware.topics import TopicName
 
 PAYLOAD, TOPIC, EXPIRY = "payload", "topic", "expire_after_s"
@@ -35,13 +35,13 @@ STORE_MESSAGES, STORE_BYTES = 10_000, 2 << 20
 
 
 @attrs.frozen
-class Columns:
+class WrittenColumns:
     """The columns of a DataFrame as messages; `topic` is for rows that name none."""
 
     topic: str | None
 
     @classmethod
-    def of(cls, schema: StructType, topic: str | None) -> "Columns":
+    def of(cls, schema: StructType, topic: str | None) -> "WrittenColumns":
         """Checks a schema; refuses unknown columns, and rows without a topic."""
         found = schema.names
         unknown = [name for name in found if name not in (PAYLOAD, TOPIC, EXPIRY)]
@@ -158,9 +158,9 @@ class Attempt:
 class Storing:
     """The orders of a task: the address, the transaction, and the columns."""
 
-    address: Address
+    address: StoreAddress
     pointer: int
-    columns: Columns
+    columns: WrittenColumns
     measures: bool = False
 
     def store(self, batches: Iterable[pa.RecordBatch]) -> Attempt:
@@ -188,7 +188,7 @@ class Storing:
         return Attempt(receipts, extent if self.measures else None)
 
 
-def measure(columns: Columns, batches: Iterable[pa.RecordBatch]) -> Extent:
+def measure(columns: WrittenColumns, batches: Iterable[pa.RecordBatch]) -> Extent:
     """Measures rows that are not stored, since they seem to be published already."""
     found = (
         Extent.of(topic, messages)

@@ -16,7 +16,7 @@ from txaware.markers import query_marker
 from txaware.messages import Receipt
 from txaware.spark.committing import TIMEOUT_S, Once, begin, commit, give_up
 from txaware.spark.options import Options
-from txaware.spark.storing import Columns, Extent, Storing, sum_up
+from txaware.spark.storing import Extent, Storing, WrittenColumns, sum_up
 
 QUERY_ID = "sql.streaming.queryId"
 
@@ -67,7 +67,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         self._topic = topic
         self._name, self._repeat_by = options.text("name"), options.repeat_by()
         query_marker("q", self._name)  # is a name, or is refused here
-        self._columns = Columns.of(schema, topic)
+        self._columns = WrittenColumns.of(schema, topic)
         self._timeout_s = options.seconds("timeout_s") or TIMEOUT_S
         self._address = options.address().resolved()
         self._tasks = self._address.for_tasks()

@@ -23,11 +23,11 @@ from txaware.messaging import Messaging
 from txaware.spark.columns import Table
 from txaware.spark.options import Options
 from txaware.spark.partitions import Span, pages, read
-from txaware.spark.selection import Range, Selection
+from txaware.spark.selection import QuerySelection, Range
 
 
 @attrs.define
-class Admission:
+class StreamAdmission:
     """The messages and bytes that a batch may still take; None for no limit.
 
     A message above the limit of bytes comes in a batch of its own.
@@ -100,7 +100,7 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        self._selection = Selection.of(options)
+        self._selection = QuerySelection.of(options)
         self._address = options.address().resolved()
         self._tasks = self._address.for_tasks()
         self._table = Table(schema)
@@ -189,7 +189,7 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> dict[str, Range]:
         """Cuts the ranges to the limit; each topic gets its share of it."""
         encoded = None if snapshot is None else codec.encode(snapshot)
-        admission = Admission.of(limit, self._max_bytes)
+        admission = StreamAdmission.of(limit, self._max_bytes)
         limited = dict(ranges)
         # The topic that is farthest behind comes first, so that none waits for ever.
         due = sorted(

@@ -22,7 +22,7 @@ from txaware.keys import JOURNAL, STATE
 from txaware.metrics import WriteCounters
 from txaware.store.damage import Damaged, DamagedNotWritten, is_damage, said, way_out
 from txaware.store.interfaces import RowBatch, RowStore
-from txaware.store.uncommitted_rows import HeldRows, Taken
+from txaware.store.uncommitted_rows import Taken, UncommittedRows
 
 JOURNAL_BYTES = 1 << 20
 READ_ROWS = 10_000
@@ -38,7 +38,7 @@ class _Batch:
     taken: Taken
 
 
-class Batches:
+class BatchWriter:
     """The `Destination` of a group commit, which writes its batches to a store.
 
     Each batch is synced and relies on no other. The outcome of a failed write is
@@ -48,7 +48,7 @@ class Batches:
     def __init__(
         self,
         database: RowStore,
-        held: HeldRows,
+        held: UncommittedRows,
         *,
         journal_bytes: int = JOURNAL_BYTES,
     ) -> None:
@@ -251,7 +251,7 @@ def _found_damage(error: OSError) -> bool:
     )
 
 
-def _committed(records: list[Record], held: HeldRows) -> list[int]:
+def _committed(records: list[Record], held: UncommittedRows) -> list[int]:
     """Returns the transactions whose rows go along; releases rows of invalid ones."""
     committed = []
     for record in records:

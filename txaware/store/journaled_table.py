@@ -13,9 +13,9 @@ from txaware.errors import StoreCorrupted, Unavailable
 from txaware.interfaces import Emptiness, Row, Write
 from txaware.keys import STATE, UNWATCHED, after, pointer_key
 from txaware.metrics import WriteMetrics
-from txaware.store.batch_writer import Batches
+from txaware.store.batch_writer import BatchWriter
 from txaware.store.interfaces import RowStore
-from txaware.store.uncommitted_rows import HeldRows
+from txaware.store.uncommitted_rows import UncommittedRows
 
 FORMAT, FIRST_FORMAT = STATE + b"format", b"txaware 1"
 # These formats have the same rows. A version that knows the third also notes who keeps
@@ -27,7 +27,7 @@ SECOND_FORMAT, OUR_FORMAT = b"txaware 2", b"txaware 3"
 class StoreJournal(GroupCommit):
     """The coordinator's journal, which tells the held rows of ended transactions."""
 
-    def __init__(self, batches: Batches, held: HeldRows) -> None:
+    def __init__(self, batches: BatchWriter, held: UncommittedRows) -> None:
         super().__init__(batches)
         self._held = held
 
@@ -53,7 +53,7 @@ class StoreJournal(GroupCommit):
             super().close()
 
 
-class DurableTable:
+class JournaledTable:
     """A table whose batches are on disk, each shared by all threads that wait for one.
 
     Rows of open transactions are held in memory and are written with the commit. One
@@ -72,10 +72,10 @@ class DurableTable:
         self.name = store.name
         self._sync_limit_bytes = sync_limit_bytes
         self._setting = threading.Lock()
-        self._held = HeldRows()
+        self._held = UncommittedRows()
         self._database = store
         try:
-            self._batches = Batches(store, self._held)
+            self._batches = BatchWriter(store, self._held)
             self.clock = self._clock(clock_ms)
         except BaseException:
             store.close()

@@ -10,14 +10,14 @@ from txaware.errors import BadRequest, StoreCorrupted, TxAwareError, Unavailable
 from txaware.interfaces import Write
 from txaware.keys import FIRST_PAYLOAD, PAYLOAD, STATE
 from txaware.store.damage import damage_text, is_damage, said
-from txaware.store.journaled_table import DurableTable
+from txaware.store.journaled_table import JournaledTable
 from txaware.store.leveldb_store import Database, Open, View, leveldb_at
 
 ROWS = "rows"
 MOVED_ROWS = 5000
 
 
-class LevelDbTable(DurableTable):
+class LevelDbTable(JournaledTable):
     """A durable table in a directory, which one process owns. Every batch is synced."""
 
     def __init__(

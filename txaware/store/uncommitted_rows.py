@@ -12,7 +12,7 @@ Taken = dict[int, list[Row]]
 REMEMBERED = 1000
 
 
-class HeldRows:
+class UncommittedRows:
     """Rows in memory that can be read at once, and stay until a batch has carried them.
 
     The rows of a committed transaction go into the batch with its commit, as they are

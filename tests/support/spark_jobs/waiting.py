@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from txaware.spark import dataframes as frames
 from txaware.spark.data_source import Source, TxAwareDataSource
 from txaware.spark.options import Options
-from txaware.spark.sink import Sink, Stored
+from txaware.spark.sink import Sink, StoredRows
 from txaware.spark.storing import Storing
 from txaware.spark.stream_sink import StoredForBatch, StreamSink
 
@@ -105,7 +105,7 @@ class WaitingSink(Sink):
 
     waiting: Waiting
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Stored:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StoredRows:
         """As every sink does."""
         return self.waiting.store(iterator, super().write)
 

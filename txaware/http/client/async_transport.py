@@ -12,8 +12,8 @@ import tenacity
 from txaware.errors import TxAwareError, Unavailable
 from txaware.http.client.call import Call, Steps
 from txaware.http.client.connections import connection_options, is_at_end, shown
-from txaware.http.client.link import Link, Place
-from txaware.http.client.retry import FAILURES, Tries, again
+from txaware.http.client.link import Link, ServerPlace
+from txaware.http.client.retry import FAILURES, Retry, again
 
 
 class AsyncConnections:
@@ -112,7 +112,7 @@ class AsyncTransport:
         self.link = link
         self._sleep = sleep
         limit = link.settings.limit
-        self._pools: dict[tuple[Place, bool], AsyncConnections] = {}
+        self._pools: dict[tuple[ServerPlace, bool], AsyncConnections] = {}
         for place in link.places:
             options = connection_options(link, network_backend, place=place)
             for waits in (False, True):
@@ -132,7 +132,7 @@ class AsyncTransport:
 
     async def perform(self, call: Call[T]) -> T:
         """Performs one call, with as many tries as it may have."""
-        tries = Tries(call, self.link)
+        tries = Retry(call, self.link)
         try:
             return await self._try(tries)
         except TxAwareError as error:
@@ -148,7 +148,7 @@ class AsyncTransport:
         retrying = tenacity.AsyncRetrying(**again(tries), sleep=self._sleep)
         return await retrying(one_more)
 
-    async def _try(self, tries: Tries[T]) -> T:
+    async def _try(self, tries: Retry[T]) -> T:
         request = tries.request()
         pool = self._pools[tries.place, tries.waits]
         if self._closed:

@@ -41,7 +41,7 @@ class Repeat(enum.Enum):
     NEVER = "never"
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """The answer of a server, and where that is."""
 
     status: int
@@ -63,7 +63,7 @@ class Call(Generic[T]):
 
     method: str
     path: str
-    read: Callable[[Answer], T]
+    read: Callable[[HttpAnswer], T]
     body: bytes = b""
     content_type: bytes = b"application/json"
     accept: bytes = b"application/json"
@@ -138,7 +138,7 @@ _BY_STATUS: dict[int, type[TxAwareError]] = {
 _SHOWN_BYTES = 200
 
 
-def error_of(answer: Answer) -> TxAwareError:
+def error_of(answer: HttpAnswer) -> TxAwareError:
     """Returns the error raised there; of others, the status and how they begin."""
     try:
         fields = json.loads(answer.body)
@@ -150,13 +150,13 @@ def error_of(answer: Answer) -> TxAwareError:
     return kind(message)
 
 
-def reading(parse: Callable[[bytes], T]) -> Callable[[Answer], T]:
+def reading(parse: Callable[[bytes], T]) -> Callable[[HttpAnswer], T]:
     """Returns a reader of the body of a good answer.
 
     A body that makes no sense is `Unavailable`: what was asked may have been done.
     """
 
-    def read(answer: Answer) -> T:
+    def read(answer: HttpAnswer) -> T:
         if not 200 <= answer.status < 300:
             raise error_of(answer)
         try:
@@ -169,12 +169,12 @@ def reading(parse: Callable[[bytes], T]) -> Callable[[Answer], T]:
     return read
 
 
-def reading_json(kind: type[T]) -> Callable[[Answer], T]:
+def reading_json(kind: type[T]) -> Callable[[HttpAnswer], T]:
     """Returns a reader of a value that `values` knows."""
     return reading(lambda body: from_json(kind, body))
 
 
-def reading_field(name: str, take: Callable[[Any], T]) -> Callable[[Answer], T]:
+def reading_field(name: str, take: Callable[[Any], T]) -> Callable[[HttpAnswer], T]:
     """Returns a reader of one field of an object."""
 
     def parse(body: bytes) -> T:

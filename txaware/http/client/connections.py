@@ -16,7 +16,7 @@ from typing import Any
 
 import httpcore
 
-from txaware.http.client.link import Link, Place
+from txaware.http.client.link import Link, ServerPlace
 
 # Servers close idle connections, after a minute or so: before they do, we do, so that
 # nothing is sent just when it can no longer arrive.
@@ -27,7 +27,7 @@ _PROBES = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
 
 def connection_options(
-    link: Link, network_backend: Any = None, *, place: Place | None = None
+    link: Link, network_backend: Any = None, *, place: ServerPlace | None = None
 ) -> dict[str, Any]:
     """Returns the options that every connection is made with, sync and async."""
     place = place or link.place

@@ -5,7 +5,7 @@ import re
 
 from coordinator.remote.client import BYTES, JSON, ROOT
 from txaware.errors import NotAuthorized
-from txaware.http.client.call import Answer, Call, Repeat, error_of
+from txaware.http.client.call import Call, HttpAnswer, Repeat, error_of
 from txaware.http.client.transport import Transport
 
 # These calls may be made twice. A second `invalidate` answers False, after which the
@@ -42,7 +42,7 @@ class CoordinatorSend:
         return f"<CoordinatorSend by {self._transport!r}>"
 
 
-def _status_and_body(answer: Answer) -> tuple[int, bytes]:
+def _status_and_body(answer: HttpAnswer) -> tuple[int, bytes]:
     if answer.status in (401, 403):
         error = error_of(answer)
         if isinstance(error, NotAuthorized):  # which the coordinator does not know

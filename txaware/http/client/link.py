@@ -77,7 +77,7 @@ log = logging.getLogger(__name__)
 _NEXT = re.compile(r"\s*,\s*(?=https?://)", re.IGNORECASE)
 
 
-class Place:
+class ServerPlace:
     """One server of those that may have the data, and its instance that answered."""
 
     def __init__(self, url: str) -> None:
@@ -126,7 +126,7 @@ class Link:
         """The instance that answered last at the place that is asked now."""
         return self.place.instance
 
-    def leave(self, place: Place) -> None:
+    def leave(self, place: ServerPlace) -> None:
         """Asks the next place from now on, unless another thread has left this one."""
         if self.place is place:
             at = self.places.index(place) + 1
@@ -144,7 +144,7 @@ class Link:
         body: bytes,
         *,
         longer_s: float,
-        place: Place | None = None,
+        place: ServerPlace | None = None,
     ) -> httpcore.Request:
         """Returns a request as it goes out, to the place asked now or another one."""
         place = place or self.place
@@ -176,7 +176,7 @@ class Link:
         return f"<Link to {self.url}>"
 
 
-def _warn_of_plain_tokens(places: tuple[Place, ...]) -> None:
+def _warn_of_plain_tokens(places: tuple[ServerPlace, ...]) -> None:
     for place in places:
         if place.address.scheme == "http" and not is_local(place.address.host):
             _warn_of_plain_token(place.address.authority)
@@ -194,12 +194,14 @@ def _warn_of_plain_token(where: str) -> None:
     )
 
 
-def _places(url: object) -> tuple[Place, ...]:
+def _places(url: object) -> tuple[ServerPlace, ...]:
     """Returns the places that an address names, with commas between them."""
     if not isinstance(url, str):
         raise BadRequest(f"a server is named by its URL, not {url!r}")
     return tuple(
-        {place.url: place for place in map(Place, _NEXT.split(url.strip()))}.values()
+        {
+            place.url: place for place in map(ServerPlace, _NEXT.split(url.strip()))
+        }.values()
     )
 
 

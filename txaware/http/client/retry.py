@@ -10,7 +10,7 @@ import httpcore
 import tenacity
 
 from txaware.errors import TxAwareError, Unavailable
-from txaware.http.client.call import Answer, Call, Repeat, error_of
+from txaware.http.client.call import Call, HttpAnswer, Repeat, error_of
 from txaware.http.client.link import Link
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ _RETRY_AFTER = b"retry-after"
 _GATEWAYS = (502, 503, 504)
 
 
-class Tries(Generic[T]):
+class Retry(Generic[T]):
     """Decides after each try whether and when the next one comes: `pause_s`, or None.
 
     `place` is the server that is asked in this try. A server that is not there, does
@@ -84,7 +84,7 @@ class Tries(Generic[T]):
         self, status: int, headers: list[tuple[bytes, bytes]], body: bytes
     ) -> T:
         """Returns the value of an answer; raises what it says instead."""
-        answer = Answer(status, body, headers, self.place.url)
+        answer = HttpAnswer(status, body, headers, self.place.url)
         instance = answer.header(_INSTANCE)
         if instance is not None:
             self.place.instance = instance
@@ -116,7 +116,7 @@ class Tries(Generic[T]):
             return self._asked is not None
         return self._call.repeat is Repeat.HARMLESS
 
-    def _refused(self, answer: Answer) -> None:
+    def _refused(self, answer: HttpAnswer) -> None:
         """Tries again in a moment where the server was too busy to begin.
 
         A proxy, which answers for the server, cannot know that.
@@ -136,7 +136,7 @@ class Tries(Generic[T]):
         if self.pause_s is not None:
             raise error_of(answer)
 
-    def _try_elsewhere(self, answer: Answer) -> None:
+    def _try_elsewhere(self, answer: HttpAnswer) -> None:
         """Leaves a place that cannot serve; a harmless call asks each place once."""
         self._link.leave(self.place)
         self._unable += 1
@@ -179,7 +179,7 @@ class Tries(Generic[T]):
         return f"the connection was lost, {error or type(error).__name__}"
 
 
-def again(tries: Tries[Any]) -> dict[str, Any]:
+def again(tries: Retry[Any]) -> dict[str, Any]:
     """Returns tenacity's options, sync and async: repeat when and as `tries` says."""
 
     def is_due(error: BaseException) -> bool:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from txaware.http.client.call import (
-    Answer,
     Call,
+    HttpAnswer,
     Paths,
     Repeat,
     Steps,
@@ -106,7 +106,7 @@ class TopicCalls:
         return bounds
 
 
-def _is_known(answer: Answer) -> bool:
+def _is_known(answer: HttpAnswer) -> bool:
     """Returns False where the server does not know the method, and has done nothing."""
     if answer.status == WRONG_METHOD:
         return False

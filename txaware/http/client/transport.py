@@ -12,11 +12,11 @@ import tenacity
 from txaware.errors import TxAwareError, Unavailable
 from txaware.http.client.call import Call, Steps
 from txaware.http.client.connections import Connections, connection_options, shown
-from txaware.http.client.link import Link, Place
-from txaware.http.client.retry import FAILURES, Tries, again
+from txaware.http.client.link import Link, ServerPlace
+from txaware.http.client.retry import FAILURES, Retry, again
 
 T = TypeVar("T")
-Key = tuple[int, Place, bool]
+Key = tuple[int, ServerPlace, bool]
 
 
 class Transport:
@@ -56,7 +56,7 @@ class Transport:
 
     def perform(self, call: Call[T]) -> T:
         """Performs one call, with as many tries as it may have."""
-        tries = Tries(call, self.link)
+        tries = Retry(call, self.link)
         try:
             return self._try(tries)
         except TxAwareError as error:
@@ -78,7 +78,7 @@ class Transport:
 
         A body that was cut off ends with `Unavailable`.
         """
-        tries = Tries(call, self.link)
+        tries = Retry(call, self.link)
         request = tries.request()
         try:
             with self._one(tries) as connection:
@@ -94,7 +94,7 @@ class Transport:
         except FAILURES as error:
             raise tries.failed(error) from error
 
-    def _try(self, tries: Tries[T]) -> T:
+    def _try(self, tries: Retry[T]) -> T:
         request = tries.request()
         try:
             with self._one(tries) as connection:
@@ -108,7 +108,7 @@ class Transport:
         return tries.answered(response.status, response.headers, body)
 
     def _one(
-        self, tries: Tries[Any]
+        self, tries: Retry[Any]
     ) -> AbstractContextManager[httpcore.HTTPConnection]:
         key = (os.getpid(), tries.place, tries.waits)
         pool = self._pools.get(key) or self._open(key)

@@ -16,7 +16,7 @@ from txaware.errors import TopicNotFound, TxAwareError
 from txaware.http.metrics import families
 from txaware.http.metrics.moment import InFlight, Moment, Sources
 from txaware.http.metrics.request_counts import RequestCounts
-from txaware.http.metrics.topic_labels import Seen, TopicLabels
+from txaware.http.metrics.topic_labels import SeenTopics, TopicLabels
 from txaware.service.administration import Administration
 from txaware.service.local import LocalService
 from txaware.service.monitor.overview import Overview, Sees
@@ -80,7 +80,7 @@ class Exposition:
         tens of thousands of rows: it is not for an event loop.
         """
         encode, content_type = choose_encoder(accept)
-        shown = self._registry if sees is None else Seen(self._registry, sees)
+        shown = self._registry if sees is None else SeenTopics(self._registry, sees)
         return content_type, encode(shown)
 
     def collect(self) -> Iterable[Metric]:

@@ -16,7 +16,7 @@ from txaware.service.administration import Administration
 from txaware.service.local import LocalService
 from txaware.service.monitor.overview import Overview
 from txaware.service.monitor.overview_report import OverviewReport
-from txaware.service.monitor.row_counts import Depths
+from txaware.service.monitor.row_counts import RowCounts
 from txaware.service.monitor.turns import Failures
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class Sources:
     in_flight: InFlight
     requests: RequestCounts
     labels: TopicLabels
-    depths: Depths
+    depths: RowCounts
     clock_ms: Callable[[], int]
     started_ms: int
     refusals: Callable[[], Mapping[str, int]]

@@ -98,7 +98,7 @@ class Collector(Protocol):
         """Returns all families."""
 
 
-class Seen:
+class SeenTopics:
     """The families of another, without the topics that `sees` answers False for."""
 
     def __init__(self, collector: Collector, sees: Sees) -> None:

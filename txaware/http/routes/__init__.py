@@ -11,12 +11,12 @@ from txaware.http.routes.topics import TopicRoutes
 from txaware.http.routes.transactions import TransactionRoutes
 from txaware.http.routes.unguarded import OpenApiRoutes, OpenRoutes
 from txaware.http.server.routing import Route
-from txaware.http.server.server_context import Hosted
+from txaware.http.server.server_context import ServerContext
 from txaware.service.monitor.overview import Overview
 
 
 def all_routes(
-    hosted: Hosted, overview: Overview, exposition: Exposition
+    hosted: ServerContext, overview: Overview, exposition: Exposition
 ) -> list[Route]:
     """Returns every route of the server."""
     routes = [

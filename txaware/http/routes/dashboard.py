@@ -10,7 +10,7 @@ from txaware.http.metrics.exposition import Exposition
 from txaware.http.server.exchange import JSON, Reply, Request
 from txaware.http.server.permissions import monitor, sight
 from txaware.http.server.routing import Route
-from txaware.http.server.server_context import Hosted
+from txaware.http.server.server_context import ServerContext
 from txaware.http.wire.values import to_json
 from txaware.service.monitor.overview import Overview
 
@@ -20,7 +20,7 @@ _HEADERS = tuple((name.encode(), value.encode()) for name, value in HEADERS.item
 class DashboardRoutes:
     """Routes of the page: its files for anybody, its data for those who may monitor."""
 
-    def __init__(self, hosted: Hosted, overview: Overview) -> None:
+    def __init__(self, hosted: ServerContext, overview: Overview) -> None:
         self._hosted = hosted
         self._overview = overview
 
@@ -83,7 +83,7 @@ def _flag(text: str) -> bool:
 class MetricsRoutes:
     """Routes of metrics: what the client may see, in the form that it asks for."""
 
-    def __init__(self, hosted: Hosted, exposition: Exposition) -> None:
+    def __init__(self, hosted: ServerContext, exposition: Exposition) -> None:
         self._hosted = hosted
         self._exposition = exposition
 

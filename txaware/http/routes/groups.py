@@ -9,7 +9,7 @@ from txaware.errors import BadRequest
 from txaware.http.server.exchange import DONE, Reply, Request, json_reply
 from txaware.http.server.permissions import in_group
 from txaware.http.server.routing import Route
-from txaware.http.server.server_context import Hosted
+from txaware.http.server.server_context import ServerContext
 from txaware.http.wire.values import read_json
 from txaware.messages import MessageId
 from txaware.requests import checked_pointer
@@ -20,7 +20,7 @@ POSITION = "/v1/namespaces/{namespace}/groups/{group}/positions/{topic}"
 class GroupRoutes:
     """Routes of positions, as a snapshot sees them, and saved with a transaction."""
 
-    def __init__(self, hosted: Hosted) -> None:
+    def __init__(self, hosted: ServerContext) -> None:
         self._hosted = hosted
         self._service = hosted.service
 

@@ -5,7 +5,7 @@ import attrs
 from txaware.http.server.exchange import DONE, JSON, Reply, Request
 from txaware.http.server.permissions import holder, operator
 from txaware.http.server.routing import Route
-from txaware.http.server.server_context import Hosted
+from txaware.http.server.server_context import ServerContext
 from txaware.http.wire.json_values import checked_fields
 from txaware.http.wire.values import from_json, read_json, to_json
 
@@ -31,7 +31,7 @@ class _Named:
 class KeeperRoutes:
     """Routes of keepers. The server cannot ask them: the last report is the answer."""
 
-    def __init__(self, hosted: Hosted) -> None:
+    def __init__(self, hosted: ServerContext) -> None:
         self._in_coordinator_thread = hosted.in_coordinator_thread
         self._administration = hosted.administration
 

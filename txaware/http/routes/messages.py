@@ -10,11 +10,11 @@ from txaware.http.routes.topics import TOPIC
 from txaware.http.server.exchange import DONE, DONE_IN_JSON, JSON, Reply, Request
 from txaware.http.server.permissions import on_topic
 from txaware.http.server.routing import Route
-from txaware.http.server.server_context import Hosted
+from txaware.http.server.server_context import ServerContext
 from txaware.http.wire import AVRO, Format, PublishRequest, format_of
 from txaware.messages import PublishResponse
 from txaware.requests import Payload, checked_pointer
-from txaware.service.topic_handles import Place
+from txaware.service.topic_handles import TopicHandle
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ class MessageRoutes:
     So sixteen connections, or a thousand, share one batch.
     """
 
-    def __init__(self, hosted: Hosted) -> None:
+    def __init__(self, hosted: ServerContext) -> None:
         self._hosted = hosted
         self._service = hosted.service
         self._owners = hosted.owners
@@ -63,7 +63,9 @@ class MessageRoutes:
         await self._publish_plain(place, asked.messages)
         return _done(request, format_)
 
-    async def _publish_plain(self, place: Place, messages: Iterable[Payload]) -> None:
+    async def _publish_plain(
+        self, place: TopicHandle, messages: Iterable[Payload]
+    ) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         settle = self._hosted.outcomes.settle
 

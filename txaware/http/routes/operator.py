@@ -11,7 +11,7 @@ from txaware.http.routes.topics import TOPIC
 from txaware.http.server.exchange import JSON, Reply, Request, Stream, json_reply
 from txaware.http.server.permissions import monitor, on_topic, operator, sight
 from txaware.http.server.routing import Route
-from txaware.http.server.server_context import Hosted
+from txaware.http.server.server_context import ServerContext
 from txaware.http.wire.json_values import base64_or_tagged, checked_fields, flag
 from txaware.http.wire.values import from_json, read_json, to_json
 from txaware.messages import MessageId
@@ -24,7 +24,7 @@ _RANGE = {"from", "to", "transaction"}
 class OperatorRoutes:
     """Routes of what `Messaging` offers beside the service."""
 
-    def __init__(self, hosted: Hosted) -> None:
+    def __init__(self, hosted: ServerContext) -> None:
         self._hosted = hosted
         self._administration = hosted.administration
 
@@ -192,7 +192,7 @@ class CleanUpRoutes:
     The plan stays in this server; a client only names the piece to be done.
     """
 
-    def __init__(self, hosted: Hosted) -> None:
+    def __init__(self, hosted: ServerContext) -> None:
         self._in_slow_thread = hosted.in_slow_thread
         self._administration = hosted.administration
 

@@ -15,13 +15,13 @@ from txaware.http.server.long_polls import LongPolls, read_piece
 from txaware.http.server.page_encoders import PIECE_MESSAGES, gathering
 from txaware.http.server.permissions import on_topic
 from txaware.http.server.routing import Answer, Route
-from txaware.http.server.server_context import Hosted
+from txaware.http.server.server_context import ServerContext
 from txaware.http.wire import PageWriter, PollRequest, format_of
 from txaware.interfaces import COMMITTED
 from txaware.messages import MessageId
 from txaware.service.read.scan import Scan
 from txaware.service.read.selection import Messages
-from txaware.service.topic_handles import Place
+from txaware.service.topic_handles import TopicHandle
 
 PIECE_BYTES = 1 << 20
 NO_LIMIT = 2**31 - 1
@@ -31,7 +31,7 @@ WAIT_FIELDS = frozenset(("startFrom", "inclusive", "isolation", "waitMs"))
 class PollingRoutes:
     """Routes that read: cached rows in the event loop, everything else in a thread."""
 
-    def __init__(self, hosted: Hosted) -> None:
+    def __init__(self, hosted: ServerContext) -> None:
         self._hosted = hosted
         self._service = hosted.service
         self._long_polls = LongPolls(hosted)
@@ -79,7 +79,7 @@ class PollingRoutes:
             yield page.take()
         yield page.end(scan)
 
-    def _begin(self, request: Request, asked: PollRequest, place: Place) -> Scan:
+    def _begin(self, request: Request, asked: PollRequest, place: TopicHandle) -> Scan:
         request.ask_again()  # it may have waited since, and its token be gone
         return self._service.begin_poll(
             place,

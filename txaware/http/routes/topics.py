@@ -8,7 +8,7 @@ from txaware.errors import BadRequest
 from txaware.http.server.exchange import DONE, JSON, Reply, Request, json_reply
 from txaware.http.server.permissions import on_topic, to_list, to_see
 from txaware.http.server.routing import Route
-from txaware.http.server.server_context import Hosted
+from txaware.http.server.server_context import ServerContext
 from txaware.http.wire import format_of
 from txaware.http.wire.values import topic_to_json
 from txaware.topics import TopicName
@@ -22,7 +22,7 @@ UNNAMED = (None, "application/x-www-form-urlencoded")
 class TopicRoutes:
     """Routes of topics themselves, not of their messages."""
 
-    def __init__(self, hosted: Hosted) -> None:
+    def __init__(self, hosted: ServerContext) -> None:
         self._hosted = hosted
         self._service = hosted.service
 

@@ -16,7 +16,7 @@ from txaware.http.server.exchange import JSON, Reply, Request, json_reply
 from txaware.http.server.owners import Owners
 from txaware.http.server.permissions import Allow, Params, monitor, operator
 from txaware.http.server.routing import Route
-from txaware.http.server.server_context import Hosted
+from txaware.http.server.server_context import ServerContext
 
 ONE = ROOT + "/{transaction}"
 ENDS = ("commit", "abort", "invalidate")
@@ -36,7 +36,7 @@ class TransactionRoutes:
     one that was allowed.
     """
 
-    def __init__(self, hosted: Hosted) -> None:
+    def __init__(self, hosted: ServerContext) -> None:
         self._hosted = hosted
         self._owners = hosted.owners
         self._routes = CoordinatorRoutes(

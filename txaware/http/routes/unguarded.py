@@ -10,7 +10,7 @@ from txaware.errors import TxAwareError
 from txaware.http.openapi import described
 from txaware.http.server.exchange import DONE, JSON, Reply, Request, json_reply
 from txaware.http.server.routing import Route
-from txaware.http.server.server_context import Hosted
+from txaware.http.server.server_context import ServerContext
 from txaware.http.wire import schemas
 
 log = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ OK, NOT_WELL = "OK", "not well; the log says why, and operators are told here"
 class OpenRoutes:
     """Health, schemas, and what a client has to know of the server."""
 
-    def __init__(self, hosted: Hosted) -> None:
+    def __init__(self, hosted: ServerContext) -> None:
         self._hosted = hosted
         self._schemas = schemas()
 

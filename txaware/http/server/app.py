@@ -31,7 +31,7 @@ from txaware.http.server.exchange import (
 )
 from txaware.http.server.failures import error_reply, name_of, reply_to, status_of
 from txaware.http.server.hidden_paths import HiddenPaths
-from txaware.http.server.idempotency import INSTANCE, KEY, Repeats
+from txaware.http.server.idempotency import INSTANCE, KEY, Idempotency
 from txaware.http.server.permissions import Origins
 from txaware.http.server.routing import Answer, Match, Route, Routes
 
@@ -70,7 +70,7 @@ class App:
         *,
         settings: Settings,
         admission: Admission,
-        repeats: Repeats,
+        repeats: Idempotency,
         observer: Observer,
         origins: Origins,
         hidden_paths: HiddenPaths | None = None,

@@ -28,7 +28,7 @@ class _Remembered:
     reply: asyncio.Future[Reply]
 
 
-class Repeats:
+class Idempotency:
     """Remembers answers by key, for a minute; of one event loop only.
 
     A client that repeats a request names the instance of the server that it sent the

@@ -7,10 +7,10 @@ from contextlib import suppress
 from typing import Protocol
 
 from txaware.http.server.exchange import Peer
-from txaware.http.server.server_context import Hosted
+from txaware.http.server.server_context import ServerContext
 from txaware.service.read.reading import FIRST_PAUSE_S
 from txaware.service.read.scan import Scan
-from txaware.service.topic_handles import Place
+from txaware.service.topic_handles import TopicHandle
 
 
 class Read(Protocol):
@@ -21,7 +21,7 @@ class Read(Protocol):
 
 
 async def read_piece(
-    hosted: Hosted, read: Read, scan: Scan, *, fresh: bool = False
+    hosted: ServerContext, read: Read, scan: Scan, *, fresh: bool = False
 ) -> None:
     """Reads the next piece here as far as it is cached, and the rest in a thread."""
     scan.is_paused = True
@@ -34,12 +34,12 @@ async def read_piece(
 class LongPolls:
     """Looks until something is there, the time is up, or nobody wants it any more."""
 
-    def __init__(self, hosted: Hosted) -> None:
+    def __init__(self, hosted: ServerContext) -> None:
         self._hosted = hosted
 
     async def first_piece(
         self,
-        begin: Callable[[Place], Scan],
+        begin: Callable[[TopicHandle], Scan],
         read: Read,
         *,
         topic: str,
@@ -102,7 +102,9 @@ class LongPolls:
             peer.tell_when_gone(None)
 
 
-def _begun_and_read(begin: Callable[[Place], Scan], read: Read, place: Place) -> Scan:
+def _begun_and_read(
+    begin: Callable[[TopicHandle], Scan], read: Read, place: TopicHandle
+) -> Scan:
     scan = begin(place)
     read(scan)
     return scan

@@ -32,7 +32,7 @@ class Gathered(Found, Protocol):
 def gathering(writer: PageWriter) -> Callable[[], Gathered]:
     """Returns a maker of empty ones, one for each piece of a page."""
     if isinstance(writer, ColumnarWriter):
-        return partial(Columns, writer)
+        return partial(ColumnEncoder, writer)
     return partial(EncodedItems if writer.takes_encoded else ListedMessages, writer)
 
 
@@ -100,7 +100,7 @@ class EncodedItems:
             self._loose, self._loose_bytes = [], 0
 
 
-class Columns:
+class ColumnEncoder:
     """Ids and payloads apart, without a step in Python for each message."""
 
     # A client that asks for columns reads much, and each piece costs a thread's turn.

@@ -27,10 +27,15 @@ from txaware.http.server.app import App
 from txaware.http.server.connection import Connection
 from txaware.http.server.connection_limits import ConnectionLimits
 from txaware.http.server.hidden_paths import HiddenPaths
-from txaware.http.server.idempotency import Repeats
+from txaware.http.server.idempotency import Idempotency
 from txaware.http.server.permissions import Origins
 from txaware.http.server.served import Served
-from txaware.http.server.server_context import Hosted, Outcomes, Stopping, Threads
+from txaware.http.server.server_context import (
+    Outcomes,
+    ServerContext,
+    Stopping,
+    Threads,
+)
 from txaware.http.server.server_file import ServerFile, own_certificate
 from txaware.loopback import is_local
 
@@ -262,7 +267,7 @@ class HttpServer:
     def _app(self, threads: Threads) -> App:
         served, access = self._served, self._access
         hidden_paths = HiddenPaths.of(served.directory)
-        hosted = Hosted(
+        hosted = ServerContext(
             served.service,
             served.administration,
             served.coordinator,
@@ -289,7 +294,7 @@ class HttpServer:
             all_routes(hosted, served.overview, exposition),
             settings=served.settings,
             admission=admission,
-            repeats=Repeats(self.instance, time.monotonic),
+            repeats=Idempotency(self.instance, time.monotonic),
             observer=exposition,
             origins=Origins(
                 only_local=access.tokens is None and not access.is_insecure

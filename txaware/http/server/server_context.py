@@ -20,7 +20,7 @@ from txaware.http.server.hidden_paths import HiddenPaths
 from txaware.http.server.owners import Owners
 from txaware.service.administration import Administration
 from txaware.service.local import LocalService
-from txaware.service.topic_handles import Place
+from txaware.service.topic_handles import TopicHandle
 
 SLOW_THREADS = 4
 PLANNING_THREADS = 4
@@ -129,7 +129,7 @@ class Stopping:
 
 
 @attrs.frozen(eq=False)
-class Hosted:
+class ServerContext:
     """A store that is served: its parts, and the threads that wait for its disk.
 
     `shares_journal` is True when commits are kept in the same table as rows.
@@ -161,7 +161,7 @@ class Hosted:
             not isinstance(coordinator, EmbeddedCoordinator) or coordinator.may_wait()
         )
 
-    async def place(self, topic: str) -> Place:
+    async def place(self, topic: str) -> TopicHandle:
         """Finds a topic that exists, and keeps the event loop free."""
         found = self.service.place_at_once(topic)
         if found is not None:

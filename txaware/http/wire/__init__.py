@@ -7,7 +7,7 @@ from txaware.http.wire.avro_format import AVRO, COLUMNS, OWN
 from txaware.http.wire.columnar import (
     ColumnarPage,
     ColumnarWriter,
-    Piece,
+    ColumnPiece,
     decode_columnar_page,
 )
 from txaware.http.wire.interfaces import Format, PageWriter
@@ -53,11 +53,11 @@ __all__ = [
     "JSON",
     "MAX_MESSAGES",
     "OWN",
+    "ColumnPiece",
     "ColumnarPage",
     "ColumnarWriter",
     "Format",
     "PageWriter",
-    "Piece",
     "PollRequest",
     "PublishRequest",
     "decode_columnar_page",

@@ -23,7 +23,7 @@ PLACE_BYTES = 4
 
 
 @attrs.frozen
-class Piece:
+class ColumnPiece:
     """Some messages: their ids, and their payloads with the places of these."""
 
     ids: bytes
@@ -38,19 +38,19 @@ class Piece:
         start = (index % len(self)) * ID_BYTES
         return self.ids[start : start + ID_BYTES]
 
-    def before(self, stop: bytes) -> "Piece":
+    def before(self, stop: bytes) -> "ColumnPiece":
         """Returns the messages whose ids are below `stop`; ids rise."""
         count = bisect_left(range(len(self)), stop, key=self.id_at)
         places = self.places[: PLACE_BYTES * (count + 1)]
         end = int.from_bytes(places[-PLACE_BYTES:], "little")
-        return Piece(self.ids[: count * ID_BYTES], places, self.payloads[:end])
+        return ColumnPiece(self.ids[: count * ID_BYTES], places, self.payloads[:end])
 
 
 @attrs.frozen
 class ColumnarPage:
     """The answer to a poll, as columns; see `Page`."""
 
-    pieces: list[Piece]
+    pieces: list[ColumnPiece]
     next: MessageId
     blocked_by: BlockedBy | None
     skipped_before: int | None
@@ -94,8 +94,8 @@ def _read_page(cursor: Cursor) -> ColumnarPage:
     return ColumnarPage(pieces, *read_end(cursor))
 
 
-def _read_piece(cursor: Cursor) -> Piece:
-    piece = Piece(cursor.data(), cursor.data(), cursor.data())
+def _read_piece(cursor: Cursor) -> ColumnPiece:
+    piece = ColumnPiece(cursor.data(), cursor.data(), cursor.data())
     count, rest = divmod(len(piece.ids), ID_BYTES)
     if rest or not count or len(piece.places) != PLACE_BYTES * (count + 1):
         raise BadRequest(

@@ -32,7 +32,7 @@ from txaware.service.check.journal import (
 from txaware.service.check.messages import MessageCheck
 from txaware.service.check.payloads import check_marks, check_payloads, check_positions
 from txaware.service.check.report import Findings, Report
-from txaware.service.check.scan import Progress, Rows, Scan, SizeBytes
+from txaware.service.check.scan import CheckedRows, CheckScan, Progress, SizeBytes
 from txaware.service.coordinator_kind import OTHER, coordinator_of
 from txaware.store.journaled_table import FIRST_FORMAT, FORMAT
 
@@ -40,7 +40,7 @@ KNOWN = (TOPIC, MESSAGE, PAYLOAD, POSITION, MARK, JOURNAL, STATE, KEEPER)
 
 
 def check(
-    rows: Rows,
+    rows: CheckedRows,
     *,
     durable: bool = True,
     progress: Progress | None = None,
@@ -62,7 +62,7 @@ def check(
     Memory is bounded, but for eight bytes for every reference.
     """
     findings = findings or Findings()
-    scan = Scan(rows, findings, progress=progress, size_bytes=size_bytes)
+    scan = CheckScan(rows, findings, progress=progress, size_bytes=size_bytes)
     try:
         _check(
             scan,
@@ -79,8 +79,8 @@ def check(
 
 
 def _check(
-    scan: Scan,
-    rows: Rows,
+    scan: CheckScan,
+    rows: CheckedRows,
     findings: Findings,
     *,
     durable: bool,
@@ -122,14 +122,14 @@ def _check(
         _check_pointers(judging)
 
 
-def _is_new(rows: Rows) -> bool:
+def _is_new(rows: CheckedRows) -> bool:
     """Tells whether the data is empty: its first owner was killed before a batch."""
     if rows.get(FORMAT) is not None:
         return False
     return not any(rows.scan(first_byte, limit=1) for first_byte in KNOWN)
 
 
-def _check_unknown(scan: Scan, rows: Rows, findings: Findings) -> None:
+def _check_unknown(scan: CheckScan, rows: CheckedRows, findings: Findings) -> None:
     """Checks that no key begins with an unknown byte."""
     if rows.get(b"") is not None:
         findings.problem("key", b"", "a row has no key")
@@ -147,7 +147,7 @@ def _check_pointers(judging: Judging) -> None:
     The journal is read again, since pointers may have been given out meanwhile. A
     pointer far ahead of the saved time came from elsewhere, and is taken as it comes.
     """
-    scan = Scan(judging.rows, Findings())
+    scan = CheckScan(judging.rows, Findings())
     reserved = check_journal(scan, judging.rows, Findings()).reserved
     ours = ((saved_ms(judging.rows) or 0) + AHEAD_MS) * POINTERS_PER_MS
     for key, pointer in judging.suspects:

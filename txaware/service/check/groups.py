@@ -8,7 +8,7 @@ from txaware.errors import BadRequest, StoreCorrupted
 from txaware.keys import POINTER_BYTES, ROW_KEY_BYTES, TOPIC
 from txaware.service.check.journal import Uncommitted, saved_ms
 from txaware.service.check.report import Findings
-from txaware.service.check.scan import Rows
+from txaware.service.check.scan import CheckedRows
 from txaware.store.columns import (
     EXPIRY,
     RECEIPTS,
@@ -25,7 +25,7 @@ _FAST_TAGS = {0: 1, 1: 9}  # messages without and with a pointer: the least leng
 
 
 @attrs.define(eq=False)
-class Group:
+class RowGroup:
     """Rows of one generation of a topic, or those of one transaction within it."""
 
     prefix: bytes
@@ -47,7 +47,7 @@ class Judging:
 
     def __init__(
         self,
-        rows: Rows,
+        rows: CheckedRows,
         findings: Findings,
         *,
         uncommitted: Uncommitted,
@@ -60,7 +60,7 @@ class Judging:
         self._timed = timed
         self._topics: dict[bytes, Topic | None] = {}
 
-    def group(self, first_byte: bytes, prefix: bytes, key: bytes) -> Group | None:
+    def group(self, first_byte: bytes, prefix: bytes, key: bytes) -> RowGroup | None:
         """Returns the group of a key; None, and a problem, where it has none."""
         topic_key, generation = prefix[:-GENERATION_BYTES], prefix[-GENERATION_BYTES:]
         number = int.from_bytes(generation, "big")
@@ -80,7 +80,7 @@ class Judging:
                 f"{abs(topic.generation)}",
             )
             return None
-        return Group(prefix, topic, number)
+        return RowGroup(prefix, topic, number)
 
     def topic(self, topic_key: bytes, *, anew: bool = False) -> Topic | None:
         """Returns the topic of a key, deleted ones included."""
@@ -181,12 +181,12 @@ def _topic_or_none(topic_key: bytes, value: bytes) -> Topic | None:
 
 def grouped(
     judging: Judging, first_byte: bytes, tail_bytes: int
-) -> Callable[[bytes], Group | None]:
+) -> Callable[[bytes], RowGroup | None]:
     """Returns a function from keys to groups; it reports one problem a prefix."""
     last_prefix: bytes | None = None
-    last_group: Group | None = None
+    last_group: RowGroup | None = None
 
-    def group_of(key: bytes) -> Group | None:
+    def group_of(key: bytes) -> RowGroup | None:
         nonlocal last_prefix, last_group
         prefix = key[:-tail_bytes]
         if prefix != last_prefix:

@@ -9,7 +9,7 @@ from txaware.service.check.checking import KNOWN, check
 from txaware.service.check.journal import NUMBER_BYTES
 from txaware.service.check.report import Findings, Report
 from txaware.service.check.scan import Progress
-from txaware.store.hbase.connections import Connections
+from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.head import OWNER_BYTES
 from txaware.store.hbase.salting import BUCKETS, bucket_of
 from txaware.store.hbase.scanner import StoredKey, stored_keys
@@ -33,7 +33,7 @@ REDO_KEY_BYTES = len(REDO_ROWS) + OWNER_BYTES + 1 + 4
 
 
 def check_hbase(
-    connections: Connections,
+    connections: HBaseConnections,
     *,
     progress: Progress | None = None,
     invalid: Container[int] | None = None,

@@ -20,7 +20,7 @@ from txaware.keys import (
     UNWATCHED,
 )
 from txaware.service.check.report import Findings
-from txaware.service.check.scan import Rows, Scan
+from txaware.service.check.scan import CheckedRows, CheckScan
 from txaware.service.coordinator_kind import EMBEDDED, OTHER, coordinator_of
 from txaware.service.keepers import read_keeper
 from txaware.service.transfer.copy_state import is_unfinished
@@ -63,7 +63,7 @@ class Uncommitted:
         )
 
 
-def check_journal(scan: Scan, rows: Rows, findings: Findings) -> History:
+def check_journal(scan: CheckScan, rows: CheckedRows, findings: Findings) -> History:
     """Checks the journal; returns the sum of all entries that can be read."""
     history = History()
     for key, data in scan.table(JOURNAL):
@@ -119,7 +119,7 @@ def _check_history(history: History, findings: Findings) -> None:
             )
 
 
-def check_state(scan: Scan, rows: Rows, findings: Findings) -> None:
+def check_state(scan: CheckScan, rows: CheckedRows, findings: Findings) -> None:
     """Checks the format, the saved time and the state of a copy."""
     known = {
         FORMAT,
@@ -145,7 +145,7 @@ def check_state(scan: Scan, rows: Rows, findings: Findings) -> None:
     _check_copy(rows, findings)
 
 
-def check_keepers(scan: Scan, findings: Findings) -> None:
+def check_keepers(scan: CheckScan, findings: Findings) -> None:
     """Checks the keepers of rows elsewhere; notes the least pointer each needs."""
     for key, value in scan.table(KEEPER):
         findings.counts["keepers"] += 1
@@ -157,7 +157,7 @@ def check_keepers(scan: Scan, findings: Findings) -> None:
             findings.needs(f"keeper {row.name}", row.smallest_pointer)
 
 
-def _check_copy(rows: Rows, findings: Findings) -> None:
+def _check_copy(rows: CheckedRows, findings: Findings) -> None:
     try:
         unfinished = is_unfinished(rows)
     except StoreCorrupted as error:
@@ -167,7 +167,7 @@ def _check_copy(rows: Rows, findings: Findings) -> None:
         findings.problem("copy", COPY, "the copy to here has not come to its end")
 
 
-def check_coordinator(rows: Rows, findings: Findings) -> bool:
+def check_coordinator(rows: CheckedRows, findings: Findings) -> bool:
     """Tells whether the coordinator is the embedded one; called after the counts."""
     found, counts = rows.get(COORDINATOR), findings.counts
     about_itself = counts["state rows"] + counts["journal entries"]
@@ -189,12 +189,12 @@ def check_coordinator(rows: Rows, findings: Findings) -> bool:
     return found == EMBEDDED
 
 
-def saved_ms(rows: Rows, findings: Findings | None = None) -> int | None:
+def saved_ms(rows: CheckedRows, findings: Findings | None = None) -> int | None:
     """Returns the time below which all times lie that were ever given out."""
     return _number(rows, TIME, findings)
 
 
-def _number(rows: Rows, key: bytes, findings: Findings | None) -> int | None:
+def _number(rows: CheckedRows, key: bytes, findings: Findings | None) -> int | None:
     data = rows.get(key)
     if data is not None and len(data) == NUMBER_BYTES:
         return int.from_bytes(data, "big")

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 
 from txaware.keys import MESSAGE, ROW_KEY_BYTES, payload_prefix
 from txaware.service.check.groups import (
-    Group,
     Judging,
+    RowGroup,
     grouped,
     is_plain_value,
     read_receipts,
 )
-from txaware.service.check.scan import READ_BYTES, READ_ROWS, Rows, Scan
+from txaware.service.check.scan import READ_BYTES, READ_ROWS, CheckedRows, CheckScan
 from txaware.store.columns import ATTEMPT, PLAIN, RECEIPTS, Columns, decode
 
 # The pointers of references, eight bytes each, to look payload rows up in.
@@ -26,13 +26,13 @@ class MessageCheck:
         self._judging = judging
         self._counts = judging.findings.counts
         self._now_ms = now_ms
-        self._group: Group | None = None
+        self._group: RowGroup | None = None
         self._last_key = b""
         self._highest = 0
         self._highest_key = b""
         self._stored: tuple[bytes, Mapping[bytes, int]] | None = None
 
-    def run(self, scan: Scan) -> None:
+    def run(self, scan: CheckScan) -> None:
         """Checks all message rows, in order."""
         group_of = grouped(self._judging, MESSAGE, ROW_KEY_BYTES)
         for key, value in scan.table(MESSAGE):
@@ -54,7 +54,7 @@ class MessageCheck:
                 self._judging.suspect(self._highest_key, self._highest)
         self._highest = 0
 
-    def _row(self, group: Group, key: bytes, value: bytes) -> None:
+    def _row(self, group: RowGroup, key: bytes, value: bytes) -> None:
         if not is_plain_value(value):
             self._uncommon_row(group, key, value)
             return
@@ -64,7 +64,7 @@ class MessageCheck:
         if value[0] != PLAIN:
             self._pointer(group, key, int.from_bytes(value[1:9], "big", signed=True))
 
-    def _uncommon_row(self, group: Group, key: bytes, value: bytes) -> None:
+    def _uncommon_row(self, group: RowGroup, key: bytes, value: bytes) -> None:
         columns = self._judging.columns(MESSAGE + key, value)
         if columns is None:
             return
@@ -80,7 +80,7 @@ class MessageCheck:
         self.named.setdefault(group.prefix, array("q")).append(pointer)
         self._reference(group, key, columns)
 
-    def _pointer(self, group: Group, key: bytes, pointer: int) -> None:
+    def _pointer(self, group: RowGroup, key: bytes, pointer: int) -> None:
         if pointer <= 0:
             self._counts["rolled back"] += 1
             if pointer == 0:
@@ -94,7 +94,7 @@ class MessageCheck:
         if pointer > self._highest:
             self._highest, self._highest_key = pointer, MESSAGE + key
 
-    def _reference(self, group: Group, key: bytes, columns: Columns) -> None:
+    def _reference(self, group: RowGroup, key: bytes, columns: Columns) -> None:
         """Checks that all rows that a reference names exist, while it is read."""
         receipts, pointer = columns.more.get(RECEIPTS), columns.pointer or 0
         if receipts is None or pointer <= 0 or not self._is_read(group, key):
@@ -118,11 +118,11 @@ class MessageCheck:
                 f"{stored.get(attempt, 0)} are stored",
             )
 
-    def _is_read(self, group: Group, key: bytes) -> bool:
+    def _is_read(self, group: RowGroup, key: bytes) -> bool:
         time_ms = int.from_bytes(key[-ROW_KEY_BYTES:-2], "big")
         return group.is_current and time_ms + group.topic.ttl_ms > self._now_ms
 
-    def _is_still_there(self, group: Group, key: bytes, columns: Columns) -> bool:
+    def _is_still_there(self, group: RowGroup, key: bytes, columns: Columns) -> bool:
         value = self._judging.rows.get(MESSAGE + key)
         topic = self._judging.topic(group.topic.topic.key, anew=True)
         return (
@@ -140,7 +140,7 @@ class MessageCheck:
         return self._stored[1]
 
 
-def stored_counts(rows: Rows, prefix: bytes) -> dict[bytes, int]:
+def stored_counts(rows: CheckedRows, prefix: bytes) -> dict[bytes, int]:
     """Returns how many payload rows each attempt of a transaction has."""
     counts: dict[bytes, int] = {}
     start = b""

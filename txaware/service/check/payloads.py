@@ -15,14 +15,14 @@ from txaware.keys import (
 from txaware.messages import ID_BYTES
 from txaware.service.check.groups import (
     PAYLOAD_TAIL_BYTES,
-    Group,
     Judging,
+    RowGroup,
     grouped,
     is_plain_value,
     read_receipts,
 )
 from txaware.service.check.messages import Named, stored_counts
-from txaware.service.check.scan import Scan
+from txaware.service.check.scan import CheckScan
 from txaware.topics import TopicName, checked_group
 
 NO_POINTERS: "array[int]" = array("q")
@@ -30,7 +30,7 @@ MAX_POINTER = 2**63 - 1
 MARKS = (b"o", b"c", b"d")
 
 
-def check_payloads(scan: Scan, judging: Judging, named: Named) -> None:
+def check_payloads(scan: CheckScan, judging: Judging, named: Named) -> None:
     """Checks payload rows; counts those that no reference names."""
     counts, group_of = (
         judging.findings.counts,
@@ -79,7 +79,7 @@ def _check_key_pointer(judging: Judging, key: bytes, pointer: int) -> None:
         judging.problem("pointer", key, f"{pointer} is nobody's pointer")
 
 
-def check_marks(scan: Scan, judging: Judging) -> None:
+def check_marks(scan: CheckScan, judging: Judging) -> None:
     """Checks that the marks of references agree with the stored payloads."""
     group_of = grouped(judging, MARK, POINTER_BYTES)
     for key, value in scan.table(MARK):
@@ -102,7 +102,7 @@ def check_marks(scan: Scan, judging: Judging) -> None:
 
 
 def _check_mark(
-    judging: Judging, group: Group, key: bytes, pointer: int, named: dict[bytes, int]
+    judging: Judging, group: RowGroup, key: bytes, pointer: int, named: dict[bytes, int]
 ) -> None:
     if not named:
         return
@@ -121,7 +121,7 @@ def _check_mark(
             )
 
 
-def check_positions(scan: Scan, judging: Judging) -> None:
+def check_positions(scan: CheckScan, judging: Judging) -> None:
     """Checks that positions are in known topics, with the pointer of their key."""
     for key, value in scan.table(POSITION):
         judging.findings.counts["positions"] += 1

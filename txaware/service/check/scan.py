@@ -16,7 +16,7 @@ Progress = Callable[[int, float | None], object]
 SizeBytes = Callable[[bytes, bytes], int]
 
 
-class Rows(Protocol):
+class CheckedRows(Protocol):
     """The part of a table that a check needs; every `OrderedTable` has it."""
 
     def get(self, key: bytes) -> bytes | None:
@@ -34,12 +34,12 @@ class Rows(Protocol):
         """Returns rows whose key begins with `prefix`, which is left off, in order."""
 
 
-class Scan:
+class CheckScan:
     """A walk through tables in order, which counts rows and tells its progress."""
 
     def __init__(
         self,
-        rows: Rows,
+        rows: CheckedRows,
         findings: Findings,
         *,
         progress: Progress | None = None,

@@ -11,9 +11,9 @@ from txaware.keys import MESSAGE, row_key
 from txaware.messages import BlockedBy
 from txaware.service.local import LocalService
 from txaware.service.monitor.turns import Budget, Failures, Turns
-from txaware.service.store_context import Site
-from txaware.service.topic_handles import Place
-from txaware.service.visibility import STOP, Judge
+from txaware.service.store_context import StoreContext
+from txaware.service.topic_handles import TopicHandle
+from txaware.service.visibility import STOP, Visibility
 from txaware.store.columns import pointer_of
 from txaware.topics import Topic
 
@@ -70,7 +70,7 @@ class Blocked:
     is found where it was written, or where a reader met it, since the store was opened.
     """
 
-    def __init__(self, service: LocalService, site: Site) -> None:
+    def __init__(self, service: LocalService, site: StoreContext) -> None:
         self.blockers: dict[str, Blocker] = {}
         self.unjudged = 0
         self._service = service
@@ -105,7 +105,7 @@ class Blocked:
             for name, topic in topics.items()
             if self._is_due(name, topic, places.get(name), snapshot)
         ]
-        least, judge = self._least(snapshot), Judge(snapshot, self._known)
+        least, judge = self._least(snapshot), Visibility(snapshot, self._known)
         budget = Budget(looks=LOOKS, rows=ROWS)
         for name in self._turns.of(due):
             if budget.is_spent:
@@ -158,7 +158,7 @@ class Blocked:
         first_ms = snapshot.first_in_progress // POINTERS_PER_MS - self._early_ms
         return row_key(max(0, first_ms))
 
-    def _place(self, name: str) -> Place | None:
+    def _place(self, name: str) -> TopicHandle | None:
         try:
             return self._service.place(name)
         except TopicNotFound:  # deleted a moment ago
@@ -169,7 +169,7 @@ class Blocked:
             del self._standings[name]
 
     def _is_due(
-        self, name: str, topic: Topic, place: Place | None, snapshot: Transaction
+        self, name: str, topic: Topic, place: TopicHandle | None, snapshot: Transaction
     ) -> bool:
         standing = self._standing(name, topic)
         if not standing.is_finished:
@@ -191,8 +191,8 @@ class Blocked:
     def _look(
         self,
         standing: _Standing,
-        place: Place | None,
-        judge: Judge,
+        place: TopicHandle | None,
+        judge: Visibility,
         snapshot: Transaction,
     ) -> int:
         """Goes on to the first undecided row; returns how many rows it read."""

@@ -15,8 +15,8 @@ from txaware.service.monitor.blocked_topics import Blocker
 from txaware.service.monitor.overview_report import GroupOverview
 from txaware.service.monitor.turns import Budget, Failures, Remembered, Turns
 from txaware.service.monitor.unread import Unread, first_unread
-from txaware.service.store_context import Site
-from txaware.service.visibility import Judge
+from txaware.service.store_context import StoreContext
+from txaware.service.visibility import Visibility
 from txaware.store.position_table import PositionTable
 
 LOOKS, ROWS = 300, 50_000
@@ -26,13 +26,13 @@ MOST_COUNTED, MOST_COUNTED_BYTES = 1000, 4 << 20
 Pair = tuple[str, str]
 
 
-class Lags:
+class GroupLag:
     """The lag of each group, as found in this round or an earlier one."""
 
     def __init__(
         self,
         service: LocalService,
-        site: Site,
+        site: StoreContext,
         *,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -138,7 +138,7 @@ class Lags:
         unread = first_unread(
             self._table,
             of_topic,
-            Judge(snapshot, self._known),
+            Visibility(snapshot, self._known),
             start=begin,
             stop=bounds.next.row_key,
             now_ms=self._clock_ms(),

@@ -10,8 +10,8 @@ from coordinator.transaction import Transaction
 from txaware.interfaces import OrderedTable
 from txaware.keys import MESSAGE, PAYLOAD
 from txaware.messages import BlockedBy, Bounds, MessageId
-from txaware.service.topic_handles import Place
-from txaware.service.visibility import Strangers
+from txaware.service.topic_handles import TopicHandle
+from txaware.service.visibility import ForeignPointers
 from txaware.store.message_table import Block, MessageTable
 from txaware.store.ranges import pieces
 
@@ -63,13 +63,13 @@ class TopicReport:
 class Inspection:
     """Reads the tables as they are; judges by the snapshot it is given."""
 
-    def __init__(self, table: OrderedTable, strangers: Strangers) -> None:
+    def __init__(self, table: OrderedTable, strangers: ForeignPointers) -> None:
         self._table = table
         self._strangers = strangers
         self._messages = MessageTable(table)
 
     def peek(
-        self, place: Place, snapshot: Transaction, *, start: bytes, limit: int
+        self, place: TopicHandle, snapshot: Transaction, *, start: bytes, limit: int
     ) -> list[Peeked]:
         """Returns rows from `start` on, whatever became of their transactions."""
         peeked: list[Peeked] = []
@@ -80,7 +80,7 @@ class Inspection:
                 peeked.append(self._peeked(block, index, snapshot))
         return peeked
 
-    def rows_after(self, place: Place, position: MessageId | None) -> int:
+    def rows_after(self, place: TopicHandle, position: MessageId | None) -> int:
         """Returns how many rows are behind a position, up to `MOST_COUNTED`."""
         start = b"" if position is None else position.row_key + b"\0"
         return len(
@@ -94,7 +94,7 @@ class Inspection:
 
     def report(
         self,
-        place: Place,
+        place: TopicHandle,
         snapshot: Transaction,
         bounds: Bounds,
         *,
@@ -130,7 +130,7 @@ class Inspection:
             bounds,
         )
 
-    def _blocks(self, place: Place, start: bytes) -> Iterator[Block]:
+    def _blocks(self, place: TopicHandle, start: bytes) -> Iterator[Block]:
         prefix = place.topic.prefix
         while len(
             block := self._messages.read(
@@ -140,7 +140,7 @@ class Inspection:
             yield block
             start = block.keys[-1] + b"\0"
 
-    def _stored(self, place: Place, go_on: GoOn | None) -> tuple[int, int]:
+    def _stored(self, place: TopicHandle, go_on: GoOn | None) -> tuple[int, int]:
         count = size_bytes = 0
         stored = pieces(self._table, PAYLOAD + place.topic.prefix)
         for rows in _asking(go_on, stored):

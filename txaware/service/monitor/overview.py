@@ -20,7 +20,7 @@ from txaware.messages import Bounds, MessageId
 from txaware.metrics import TopicMetrics
 from txaware.service.local import LocalService
 from txaware.service.monitor.blocked_topics import Blocked
-from txaware.service.monitor.group_lag import Lags, Pair
+from txaware.service.monitor.group_lag import GroupLag, Pair
 from txaware.service.monitor.overview_report import (
     OpenOverview,
     OverviewReport,
@@ -29,7 +29,7 @@ from txaware.service.monitor.overview_report import (
 )
 from txaware.service.monitor.turns import Failures, Remembered
 from txaware.service.retention.clean_up import Retention
-from txaware.service.store_context import Site
+from txaware.service.store_context import StoreContext
 from txaware.store.topic_table import TopicTable
 from txaware.topics import Topic, TopicName
 
@@ -101,7 +101,7 @@ class Overview:
         self,
         service: LocalService,
         retention: Retention,
-        site: Site,
+        site: StoreContext,
         *,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -113,7 +113,7 @@ class Overview:
         self._topic_table = TopicTable(site.table)
         self._topics = Remembered(self._all_topics, clock_s=clock_s)
         self._blocked = Blocked(service, site)
-        self._lags = Lags(service, site, clock_s=clock_s)
+        self._lags = GroupLag(service, site, clock_s=clock_s)
         self._lock = threading.Lock()
         self._until_s = float("-inf")
         self._moment: _Moment | None = None

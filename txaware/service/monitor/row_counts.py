@@ -51,7 +51,7 @@ class _Count:
         self.end = keys[-1] + b"\0"
 
 
-class Depths:
+class RowCounts:
     """Remembers what was counted, so that only new rows and the oldest are looked at.
 
     Rows come at the end of a topic and go at its beginning. After a start, with very

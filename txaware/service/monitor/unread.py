@@ -5,7 +5,7 @@ import attrs
 from txaware.clock import ClockMs
 from txaware.interfaces import OrderedTable
 from txaware.keys import MESSAGE
-from txaware.service.visibility import DELIVER, SKIP, Judge
+from txaware.service.visibility import DELIVER, SKIP, Visibility
 from txaware.store.columns import EXPIRY, decode, decode_expiry, pointer_of
 
 # Mostly the first row is the one; what was rolled back, or has expired, is passed over.
@@ -29,7 +29,7 @@ class Unread:
 def first_unread(
     table: OrderedTable,
     prefix: bytes,
-    judge: Judge,
+    judge: Visibility,
     *,
     start: bytes,
     stop: bytes,

@@ -5,7 +5,7 @@ from txaware.errors import BadRequest
 from txaware.interfaces import OrderedTable
 from txaware.keys import MESSAGE, row_key
 from txaware.messages import ID_BYTES, MessageId
-from txaware.service.visibility import STOP, Judge
+from txaware.service.visibility import STOP, Visibility
 from txaware.store.columns import pointer_of
 
 # A row may seem so much older than its transaction where clocks differ.
@@ -32,7 +32,7 @@ def first_undecided(
     since_ms = max(0, snapshot.in_progress[0] // POINTERS_PER_MS - CLOCKS_DIFFER_MS)
     first = max(start.row_key, row_key(since_ms))
     last = stop.row_key + b"\0" if any(stop.payload_key) else stop.row_key
-    judge = Judge(snapshot)
+    judge = Visibility(snapshot)
     while rows := table.scan(
         MESSAGE + prefix, start=first, stop=last, limit=ROWS, max_bytes=ROWS_BYTES
     ):

@@ -13,9 +13,9 @@ from txaware.messages import Bounds, MessageId, Page
 from txaware.requests import Start, checked_wait_s
 from txaware.service.read.scan import Polling, Scan
 from txaware.service.read.selection import Messages, Query
-from txaware.service.store_context import Site
-from txaware.service.topic_handles import Place
-from txaware.service.visibility import Judge, NoJudge
+from txaware.service.store_context import StoreContext
+from txaware.service.topic_handles import TopicHandle
+from txaware.service.visibility import NoJudge, Visibility
 from txaware.store.message_table import MessageTable
 from txaware.store.payload_table import PayloadTable
 
@@ -43,7 +43,7 @@ class Reading:
     """Makes pages, and waits for something to be in them."""
 
     def __init__(
-        self, site: Site, *, clock_s: Callable[[], float] = time.monotonic
+        self, site: StoreContext, *, clock_s: Callable[[], float] = time.monotonic
     ) -> None:
         self._messages = MessageTable(site.table)
         self._polling = Polling(self._messages, PayloadTable(site.table), site.cache)
@@ -55,7 +55,7 @@ class Reading:
         self._clock_s = clock_s
         self._closed = False
 
-    def poll(self, place: Callable[[], Place], ask: Ask, wait_s: float) -> Page:
+    def poll(self, place: Callable[[], TopicHandle], ask: Ask, wait_s: float) -> Page:
         """Waits up to `wait_s` for a first message; returns the page, and counts it."""
         page, scan, took_s = self.wait(place, ask, wait_s)
         size_bytes = sum([len(message.payload) for message in page])
@@ -68,7 +68,7 @@ class Reading:
         )
 
     def wait(
-        self, place: Callable[[], Place], ask: Ask, wait_s: float
+        self, place: Callable[[], TopicHandle], ask: Ask, wait_s: float
     ) -> tuple[Messages, Scan, float]:
         """Looks until a message is there or time is up; returns the last look.
 
@@ -87,7 +87,7 @@ class Reading:
             pause_s = self.pause_s(scan, pause_s)
             here.writer.signal.wait(scan.seen, min(left_s, pause_s))
 
-    def begin(self, place: Place, ask: Ask) -> Scan:
+    def begin(self, place: TopicHandle, ask: Ask) -> Scan:
         """Begins one look at a topic, as it is now."""
         if self._closed:
             raise Unavailable("the messaging service is closed")
@@ -128,7 +128,7 @@ class Reading:
             return LOOK_AGAIN_S
         return min(last_s * SLOWER, LOOK_AGAIN_S)
 
-    def bounds(self, place: Place) -> Bounds:
+    def bounds(self, place: TopicHandle) -> Bounds:
         """Returns the first and last row within the time to live, and the next id."""
         mark, prefix = place.writer.mark(), place.topic.prefix
         start = row_key(self._bound_ms(place))
@@ -140,23 +140,23 @@ class Reading:
             MessageId.of_row(mark),
         )
 
-    def judge(self, transaction: Transaction | None) -> Judge:
+    def judge(self, transaction: Transaction | None) -> Visibility:
         """Returns a judge by that snapshot, or by a fresh one."""
         gate = self._gate
         if transaction is not None:
-            return Judge(transaction, lost=None if gate is None else gate.was_lost)
+            return Visibility(transaction, lost=None if gate is None else gate.was_lost)
         known = None if gate is None else gate.gave_out
-        return Judge(self._coordinator.snapshot(), known)
+        return Visibility(self._coordinator.snapshot(), known)
 
     def close(self) -> None:
         """Refuses all later looks; a reader that waits fails at its next one."""
         self._closed = True
 
-    def _bound_ms(self, place: Place) -> int:
+    def _bound_ms(self, place: TopicHandle) -> int:
         return max(0, self._clock_ms() - place.topic.ttl_ms)
 
     def _query(
-        self, place: Place, ask: Ask, *, stop: bytes
+        self, place: TopicHandle, ask: Ask, *, stop: bytes
     ) -> tuple[Query, int | None]:
         """Returns the query, and the time below which the time to live cuts it off."""
         settings, bound_ms = self._settings, self._bound_ms(place)

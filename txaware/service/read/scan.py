@@ -6,8 +6,8 @@ from txaware.keys import row_key
 from txaware.messages import NO_PAYLOAD_ROW, BlockedBy, MessageId
 from txaware.service.read.scan_cache import ScanCache
 from txaware.service.read.selection import READ_ROWS, Found, Query, Selection
-from txaware.service.topic_handles import Place
-from txaware.service.visibility import Judge, Strangers
+from txaware.service.topic_handles import TopicHandle
+from txaware.service.visibility import ForeignPointers, Visibility
 from txaware.store.message_table import Block, MessageTable
 from txaware.store.payload_table import PayloadTable
 
@@ -29,7 +29,7 @@ class Polling:
     def read(
         self,
         query: Query,
-        judge: Judge,
+        judge: Visibility,
         found: Found,
         *,
         quick: bool = False,
@@ -151,12 +151,12 @@ class Scan:
     def __init__(
         self,
         polling: Polling,
-        place: Place,
+        place: TopicHandle,
         query: Query,
-        judge: Judge,
+        judge: Visibility,
         *,
         seen: int,
-        strangers: Strangers,
+        strangers: ForeignPointers,
         skipped_before: int | None = None,
         is_over: bool = False,
     ) -> None:

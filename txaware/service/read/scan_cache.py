@@ -29,7 +29,7 @@ def weight_bytes(block: Block) -> int:
     return block.size_bytes + ROW_BYTES * len(block) + block.encoded.size_bytes
 
 
-class Span:
+class CachedSpan:
     """Rows of one topic without a gap, in blocks.
 
     Each change is one step, so an interrupt (Ctrl-C) comes before or after it.
@@ -77,7 +77,7 @@ class ScanCache:
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._lock = threading.Lock()
-        self._spans: OrderedDict[bytes, Span] = OrderedDict()
+        self._spans: OrderedDict[bytes, CachedSpan] = OrderedDict()
         self._versions: dict[bytes, int] = {}
         self.size_bytes = 0
         self.hits = 0
@@ -156,7 +156,7 @@ class ScanCache:
                 self._forget(prefix)
                 span = None
             if span is None:
-                span = self._spans[prefix] = Span(start)
+                span = self._spans[prefix] = CachedSpan(start)
             span.append(block)
             self._spans.move_to_end(prefix)
             self.size_bytes += weight_bytes(block)

@@ -5,7 +5,7 @@ from typing import Protocol
 import attrs
 
 from txaware.messages import BlockedBy, Message, MessageId
-from txaware.service.visibility import SKIP, STOP, Judge
+from txaware.service.visibility import SKIP, STOP, Visibility
 from txaware.store.columns import EXPIRY, RECEIPTS, decode_expiry, decode_receipts
 from txaware.store.message_table import Block
 from txaware.store.payload_table import PayloadTable
@@ -89,7 +89,7 @@ class Selection:
     """
 
     def __init__(
-        self, query: Query, judge: Judge, payloads: PayloadTable, found: Found
+        self, query: Query, judge: Visibility, payloads: PayloadTable, found: Found
     ) -> None:
         self.count = 0
         self.size_bytes = 0

@@ -26,7 +26,7 @@ from txaware.service.retention.mark_invalid_rows import Marking
 from txaware.service.retention.payload_retention import PayloadRetention
 from txaware.service.retention.planning import Planning
 from txaware.service.retention.prune import Forgetting, Pruned
-from txaware.service.store_context import Site
+from txaware.service.store_context import StoreContext
 from txaware.store.topic_table import TopicTable
 
 __all__ = ["CleanUp", "OnProgress", "Pruned", "Retention"]
@@ -77,7 +77,7 @@ class Retention:
     order, more than once or never, beside each other and beside other clean-ups.
     """
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: StoreContext) -> None:
         self._site = site
         self._topics = TopicTable(site.table)
         self._coordinator = site.coordinator

@@ -17,7 +17,7 @@ from txaware.service.retention.deletion import Deleting
 from txaware.service.retention.mark_invalid_rows import Marking
 from txaware.service.retention.payload_retention import PayloadRetention
 from txaware.service.retention.planning import first_kept
-from txaware.service.store_context import Site
+from txaware.service.store_context import StoreContext
 from txaware.store.columns import pointer_of
 from txaware.store.topic_table import TopicTable
 from txaware.topics import Topic, TopicName
@@ -32,7 +32,11 @@ class Cleaning:
     """
 
     def __init__(
-        self, site: Site, topics: TopicTable, marking: Marking, stored: PayloadRetention
+        self,
+        site: StoreContext,
+        topics: TopicTable,
+        marking: Marking,
+        stored: PayloadRetention,
     ) -> None:
         self._site = site
         self._table = site.table

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Collection, Iterable, Iterator
 
-from coordinator.embedded.write_barrier import Gate
+from coordinator.embedded.write_barrier import WriteBarrier
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.interfaces import OrderedTable
 from txaware.keys import MESSAGE, POSITION, row_key
@@ -31,7 +31,7 @@ class Marking:
         self,
         table: OrderedTable,
         cache: ScanCache,
-        gate: Gate | None,
+        gate: WriteBarrier | None,
         rewriting: threading.Lock,
     ) -> None:
         self._table = table

@@ -16,7 +16,7 @@ from txaware.keys import (
     row_key,
 )
 from txaware.service.retention.deletion import Deleting
-from txaware.service.store_context import Site
+from txaware.service.store_context import StoreContext
 from txaware.store.columns import is_reference, pointer_of
 from txaware.store.message_table import MessageTable
 from txaware.store.ranges import pieces
@@ -44,7 +44,7 @@ class PayloadRetention:
     they are older than the time to live and a grace.
     """
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: StoreContext) -> None:
         self._table = site.table
         self._cache = site.cache
         self._messages = MessageTable(site.table)

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
 
-from coordinator.embedded.write_barrier import Gate
+from coordinator.embedded.write_barrier import WriteBarrier
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.config import Settings
@@ -15,7 +15,7 @@ from txaware.interfaces import OrderedTable, Write
 from txaware.keys import POINTER_BYTES, POSITION
 from txaware.markers import MARKERS, is_marker, is_save_marker
 from txaware.service.retention.deletion import Deleting
-from txaware.service.visibility import Strangers
+from txaware.service.visibility import ForeignPointers
 from txaware.store.columns import pointer_of
 from txaware.store.ranges import pieces
 
@@ -43,10 +43,10 @@ class PositionRetention:
         self,
         table: OrderedTable,
         coordinator: Coordinator,
-        strangers: Strangers,
+        strangers: ForeignPointers,
         rewriting: threading.Lock,
         settings: Settings,
-        gate: Gate | None,
+        gate: WriteBarrier | None,
     ) -> None:
         # Counts removals: a reader that found no row may have come too late.
         self.removals = 0

@@ -6,7 +6,7 @@ from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.errors import KeeperMissing
 from txaware.service.keepers import HOW_TO_GO_ON, Kept
 from txaware.service.retention.mark_invalid_rows import Marking
-from txaware.service.store_context import Site
+from txaware.service.store_context import StoreContext
 
 
 @attrs.frozen
@@ -31,7 +31,7 @@ class Forgetting:
     that one of them may still hold is forgotten, registered or not.
     """
 
-    def __init__(self, site: Site, marking: Marking) -> None:
+    def __init__(self, site: StoreContext, marking: Marking) -> None:
         self._marking = marking
         self._keepers = site.keepers
         self._coordinator = site.coordinator

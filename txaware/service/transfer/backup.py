@@ -21,7 +21,7 @@ from txaware.errors import BadRequest, StoreCorrupted, Unavailable
 from txaware.interfaces import OrderedTable, Row
 from txaware.keys import MESSAGE, POSITION
 from txaware.service.check.scan import Progress
-from txaware.service.transfer.backup_format import Passing, Reading, Writing
+from txaware.service.transfer.backup_format import BackupReading, BackupWriting, Passing
 from txaware.store.columns import negated, pointer_of
 from txaware.store.damage import said
 from txaware.store.hbase.table import HBaseTable
@@ -64,7 +64,7 @@ def backup_chunks(
 
 
 def _chunks(view: View, seen_by: Transaction | None, now_ms: int) -> Iterator[bytes]:
-    writing = Writing()
+    writing = BackupWriting()
     try:
         yield writing.begin({"created_ms": now_ms, "about_bytes": view.size_bytes})
         for rows in view.pieces(PIECE_BYTES):
@@ -94,7 +94,7 @@ def save(
     chunks: Iterator[bytes], file: BinaryIO, *, progress: Progress | None = None
 ) -> Backup:
     """Writes a backup to a file, and makes sure that it is whole."""
-    reading = Reading(Passing(chunks, file))
+    reading = BackupReading(Passing(chunks, file))
     for _ in reading.bodies():
         if progress is not None:
             progress(reading.rows, reading.part)
@@ -116,7 +116,7 @@ def restore(
     still holds one is told so.
     """
     _check_free(directory)
-    reading = Reading(file)
+    reading = BackupReading(file)
     with _place_in(directory) as place:
         with _failing(directory):
             db = leveldb_at(place / ROWS, settings)()
@@ -135,7 +135,7 @@ def restore(
     return _summary(reading)
 
 
-def _summary(reading: Reading) -> Backup:
+def _summary(reading: BackupReading) -> Backup:
     created_ms = reading.about.get("created_ms", 0)
     return Backup(reading.rows, reading.size_bytes, created_ms)
 

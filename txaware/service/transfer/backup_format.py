@@ -35,7 +35,7 @@ class Readable(Protocol):
         """So many bytes, or fewer; none at the end."""
 
 
-class Writing:
+class BackupWriting:
     """Makes the bytes of a backup, in the order in which they are to be written."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ def _piece(kind: bytes, body: bytes) -> bytes:
     return head + _CHECK.pack(zlib.crc32(head)) + body
 
 
-class Reading:
+class BackupReading:
     """Reads a backup; it is whole when `pieces` ends without raising.
 
     Damage raises `StoreCorrupted`; a file that is no backup raises `BadRequest`.

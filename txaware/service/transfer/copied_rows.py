@@ -19,7 +19,7 @@ from txaware.keys import (
     TOPIC,
 )
 from txaware.service.transfer.copy_state import AsOf
-from txaware.service.visibility import DELIVER, SKIP, STOP, Judge
+from txaware.service.visibility import DELIVER, SKIP, STOP, Visibility
 from txaware.store.columns import (
     EXPIRY,
     MORE,
@@ -64,11 +64,11 @@ class JudgedRows:
         """Yields some rows at a time, by their whole keys; a piece may be empty."""
         for first_byte in COPIED:
             for rows in pieces(self._table, first_byte, limit=PIECE_ROWS):
-                judge = Judge(self._as_of.snapshot)  # a new one remembers little
+                judge = Visibility(self._as_of.snapshot)  # a new one remembers little
                 judged = (self._row(judge, first_byte + k, v) for k, v in rows)
                 yield [row for row in judged if row is not None]
 
-    def _row(self, judge: Judge, key: bytes, value: bytes) -> Row | None:
+    def _row(self, judge: Visibility, key: bytes, value: bytes) -> Row | None:
         pointer = _pointer_of(key, value)
         # By the sign nothing is decided: who rolls back may still be in progress.
         verdict = judge.verdict(None if pointer is None else abs(pointer))

@@ -41,7 +41,7 @@ class AsOf:
 
 
 @attrs.frozen
-class Place:
+class CopyPlace:
     """The last key that was copied, and the digest of all rows up to it."""
 
     key: bytes
@@ -67,7 +67,7 @@ def read_as_of(rows: Gets) -> AsOf | None:
     return AsOf(snapshot, int.from_bytes(data[:TIME_BYTES], "big"))
 
 
-def read_place(rows: Gets) -> Place | None:
+def read_place(rows: Gets) -> CopyPlace | None:
     """Returns the last place of the copy; None where nothing was copied yet."""
     data = rows.get(COPY_PLACE)
     if data is None:
@@ -75,7 +75,7 @@ def read_place(rows: Gets) -> Place | None:
     digest, key = data[1 : 1 + DIGEST_BYTES], data[1 + DIGEST_BYTES :]
     if data[:1] not in (_GOING_ON, _DONE) or len(digest) != DIGEST_BYTES:
         raise StoreCorrupted("how far a copy has come cannot be read")
-    return Place(key, digest, data[:1] == _DONE)
+    return CopyPlace(key, digest, data[:1] == _DONE)
 
 
 def is_unfinished(rows: Gets) -> bool:

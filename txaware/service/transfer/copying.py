@@ -34,8 +34,8 @@ from txaware.service.transfer.copied_rows import (
 )
 from txaware.service.transfer.copy_state import (
     AsOf,
+    CopyPlace,
     Phases,
-    Place,
     read_as_of,
     read_place,
 )
@@ -43,7 +43,7 @@ from txaware.store.ranges import pieces
 
 
 @attrs.frozen
-class Source:
+class CopySource:
     """The store that is copied, and its coordinator."""
 
     table: OrderedTable
@@ -89,7 +89,9 @@ class Copied:
     was_complete: bool
 
 
-def copy(source: Source, target: Target, *, progress: Progress | None = None) -> Copied:
+def copy(
+    source: CopySource, target: Target, *, progress: Progress | None = None
+) -> Copied:
     """Copies all rows, or goes on with the copy that was begun; reads them back.
 
     Nobody else may write to the source meanwhile. `BadRequest` changed nothing.
@@ -101,7 +103,7 @@ def copy(source: Source, target: Target, *, progress: Progress | None = None) ->
     return _Copying(source, target, as_of, progress).run()
 
 
-def _as_of_now(source: Source) -> AsOf:
+def _as_of_now(source: CopySource) -> AsOf:
     snapshot = source.coordinator.snapshot()
     return AsOf(snapshot, source.table.clock.now_ms() + 1)
 
@@ -120,7 +122,7 @@ class _Copying:
     """The steps of one copy, which may have been begun before."""
 
     def __init__(
-        self, source: Source, target: Target, as_of: AsOf, progress: Progress | None
+        self, source: CopySource, target: Target, as_of: AsOf, progress: Progress | None
     ) -> None:
         self._source, self._target, self._as_of = source, target, as_of
         self._place = read_place(target.table)
@@ -175,7 +177,7 @@ class _Copying:
         before: list[Write] = []
         for rows in self._new_rows():
             self._target.table.submit([*rows, *before])()
-            before = [Place(rows[-1][0], self._digest.digest()).write()]
+            before = [CopyPlace(rows[-1][0], self._digest.digest()).write()]
 
     def _new_rows(self) -> Iterator[list[Row]]:
         """Yields rows not yet in the target; those in it have to be unchanged."""
@@ -197,7 +199,7 @@ class _Copying:
             self._check_place(place)
         self._phases.next()
 
-    def _check_place(self, place: Place) -> None:
+    def _check_place(self, place: CopyPlace) -> None:
         if self._digest.digest() != place.digest:
             raise self._other_source()
 
@@ -248,7 +250,7 @@ class _Copying:
             )
 
     def _finish(self) -> None:
-        done = Place(b"\xff", self._digest.digest(), is_done=True)
+        done = CopyPlace(b"\xff", self._digest.digest(), is_done=True)
         self._target.table.submit([done.write()])()
 
     def _summary(self) -> Copied:
@@ -270,7 +272,7 @@ def _rows_of(table: OrderedTable) -> Iterator[list[Row]]:
             yield [(first_byte + key, value) for key, value in rows]
 
 
-def _count_up_to(rows: Sequence[Row], place: Place) -> int:
+def _count_up_to(rows: Sequence[Row], place: CopyPlace) -> int:
     return bisect_right(rows, place.key, key=itemgetter(0))
 
 

@@ -2,7 +2,7 @@
 
 from txaware.interfaces import OrderedTable
 from txaware.messages import MessageId
-from txaware.service.visibility import DELIVER, Judge
+from txaware.service.visibility import DELIVER, Visibility
 from txaware.store.position_table import PositionTable, position_write
 from txaware.store.ranges import negate
 from txaware.topics import TopicName
@@ -19,7 +19,9 @@ class Positions:
         """Tells whether a group has saved any position, visible or not."""
         return next(self._positions.newest_first(group, topic), None) is not None
 
-    def position(self, group: str, topic: TopicName, judge: Judge) -> MessageId | None:
+    def position(
+        self, group: str, topic: TopicName, judge: Visibility
+    ) -> MessageId | None:
         """Returns the group's position as the judge's reader sees it, or None."""
         for row in self._positions.newest_first(group, topic):
             if judge.verdict(row.pointer) == DELIVER:

@@ -20,8 +20,8 @@ from txaware.interfaces import Write
 from txaware.keys import MESSAGE, payload_prefix, row_key
 from txaware.messages import PublishResponse, Receipt
 from txaware.requests import Payloads, Pointer, checked_pointer
-from txaware.service.store_context import Site
-from txaware.service.topic_handles import Place
+from txaware.service.store_context import StoreContext
+from txaware.service.topic_handles import TopicHandle
 from txaware.service.write.references import checked_receipts
 from txaware.service.write.topic_writer import Rows
 from txaware.store.columns import ATTEMPT, EXPIRY, RECEIPTS, encode_expiry, value_head
@@ -35,7 +35,7 @@ REMEMBERED = 1000
 class Publishing:
     """Writes rows; those of a transaction of this process wait for its commit."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: StoreContext) -> None:
         self._messages = MessageTable(site.table)
         self._references = site.references
         self._cache = site.cache
@@ -47,7 +47,7 @@ class Publishing:
         self._coordinator = site.coordinator
         self._persisted: dict[int, None] = {}
 
-    def plain(self, place: Place, payloads: Payloads) -> None:
+    def plain(self, place: TopicHandle, payloads: Payloads) -> None:
         """Publishes without a transaction; on disk when it returns."""
         _check_plain(place.topic)
         began_s = time.perf_counter()
@@ -57,7 +57,7 @@ class Publishing:
             len(payloads), payloads.size_bytes, time.perf_counter() - began_s
         )
 
-    def plain_soon(self, place: Place, payloads: Payloads, then: Then) -> None:
+    def plain_soon(self, place: TopicHandle, payloads: Payloads, then: Then) -> None:
         """Publishes and does not wait; `then` is called in another thread."""
         _check_plain(place.topic)
         began_s = time.perf_counter()
@@ -73,7 +73,7 @@ class Publishing:
         place.writer.publish_soon(len(payloads), rows, written)
 
     def transactional(
-        self, place: Place, payloads: Payloads, pointer: int
+        self, place: TopicHandle, payloads: Payloads, pointer: int
     ) -> PublishResponse:
         """Publishes in a transaction, visible with its commit."""
         self._check_transactional(place.topic, pointer)
@@ -93,7 +93,7 @@ class Publishing:
         return response
 
     def reference(
-        self, place: Place, pointer: int, receipts: Iterable[Receipt] | None
+        self, place: TopicHandle, pointer: int, receipts: Iterable[Receipt] | None
     ) -> PublishResponse:
         """Publishes stored payloads with one row that refers to them."""
         if receipts is not None:  # an iterator may store them only as it is read
@@ -123,7 +123,7 @@ class Publishing:
         return responses[0]
 
     def store(
-        self, place: Place, payloads: Payloads, pointer: int, attempt: bytes
+        self, place: TopicHandle, payloads: Payloads, pointer: int, attempt: bytes
     ) -> Receipt:
         """Stores payloads ahead of the commit."""
         self._check_transactional(place.topic, pointer)
@@ -145,7 +145,7 @@ class Publishing:
         place.counters.stored(count)
         return Receipt(pointer, str(topic.topic), attempt, count)
 
-    def roll_back(self, place: Place, response: PublishResponse) -> None:
+    def roll_back(self, place: TopicHandle, response: PublishResponse) -> None:
         """Negates the rows of a response that carry its pointer."""
         pointer, prefix = response.transaction_write_pointer, place.topic.prefix
         start, stop = _range(response)
@@ -212,7 +212,7 @@ class Publishing:
 
     def _publish(
         self,
-        place: Place,
+        place: TopicHandle,
         count: int,
         rows: Rows,
         *,

@@ -28,7 +28,7 @@ class Lost(Exception):
     """No answer came: what was asked for was done, or was not, or is still to be."""
 
 
-class Connections:
+class HBaseConnections:
     """A stack of open connections; any number of threads may call.
 
     After a whole patience without an answer, the next calls are tried once each, until

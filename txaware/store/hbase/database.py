@@ -9,11 +9,11 @@ from coordinator.threads import try_lock
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.errors import StoreCorrupted, Unavailable
 from txaware.interfaces import Row, Write
-from txaware.store.hbase.connections import Connections
+from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.head import Head
 from txaware.store.hbase.ownership import Ownership, StoreInUse
 from txaware.store.hbase.redo import RedoLog, decode_writes, encode_writes
-from txaware.store.hbase.scans import Ask, Scanning, whole_range
+from txaware.store.hbase.scans import Scanning, ScanRequest, whole_range
 from txaware.store.hbase.schema import check_fits
 from txaware.store.hbase.tallies import Tallies, common_prefix
 from txaware.store.hbase.writing import Writing
@@ -32,7 +32,7 @@ class HBaseDatabase:
 
     def __init__(
         self,
-        connections: Connections,
+        connections: HBaseConnections,
         ownership: Ownership,
         writing: Writing,
         *,
@@ -63,7 +63,7 @@ class HBaseDatabase:
             raise
 
     @property
-    def connections(self) -> Connections:
+    def connections(self) -> HBaseConnections:
         """The connections to the store, for other ways to look at it."""
         return self._connections
 
@@ -111,7 +111,7 @@ class HBaseDatabase:
         first, last = whole_range(prefix, start, stop)
         before_ms = self._settled() + 1
         return self._scanning.scan(
-            Ask(prefix, first, last, limit, max_bytes, reverse, before_ms)
+            ScanRequest(prefix, first, last, limit, max_bytes, reverse, before_ms)
         )
 
     def has_batch(self, number: int, writes: Sequence[Write]) -> bool:
@@ -201,7 +201,7 @@ class HBaseDatabase:
     def _rows(self, start: bytes, stop: bytes, limit: int, max_bytes: int) -> list[Row]:
         """Reads rows from one whole key to before another."""
         prefix = common_prefix(start, stop)
-        ask = Ask(
+        ask = ScanRequest(
             prefix,
             start,
             stop,

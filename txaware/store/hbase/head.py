@@ -8,7 +8,7 @@ import attrs
 
 from txaware.errors import StoreCorrupted
 from txaware.store.hbase.cells import WHOLE
-from txaware.store.hbase.connections import Connections, Lost
+from txaware.store.hbase.connections import HBaseConnections, Lost
 from txaware.store.hbase.schema import HEAD_KEY, META
 
 OWNER_BYTES = 8
@@ -89,7 +89,7 @@ class HeadCell:
     tells what happened, and a set still on its way compares with an old value.
     """
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: HBaseConnections) -> None:
         self._connections = connections
         self._table = connections.address.table(META)
 

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any
 
 from txaware.keys import after
-from txaware.store.hbase.connections import Connections
+from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.salting import BUCKETS
 from txaware.store.hbase.scanner import scanner
 from txaware.store.hbase.schema import SALTED, kind_of
@@ -16,7 +16,7 @@ PAGE_ROWS = 256
 FREE_PAGES = 32
 
 
-def walk(connections: Connections, tag: bytes, outline: Outline) -> None:
+def walk(connections: HBaseConnections, tag: bytes, outline: Outline) -> None:
     """Tells an outline of all rows whose keys begin with the byte of a table.
 
     Topics with few rows are read whole, by their keys alone, many of them in one call.
@@ -34,7 +34,7 @@ class _Bucket:
     """Rows that lie in order, with a byte in place of their table's."""
 
     def __init__(
-        self, connections: Connections, tag: bytes, outline: Outline, byte: bytes
+        self, connections: HBaseConnections, tag: bytes, outline: Outline, byte: bytes
     ) -> None:
         self._connections = connections
         self._table = connections.address.table(kind_of(tag))

@@ -18,7 +18,7 @@ import attrs
 from coordinator.threads import Event, JoinableThread
 from txaware.errors import TxAwareError, Unavailable
 from txaware.store.hbase.cells import WHOLE
-from txaware.store.hbase.connections import Connections, Lost
+from txaware.store.hbase.connections import HBaseConnections, Lost
 from txaware.store.hbase.head import NOBODY, OWNER_BYTES, Head, HeadCell
 from txaware.store.hbase.schema import META, OWNER_ROWS
 
@@ -165,7 +165,7 @@ class Ownership:
 
     def __init__(
         self,
-        connections: Connections,
+        connections: HBaseConnections,
         *,
         process: Process | None = None,
         watches: bool = False,

@@ -10,7 +10,7 @@ from txaware.errors import StoreCorrupted
 from txaware.interfaces import Write
 from txaware.keys import after
 from txaware.store.hbase.cells import WHOLE
-from txaware.store.hbase.connections import Connections
+from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.head import Head
 from txaware.store.hbase.scanner import scanner
 from txaware.store.hbase.schema import META, REDO_ROWS
@@ -29,7 +29,7 @@ class RedoLog:
     is younger and hides it.
     """
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: HBaseConnections) -> None:
         self._connections = connections
         self._table = connections.address.table(META)
 

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from txaware.errors import TxAwareError
-from txaware.store.hbase.connections import Connections
+from txaware.store.hbase.connections import HBaseConnections
 
 
 @contextmanager
@@ -36,7 +36,7 @@ PAGE_ROWS = 1000
 StoredKey = tuple[bytes, int]
 
 
-def stored_keys(connections: Connections, kind: str) -> Iterator[list[StoredKey]]:
+def stored_keys(connections: HBaseConnections, kind: str) -> Iterator[list[StoredKey]]:
     """Reads all keys of one of our tables, a page at a time; values are not sent."""
     table = connections.address.table(kind)
     start = b""

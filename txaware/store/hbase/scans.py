@@ -11,7 +11,7 @@ from txaware.interfaces import Row
 from txaware.keys import after
 from txaware.store.columns import PLAIN
 from txaware.store.hbase.cells import PAYLOAD_CELL, to_value
-from txaware.store.hbase.connections import Connections
+from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.salting import BUCKETS, buckets_of, salted_key, slice_end
 from txaware.store.hbase.scanner import scanner
 from txaware.store.hbase.schema import SALTED, kind_of
@@ -25,7 +25,7 @@ _PLAIN = bytes([PLAIN])
 
 
 def read_row(
-    connections: Connections, table: bytes, key: bytes, *, before_ms: int
+    connections: HBaseConnections, table: bytes, key: bytes, *, before_ms: int
 ) -> bytes | None:
     """Reads the value of a row by its cells from before that time."""
 
@@ -67,7 +67,7 @@ class Range:
         return options
 
 
-def read_range(connections: Connections, wanted: Range) -> tuple[list[Row], bool]:
+def read_range(connections: HBaseConnections, wanted: Range) -> tuple[list[Row], bool]:
     """Reads rows of a range, and tells whether those are all."""
     options = connections.structs.TScan(**wanted.options())
 
@@ -135,7 +135,7 @@ ABOVE_ALL = b"\xff" * 64
 
 
 @attrs.frozen
-class Ask:
+class ScanRequest:
     """A range of whole keys without salt, and how much of it is wanted."""
 
     prefix: bytes
@@ -150,7 +150,7 @@ class Ask:
 class Scanning:
     """The reads of a store, by keys without their salt."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: HBaseConnections) -> None:
         self._connections = connections
 
     def get(self, key: bytes, *, before_ms: int) -> bytes | None:
@@ -160,7 +160,7 @@ class Scanning:
         table = self._connections.address.table(kind)
         return read_row(self._connections, table, salted, before_ms=before_ms)
 
-    def scan(self, ask: Ask) -> list[Row]:
+    def scan(self, ask: ScanRequest) -> list[Row]:
         """Returns rows in order, with the prefix of their keys left off."""
         if ask.start >= ask.stop or ask.limit <= 0:
             return []
@@ -187,7 +187,7 @@ class Scanning:
                 break  # all buckets at once are fewer scans than as many slices
         return rows + self._merged(ask)
 
-    def _merged(self, ask: Ask) -> list[Row]:
+    def _merged(self, ask: ScanRequest) -> list[Row]:
         buckets = buckets_of(ask.prefix, ask.start, ask.stop)
         if len(buckets) == 1:
             return self._part(ask, buckets[0])[0]
@@ -201,7 +201,7 @@ class Scanning:
                 break
         return rows
 
-    def _run(self, ask: Ask, bucket: int, buckets: int) -> Iterator[Row]:
+    def _run(self, ask: ScanRequest, bucket: int, buckets: int) -> Iterator[Row]:
         """Reads the rows of one bucket, as far as they are asked for."""
         # Mostly each bucket has its share, so one call for each is mostly enough.
         limit = min(max(FEW_ROWS, SHARES * ask.limit // buckets), ask.limit)
@@ -218,7 +218,7 @@ class Scanning:
             )
             limit = min(MORE * limit, ask.limit)
 
-    def _part(self, ask: Ask, bucket: int | None) -> tuple[list[Row], bool]:
+    def _part(self, ask: ScanRequest, bucket: int | None) -> tuple[list[Row], bool]:
         """Reads rows of a bucket, or of a table without any; tells if those are all."""
         start, stop = ask.start, ask.stop
         if bucket is not None:

@@ -10,7 +10,7 @@ from txaware.errors import BadRequest, RequestTooLarge
 from txaware.interfaces import Write
 from txaware.keys import FIRST_PAYLOAD, MESSAGE, PAYLOAD
 from txaware.store.hbase.cells import FAMILY
-from txaware.store.hbase.connections import Call, Connections
+from txaware.store.hbase.connections import Call, HBaseConnections
 from txaware.store.hbase.salting import BUCKETS
 
 MESSAGES, PAYLOADS, META = "messages", "payloads", "meta"
@@ -91,14 +91,14 @@ def split_keys(kind: str) -> list[bytes]:
     return [bytes([n]) for n in range(1, BUCKETS)] if kind in SALTED else []
 
 
-def missing_tables(connections: Connections) -> list[str]:
+def missing_tables(connections: HBaseConnections) -> list[str]:
     """Returns the kinds of tables that are missing."""
     found = set(connections.repeat(methodcaller("getTableNames")))
     return [kind for kind in KINDS if connections.address.table(kind) not in found]
 
 
 def create_tables(
-    connections: Connections, *, compression: str = COMPRESSION
+    connections: HBaseConnections, *, compression: str = COMPRESSION
 ) -> list[str]:
     """Makes the tables that are missing, of one region each; answers their names.
 
@@ -112,7 +112,7 @@ def create_tables(
     return made
 
 
-def differences(connections: Connections, *, compression: str) -> list[str]:
+def differences(connections: HBaseConnections, *, compression: str) -> list[str]:
     """Writes a sentence for each difference between the tables and what is wanted."""
     found, missing = [], missing_tables(connections)
     for kind in KINDS:
@@ -126,7 +126,7 @@ def differences(connections: Connections, *, compression: str) -> list[str]:
     return found
 
 
-def unsplit_tables(connections: Connections) -> list[str]:
+def unsplit_tables(connections: HBaseConnections) -> list[str]:
     """Returns the names of tables in which not every bucket begins a region."""
     found = []
     for kind in SALTED:
@@ -157,7 +157,7 @@ def _of_families(families: dict[bytes, Any], wanted: Family) -> list[str]:
     return found
 
 
-def _creation(connections: Connections, name: bytes, family: Family) -> Call[None]:
+def _creation(connections: HBaseConnections, name: bytes, family: Family) -> Call[None]:
     descriptor = connections.structs.ColumnDescriptor(
         name=FAMILY + b":",
         maxVersions=family.versions,

@@ -11,17 +11,17 @@ from txaware.config import Settings
 from txaware.interfaces import Write
 from txaware.keys import after
 from txaware.store.hbase.address import HBaseAddress
-from txaware.store.hbase.connections import Connections
+from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.database import HBaseDatabase
 from txaware.store.hbase.key_walk import walk
 from txaware.store.hbase.ownership import Ownership, Pause
 from txaware.store.hbase.schema import check_fits
 from txaware.store.hbase.writing import Writing
-from txaware.store.journaled_table import DurableTable
+from txaware.store.journaled_table import JournaledTable
 from txaware.store.outline import Outline
 
 
-class HBaseTable(DurableTable):
+class HBaseTable(JournaledTable):
     """The durable table in HBase; this process owns its rows and its journal."""
 
     reads_wait = True
@@ -31,7 +31,7 @@ class HBaseTable(DurableTable):
         self._hbase = database
 
     @property
-    def connections(self) -> Connections:
+    def connections(self) -> HBaseConnections:
         """The connections to the store, for other ways to look at it."""
         return self._hbase.connections
 
@@ -79,7 +79,7 @@ class HBaseTable(DurableTable):
         With `pause` an owner is watched in any case, and `pause` is called between two
         looks.
         """
-        connections = Connections(
+        connections = HBaseConnections(
             address,
             timeout_s=settings.hbase_timeout_s,
             patience_s=settings.hbase_patience_s,

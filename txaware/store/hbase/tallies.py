@@ -22,7 +22,7 @@ from txaware.errors import TxAwareError
 from txaware.interfaces import Row, Write
 from txaware.keys import MESSAGE, PAYLOAD, row_prefix
 from txaware.store.hbase.cells import WHOLE
-from txaware.store.hbase.connections import Connections, Lost
+from txaware.store.hbase.connections import HBaseConnections, Lost
 from txaware.store.hbase.salting import topic_end
 from txaware.store.hbase.scanner import scanner
 from txaware.store.hbase.schema import META, TALLY_ROWS
@@ -76,7 +76,10 @@ class Tallies:
     """The counts of what one process writes, and the sizes by the counts of all."""
 
     def __init__(
-        self, connections: Connections, *, clock_s: Callable[[], float] = time.monotonic
+        self,
+        connections: HBaseConnections,
+        *,
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._connections = connections
         self._table = connections.address.table(META)

@@ -4,10 +4,10 @@ from collections.abc import Container
 
 from txaware.errors import BadRequest, StoreCorrupted
 from txaware.interfaces import Row
-from txaware.store.hbase.connections import Connections
+from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.head import Head, HeadCell
 from txaware.store.hbase.redo import RedoLog, decode_writes
-from txaware.store.hbase.scans import Ask, Scanning, whole_range
+from txaware.store.hbase.scans import Scanning, ScanRequest, whole_range
 from txaware.store.hbase.schema import OWN_ROWS
 
 Writes = dict[bytes, bytes | None]
@@ -21,7 +21,7 @@ class HBaseView:
     batch. `tags` are the first bytes of the keys that exist; no others are looked for.
     """
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: HBaseConnections) -> None:
         self.tags: Container[bytes] | None = None
         self._name = str(connections.address)
         self._scanning = Scanning(connections)
@@ -78,7 +78,7 @@ class HBaseView:
         cut, before_ms = len(prefix), _before_ms(head, writes)
         while True:
             rows = self._scanning.scan(
-                Ask(prefix, first, last, limit, max_bytes, False, before_ms)
+                ScanRequest(prefix, first, last, limit, max_bytes, False, before_ms)
             )
             size = sum([len(value) for _, value in rows])
             is_all = len(rows) < limit and size < max_bytes

@@ -10,7 +10,7 @@ from txaware.interfaces import Write
 from txaware.keys import MESSAGE, ROW_KEY_BYTES
 from txaware.store.columns import PLAIN
 from txaware.store.hbase.cells import FAMILY, PAYLOAD_CELL, expiry_ms, to_cells
-from txaware.store.hbase.connections import Connections
+from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.salting import Salt
 from txaware.store.hbase.schema import SALTED, kind_of
 
@@ -29,7 +29,7 @@ Group = tuple[str, int | None]
 
 
 @attrs.define
-class Rows:
+class WrittenRows:
     """The mutations that are collected for a call."""
 
     mutations: list[Any] = attrs.field(factory=list)
@@ -44,7 +44,7 @@ class Writing:
 
     def __init__(
         self,
-        connections: Connections,
+        connections: HBaseConnections,
         *,
         now_ms: ClockMs,
         clock_ms: ClockMs = system_clock_ms,
@@ -59,7 +59,7 @@ class Writing:
         """Writes rows; all of them are there when this returns."""
         batch_mutation = self._connections.structs.BatchMutation
         salt, now_ms, age_ms = Salt(), self._now_ms(), self._clock_ms() - time_ms
-        calls: dict[Group, Rows] = {}
+        calls: dict[Group, WrittenRows] = {}
         for key, value in writes:
             kind = kind_of(key)
             mutations, until_ms = self._mutations(key, value)
@@ -72,7 +72,7 @@ class Writing:
             group = kind, lifetime_ms
             call = calls.get(group)
             if call is None:
-                call = calls[group] = Rows()
+                call = calls[group] = WrittenRows()
             row = salt.key(key) if kind in SALTED else key
             call.mutations.append(batch_mutation(row, mutations))
             call.size_bytes += len(value or b"")
@@ -108,7 +108,7 @@ class Writing:
         step_ms <<= steps.bit_length()
         return -(-until_ms // step_ms) * step_ms
 
-    def _put(self, group: Group, call: Rows, time_ms: int) -> None:
+    def _put(self, group: Group, call: WrittenRows, time_ms: int) -> None:
         kind, lifetime_ms = group
         table = self._connections.address.table(kind)
         attributes = {}
