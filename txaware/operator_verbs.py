@@ -10,7 +10,7 @@ from txaware.parts import Parts
 from txaware.requests import Start
 from txaware.service.administration import Administration
 from txaware.service.check.report import Report
-from txaware.service.check.scan import Progress
+from txaware.service.check.table_scan import Progress
 from txaware.service.keepers import Keeper, KeepsRows, named_pointer
 from txaware.service.monitor.inspection import Peeked, TopicReport
 from txaware.service.retention.clean_up import CleanUp, OnProgress, Pruned

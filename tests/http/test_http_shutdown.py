@@ -12,7 +12,7 @@ from tests.support.http_raw import PATIENCE_S, TOPIC, request, serving, until
 from txaware.errors import BadRequest
 from txaware.http.server.server_context import SLOW_THREADS, Threads
 from txaware.service.administration import Administration
-from txaware.service.check.scan import CheckScan
+from txaware.service.check.table_scan import CheckScan
 from txaware.service.monitor.inspection import Inspection
 from txaware.service.retention.clean_up import Retention
 

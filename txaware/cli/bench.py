@@ -40,7 +40,7 @@ HTTP_METHOD = """Measures a server against what it could answer at the most.
 
 The server is a process of its own, and the load comes from another one: from wrk where
 that is installed, else from a program of ours, which sends less. Every figure is shown
-as by `txaware bench embedded`; "goal" is what the service of the seeds reaches, in
+as by `txaware bench embedded`; "goal" is what CDAP's messaging service reaches, in
 Java, on a machine of two processors.
 """
 

@@ -18,7 +18,7 @@ from txaware.parts import Reach, is_http, named_coordinator, open_remote
 from txaware.service.check.checking import check_directory
 from txaware.service.check.hbase import check_hbase
 from txaware.service.check.report import Report
-from txaware.service.check.scan import Progress
+from txaware.service.check.table_scan import Progress
 from txaware.service.coordinator_kind import ANY_ADDRESS
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.connections import HBaseConnections

@@ -17,7 +17,7 @@ from txaware.requests import Start, checked_limit, checked_start
 from txaware.service.check.checking import check
 from txaware.service.check.hbase import check_hbase
 from txaware.service.check.report import Report
-from txaware.service.check.scan import Progress
+from txaware.service.check.table_scan import Progress
 from txaware.service.keepers import Keeper, KeepsRows
 from txaware.service.local import LocalService
 from txaware.service.monitor.inspection import (

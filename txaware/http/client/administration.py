@@ -9,7 +9,7 @@ from txaware.messages import MessageId
 from txaware.metrics import Metrics
 from txaware.requests import Start
 from txaware.service.check.report import Report
-from txaware.service.check.scan import Progress
+from txaware.service.check.table_scan import Progress
 from txaware.service.keepers import Keeper
 from txaware.service.monitor.inspection import Peeked, TopicReport
 from txaware.service.retention.clean_up import CleanUp, OnProgress, Pruned

@@ -32,7 +32,7 @@ from txaware.service.check.journal import (
 from txaware.service.check.messages import MessageCheck
 from txaware.service.check.payloads import check_marks, check_payloads, check_positions
 from txaware.service.check.report import Findings, Report
-from txaware.service.check.scan import CheckedRows, CheckScan, Progress, SizeBytes
+from txaware.service.check.table_scan import CheckedRows, CheckScan, Progress, SizeBytes
 from txaware.service.coordinator_kind import OTHER, coordinator_of
 from txaware.store.journaled_table import FIRST_FORMAT, FORMAT
 

@@ -8,7 +8,7 @@ from txaware.errors import BadRequest, StoreCorrupted
 from txaware.keys import POINTER_BYTES, ROW_KEY_BYTES, TOPIC
 from txaware.service.check.journal import Uncommitted, saved_ms
 from txaware.service.check.report import Findings
-from txaware.service.check.scan import CheckedRows
+from txaware.service.check.table_scan import CheckedRows
 from txaware.store.columns import (
     EXPIRY,
     RECEIPTS,

@@ -8,7 +8,7 @@ from txaware.keys import JOURNAL, MESSAGE, PAYLOAD
 from txaware.service.check.checking import KNOWN, check
 from txaware.service.check.journal import NUMBER_BYTES
 from txaware.service.check.report import Findings, Report
-from txaware.service.check.scan import Progress
+from txaware.service.check.table_scan import Progress
 from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.head import OWNER_BYTES
 from txaware.store.hbase.salting import BUCKETS, bucket_of

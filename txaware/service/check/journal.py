@@ -20,7 +20,7 @@ from txaware.keys import (
     UNWATCHED,
 )
 from txaware.service.check.report import Findings
-from txaware.service.check.scan import CheckedRows, CheckScan
+from txaware.service.check.table_scan import CheckedRows, CheckScan
 from txaware.service.coordinator_kind import EMBEDDED, OTHER, coordinator_of
 from txaware.service.keepers import read_keeper
 from txaware.service.transfer.copy_state import is_unfinished

@@ -11,7 +11,12 @@ from txaware.service.check.groups import (
     is_plain_value,
     read_receipts,
 )
-from txaware.service.check.scan import READ_BYTES, READ_ROWS, CheckedRows, CheckScan
+from txaware.service.check.table_scan import (
+    READ_BYTES,
+    READ_ROWS,
+    CheckedRows,
+    CheckScan,
+)
 from txaware.store.columns import ATTEMPT, PLAIN, RECEIPTS, Columns, decode
 
 # The pointers of references, eight bytes each, to look payload rows up in.

@@ -22,7 +22,7 @@ from txaware.service.check.groups import (
     read_receipts,
 )
 from txaware.service.check.messages import Named, stored_counts
-from txaware.service.check.scan import CheckScan
+from txaware.service.check.table_scan import CheckScan
 from txaware.topics import TopicName, checked_group
 
 NO_POINTERS: "array[int]" = array("q")
