@@ -86,7 +86,7 @@ def test_messages_are_a_list_of_bytes(messaging: Messaging, messages: Any) -> No
 
 
 def test_with_a_lifetime_set_older_pointers_are_refused(site: Site) -> None:
-    """Scenario 21; the original takes the store."""
+    """Scenario 21; CDAP takes the store."""
     messaging = site.open(max_transaction_lifetime_s=90_000, transaction_timeout_s=9e5)
     messaging.create_topic("t")
     tx = messaging.coordinator.start_short()

@@ -109,7 +109,7 @@ def test_golden_results_are_written() -> None:
     assert one.encoded(1, encode_item(ID, b"a")) == one.messages([Message(ID, b"a")])
 
 
-def test_a_store_is_answered_with_nothing_where_the_seeds_have_no_words() -> None:
+def test_a_store_is_answered_with_nothing_where_cdap_has_no_words() -> None:
     receipt = Receipt(5, "t", b"a1", 3)
     assert AVRO.receipt(receipt) == b""
     assert formats.decode_receipt(OWN.receipt(receipt)) == receipt

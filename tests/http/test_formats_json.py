@@ -281,7 +281,7 @@ def test_answers_are_requests_again(
     assert published(receipts=[fields]).receipts == [receipt]
 
 
-def test_the_answer_to_a_publish_has_the_names_of_the_seeds() -> None:
+def test_the_answer_to_a_publish_has_the_names_of_cdap() -> None:
     fields = {"transactionWritePointer": 5, **RANGE}
     assert json.loads(JSON.publish_response(RESPONSE)) == fields
 

@@ -163,7 +163,7 @@ def test_no_bytes_raise_anything_else(data: bytes) -> None:
             continue
 
 
-def test_a_topic_is_shown_as_the_seeds_show_it() -> None:
+def test_a_topic_is_shown_as_cdap_shows_it() -> None:
     topic = Topic(TopicName("t", "n"), 3, 5, {"a": "b"})
     assert json.loads(topic_to_json(topic)) == {
         "name": "t",

@@ -1,6 +1,6 @@
-"""Plain HTTP as a client of the seeds speaks it, in `avro/binary` and in JSON.
+"""Plain HTTP as a client of CDAP speaks it, in `avro/binary` and in JSON.
 
-Nothing of ours reads or writes these bodies: fastavro does, by the seeds' schemas.
+Nothing of ours reads or writes these bodies: fastavro does, by CDAP's schemas.
 """
 
 import base64
@@ -82,7 +82,7 @@ class Wire(Protocol):
 
 
 class AvroWire:
-    """The seeds' `avro/binary`."""
+    """CDAP's `avro/binary`."""
 
     content_type = "avro/binary"
 

@@ -1,4 +1,4 @@
-"""The bytes of ids and of rows: as the original writes them, and back again."""
+"""The bytes of ids and of rows: as CDAP writes them, and back again."""
 
 import struct
 
