@@ -41,7 +41,7 @@ def url(
         return owner.connections()
 
     monkeypatch.setattr(HBaseTable, "open", opened)
-    monkeypatch.setattr("txaware.cli.check.Connections", connections)
+    monkeypatch.setattr("txaware.cli.check.HBaseConnections", connections)
     if request.param == "leveldb":
         return f"leveldb:{tmp_path / 'data'}"
     return "hbase://fake:9090/t"
