@@ -5,6 +5,7 @@ No transaction is left behind that takes what is published afterwards.
 
 import asyncio
 import sys
+import traceback
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -123,9 +124,10 @@ def test_an_interrupt_at_any_place_of_an_async_block_leaves_no_transaction(
     monkeypatch.setattr(
         "tests.crash.test_store_interrupts.OURS", ("/txaware/http/client/",)
     )
-    left: list[int] = []
+    left: list[set[str]] = []
 
     def interrupt(place: int) -> bool:
+        passed: set[str] = set()
         coordinator, workers = EmbeddedCoordinator(clock_ms=Clock()), Workers(1)
         context = TransactionContext(coordinator, Recorder())
 
@@ -133,19 +135,29 @@ def test_an_interrupt_at_any_place_of_an_async_block_leaves_no_transaction(
             async with AsyncTransaction(context, workers):
                 pass
 
+        def run() -> None:
+            try:
+                asyncio.run(block())
+            except Interrupted as raised:
+                frames = traceback.walk_tb(raised.__traceback__)
+                passed.update(frame.f_code.co_name for frame, _ in frames)
+                raise
+
         try:
-            found = interrupted_at(place, lambda: asyncio.run(block()))
+            found = interrupted_at(place, run)
         finally:
             workers.close()
         if coordinator.snapshot().in_progress:
-            left.append(place)
+            left.append(passed)
         if context.status is Status.COMMITTED:
             assert context._tx is not None
             assert coordinator.snapshot().is_visible(context._tx.transaction_id)
         return found
 
     assert places(interrupt) > 20
-    assert len(left) <= 3, "where `__aexit__` begins, its time-out ends it"
+    # Where `__aexit__` begins, the time-out ends it; a loop may pass there once more.
+    assert all("__aexit__" in passed for passed in left), left
+    assert len(left) <= 6
 
 
 def test_an_exit_that_never_began_is_noticed_and_undone() -> None:
