@@ -6,7 +6,7 @@ which block and are called from that one thread. The event loop only waits for i
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import ParamSpec, Self, TypeVar
@@ -33,7 +33,7 @@ class Worker:
 
         The call has an end, by the time-outs of all that it asks.
         """
-        future = asyncio.wrap_future(self._thread.submit(function, *args, **options))
+        future = asyncio.wrap_future(self.submit(function, *args, **options))
         cancelled: asyncio.CancelledError | None = None
         while not future.done():
             try:
@@ -43,6 +43,12 @@ class Worker:
         if cancelled is not None:
             raise cancelled from future.exception()
         return future.result()
+
+    def submit(
+        self, function: Callable[P, R], /, *args: P.args, **options: P.kwargs
+    ) -> Future[R]:
+        """Runs a call after all that came before it, without waiting."""
+        return self._thread.submit(function, *args, **options)
 
     def close(self) -> None:
         """Ends the thread, once it has nothing to do."""
@@ -165,22 +171,30 @@ class AsyncTransaction:
     ) -> None:
         try:
             await self._end(error)
-        finally:
-            self._within = False
-            _open.set(tuple([one for one in _open.get() if one._within]))
+        except BaseException as ended:
+            self._leave(ended)
+            raise
 
     async def _end(self, error: BaseException | None) -> None:
         worker, kind = self._worker, None if error is None else type(error)
-        if worker is None:
-            return
         try:
-            await worker.run(self._context.__exit__, kind, error, None)
-        except asyncio.CancelledError as cancelled:
-            cancelled.add_note(f"{self._context} is {self.status.value}")
+            if worker is not None:
+                await worker.run(self._context.__exit__, kind, error, None)
+        except BaseException as ended:
+            if isinstance(ended, asyncio.CancelledError):
+                ended.add_note(f"{self._context} is {self.status.value}")
+            self._leave(ended)
             raise
-        finally:
-            self._worker = None
+        self._leave(None)
+
+    def _leave(self, error: BaseException | None) -> None:
+        """Gives the thread back; it first undoes what an interrupt left open."""
+        worker, self._worker, self._within = self._worker, None, False
+        if worker is not None:
+            if error is not None and self._context.may_undo:
+                worker.submit(self._context.__exit__, type(error), error, None)
             self._workers.give_back(worker)
+        _open.set(tuple([one for one in _open.get() if one._within]))
 
     def __str__(self) -> str:
         return str(self._context)
