@@ -305,8 +305,7 @@ class TransactionContext:
             if cargo is None:
                 self.coordinator.commit(tx)
             else:
-                coordinator: Any = self.coordinator  # it said that it can
-                coordinator.commit_with(tx, cargo)
+                self.coordinator.commit_with(tx, cargo)  # type: ignore[attr-defined]
         except TransactionRefused as refusal:
             self._undo(refusal)
             raise
