@@ -1,7 +1,7 @@
 """The ports: the service that every program talks to, and the table under it."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, Protocol, cast
+from typing import Protocol
 
 from coordinator.embedded.commit_log import Wait
 from coordinator.embedded.group_commit import Then
@@ -15,25 +15,20 @@ from txaware.messages import (
     PublishResponse,
     Receipt,
 )
-from txaware.requests import Payload, Pointer, Start
+from txaware.requests import (
+    COMMITTED,
+    UNCOMMITTED,
+    UNSAID,
+    Isolation,
+    Payload,
+    Pointer,
+    Start,
+)
 from txaware.topics import Topic
 
 # A row to write: its key, and its value or None for a deletion.
 Write = tuple[bytes, bytes | None]
 Row = tuple[bytes, bytes]
-
-# The rows that a poll without a transaction delivers: all, or the committed ones.
-Isolation = Literal["uncommitted", "committed"]
-UNCOMMITTED: Isolation = "uncommitted"
-COMMITTED: Isolation = "committed"
-
-
-class _Unsaid(str):
-    """The isolation of a call whose caller named none."""
-
-
-# The transaction of a block decides only if the caller named no isolation.
-UNSAID = cast(Isolation, _Unsaid(UNCOMMITTED))
 
 
 class MessagingService(Protocol):

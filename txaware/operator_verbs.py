@@ -4,16 +4,21 @@ from typing import BinaryIO, Protocol
 
 from coordinator import Coordinator, Transaction
 from txaware.http.client import HttpAdministration
+from txaware.keeper import Keeper, KeepsRows, named_pointer
 from txaware.messages import MessageId
 from txaware.metrics import Metrics
 from txaware.parts import Parts
+from txaware.reports import (
+    CleanUp,
+    OnProgress,
+    Peeked,
+    Progress,
+    Pruned,
+    Report,
+    TopicReport,
+)
 from txaware.requests import Start
 from txaware.service.administration import Administration
-from txaware.service.check.report import Report
-from txaware.service.check.table_scan import Progress
-from txaware.service.keepers import Keeper, KeepsRows, named_pointer
-from txaware.service.monitor.inspection import Peeked, TopicReport
-from txaware.service.retention.clean_up import CleanUp, OnProgress, Pruned
 from txaware.service.transfer.backup import Backup, save
 
 

@@ -16,18 +16,15 @@ from txaware.requests import (
     Pointer,
     Start,
     checked_attempt,
+    checked_isolation,
     checked_limit,
     checked_payloads,
     checked_pointer,
+    checked_snapshot,
     checked_start,
 )
 from txaware.service.monitor.unread import Readers
-from txaware.service.read.reading import (
-    Ask,
-    Reading,
-    checked_isolation,
-    checked_snapshot,
-)
+from txaware.service.read.reading import Ask, Reading
 from txaware.service.read.scan import Scan
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle, TopicHandles

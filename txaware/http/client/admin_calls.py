@@ -17,20 +17,19 @@ from txaware.http.client.call import (
     reading_json,
     start_field,
 )
+from txaware.keeper import Keeper
 from txaware.messages import ROW_KEY_BYTES, MessageId
 from txaware.metrics import Metrics
-from txaware.requests import Start, checked_limit, checked_start
-from txaware.service.check.report import Report
-from txaware.service.keepers import Keeper
-from txaware.service.monitor.inspection import Peeked, TopicReport
-from txaware.service.read.first_undecided import check_range
-from txaware.service.read.splits import checked_wanted
-from txaware.service.retention.clean_up import CleanUp, Pruned
-from txaware.service.retention.clean_up_plan import (
-    OpenPlan,
+from txaware.reports import CleanUp, OpenPlan, Peeked, Pruned, Report, TopicReport
+from txaware.requests import (
+    Start,
+    check_range,
+    checked_limit,
     checked_piece,
     checked_pieces,
     checked_plan,
+    checked_start,
+    checked_wanted,
 )
 
 # Reading or cleaning all of a large store takes a while.

@@ -5,15 +5,20 @@ from collections.abc import Iterator
 from coordinator.transaction import Transaction
 from txaware.http.client import admin_calls
 from txaware.http.client.transport import Transport
+from txaware.keeper import Keeper
 from txaware.messages import MessageId
 from txaware.metrics import Metrics
+from txaware.reports import (
+    CleanUp,
+    OnProgress,
+    OpenPlan,
+    Peeked,
+    Progress,
+    Pruned,
+    Report,
+    TopicReport,
+)
 from txaware.requests import Start
-from txaware.service.check.report import Report
-from txaware.service.check.table_scan import Progress
-from txaware.service.keepers import Keeper
-from txaware.service.monitor.inspection import Peeked, TopicReport
-from txaware.service.retention.clean_up import CleanUp, OnProgress, Pruned
-from txaware.service.retention.clean_up_plan import OpenPlan
 
 
 class HttpAdministration:

@@ -28,14 +28,12 @@ from txaware.http.client.service import HttpService, within_limits
 from txaware.http.client.settings import ClientSettings
 from txaware.http.client.transport import Transport
 from txaware.interfaces import COMMITTED, UNSAID, Isolation
+from txaware.keeper import Keeper, KeepsRows, named_pointer
 from txaware.messages import MessageId, Page, PublishResponse, Receipt
 from txaware.metrics import Metrics
 from txaware.publish import KnownTopics, Publisher, WrittenByHand, written_by_hand
+from txaware.reports import CleanUp, Peeked, Pruned, Report, TopicReport
 from txaware.requests import Payload, Pointer, Start
-from txaware.service.check.report import Report
-from txaware.service.keepers import Keeper, KeepsRows, named_pointer
-from txaware.service.monitor.inspection import Peeked, TopicReport
-from txaware.service.retention.clean_up import CleanUp, Pruned
 from txaware.topics import TopicName
 
 

@@ -52,12 +52,13 @@ from txaware.requests import (
     Pointer,
     Start,
     checked_attempt,
+    checked_isolation,
     checked_limit,
     checked_payloads,
     checked_pointer,
+    checked_snapshot,
     checked_start,
 )
-from txaware.service.read.reading import checked_isolation, checked_snapshot
 
 # The most that a message takes in a request beside its payload.
 BESIDE_BYTES = 32

@@ -13,9 +13,9 @@ from txaware.requests import (
     Payloads,
     checked_attempt,
     checked_pointer,
+    checked_receipts,
     checked_wait_s,
 )
-from txaware.service.write.references import checked_receipts
 from txaware.topics import TopicName
 
 _MOST_LONG, _MOST_INT = 2**63 - 1, 2**31 - 1
