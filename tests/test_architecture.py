@@ -15,7 +15,7 @@ PACKAGES = ("coordinator", "txaware")
 # Lowest first. What shares a line knows nothing of its neighbours there.
 LAYERS = [
     ["coordinator"],
-    ["txaware.errors", "txaware.clock", "txaware.metrics"],
+    ["txaware.errors", "txaware.clock", "txaware.metrics", "txaware.signatures"],
     ["txaware.topics", "txaware.messages"],
     ["txaware.config", "txaware.loopback"],
     ["txaware.requests", "txaware.keys", "txaware.markers", "txaware.avro_items"],
@@ -25,7 +25,7 @@ LAYERS = [
     ["txaware.service", "txaware.publish", "txaware.consume"],
     ["txaware.http"],
     ["txaware.verbs", "txaware.parts"],
-    ["txaware.addresses", "txaware.operator_verbs"],
+    ["txaware.addresses"],
     ["txaware.messaging", "txaware.store_copy"],
     ["txaware.spark"],
     ["txaware.bench", "pyspark_txaware"],

@@ -35,6 +35,7 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.http.client import ClientSettings, HttpAdministration, ServerInfo
+from txaware.interfaces import OperatorService
 from txaware.keeper import Keeper, KeepsRows
 from txaware.messages import (
     BlockedBy,
@@ -101,6 +102,7 @@ __all__ = [
     "MisusedTransaction",
     "NotAuthenticated",
     "NotAuthorized",
+    "OperatorService",
     "Outgoing",
     "Page",
     "ParticipantFailed",

@@ -194,7 +194,7 @@ class LocalService:
         self,
         topic: str,
         *,
-        start: Start,
+        start: Start = None,
         inclusive: bool = True,
         isolation: str = "committed",
         timeout_s: float,

@@ -44,7 +44,7 @@ from txaware.http.wire import (
     encode_publish,
     encode_rollback,
 )
-from txaware.interfaces import UNCOMMITTED
+from txaware.interfaces import COMMITTED, UNCOMMITTED, Isolation
 from txaware.messages import MessageId, Outgoing, Page, PublishResponse, Receipt
 from txaware.requests import (
     Payload,
@@ -134,8 +134,9 @@ class ServiceCalls(TopicCalls):
         self,
         topic: str,
         messages: Iterable[Payload],
-        transaction: Pointer | None,
-        receipts: Iterable[Receipt] | None,
+        *,
+        transaction: Pointer | None = None,
+        receipts: Iterable[Receipt] | None = None,
     ) -> Steps[PublishResponse | None]:
         """Makes one request, whatever its size, so that all stays in one piece."""
         path = self._paths.topic(topic)
@@ -155,10 +156,15 @@ class ServiceCalls(TopicCalls):
         self,
         topic: str,
         messages: Iterable[Payload],
+        *,
         transaction: Pointer,
-        attempt: bytes | None,
+        attempt: bytes | None = None,
     ) -> Steps[Receipt]:
-        """Makes as many requests of one attempt as it takes."""
+        """Makes as many requests of one attempt as it takes.
+
+        Where one of several fails, others may be stored, and the attempt must not be
+        named in a reference.
+        """
         path = self._paths.topic(topic)
         info = yield from self.info()
         payloads = checked_payloads(messages, limit_bytes=info.message_bytes)
@@ -181,12 +187,12 @@ class ServiceCalls(TopicCalls):
         self,
         topic: str,
         *,
-        start: Start,
-        inclusive: bool,
-        limit: int,
-        transaction: Transaction | None,
-        isolation: str,
-        wait_s: float,
+        start: Start = None,
+        inclusive: bool = True,
+        limit: int = 100,
+        transaction: Transaction | None = None,
+        isolation: Isolation = UNCOMMITTED,
+        wait_s: float = 0,
     ) -> Steps[Page]:
         """Asks again where the server waits for less than `wait_s`."""
         path = self._paths.topic(topic) + "/poll"
@@ -235,9 +241,9 @@ class ServiceCalls(TopicCalls):
         self,
         topic: str,
         *,
-        start: Start,
-        inclusive: bool,
-        isolation: str,
+        start: Start = None,
+        inclusive: bool = True,
+        isolation: Isolation = COMMITTED,
         timeout_s: float,
     ) -> Steps[bool]:
         """Asks again where the server waits for less."""
@@ -264,7 +270,7 @@ class ServiceCalls(TopicCalls):
         return min(left_s, info.long_poll_s), left_s <= info.long_poll_s
 
     def position(
-        self, group: str, topic: str, transaction: Transaction | None
+        self, group: str, topic: str, *, transaction: Transaction | None = None
     ) -> Steps[MessageId | None]:
         """Asks how far a group has come."""
         path = self._paths.position(group, topic)
@@ -278,7 +284,12 @@ class ServiceCalls(TopicCalls):
         return position
 
     def save_position(
-        self, group: str, topic: str, position: MessageId | None, transaction: Pointer
+        self,
+        group: str,
+        topic: str,
+        position: MessageId | None,
+        *,
+        transaction: Pointer,
     ) -> Steps[None]:
         """Moves a group.
 
