@@ -9,7 +9,7 @@ import attrs
 
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest, RequestTooLarge
-from txaware.messages import ID_BYTES, MessageId, Outgoing, Receipt
+from txaware.messages import ID_BYTES, MessageId, Outgoing, PublishResponse, Receipt
 
 Payload = bytes | Outgoing
 Pointer = Transaction | int
@@ -201,6 +201,31 @@ def checked_receipts(receipts: Iterable[Receipt]) -> list[Receipt]:
         if all(isinstance(receipt, Receipt) for receipt in listed):
             return listed
     raise BadRequest(f"receipts are what `store` answered, not {receipts!r}")
+
+
+def check_plain(payloads: Payloads, receipts: Iterable[Receipt] | None) -> None:
+    """Refuses what a publish without a transaction cannot have."""
+    if not len(payloads) or receipts is not None:
+        raise BadRequest(
+            "a publish without a transaction has messages, and no receipts"
+        )
+
+
+def checked_response(response: object) -> PublishResponse:
+    """Returns the answer to a transactional publish, as `rollback` takes it."""
+    if not isinstance(response, PublishResponse):
+        raise BadRequest(
+            f"rollback takes the answer of a transactional publish, not {response!r}"
+        )
+    checked_pointer(response.transaction_write_pointer)
+    return response
+
+
+def checked_position(position: object) -> MessageId:
+    """Returns the position of a group."""
+    if not isinstance(position, MessageId) or len(position) != ID_BYTES:
+        raise BadRequest(f"a position is a MessageId, not {position!r}")
+    return position
 
 
 @attrs.frozen
