@@ -19,9 +19,11 @@ from coordinator.errors import (
     TransactionRefused,
 )
 from coordinator.fork_guard import refuse
-from coordinator.interfaces import Coordinator, TransactionAware
+from coordinator.interfaces import Cargo, CarriesRows, Coordinator, TransactionAware
 from coordinator.participants import (
+    JoinedCargo,
     Participants,
+    cargo_of,
     checked_participant,
     flush,
     flushes_last,
@@ -172,9 +174,12 @@ class TransactionContext:
         try:
             changes = self._participants.changes(self.transaction)
             asked_s = self._clock_s()
-            self._check(changes)
-            self._flush(self._in_order())
-            interrupt = self._commit(asked_s)
+            to_flush = self._in_order()
+            cargo = self._take_cargo(to_flush)
+            if changes or cargo is None:
+                self._check(changes)
+            self._flush(to_flush)
+            interrupt = self._commit(asked_s, cargo)
         except BaseException as error:
             if self.status is Status.ENDING:  # the commit was not asked for
                 self._undo(error)
@@ -274,6 +279,17 @@ class TransactionContext:
     def _in_order(self) -> list[TransactionAware]:
         return self._participants.in_commit_order()
 
+    def _take_cargo(self, to_flush: list[TransactionAware]) -> Cargo | None:
+        """Takes off the list the last participants whose rows the commit can carry."""
+        cargo: Cargo | None = None
+        while to_flush:
+            more = cargo_of(to_flush[-1], self.coordinator, self.transaction)
+            if more is None:
+                break
+            to_flush.pop()
+            cargo = more if cargo is None else JoinedCargo(more, cargo)
+        return cargo
+
     def _check(self, changes: Collection[bytes]) -> None:
         """Asks `can_commit`; without changed keys it may leave that to the commit.
 
@@ -295,10 +311,13 @@ class TransactionContext:
             self.coordinator.persist(self.transaction)
         flush(participants, self.transaction)
 
-    def _commit(self, asked_s: float) -> BaseException | None:
+    def _commit(self, asked_s: float, cargo: Cargo | None) -> BaseException | None:
         """Commits; returns the interrupt that came meanwhile, or None."""
         try:
-            self.coordinator.commit(self.transaction)
+            if cargo is None:
+                self.coordinator.commit(self.transaction)
+            else:
+                cast(CarriesRows, self.coordinator).commit_with(self.transaction, cargo)
         except TransactionRefused as refusal:
             self._undo(refusal)
             raise

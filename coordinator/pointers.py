@@ -52,7 +52,10 @@ class Pointers(Sequence[int]):
 
     def _with(self, ascending: "array[int]") -> Self:
         """Returns an object of the same kind that lists `ascending` instead."""
-        return self._adopt(ascending)
+        pointers = self.__class__.__new__(self.__class__)
+        pointers._sorted = ascending
+        pointers._encoded = None
+        return pointers
 
     def appended(self, pointer: int) -> Self:
         """Returns these and one more, which must be greater than all of them."""
@@ -97,7 +100,10 @@ class Pointers(Sequence[int]):
         return bisect_left(self._sorted, pointer)
 
     def __contains__(self, pointer: object) -> bool:
-        ascending, wanted = self._sorted, cast(int, pointer)
+        ascending: array[int] = self._sorted
+        if not ascending:
+            return False
+        wanted: int = pointer  # type: ignore[assignment]
         place = bisect_left(ascending, wanted)
         return place < len(ascending) and ascending[place] == wanted
 
@@ -171,7 +177,7 @@ class PointersAndRanges(Pointers):
         self._ranges = ranges
 
     def _with(self, ascending: "array[int]") -> Self:
-        pointers = self._adopt(ascending)
+        pointers = super()._with(ascending)
         pointers._ranges = self._ranges
         return pointers
 
@@ -184,4 +190,6 @@ NO_POINTERS = Pointers()
 
 def as_pointers(pointers: Iterable[int]) -> Pointers:
     """Returns the pointers as `Pointers`, without a copy if they are that already."""
+    if pointers.__class__ is Pointers:  # nearly always, and it takes no call
+        return pointers
     return pointers if isinstance(pointers, Pointers) else Pointers(pointers)

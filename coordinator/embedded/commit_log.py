@@ -1,11 +1,12 @@
 """Ends of transactions, which are written first and applied when they are on disk."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import Any, cast
 
 from coordinator.embedded.group_commit import End, Then
-from coordinator.embedded.journal import Journal
+from coordinator.embedded.journal import Journal, RowJournal
 from coordinator.embedded.ledger import Ledger
 from coordinator.embedded.open_transactions import OpenTransaction, Stage
 from coordinator.embedded.records import (
@@ -41,18 +42,30 @@ class CommitLog:
         self._reserve = reserve
         self._lock = lock
 
-    def commit(self, entry: OpenTransaction, now_ms: int) -> Wait:
-        """Commits a transaction that was checked just now."""
+    def commit(
+        self,
+        entry: OpenTransaction,
+        now_ms: int,
+        *,
+        rows: Sequence[Any] = (),
+        then: Then | None = None,
+    ) -> Wait:
+        """Commits a transaction that was checked just now, with rows in its batch.
+
+        `then` is told the result: a failure before anybody else can know of it, and a
+        success once all can see it.
+        """
         # After a restart only transactions that outlive it can still meet a conflict.
         # Keys that nobody can need are left out (a tenth of the time of a commit).
         keys = entry.changes if self._ledger.open.outliving else frozenset()
         reserved = self._reserve.due(now_ms)
         return self._submit(
             entry,
-            partial(self._commit_written, entry, bool(keys), reserved),
+            partial(self._commit_written, entry, bool(keys), reserved, then),
             Committed(entry.transaction_id, keys),
             *reserved,
             reserve=entry.changes,
+            rows=rows,
         )
 
     def invalidate(
@@ -117,6 +130,13 @@ class CommitLog:
             raise Unavailable(f"{transaction_id}: {entry.stage.value}; ask again")
         return entry
 
+    def is_ending(self, transaction_id: int) -> bool:
+        """Tells whether somebody ends the transaction just now, or tried to."""
+        if self._ledger.torn is not None:
+            self._ledger.mend()
+        entry = self._ledger.open.by_id.get(transaction_id)
+        return entry is not None and entry.stage is not Stage.OPEN
+
     def decide(self) -> None:
         """Asks the disk about the commits whose outcome a failure left open.
 
@@ -143,13 +163,19 @@ class CommitLog:
         then: Then,
         *records: Record,
         reserve: frozenset[bytes] = frozenset(),
+        rows: Sequence[Any] = (),
     ) -> Wait:
         """Marks an end as under way and hands it to the journal: both or neither."""
         end = End(then)
         self._ledger.torn = partial(self._take_back, entry, end)
         try:
             self._ledger.begin_end(entry, reserve=reserve)
-            wait = self._journal.submit(*records, end=end)
+            if rows:
+                wait = cast(RowJournal, self._journal).submit(
+                    *records, end=end, rows=rows
+                )
+            else:
+                wait = self._journal.submit(*records, end=end)
         except BaseException:
             self._ledger.mend()
             raise
@@ -165,8 +191,11 @@ class CommitLog:
         entry: OpenTransaction,
         seen: bool,
         reserved: tuple[Reserved, ...],
+        then: Then | None,
         error: Unavailable | None,
     ) -> None:
+        if error is not None and then is not None:
+            then(error)
         with self._lock:
             if not self._is_ending(entry):
                 return
@@ -178,6 +207,8 @@ class CommitLog:
             else:
                 self.undecided.add(entry.transaction_id)
                 entry.stage = Stage.UNDECIDED
+        if error is None and then is not None:
+            then(None)
 
     def _is_ending(self, entry: OpenTransaction) -> bool:
         """Tells whether its end is not applied yet: an interrupt may tell it twice."""

@@ -8,8 +8,9 @@ from typing import Any, Self
 
 import attrs
 
-from coordinator.embedded.commit_log import CommitLog
+from coordinator.embedded.commit_log import CommitLog, Wait
 from coordinator.embedded.file_journal import FileJournal
+from coordinator.embedded.group_commit import Then
 from coordinator.embedded.history import outcome_records
 from coordinator.embedded.journal import Journal, MemoryJournal
 from coordinator.embedded.ledger import Ended, Limits
@@ -27,6 +28,7 @@ from coordinator.embedded.recovery import Reserve, recover
 from coordinator.embedded.write_barrier import WriteBarrier
 from coordinator.errors import TransactionNotInProgress, Unavailable
 from coordinator.fork_guard import guard
+from coordinator.interfaces import Cargo
 from coordinator.outcome import Outcome, checked_written
 from coordinator.threads import Condition
 from coordinator.transaction import (
@@ -150,6 +152,27 @@ class EmbeddedCoordinator:
             self._ledger.check_commit(entry)
             wait = self._ends.commit(entry, self._now_ms())
         wait()
+
+    def commit_with(self, tx: Transaction, cargo: Cargo) -> None:
+        """Commits as `commit` does, and writes the cargo with it: both or neither."""
+        self._tidy_if_due()
+        while (wait := cargo.load(partial(self._submit_with, tx))) is None:
+            with self._lock:  # no lock of the rows is held while this waits
+                self.gate.drain(self._require(tx.transaction_id))
+        wait()
+
+    def _submit_with(
+        self, tx: Transaction, rows: Sequence[Any], then: Then
+    ) -> Wait | None:
+        """Submits a commit and its rows; None if it would have to wait for others."""
+        with self._lock:
+            if self._ends.is_ending(tx.transaction_id) or self.gate.is_busy(
+                tx.transaction_id
+            ):
+                return None
+            entry = self._require(tx.transaction_id)
+            self._ledger.check_commit(entry)
+            return self._ends.commit(entry, self._now_ms(), rows=rows, then=then)
 
     def abort(self, tx: Transaction) -> None:
         """Ends a transaction whose holder has undone everything it wrote."""

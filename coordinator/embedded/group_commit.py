@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import chain
 from queue import SimpleQueue
 from typing import Any, Protocol
 
@@ -43,28 +42,22 @@ class Batch:
         self.handed_over = False
         self.on_disk = False
         self.error: Unavailable | None = None
+        self.records: list[Record] = []
+        self.rows: list[Any] = []
         self._ended = False
-        self._submitted: list[tuple[tuple[Record, ...], End | None, Sequence[Any]]] = []
+        self._ends: list[End] = []
         self._chain: deque[threading.Lock] = deque()
         self._alone: list[threading.Lock] = []
 
     def submit(
         self, records: tuple[Record, ...], end: End | None, rows: Sequence[Any] = ()
     ) -> None:
-        """Adds records and rows; no interrupt comes between the two statements."""
+        """Adds records and rows; it calls nothing, so no interrupt comes within it."""
         if end is not None:
             end.submitted = True
-        self._submitted.append((records, end, rows))
-
-    @property
-    def records(self) -> list[Record]:
-        """All records that were submitted."""
-        return list(chain.from_iterable(records for records, _, _ in self._submitted))
-
-    @property
-    def rows(self) -> list[Any]:
-        """All rows that were submitted."""
-        return list(chain.from_iterable(rows for _, _, rows in self._submitted))
+            self._ends += (end,)
+        self.records += records
+        self.rows += rows
 
     def expect(self) -> threading.Lock:
         """Adds a link to the chain of waiting threads, and returns it for `wait`."""
@@ -88,9 +81,8 @@ class Batch:
 
     def tell_ends(self) -> None:
         """Tells every submitted `End` how the batch ended, in order of submission."""
-        for _, end, _ in self._submitted:
-            if end is not None:
-                end.then(self.error)
+        for end in self._ends:
+            end.then(self.error)
 
     def end(self) -> list[threading.Lock]:
         """Ends the waiting alone, and returns the locks of threads that do so."""
@@ -233,8 +225,11 @@ class GroupCommit:
     def note(self, transaction_id: int, record: Record) -> None:
         """Keeps a record for the next batch."""
         with self._queue:
-            notes = self._notes.setdefault(transaction_id, [])
-            if isinstance(record, Aborted) and notes and isinstance(notes[0], Started):
+            notes = self._notes.get(transaction_id)
+            if notes is None:
+                self._notes[transaction_id] = [record]
+                return
+            if record.__class__ is Aborted and notes[0].__class__ is Started:
                 notes.clear()  # only the abort is kept, which tells it from a commit
             notes.append(record)
 
@@ -378,14 +373,14 @@ class GroupCommit:
     def _write(self, batch: Batch, new: list[Record], taken: Any) -> None:
         # The start of a transaction need not be written together with its commit.
         over = {
-            record.transaction_id for record in new if isinstance(record, Committed)
+            record.transaction_id for record in new if record.__class__ is Committed
         }
-        records = [
-            note
-            for transaction_id, notes in self._carried.items()
-            for note in notes
-            if not (transaction_id in over and isinstance(note, Started))
-        ]
+        records: list[Record] = []
+        for transaction_id, notes in self._carried.items():
+            if transaction_id in over:
+                records += [note for note in notes if note.__class__ is not Started]
+            else:
+                records += notes
         records += new
         rows = batch.rows
         if records or rows or taken:

@@ -2,8 +2,8 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from coordinator.embedded.group_commit import End
 from coordinator.embedded.history import History
@@ -58,6 +58,15 @@ class Journal(Protocol):
 
     def close(self) -> None:
         """Releases files and locks; records that were only noted are lost."""
+
+
+class RowJournal(Journal, Protocol):
+    """A journal in a store, whose rows share its batches."""
+
+    def submit(
+        self, *records: Record, end: End | None = None, rows: Sequence[Any] = ()
+    ) -> Callable[[], None]:
+        """Puts records and rows into the next batch; all of them are kept or none."""
 
 
 class MemoryJournal:

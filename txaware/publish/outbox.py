@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 
+from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
 from txaware.errors import (
     MisusedTransaction,
@@ -10,7 +11,7 @@ from txaware.errors import (
     TopicNotFound,
     changed_nothing,
 )
-from txaware.interfaces import MessagingService, Payload
+from txaware.interfaces import CargoCounted, MessagingService, Payload
 from txaware.messages import PublishResponse, Receipt
 
 
@@ -81,6 +82,11 @@ class Outbox:
     def add(self, message: Payload, size_bytes: int) -> None:
         """Buffers a message."""
         self._buffer.add(message, size_bytes)
+
+    @property
+    def to_carry(self) -> list[Payload] | None:
+        """The messages, if a commit may carry all of them; None if it may not."""
+        return None if self._receipts or self.in_doubt else self._buffer.messages
 
     def store(self) -> int:
         """Stores the buffer ahead of the commit; answers how many bytes that freed."""
@@ -187,6 +193,7 @@ class TransactionPublisher:
         self._outboxes: dict[str, Outbox] = {}
         self._held_bytes = 0
         self._limit_bytes = 0
+        self._cargo: CargoCounted | None = None
 
     @property
     def transaction_aware_name(self) -> str:
@@ -245,9 +252,23 @@ class TransactionPublisher:
             outbox.publish()
         return True
 
+    def commit_cargo(self, coordinator: Coordinator) -> CargoCounted | None:
+        """Returns the messages for the commit to carry; None if they go before it."""
+        carry = getattr(self._service, "cargo", None)
+        if carry is None or not self._outboxes:
+            return None
+        messages = [(topic, box.to_carry) for topic, box in self._outboxes.items()]
+        if not all([listed for _, listed in messages]):
+            return None
+        self._cargo = carry(coordinator, self._open(), messages)
+        return self._cargo
+
     def post_tx_commit(self) -> None:
         """Forgets all messages of the transaction."""
+        cargo = self._cargo
         self._let_go()
+        if cargo is not None:
+            cargo.count()
 
     def rollback_tx(self) -> bool:
         """Rolls back every topic; False if an answer was lost and rows may be left."""
@@ -278,6 +299,6 @@ class TransactionPublisher:
         return self._tx
 
     def _let_go(self) -> None:
-        self._tx = None
+        self._tx = self._cargo = None
         self._outboxes = {}
         self._held_bytes = self._limit_bytes = 0

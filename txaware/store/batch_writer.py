@@ -82,7 +82,9 @@ class BatchWriter:
         """Writes records, rows and the rows that were taken; all are on disk then."""
         taken = taken or {}
         number, due_ms = self._number + 1, self.clock.due() if self.clock else None
-        writes: list[Write] = [*chain.from_iterable(taken.values()), *rows]
+        writes = [*rows]
+        if taken:
+            writes = [*chain.from_iterable(taken.values()), *rows]
         row_count = len(writes)
         if records:
             data = encode_records(records)
@@ -93,7 +95,9 @@ class BatchWriter:
         began_s = time.perf_counter()
         self._write(_Batch(number, writes, taken))
         took_s = time.perf_counter() - began_s
-        commits = sum([type(record) is Committed for record in records])
+        commits = 0
+        for record in records:
+            commits += record.__class__ is Committed
         self.counters.written(row_count, commits, took_s)
         if self.clock is not None and due_ms is not None:
             self.clock.saved(due_ms)
@@ -157,7 +161,8 @@ class BatchWriter:
     def _kept(self, batch: _Batch) -> None:
         """Notes that a batch is on disk."""
         self._number = batch.number
-        self._held.carried(batch.taken)
+        if batch.taken:
+            self._held.carried(batch.taken)
 
     def fold(self, records: list[Record]) -> None:
         """Adds written records to the history; shortens a journal that has grown."""
@@ -255,9 +260,9 @@ def _committed(records: list[Record], held: UncommittedRows) -> list[int]:
     """Returns the transactions whose rows go along; releases rows of invalid ones."""
     committed = []
     for record in records:
-        if isinstance(record, Committed):
+        if record.__class__ is Committed:
             committed.append(record.transaction_id)
-        elif isinstance(record, Invalidated):
+        elif record.__class__ is Invalidated:
             held.release(record.pointers)
     return committed
 

@@ -22,6 +22,7 @@ from txaware.messages import PublishResponse, Receipt
 from txaware.requests import Payloads, Pointer, checked_pointer, checked_receipts
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle
+from txaware.service.write.message_cargo import Load, MessageCargo
 from txaware.service.write.topic_writer import Rows
 from txaware.store.columns import ATTEMPT, EXPIRY, RECEIPTS, encode_expiry, value_head
 from txaware.store.message_table import MessageTable
@@ -90,6 +91,25 @@ class Publishing:
             len(payloads), payloads.size_bytes, time.perf_counter() - began_s
         )
         return response
+
+    def cargo(
+        self, messages: list[tuple[TopicHandle, Payloads]], tx: Transaction
+    ) -> MessageCargo | None:
+        """Returns messages as rows for their commit; None where they go before it."""
+        limit_bytes = self._settings.sync_limit_bytes
+        if self._settings.max_transaction_lifetime_s is not None:
+            return None
+        loads: list[Load] = []
+        for handle, payloads in messages:
+            limit_bytes -= payloads.size_bytes
+            if limit_bytes < 0 or handle.topic.publishing == "plain":
+                return None
+            prefix = MESSAGE + handle.topic.prefix
+            rows = partial(_rows, prefix, payloads, pointer=tx.transaction_id)
+            loads.append((handle, payloads, rows))
+        if len(loads) > 1:
+            loads.sort(key=lambda load: load[0].topic.topic.key)
+        return MessageCargo(loads, tx.transaction_id, self._endings)
 
     def reference(
         self, place: TopicHandle, pointer: int, receipts: Iterable[Receipt] | None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from coordinator.embedded.commit_log import Wait
 from coordinator.embedded.group_commit import Then
+from coordinator.interfaces import SubmitRows
 from txaware.errors import Unavailable
 from txaware.interfaces import OrderedTable, Write
 from txaware.keys import MAX_SEQUENCE, row_key
@@ -102,6 +103,44 @@ class TopicWriter:
         if held:
             self.signal.tell()
         return keys[0], keys[-1]
+
+    def carry(
+        self,
+        count: int,
+        rows: Rows,
+        submit: SubmitRows,
+        unsure: Callable[[], object],
+    ) -> Wait | None:
+        """Submits message rows with their commit; returns what `submit` returns.
+
+        `unsure` is called if the batch fails: the commit may still be found on disk.
+        """
+
+        def settled(error: Unavailable | None) -> None:
+            if error is not None:
+                unsure()
+            self._in_flight.popleft()  # as in `_settled`
+            self.signal.tell()
+
+        try:
+            with self._lock:
+                keys = self._keys(self._messages, count)
+                writes = rows(keys)
+                self._in_flight.append(keys[0])
+                wait = None
+                try:
+                    wait = submit(writes, settled)
+                except Exception:
+                    self._in_flight.pop()
+                    raise
+                if wait is None:
+                    self._in_flight.pop()
+                return wait
+        except Exception:
+            raise
+        except BaseException:
+            self._interrupted = True
+            raise
 
     def publish_soon(self, count: int, rows: Rows, then: Then) -> None:
         """Writes message rows without waiting; `then` gets the error, or None."""
