@@ -143,13 +143,6 @@ class Cargo(Protocol):
         """
 
 
-class CarriesRows(Protocol):
-    """A coordinator whose journal lies in the store that the rows are for."""
-
-    def commit_with(self, tx: Transaction, cargo: Cargo) -> None:
-        """Commits as `commit` does, and writes the cargo with it: both or neither."""
-
-
 class TransactionAware(Protocol):
     """A participant of transactions: a table, a publisher, anything that can undo.
 
@@ -177,9 +170,10 @@ class TransactionAware(Protocol):
     says that its rows go into the same synced batch as the coordinator's own records,
     so the context need not `persist` the transaction before `commit_tx`.
 
-    One method is optional: `commit_cargo(coordinator)` returns a `Cargo` that the commit of
-    that coordinator can carry, or None. A participant whose cargo the commit carries
-    does not get `commit_tx`. The context asks the last ones to flush for it.
+    One method is optional: `commit_cargo(coordinator)` returns a `Cargo` that this
+    coordinator takes in its `commit_with(tx, cargo)`, or None. A participant whose
+    cargo the commit carries does not get `commit_tx`. The context asks the last ones to
+    flush for it.
 
     A participant that keeps rows of its own, and judges them by their pointers, has to
     have `smallest_pointer()`, the least pointer that its rows may still hold (None for

@@ -110,7 +110,7 @@ class Participants:
         except BaseException as error:
             _name(error, participant, "start_tx", tx)
             raise
-        self.add(participant)
+        self._joined.append(participant)
 
     def update(self, tx: Transaction) -> None:
         """Gives all participants the new write pointer."""
@@ -126,7 +126,7 @@ class Participants:
         changes: list[bytes] = []
         for participant in self._joined:
             try:
-                changes.extend(participant.get_tx_changes())
+                changes += participant.get_tx_changes()
             except BaseException as error:
                 _name(error, participant, "get_tx_changes", tx)
                 raise
@@ -134,6 +134,8 @@ class Participants:
 
     def in_commit_order(self) -> list[TransactionAware]:
         """Returns them in the order of joining; those that flush last at the end."""
+        if len(self._joined) < 2:
+            return self._joined[:]
         return sorted(self._joined, key=flushes_last)
 
     def roll_back(self, tx: Transaction) -> list[BaseException]:

@@ -95,6 +95,10 @@ class Pointers(Sequence[int]):
             remaining = remaining.removed(pointer)
         return remaining
 
+    def least(self, none: int) -> int:
+        """Returns the least pointer; `none` if there is none."""
+        return self._sorted[0] if self._sorted else none
+
     def place(self, pointer: int) -> int:
         """Counts the pointers that are below `pointer`."""
         return bisect_left(self._sorted, pointer)

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from coordinator.embedded.group_commit import End, Then
-from coordinator.embedded.journal import Journal, RowJournal
+from coordinator.embedded.journal import Journal
 from coordinator.embedded.ledger import Ledger
 from coordinator.embedded.open_transactions import OpenTransaction, Stage
 from coordinator.embedded.records import (
@@ -130,13 +130,6 @@ class CommitLog:
             raise Unavailable(f"{transaction_id}: {entry.stage.value}; ask again")
         return entry
 
-    def is_ending(self, transaction_id: int) -> bool:
-        """Tells whether somebody ends the transaction just now, or tried to."""
-        if self._ledger.torn is not None:
-            self._ledger.mend()
-        entry = self._ledger.open.by_id.get(transaction_id)
-        return entry is not None and entry.stage is not Stage.OPEN
-
     def decide(self) -> None:
         """Asks the disk about the commits whose outcome a failure left open.
 
@@ -170,10 +163,9 @@ class CommitLog:
         self._ledger.torn = partial(self._take_back, entry, end)
         try:
             self._ledger.begin_end(entry, reserve=reserve)
-            if rows:
-                wait = cast(RowJournal, self._journal).submit(
-                    *records, end=end, rows=rows
-                )
+            if rows:  # of a store, which also keeps the journal
+                journal: Any = self._journal
+                wait: Wait = journal.submit(*records, end=end, rows=rows)
             else:
                 wait = self._journal.submit(*records, end=end)
         except BaseException:
@@ -200,7 +192,8 @@ class CommitLog:
             if not self._is_ending(entry):
                 return
             if error is None:
-                self._reserve.extend(reserved)
+                if reserved:
+                    self._reserve.extend(reserved)
                 self._ledger.whole(partial(self._apply_commit, entry, seen=seen))
             elif isinstance(error, NotWritten):
                 self._ledger.give_back(entry)
@@ -212,7 +205,8 @@ class CommitLog:
 
     def _is_ending(self, entry: OpenTransaction) -> bool:
         """Tells whether its end is not applied yet: an interrupt may tell it twice."""
-        self._ledger.mend()
+        if self._ledger.torn is not None:
+            self._ledger.mend()
         found = self._ledger.open.by_id.get(entry.transaction_id)
         return found is entry and entry.stage is Stage.ENDING
 

@@ -46,7 +46,7 @@ class Batch:
         self.rows: list[Any] = []
         self._ended = False
         self._ends: list[End] = []
-        self._chain: deque[threading.Lock] = deque()
+        self.chain: deque[threading.Lock] = deque()
         self._alone: list[threading.Lock] = []
 
     def submit(
@@ -62,7 +62,7 @@ class Batch:
     def expect(self) -> threading.Lock:
         """Adds a link to the chain of waiting threads, and returns it for `wait`."""
         turn = _taken_lock()
-        self._chain.append(turn)
+        self.chain.append(turn)
         return turn
 
     def wait(self, turn: threading.Lock) -> None:
@@ -91,8 +91,8 @@ class Batch:
 
     def wake_next(self) -> None:
         """Wakes the next thread of the chain."""
-        if self._chain:
-            self._chain.popleft().release()
+        if self.chain:
+            self.chain.popleft().release()
 
     def check(self) -> None:
         """Raises, in one of its threads, the error that all of them have."""
@@ -186,7 +186,8 @@ class GroupCommit:
         self, *records: Record, end: End | None = None, rows: Sequence[Any] = ()
     ) -> Callable[[], None]:
         """Puts records and rows into the next batch; returns a function that waits."""
-        self._require_open()
+        if self._closed or os.getpid() != self._owner:
+            self._require_open()
         if threading.get_ident() == self._main_thread:
             with self._queue:
                 batch = self._forming
@@ -198,7 +199,7 @@ class GroupCommit:
             if batch.led:
                 return partial(batch.wait, batch.expect())
             batch.led = True
-        return partial(self._lead_own, batch)
+        return partial(self._lead, batch)
 
     def hand_over(self, rows: Sequence[Any], end: End) -> None:
         """Puts rows into the next batch without waiting; `end` is told the result.
@@ -226,12 +227,13 @@ class GroupCommit:
         """Keeps a record for the next batch."""
         with self._queue:
             notes = self._notes.get(transaction_id)
-            if notes is None:
+            if notes is None or (
+                # Only the abort is kept, which tells it from a commit.
+                record.__class__ is Aborted and notes[0].__class__ is Started
+            ):
                 self._notes[transaction_id] = [record]
-                return
-            if record.__class__ is Aborted and notes[0].__class__ is Started:
-                notes.clear()  # only the abort is kept, which tells it from a commit
-            notes.append(record)
+            else:
+                notes.append(record)
 
     def sync(self, transaction_id: int) -> None:
         """Returns when every note of that transaction is on disk."""
@@ -291,10 +293,6 @@ class GroupCommit:
             turn.acquire()
         batch.check()
 
-    def _lead_own(self, batch: Batch) -> None:
-        self._lead(batch)
-        batch.check()
-
     def _lead_for_main(self) -> None:
         """Leads the batches that the main thread waits for, until `close`."""
         while (batch := self._to_lead.get()) is not None:
@@ -305,7 +303,10 @@ class GroupCommit:
                     self._lead(batch)
 
     def _lead(self, batch: Batch) -> None:
-        """Writes the batch, tells what follows from it, and wakes its threads."""
+        """Writes the batch, tells what follows from it, and wakes its threads.
+
+        Raises its error, as waiting for it would.
+        """
         try:
             with self._writing:
                 try:
@@ -319,7 +320,10 @@ class GroupCommit:
                 alone = batch.end()
             for turn in alone:
                 turn.release()
-            batch.wake_next()
+            if batch.chain:
+                batch.wake_next()
+        if batch.error is not None:
+            batch.check()
 
     def _write_with_notes(self, batch: Batch) -> None:
         """Writes the batch and the waiting notes; the batch then holds the result."""
@@ -377,10 +381,8 @@ class GroupCommit:
         }
         records: list[Record] = []
         for transaction_id, notes in self._carried.items():
-            if transaction_id in over:
-                records += [note for note in notes if note.__class__ is not Started]
-            else:
-                records += notes
+            is_over = transaction_id in over and notes[0].__class__ is Started
+            records += notes[1:] if is_over else notes
         records += new
         rows = batch.rows
         if records or rows or taken:

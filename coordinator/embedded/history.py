@@ -123,7 +123,9 @@ class History:
         self._mention(record.pointer)
 
     def _committed(self, record: Committed) -> None:
-        checkpoints = self.checkpoints.get(record.transaction_id, ())
+        checkpoints: tuple[int, ...] = ()
+        if self.checkpoints:
+            checkpoints = self.checkpoints.get(record.transaction_id, ())
         self._end(record.transaction_id)
         if self.invalid:
             # An earlier invalidation failed, or else it could not have committed.
@@ -179,9 +181,12 @@ class History:
             self.highest = pointer
 
     def _end(self, transaction_id: int) -> None:
-        self._mention(transaction_id)
-        self.open.pop(transaction_id, None)
-        self.checkpoints.pop(transaction_id, None)
+        if transaction_id > self.highest:
+            self.highest = transaction_id
+        if self.open:
+            self.open.pop(transaction_id, None)
+        if self.checkpoints:
+            self.checkpoints.pop(transaction_id, None)
         if transaction_id in self._outliving:
             del self._outliving[transaction_id]
             oldest = self._oldest()

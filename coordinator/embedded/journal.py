@@ -2,8 +2,8 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 from coordinator.embedded.group_commit import End
 from coordinator.embedded.history import History
@@ -27,6 +27,9 @@ class Journal(Protocol):
         When the result is known, some thread tells it to `end`, before anybody returns
         from waiting. It does so also when the waiting thread was interrupted. It does
         no harm to tell it again.
+
+        A journal in a store also takes `rows` of that store, which the batch keeps with
+        the records: both or neither. See `GroupCommit`.
         """
 
     def append(self, *records: Record) -> None:
@@ -58,15 +61,6 @@ class Journal(Protocol):
 
     def close(self) -> None:
         """Releases files and locks; records that were only noted are lost."""
-
-
-class RowJournal(Journal, Protocol):
-    """A journal in a store, whose rows share its batches."""
-
-    def submit(
-        self, *records: Record, end: End | None = None, rows: Sequence[Any] = ()
-    ) -> Callable[[], None]:
-        """Puts records and rows into the next batch; all of them are kept or none."""
 
 
 class MemoryJournal:

@@ -346,9 +346,8 @@ class Ledger:
         self.open.expect_expiry(entry.transaction_id, look_again_ms)
 
     def _release(self, entry: OpenTransaction) -> None:
-        if entry.reserved:
-            self.committed.release(entry.reserved)
-            entry.reserved = frozenset()
+        self.committed.release(entry.reserved)
+        entry.reserved = frozenset()
 
     def commit(self, entry: OpenTransaction) -> int:
         """Makes it visible to all that begin from now on; returns its commit pointer.
@@ -358,8 +357,10 @@ class Ledger:
         commit_pointer = self.last + 1
         checkpoints, keys = entry.checkpoints, entry.changes
         self.open.remove(entry)
-        self._release(entry)
-        self.committed.add(commit_pointer, keys)
+        if entry.reserved:
+            self._release(entry)
+        if keys:
+            self.committed.add(commit_pointer, keys)
         written_with = entry.transaction_id
         if checkpoints is not NO_POINTERS and checkpoints:
             written_with = checkpoints[-1]

@@ -158,15 +158,15 @@ class OpenTransactions:
             self.outliving.discard(entry.transaction_id)
 
     def _update_first_short(self) -> None:
-        if self.first_short not in self.in_progress:
+        if not self._long:
+            self.first_short = self.in_progress.least(NO_POINTER)
+        elif self.first_short not in self.in_progress:
             place = self.in_progress.place(self.first_short)
             self.first_short = self._first_short_from(place)
 
     def _first_short_from(self, place: int) -> int:
         """Returns the first pointer from index `place` on that is no long id."""
         in_progress, long = self.in_progress, self._long
-        if not long:
-            return in_progress[place] if place < len(in_progress) else NO_POINTER
         return next(
             (
                 in_progress[at]

@@ -127,12 +127,9 @@ class WriteBarrier:
             inside = self._inside.values()
             return any(entry.transaction_id == transaction_id for entry in inside)
 
-    def is_busy(self, transaction_id: int) -> bool:
+    def is_busy(self, entry: OpenTransaction) -> bool:
         """Tells whether the end of a transaction has to wait; called under the lock."""
-        if not self._inside:
-            return False
-        entry = self._ledger.open.by_id.get(transaction_id)
-        return entry is not None and self._others_in(entry) > 0
+        return bool(self._inside) and self._others_in(entry) > 0
 
     def drain(self, entry: OpenTransaction) -> None:
         """Returns when no other thread writes; called under the lock, waits outside."""

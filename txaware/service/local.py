@@ -144,13 +144,10 @@ class LocalService:
         """
         if coordinator is not self._carrier:
             return None
-        return self._publishing.cargo(
-            [
-                (self._places.at(topic), self._payloads(listed))
-                for topic, listed in messages
-            ],
-            tx,
-        )
+        loads: list[tuple[TopicHandle, Payloads]] = []
+        for topic, listed in messages:
+            loads += ((self._places.at(topic), self._payloads(listed)),)
+        return self._publishing.cargo(loads, tx)
 
     def publish_soon(
         self, place: TopicHandle, messages: Iterable[Payload], then: Then

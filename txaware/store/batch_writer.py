@@ -74,7 +74,8 @@ class BatchWriter:
 
     def take(self, records: list[Record]) -> Taken:
         """Takes the rows that records commit, and those of transactions that failed."""
-        return self._held.take(_committed(records, self._held))
+        committed = _committed(records, self._held)
+        return self._held.take(committed) if self._held else {}
 
     def write(
         self, records: list[Record], rows: list[Write], taken: Taken | None = None
@@ -132,6 +133,8 @@ class BatchWriter:
 
     def repair(self) -> None:
         """Opens the database again and reads what it holds; raises `OSError`."""
+        if self._in_doubt is None and not self._closed:
+            return
         try:
             self._repair()
         except OSError as error:
@@ -258,10 +261,10 @@ def _found_damage(error: OSError) -> bool:
 
 def _committed(records: list[Record], held: UncommittedRows) -> list[int]:
     """Returns the transactions whose rows go along; releases rows of invalid ones."""
-    committed = []
+    committed: list[int] = []
     for record in records:
         if record.__class__ is Committed:
-            committed.append(record.transaction_id)
+            committed += (record.transaction_id,)
         elif record.__class__ is Invalidated:
             held.release(record.pointers)
     return committed
