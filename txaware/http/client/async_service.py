@@ -9,7 +9,7 @@ from txaware.reports import CleanUp, Report
 
 
 class AllCalls(ServiceCalls, AdminCalls):
-    """The calls of one client, for programs and for operators."""
+    """The calls of one client, for programs and for operators, with the same paths."""
 
 
 class AsyncService:
