@@ -1,7 +1,6 @@
 """Answers requests to a coordinator, for any web server: method, path and body."""
 
 import base64
-import binascii
 import math
 import re
 import time
@@ -34,6 +33,7 @@ from coordinator.remote.wire import (
     names_of,
     pointers_of,
     query_of,
+    shown,
     whole_number,
 )
 from coordinator.resolve_outcome import settle
@@ -198,8 +198,8 @@ class CoordinatorRoutes:
             tx = self._coordinator.start_short(timeout_s, outlives_process=True)
         else:
             raise BadRequest(
-                f'type {kind!r} with timeoutS {timeout_s!r}: it takes "short" with a '
-                f'number or null, or "long" without one'
+                f"type {shown(kind)} with timeoutS {shown(timeout_s)}: it takes "
+                f'"short" with a number or null, or "long" without one'
             )
         return Answer(200, codec.encode(tx), BYTES)
 
@@ -228,8 +228,8 @@ class CoordinatorRoutes:
         listed = list_of(fields, "changes")
         try:
             changes = [base64.b64decode(change, validate=True) for change in listed]
-        except (TypeError, ValueError, binascii.Error) as error:
-            raise BadRequest(f"changes are not all base64: {error}") from error
+        except (TypeError, ValueError) as error:
+            raise BadRequest("changes are not all strings of base64") from error
         self._coordinator.can_commit(tx, changes)
         return Answer(200)
 
@@ -298,7 +298,7 @@ def _named(transaction_id: int, fields: Fields) -> Transaction:
     """Makes the part of the transaction that its calls need; nobody reads with it."""
     kind = fields.get("type", "short")
     if kind not in ("short", "long"):
-        raise BadRequest(f'type {kind!r} is neither "short" nor "long"')
+        raise BadRequest(f'type {shown(kind)} is neither "short" nor "long"')
     checkpoints = pointers_of(fields, "checkpoints")
     return Transaction(
         whole_number(transaction_id, "the transaction's id"),
