@@ -1,7 +1,7 @@
 """The two sides of a commit: who decides it, and who takes part in it."""
 
 from collections.abc import Iterable
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 from coordinator.outcome import Outcome
 from coordinator.transaction import Transaction
@@ -118,6 +118,33 @@ class Coordinator(Protocol):
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *exc_info: object) -> None: ...
+
+
+class GivenOut(Protocol):
+    """Tells which pointers a coordinator in this process gave out."""
+
+    def is_open(self, pointer: int) -> bool:
+        """Tells whether its transaction has not ended."""
+
+    def began_here(self, pointer: int) -> bool:
+        """Tells whether this program, or a client of it, surely was given it."""
+
+
+@runtime_checkable
+class InProcess(Protocol):
+    """What a coordinator can do besides where it lives in this process."""
+
+    @property
+    def gate(self) -> GivenOut:
+        """Tells of its pointers, from memory."""
+
+    def may_wait(self) -> bool:
+        """Tells whether the next start or snapshot may have to wait for the disk."""
+
+
+def in_process(coordinator: Coordinator) -> InProcess | None:
+    """Returns the coordinator if it lives in this process; None if it is elsewhere."""
+    return coordinator if isinstance(coordinator, InProcess) else None
 
 
 class TransactionAware(Protocol):
