@@ -1,24 +1,22 @@
 """The bodies and answers of the routes of operators, and of those that are open."""
 
 from txaware.http.dashboard import FILES
-from txaware.http.openapi.schema import (
+from txaware.http.openapi.operation import Content, Operation, json_of
+from txaware.http.routes.operator import FINISH, MOST_PEEKED, PIECE, PLAN
+from txaware.http.routes.topics import TOPIC
+from txaware.http.wire.json_schema import (
     BASE64,
     BYTES,
     FLAG,
     HEX_ID,
     TEXT,
-    Content,
-    Operation,
     Schema,
     any_of,
     array,
     fields,
-    json_of,
     ref,
     whole,
 )
-from txaware.http.routes.operator import FINISH, MOST_PEEKED, PIECE, PLAN
-from txaware.http.routes.topics import TOPIC
 from txaware.service.read.splits import MOST_CUTS
 from txaware.service.retention.clean_up_plan import MOST_PIECES
 

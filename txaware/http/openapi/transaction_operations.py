@@ -8,26 +8,24 @@ from coordinator.remote.client import ROOT
 from coordinator.remote.wire import LONGEST_NAME
 from coordinator.transaction import LONGEST_TIMEOUT_S
 from coordinator.transaction_status import ENDED, INVALID, NEVER, OPEN, STATES
-from txaware.http.openapi.schema import (
+from txaware.http.openapi.operation import Content, Operation, json_of
+from txaware.http.openapi.server_operations import OPERATORS
+from txaware.http.routes.keepers import FORGET, KEEPERS
+from txaware.http.routes.transactions import ONE
+from txaware.http.wire.json_schema import (
     BASE64,
     BYTES,
     FLAG,
     NULL,
     TEXT,
-    Content,
-    Operation,
     Schema,
     any_of,
     array,
     fields,
-    json_of,
     or_null,
     ref,
     whole,
 )
-from txaware.http.openapi.server_operations import OPERATORS
-from txaware.http.routes.keepers import FORGET, KEEPERS
-from txaware.http.routes.transactions import ONE
 
 TAG = "transactions"
 _POINTERS = array(whole(0))

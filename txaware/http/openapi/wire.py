@@ -6,12 +6,18 @@ from typing import Any, Union, get_args, get_origin
 
 import attrs
 
-from txaware.http.openapi.schema import (
+from txaware.http.wire.json_format import (
+    NESTED_RESPONSE,
+    POLL,
+    PUBLISH,
+    RECEIPT,
+    RESPONSE,
+    WAIT,
+)
+from txaware.http.wire.json_schema import (
     BASE64,
     FLAG,
     HEX_ID,
-    INT_MAX,
-    LATIN_1,
     NULL,
     POINTER,
     TEXT,
@@ -21,16 +27,11 @@ from txaware.http.openapi.schema import (
     fields,
     or_null,
     ref,
-    tagged,
     whole,
 )
-from txaware.http.wire.json_format import PAYLOAD_AS
-from txaware.http.wire.requests import MAX_MESSAGES
 from txaware.http.wire.values import camel
-from txaware.interfaces import COMMITTED, UNCOMMITTED
 from txaware.messages import MessageId
 from txaware.metrics import Metrics
-from txaware.requests import MAX_ATTEMPT_BYTES, MAX_TIME_MS
 from txaware.service.check.report import Report
 from txaware.service.keepers import Keeper
 from txaware.service.monitor.inspection import Peeked, TopicReport
@@ -39,22 +40,8 @@ from txaware.service.retention.clean_up import CleanUp, Pruned
 from txaware.service.retention.clean_up_plan import OpenPlan
 from txaware.topics import DEFAULT_TTL_S, MAX_TTL_S, PUBLISHING
 
-_COUNT = tagged("int", whole(1, INT_MAX))
-_POINTER = tagged("long", POINTER)
-# Fixed-size text of base64 is 4 characters for 3 bytes.
-_ATTEMPT = BASE64 | {"maxLength": (MAX_ATTEMPT_BYTES + 2) // 3 * 4}
-_TRANSACTION = or_null(any_of(BASE64, fields({"bytes": LATIN_1})))
-_EXPIRY = {
-    "expireAfterMs": or_null(tagged("long", whole(1, MAX_TIME_MS // 2))),
-}
-_ENDS: dict[str, Schema] = {
-    "startTimestamp": tagged("long", whole(0)),
-    "startSequenceId": tagged("int", whole(0, 65_535)),
-    "endTimestamp": tagged("long", whole(0)),
-    "endSequenceId": tagged("int", whole(0, 65_535)),
-}
-_PAYLOAD = any_of(TEXT, fields({"base64": BASE64}))
 _HEX = {"type": "string", "pattern": "^[0-9a-f]{40}$"}
+_PAYLOAD = any_of(TEXT, fields({"base64": BASE64}))
 
 
 def wire_schemas() -> dict[str, Schema]:
@@ -99,52 +86,15 @@ def _topics() -> dict[str, Schema]:
 
 
 def _messages() -> dict[str, Schema]:
-    message = any_of(
-        LATIN_1,
-        fields({"utf8": TEXT}, _EXPIRY),
-        fields({"base64": BASE64}, _EXPIRY),
-    )
-    attempt = any_of(_ATTEMPT, fields({"bytes": LATIN_1 | {"maxLength": 16}}))
-    receipt = fields(
-        {"pointer": _POINTER, "topic": TEXT, "attempt": attempt, "count": _COUNT}
-    )
-    receipts = array(ref("Receipt"), maxItems=MAX_MESSAGES)
-    pointer: dict[str, Schema] = {"transactionWritePointer": _POINTER}
-    messages = array(message, maxItems=MAX_MESSAGES)
     return {
-        "PublishRequest": fields(
-            {"messages": messages},
-            {
-                "transactionWritePointer": or_null(_POINTER),
-                "receipts": or_null(tagged("array", receipts)),
-                "attempt": or_null(attempt),
-            },
-        ),
-        "Receipt": receipt,
-        "PublishResponse": fields(pointer | _ENDS),
-        "NestedPublishResponse": fields(pointer | {"rollbackRange": fields(_ENDS)}),
+        "PublishRequest": PUBLISH.schema,
+        "Receipt": RECEIPT.schema,
+        "PublishResponse": RESPONSE.schema,
+        "NestedPublishResponse": NESTED_RESPONSE.schema,
     }
 
 
 def _polls() -> dict[str, Schema]:
-    start = any_of(
-        NULL,
-        HEX_ID,
-        tagged("long", whole(0, MAX_TIME_MS)),
-        fields({"bytes": LATIN_1 | {"minLength": 20}}),
-    )
-    asked: dict[str, Schema] = {
-        "startFrom": start,
-        "inclusive": FLAG,
-        "isolation": {"enum": [UNCOMMITTED, COMMITTED]},
-        "waitMs": tagged("long", whole(0)),
-    }
-    shown: dict[str, Schema] = {
-        "limit": or_null(_COUNT),
-        "transaction": _TRANSACTION,
-        "page": FLAG,
-        "payloadAs": {"enum": list(PAYLOAD_AS)},
-    }
     messages = array(fields({"id": _HEX, "payload": _PAYLOAD}))
     page: dict[str, Schema] = {
         "messages": messages,
@@ -153,8 +103,8 @@ def _polls() -> dict[str, Schema]:
         "skippedBefore": or_null(whole(0)),
     }
     return {
-        "ConsumeRequest": fields({}, asked | shown),
-        "WaitRequest": fields({}, asked),
+        "ConsumeRequest": POLL.schema,
+        "WaitRequest": WAIT.schema,
         "ConsumeResponse": messages,
         "Page": fields(page),
     }

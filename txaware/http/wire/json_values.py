@@ -83,10 +83,16 @@ def _no_fraction(text: str) -> NoReturn:
     raise BadRequest(f"numbers are whole here, not {text:.40}")
 
 
-def checked_fields(value: object, *, what: str, known: Collection[str]) -> Fields:
-    """Returns an object whose fields are all known."""
+def checked_object(value: object, *, what: str) -> Fields:
+    """Returns an object."""
     if not isinstance(value, dict):
         raise BadRequest(f"{what} is an object, not {shown(value)}")
+    return value
+
+
+def checked_fields(value: object, *, what: str, known: Collection[str]) -> Fields:
+    """Returns an object whose fields are all known."""
+    value = checked_object(value, what=what)
     unknown = [field for field in value if field not in known]
     if unknown:
         raise BadRequest(
