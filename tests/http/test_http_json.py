@@ -212,6 +212,12 @@ BODIES: list[tuple[str, str, Callable[[Any], Any]]] = [
     ("POST", POSITION, lambda v: {"transaction": v}),
     ("PUT", POSITION, lambda v: {"position": v, "transaction": 5}),
     ("PUT", POSITION, lambda v: {"position": None, "transaction": v}),
+    ("POST", "/v1/keepers", lambda v: {"name": v}),
+    ("POST", "/v1/keepers", lambda v: {"name": "n", "smallestPointer": v}),
+    ("POST", "/v1/keepers/forget", lambda v: {"name": v}),
+    ("POST", "/v1/admin/clean-up/plan", lambda v: {"pieces": v}),
+    ("POST", "/v1/admin/clean-up/piece", lambda v: {"plan": "p", "piece": v}),
+    ("POST", "/v1/admin/clean-up/finish", lambda v: {"plan": v}),
     ("POST", "/v1/admin/prune", lambda v: {"exclusive": v}),
 ]
 PYTHON = re.compile(r"None|True|False|Error|NoneType|dict|\b(str|int|bool)\b|_[A-Z]")

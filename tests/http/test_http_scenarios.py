@@ -95,12 +95,12 @@ def test_a_wrong_patch_is_400_and_changes_nothing(client: Client, body: bytes) -
     [
         (
             b'{"retention": 5}',
-            "the property 'retention' is text or null, as all are but ttl, generation "
+            "'retention' is text or null, as all properties are but ttl, generation "
             "and publishing, not 5",
         ),
         (
             b'{"properties": {"ttl": 5}}',
-            "the property 'properties' is text or null, as all are but ttl, generation "
+            "'properties' is text or null, as all properties are but ttl, generation "
             "and publishing, not an object with 'ttl'",
         ),
         (

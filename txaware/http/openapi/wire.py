@@ -6,6 +6,8 @@ from typing import Any, Union, get_args, get_origin
 
 import attrs
 
+from txaware.http.routes.groups import NEW_POSITION, SEEN_BY
+from txaware.http.routes.topics import CHANGES, PROPERTIES
 from txaware.http.wire.json_format import (
     NESTED_RESPONSE,
     POLL,
@@ -17,9 +19,7 @@ from txaware.http.wire.json_format import (
 from txaware.http.wire.json_schema import (
     BASE64,
     FLAG,
-    HEX_ID,
     NULL,
-    POINTER,
     TEXT,
     Schema,
     any_of,
@@ -38,7 +38,6 @@ from txaware.service.monitor.inspection import Peeked, TopicReport
 from txaware.service.monitor.overview_report import OverviewReport
 from txaware.service.retention.clean_up import CleanUp, Pruned
 from txaware.service.retention.clean_up_plan import OpenPlan
-from txaware.topics import DEFAULT_TTL_S, MAX_TTL_S, PUBLISHING
 
 _HEX = {"type": "string", "pattern": "^[0-9a-f]{40}$"}
 _PAYLOAD = any_of(TEXT, fields({"base64": BASE64}))
@@ -50,34 +49,13 @@ def wire_schemas() -> dict[str, Schema]:
 
 
 def _topics() -> dict[str, Schema]:
-    ttl = any_of(
-        whole(1, MAX_TTL_S), {"type": "string", "pattern": "^[1-9][0-9]{0,8}$"}
-    )
-    generation = any_of(
-        NULL,
-        {"type": "integer", "minimum": 1},
-        {"type": "string", "pattern": "^0{0,19}[1-9][0-9]*$"},
-    )
-    known: dict[str, Schema] = {
-        "ttl": ttl | {"description": f"Seconds; {DEFAULT_TTL_S} where it is missing."},
-        "generation": generation | {"description": "It is passed over."},
-        "publishing": {"enum": list(PUBLISHING)},
-    }
     answered: dict[str, Schema] = {
         "generation": {"type": "string", "pattern": "^[1-9][0-9]*$"},
         "ttl": {"type": "string", "pattern": "^[1-9][0-9]*$"},
     }
     return {
-        "Properties": fields({}, known, others=TEXT),
-        "PropertyChanges": fields(
-            {},
-            {
-                "ttl": ttl | {"description": "Seconds; it stays where it is missing."},
-                "generation": known["generation"],
-                "publishing": {"enum": [*PUBLISHING, None]},
-            },
-            others=or_null(TEXT),
-        ),
+        "Properties": PROPERTIES.schema,
+        "PropertyChanges": CHANGES.schema,
         "Topic": fields(
             {"name": TEXT, "properties": fields(answered, others=TEXT)},
         ),
@@ -113,8 +91,8 @@ def _polls() -> dict[str, Schema]:
 def _positions() -> dict[str, Schema]:
     return {
         "Position": fields({"position": or_null(_HEX)}),
-        "PositionSeenBy": fields({"transaction": BASE64}),
-        "NewPosition": fields({"position": or_null(HEX_ID), "transaction": POINTER}),
+        "PositionSeenBy": SEEN_BY.schema,
+        "NewPosition": NEW_POSITION.schema,
     }
 
 

@@ -6,7 +6,9 @@ from typing import Any, Protocol
 
 import attrs
 
+from coordinator import codec
 from coordinator.remote.wire import LONGEST_NAME, shown, whole_number
+from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
 from txaware.http.wire import json_schema
 from txaware.http.wire.json_schema import LONG_MAX, LONG_MIN, Schema, tagged, whole
@@ -19,6 +21,7 @@ from txaware.http.wire.json_values import (
     from_utf8,
     number,
 )
+from txaware.messages import MessageId
 
 REQUIRED, LEFT_OUT = object(), object()
 
@@ -150,9 +153,17 @@ def _text(value: object, *, what: str) -> str:
     return from_utf8(value, what=what).decode()
 
 
+def _id(value: object, *, what: str) -> MessageId:
+    return MessageId.parse(_text(value, what=what))
+
+
+def read_transaction(value: object, *, what: str) -> Transaction:
+    """Reads a transaction from the base64 of its bytes, plain or as {"bytes": it}."""
+    return codec.decode(base64_or_tagged(value, what=what))
+
+
 FLAG = Kind(flag, json_schema.FLAG)
 TEXT = text()
 NAME = text(json_schema.TEXT | {"minLength": 1, "maxLength": LONGEST_NAME})
-# Routes that are not CDAP's document plain base64, and read Avro's form as well.
-BYTES = Kind(base64_or_tagged, json_schema.BASE64)
-POINTER = plain(1)
+ID = Kind(_id, json_schema.HEX_ID)
+SNAPSHOT = Kind(read_transaction, json_schema.BASE64)

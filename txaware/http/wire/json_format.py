@@ -3,13 +3,20 @@
 import json
 from collections.abc import Callable
 
-from coordinator import codec
 from coordinator.remote.wire import shown
-from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
 from txaware.http.wire.avro_reading import Cursor, read_items
 from txaware.http.wire.interfaces import PageWriter
-from txaware.http.wire.json_body import FLAG, Body, Field, Kind, int_, long, text
+from txaware.http.wire.json_body import (
+    FLAG,
+    Body,
+    Field,
+    Kind,
+    int_,
+    long,
+    read_transaction,
+    text,
+)
 from txaware.http.wire.json_schema import (
     BASE64,
     HEX_ID,
@@ -295,10 +302,6 @@ def _read_start(value: object, *, what: str) -> Start:
     return number(value, what=what)
 
 
-def _read_transaction(value: object, *, what: str) -> Transaction:
-    return codec.decode(base64_or_tagged(value, what=what))
-
-
 def _read_payload_as(value: object, *, what: str) -> str:
     if not isinstance(value, str) or value not in PAYLOAD_AS:
         raise BadRequest(f"{what} is one of {PAYLOAD_AS}, not {shown(value)}")
@@ -314,7 +317,7 @@ _START = Kind(
         fields({"bytes": LATIN_1 | {"minLength": ID_BYTES}}),
     ),
 )
-_TRANSACTION = Kind(_read_transaction, any_of(BASE64, fields({"bytes": LATIN_1})))
+_TRANSACTION = Kind(read_transaction, any_of(BASE64, fields({"bytes": LATIN_1})))
 _ISOLATION = text({"enum": [UNCOMMITTED, COMMITTED]})
 _FROM = (
     Field("startFrom", _START, default=None),
