@@ -34,8 +34,9 @@ from txaware.service.read.scan import Scan
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle, TopicHandles
 from txaware.service.write.message_cargo import MessageCargo
-from txaware.service.write.positions import Positions
+from txaware.service.write.positions import PositionCargo, Positions
 from txaware.service.write.publishing import Publishing, waits_for_commit
+from txaware.store.position_table import position_write
 from txaware.topics import (
     Topic,
     TopicName,
@@ -317,6 +318,32 @@ class LocalService:
             self._publishing.leave(entry)
         self.readers.saw(group, str(name))
         self._position_retention.saved(position_prefix(group, name))
+
+    def position_cargo(
+        self,
+        coordinator: Coordinator,
+        tx: Transaction,
+        group: str,
+        topic: str,
+        position: MessageId | None,
+    ) -> PositionCargo | None:
+        """Returns a position as a row that the commit of `tx` carries.
+
+        None for a position means that the group did not move. Returns None where the
+        coordinator cannot carry rows.
+        """
+        if coordinator is not self._carrier:
+            return None
+        if position is None:
+            return PositionCargo([])
+        name, pointer = self.topic(topic).topic, tx.transaction_id
+
+        def count() -> None:
+            self.readers.saw(group, str(name))
+            self._position_retention.saved(position_prefix(group, name))
+
+        write = position_write(checked_group(group), name, pointer, position)
+        return PositionCargo([write], count)
 
     def bounds(self, topic: str) -> Bounds:
         """Returns the first and last id, committed or not, and the id of the next."""
