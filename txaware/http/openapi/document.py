@@ -11,21 +11,21 @@ from txaware.http.openapi import (
     server_operations,
     transaction_operations,
 )
-from txaware.http.openapi.schema import (
+from txaware.http.openapi.operation import Operation
+from txaware.http.openapi.wire import report_schemas, wire_schemas
+from txaware.http.server.exchange import JSON
+from txaware.http.server.idempotency import LONGEST_KEY
+from txaware.http.server.routing import Route
+from txaware.http.wire.json_schema import (
     GROUP,
     NAMESPACE,
     TEXT,
     TOPIC,
-    Operation,
     Schema,
     any_of,
     fields,
     ref,
 )
-from txaware.http.openapi.wire import report_schemas, wire_schemas
-from txaware.http.server.exchange import JSON
-from txaware.http.server.idempotency import LONGEST_KEY
-from txaware.http.server.routing import Route
 
 OPERATIONS: dict[tuple[str, str], Operation] = {
     **message_operations.OPERATIONS,

@@ -1,18 +1,9 @@
 """The bodies and answers of the routes of messages."""
 
-from txaware.http.openapi.schema import (
-    BYTES,
-    FLAG,
-    Content,
-    Operation,
-    any_of,
-    fields,
-    json_of,
-    ref,
-    whole,
-)
+from txaware.http.openapi.operation import Content, Operation, json_of
 from txaware.http.routes.groups import POSITION
 from txaware.http.routes.topics import TOPIC, TOPICS
+from txaware.http.wire.json_schema import BYTES, FLAG, any_of, fields, ref, whole
 from txaware.http.wire.schemas import AVRO_TYPE, COLUMNS_TYPE, OWN_TYPE
 
 TAG = "messages"

@@ -1,32 +1,38 @@
 """The bodies and answers of the routes of operators, and of those that are open."""
 
 from txaware.http.dashboard import FILES
-from txaware.http.openapi.schema import (
-    BASE64,
+from txaware.http.openapi.operation import Content, Operation, json_of
+from txaware.http.routes.operator import (
+    FINISH,
+    MOST_PEEKED,
+    NAMED_PIECE,
+    NAMED_PLAN,
+    PIECE,
+    PLAN,
+    PLANNED,
+    PRUNE,
+    RANGE,
+)
+from txaware.http.routes.topics import TOPIC
+from txaware.http.wire.json_schema import (
     BYTES,
     FLAG,
     HEX_ID,
     TEXT,
-    Content,
-    Operation,
     Schema,
     any_of,
     array,
     fields,
-    json_of,
     ref,
     whole,
 )
-from txaware.http.routes.operator import FINISH, MOST_PEEKED, PIECE, PLAN
-from txaware.http.routes.topics import TOPIC
-from txaware.requests import MOST_PIECES
 from txaware.service.read.splits import MOST_CUTS
 
 OPERATORS, OPEN = "operators", "open"
 _NUMBER: Schema = {"type": "number"}
 _HEALTH = fields({"status": TEXT, "parts": {"type": "object"}, "stopping": FLAG})
 _LIMITS = (
-    *("requestBytes", "messageBytes", "pollMessages", "pollBytes"),
+    *("requestBytes", "messageBytes", "bufferBytes", "pollMessages", "pollBytes"),
     *("longPollS", "transactionTimeoutS"),
 )
 _SERVER = fields(
@@ -72,7 +78,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", TOPIC + "/first-undecided"): Operation(
         summary="Where a reader with a snapshot stops in a range; sends no messages.",
         tag=OPERATORS,
-        body=json_of(fields({"from": HEX_ID, "to": HEX_ID, "transaction": BASE64})),
+        body=json_of(RANGE.schema),
         answer=json_of(fields({"id": HEX_ID})),
     ),
     ("GET", "/v1/metrics"): _operator(
@@ -92,7 +98,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", "/v1/admin/prune"): Operation(
         summary="Has the coordinator forget what nothing here needs any more.",
         tag=OPERATORS,
-        body=json_of(fields({}, {"exclusive": FLAG}), example={"exclusive": False}),
+        body=json_of(PRUNE.schema, example={"exclusive": False}),
         needs_body=False,
         answer=json_of(ref("Pruned")),
         refuses=(409,),
@@ -138,9 +144,6 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
 }
 
 
-_NAMED: dict[str, Schema] = {"plan": TEXT}
-
-
 def _step(summary: str, body: Content, answer: Content) -> Operation:
     return Operation(
         summary=summary, tag="operators", body=body, answer=answer, refuses=(409,)
@@ -153,7 +156,7 @@ CLEAN_UP_OPERATIONS: dict[tuple[str, str], Operation] = {
         "was used last.",
         tag="operators",
         body=json_of(
-            fields({}, {"pieces": whole(1, MOST_PIECES)}, others=True),
+            PLANNED.schema,
             example={"pieces": 4},
         ),
         needs_body=False,
@@ -161,12 +164,12 @@ CLEAN_UP_OPERATIONS: dict[tuple[str, str], Operation] = {
     ),
     ("POST", PIECE): _step(
         "Does one piece of a plan; one that was done already is not done again.",
-        json_of(fields(_NAMED | {"piece": whole(0)}, others=True)),
+        json_of(NAMED_PIECE.schema),
         json_of(fields({"rows": whole(0)})),
     ),
     ("POST", FINISH): _step(
         "Does what comes after all pieces, and says what they did together.",
-        json_of(fields(_NAMED, others=True)),
+        json_of(NAMED_PLAN.schema),
         json_of(ref("CleanUp")),
     ),
 }

@@ -8,26 +8,24 @@ from coordinator.remote.client import ROOT
 from coordinator.remote.wire import LONGEST_NAME
 from coordinator.transaction import LONGEST_TIMEOUT_S
 from coordinator.transaction_status import ENDED, INVALID, NEVER, OPEN, STATES
-from txaware.http.openapi.schema import (
+from txaware.http.openapi.operation import Content, Operation, json_of
+from txaware.http.openapi.server_operations import OPERATORS
+from txaware.http.routes.keepers import FORGET, KEEPERS, NAMED, REPORT
+from txaware.http.routes.transactions import ONE
+from txaware.http.wire.json_schema import (
     BASE64,
     BYTES,
     FLAG,
     NULL,
     TEXT,
-    Content,
-    Operation,
     Schema,
     any_of,
     array,
     fields,
-    json_of,
     or_null,
     ref,
     whole,
 )
-from txaware.http.openapi.server_operations import OPERATORS
-from txaware.http.routes.keepers import FORGET, KEEPERS
-from txaware.http.routes.transactions import ONE
 
 TAG = "transactions"
 _POINTERS = array(whole(0))
@@ -193,7 +191,7 @@ KEEPER_OPERATIONS: dict[tuple[str, str], Operation] = {
         "nothing from there on is forgotten.",
         tag=OPERATORS,
         body=json_of(
-            fields({"name": _NAME}, {"smallestPointer": or_null(whole(0))}),
+            REPORT.schema,
             example={"name": "notes", "smallestPointer": None},
         ),
         answer=json_of(ref("Keeper")),
@@ -201,7 +199,7 @@ KEEPER_OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", FORGET): Operation(
         summary="Forgets one whose rows are gone.",
         tag=OPERATORS,
-        body=json_of(fields({"name": _NAME})),
+        body=json_of(NAMED.schema),
         refuses=(404,),
     ),
 }

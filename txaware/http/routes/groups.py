@@ -1,20 +1,20 @@
 """Routes of consumer groups: their positions, and how far behind they are."""
 
-import base64
-import binascii
-
-from coordinator import codec
 from coordinator.transaction import Transaction
-from txaware.errors import BadRequest
 from txaware.http.server.exchange import DONE, Reply, Request, json_reply
 from txaware.http.server.permissions import in_group
 from txaware.http.server.routing import Route
 from txaware.http.server.server_context import ServerContext
+from txaware.http.wire.json_body import ID, SNAPSHOT, Body, Field, plain
 from txaware.http.wire.values import read_json
 from txaware.messages import MessageId
 from txaware.requests import checked_pointer
 
 POSITION = "/v1/namespaces/{namespace}/groups/{group}/positions/{topic}"
+SEEN_BY = Body("the body", (Field("transaction", SNAPSHOT),))
+NEW_POSITION = Body(
+    "the body", (Field("position", ID.or_null()), Field("transaction", plain(1)))
+)
 
 
 class GroupRoutes:
@@ -42,12 +42,7 @@ class GroupRoutes:
 
     async def _position_seen(self, request: Request) -> Reply:
         group = request.params["group"]
-        text = _object(request.body, "transaction").get("transaction")
-        try:
-            data = base64.b64decode(text, validate=True)  # type: ignore[arg-type]
-        except (TypeError, ValueError, binascii.Error) as error:
-            raise BadRequest(f"transaction is not base64: {error}") from error
-        transaction = codec.decode(data)
+        transaction = SEEN_BY.read(read_json(request.body))["transaction"]
         position = await self._hosted.in_thread(
             self._service.position, group, request.topic, transaction=transaction
         )
@@ -55,17 +50,14 @@ class GroupRoutes:
 
     async def _save(self, request: Request) -> Reply:
         group = request.params["group"]
-        fields = _object(request.body, "position", "transaction")
-        text = fields.get("position", "")
-        if text is not None and not isinstance(text, str):
-            raise BadRequest(f"position is 40 hex digits or null, not {text!r:.50}")
-        pointer = checked_pointer(fields.get("transaction"))
+        asked = NEW_POSITION.read(read_json(request.body))
+        pointer = checked_pointer(asked["transaction"])
         self._hosted.owners.check((pointer,), request.principal)
         await self._hosted.in_thread(
             self._service.save_position,
             group,
             request.topic,
-            None if text is None else MessageId.parse(text),
+            asked["position"],
             transaction=Transaction(pointer, 0),
         )
         return DONE
@@ -83,17 +75,6 @@ class GroupRoutes:
             administration.lag_ms(group, topic),
             administration.oldest_unread_ms(group, topic),
         )
-
-
-def _object(body: bytes, *names: str) -> dict[str, object]:
-    """Returns the body's fields; one that is not among `names` is a `BadRequest`."""
-    found = read_json(body)
-    if not isinstance(found, dict):
-        raise BadRequest("the body is no JSON object")
-    unknown = found.keys() - set(names)
-    if unknown:
-        raise BadRequest(f"no such field: {', '.join(sorted(unknown))}")
-    return found
 
 
 def _reply(position: MessageId | None) -> Reply:

@@ -1,31 +1,21 @@
 """Routes of participants that keep rows of their own: who they are, what they need."""
 
-import attrs
-
 from txaware.http.server.exchange import DONE, JSON, Reply, Request
 from txaware.http.server.permissions import holder, operator
 from txaware.http.server.routing import Route
 from txaware.http.server.server_context import ServerContext
-from txaware.http.wire.json_values import checked_fields
-from txaware.http.wire.values import from_json, read_json, to_json
+from txaware.http.wire.json_body import NAME, Body, Field, plain
+from txaware.http.wire.values import read_json, to_json
 
 KEEPERS = "/v1/keepers"
 FORGET = KEEPERS + "/forget"
 
 
-@attrs.frozen
-class _Reported:
-    """The body with which a keeper registers, and registers again."""
-
-    name: str
-    smallest_pointer: int | None = None
-
-
-@attrs.frozen
-class _Named:
-    """The body that names a keeper."""
-
-    name: str
+NAMED = Body("the body", (Field("name", NAME),))
+REPORT = Body(
+    "the body",
+    (*NAMED.fields, Field("smallestPointer", plain().or_null(), default=None)),
+)
 
 
 class KeeperRoutes:
@@ -50,12 +40,11 @@ class KeeperRoutes:
 
     async def _report(self, request: Request) -> Reply:
         request.query()
-        _check_fields(request.body, "name", "smallestPointer")
-        asked, principal = from_json(_Reported, request.body), request.principal
+        asked, principal = REPORT.read(read_json(request.body)), request.principal
         keeper = await self._in_coordinator_thread(
             self._administration.report_keeper,
-            asked.name,
-            asked.smallest_pointer,
+            asked["name"],
+            asked["smallestPointer"],
             principal=principal.name,
             is_operator=principal.is_operator,
         )
@@ -63,14 +52,8 @@ class KeeperRoutes:
 
     async def _forget(self, request: Request) -> Reply:
         request.query()
-        _check_fields(request.body, "name")
-        asked = from_json(_Named, request.body)
+        asked = NAMED.read(read_json(request.body))
         await self._in_coordinator_thread(
-            self._administration.forget_keeper, asked.name
+            self._administration.forget_keeper, asked["name"]
         )
         return DONE
-
-
-def _check_fields(body: bytes, *known: str) -> None:
-    """Refuses unknown fields: a misspelt one would be taken for one left out."""
-    checked_fields(read_json(body), what="the body", known=known)

@@ -2,9 +2,6 @@
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 
-import attrs
-
-from coordinator import codec
 from txaware.errors import BadRequest
 from txaware.http.metrics.topic_labels import seen_metrics
 from txaware.http.routes.topics import TOPIC
@@ -12,13 +9,16 @@ from txaware.http.server.exchange import JSON, Reply, Request, Stream, json_repl
 from txaware.http.server.permissions import monitor, on_topic, operator, sight
 from txaware.http.server.routing import Route
 from txaware.http.server.server_context import ServerContext
-from txaware.http.wire.json_values import base64_or_tagged, checked_fields, flag
-from txaware.http.wire.values import from_json, read_json, to_json
+from txaware.http.wire.json_body import FLAG, ID, SNAPSHOT, TEXT, Body, Field, plain
+from txaware.http.wire.values import read_json, to_json
 from txaware.messages import MessageId
-from txaware.requests import Start
+from txaware.requests import MOST_PIECES, Start
 
 MOST_PEEKED = 1000
-_RANGE = {"from", "to", "transaction"}
+PRUNE = Body("the body", (Field("exclusive", FLAG, default=False),))
+RANGE = Body(
+    "the body", (Field("from", ID), Field("to", ID), Field("transaction", SNAPSHOT))
+)
 
 
 class OperatorRoutes:
@@ -88,17 +88,13 @@ class OperatorRoutes:
         return json_reply({"ids": [str(one) for one in ids]})
 
     async def _first_undecided(self, request: Request) -> Reply:
-        fields = read_json(request.body)
-        if not isinstance(fields, dict) or fields.keys() != _RANGE:
-            raise BadRequest("the body is an object of from, to and transaction")
+        asked = RANGE.read(read_json(request.body))
         found = await self._hosted.in_planning_thread(
             self._administration.first_undecided,
             request.topic,
-            start=MessageId.parse(fields["from"]),
-            stop=MessageId.parse(fields["to"]),
-            snapshot=codec.decode(
-                base64_or_tagged(fields["transaction"], what="transaction")
-            ),
+            start=asked["from"],
+            stop=asked["to"],
+            snapshot=asked["transaction"],
         )
         return json_reply({"id": str(found)})
 
@@ -116,11 +112,10 @@ class OperatorRoutes:
         return Reply(200, to_json(cleaned), JSON)
 
     async def _prune(self, request: Request) -> Reply:
-        body = read_json(request.body or b"{}")
-        fields = checked_fields(body, what="the body", known=("exclusive",))
+        asked = PRUNE.read(read_json(request.body or b"{}"))
         pruned = await self._hosted.in_slow_thread(
             self._administration.prune,
-            exclusive=flag(fields.get("exclusive", False), what="exclusive"),
+            exclusive=asked["exclusive"],
             on_progress=self._hosted.threads.go_on,
         )
         return Reply(200, to_json(pruned), JSON)
@@ -164,26 +159,12 @@ PLAN, PIECE, FINISH = (
 )
 
 
-@attrs.frozen
-class _Planned:
-    """The body of a request for a plan."""
-
-    pieces: int = 1
-
-
-@attrs.frozen
-class _Named:
-    """The body that names a plan."""
-
-    plan: str
-
-
-@attrs.frozen
-class _NamedPiece:
-    """The body that names a piece of a plan."""
-
-    plan: str
-    piece: int
+_PLAN = Field("plan", TEXT)
+PLANNED = Body(
+    "the body", (Field("pieces", plain(1, MOST_PIECES), default=1),), others=True
+)
+NAMED_PIECE = Body("the body", (_PLAN, Field("piece", plain())), others=True)
+NAMED_PLAN = Body("the body", (_PLAN,), others=True)
 
 
 class CleanUpRoutes:
@@ -205,19 +186,19 @@ class CleanUpRoutes:
         ]
 
     async def _plan(self, request: Request) -> Reply:
-        asked = from_json(_Planned, request.body or b"{}")
+        asked = PLANNED.read(read_json(request.body or b"{}"))
         plan = self._administration.plan_clean_up
-        opened = await self._in_slow_thread(plan, pieces=asked.pieces)
+        opened = await self._in_slow_thread(plan, pieces=asked["pieces"])
         return Reply(200, to_json(opened), JSON)
 
     async def _piece(self, request: Request) -> Reply:
-        asked = from_json(_NamedPiece, request.body)
+        asked = NAMED_PIECE.read(read_json(request.body))
         clean = self._administration.clean_piece
-        rows = await self._in_slow_thread(clean, asked.plan, asked.piece)
+        rows = await self._in_slow_thread(clean, asked["plan"], asked["piece"])
         return json_reply({"rows": rows})
 
     async def _finish(self, request: Request) -> Reply:
-        asked = from_json(_Named, request.body)
+        asked = NAMED_PLAN.read(read_json(request.body))
         finish = self._administration.finish_clean_up
-        cleaned = await self._in_slow_thread(finish, asked.plan)
+        cleaned = await self._in_slow_thread(finish, asked["plan"])
         return Reply(200, to_json(cleaned), JSON)

@@ -1,11 +1,8 @@
 """Routes that read messages: poll and wait, and the bounds of a topic."""
 
-import json
 import time
 from collections.abc import AsyncIterator
 from functools import partial
-
-import attrs
 
 from txaware.errors import BadRequest
 from txaware.http.routes.messages import QUICK_BYTES
@@ -17,6 +14,7 @@ from txaware.http.server.permissions import on_topic
 from txaware.http.server.routing import Answer, Route
 from txaware.http.server.server_context import ServerContext
 from txaware.http.wire import PageWriter, PollRequest, format_of
+from txaware.http.wire.json_format import read_wait
 from txaware.interfaces import COMMITTED
 from txaware.messages import MessageId
 from txaware.service.read.scan import Scan
@@ -25,7 +23,6 @@ from txaware.service.topic_handles import TopicHandle
 
 PIECE_BYTES = 1 << 20
 NO_LIMIT = 2**31 - 1
-WAIT_FIELDS = frozenset(("startFrom", "inclusive", "isolation", "waitMs"))
 
 
 class PollingRoutes:
@@ -92,16 +89,11 @@ class PollingRoutes:
 
     async def _wait(self, request: Request) -> Reply:
         await self._hosted.place(request.topic)
-        asked = format_of("application/json").poll_request(request.body)
-        fields = json.loads(request.body)
-        if unknown := fields.keys() - WAIT_FIELDS:
-            raise BadRequest(f"a wait has no {', '.join(sorted(unknown))}")
-        if "isolation" not in fields:
-            asked = attrs.evolve(asked, isolation=COMMITTED)
+        asked = read_wait(request.body)
         _check_wait(asked)
         found = Messages()
         await self._long_polls.first_piece(
-            partial(self._begin, request, attrs.evolve(asked, limit=1)),
+            partial(self._begin, request, asked),
             partial(_read, found),
             topic=request.topic,
             wait_s=asked.wait_s,

@@ -2,21 +2,89 @@
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
+from coordinator.remote.wire import shown
 from txaware.errors import BadRequest
 from txaware.http.server.exchange import DONE, JSON, Reply, Request, json_reply
 from txaware.http.server.permissions import on_topic, to_list, to_see
 from txaware.http.server.routing import Route
 from txaware.http.server.server_context import ServerContext
 from txaware.http.wire import format_of
+from txaware.http.wire.json_body import LEFT_OUT, Body, Field, Kind
+from txaware.http.wire.json_schema import NULL, TEXT, any_of, or_null, whole
 from txaware.http.wire.values import topic_to_json
-from txaware.topics import TopicName
+from txaware.topics import DEFAULT_TTL_S, MAX_TTL_S, PUBLISHING, TopicName
 
 TOPICS = "/v1/namespaces/{namespace}/topics"
 TOPIC = TOPICS + "/{topic}"
 # Clients send the latter for a body where a program names no type.
 UNNAMED = (None, "application/x-www-form-urlencoded")
+
+
+def _is_number_or_text(value: object) -> bool:
+    return isinstance(value, int | str) and not isinstance(value, bool)
+
+
+def _ttl(value: object, *, what: str) -> object:
+    if not _is_number_or_text(value):
+        raise BadRequest(f"{what} is a whole number of seconds, not {shown(value)}")
+    return value
+
+
+def _generation(value: object, *, what: str) -> None:
+    if value is not None and not _is_generation(value):
+        raise BadRequest(f"{what} is a number above 0, not {shown(value)}")
+
+
+def _is_generation(value: object) -> bool:
+    if not _is_number_or_text(value):
+        return False
+    text = str(value)
+    return text.isascii() and text.isdigit() and int(text[:20]) > 0
+
+
+def _text(value: object, *, what: str, kind: str, takes_away: bool) -> object:
+    if isinstance(value, str) or (takes_away and value is None):
+        return value
+    kind = kind.format(" or null" if takes_away else "")
+    raise BadRequest(f"{what} is {kind}, not {shown(value)}")
+
+
+_TTL = any_of(whole(1, MAX_TTL_S), {"type": "string", "pattern": "^[1-9][0-9]{0,8}$"})
+_GENERATION = any_of(
+    NULL,
+    {"type": "integer", "minimum": 1},
+    {"type": "string", "pattern": "^0{0,19}[1-9][0-9]*$"},
+)
+_WORDS = f"one of {', '.join(PUBLISHING)}{{}}"
+# A field that is not known, and no text, may be a misspelt one.
+_FREE = "text{}, as all properties are but ttl, generation and publishing"
+
+
+def _declared(ttl_says: str, *, takes_away: bool) -> Body:
+    """Declares the properties of a topic; where it `takes_away`, null removes one."""
+    words = [*PUBLISHING, None] if takes_away else [*PUBLISHING]
+    publishing = partial(_text, kind=_WORDS, takes_away=takes_away)
+    free = partial(_text, kind=_FREE, takes_away=takes_away)
+    ttl = Kind(_ttl, _TTL | {"description": ttl_says})
+    generation = Kind(_generation, _GENERATION | {"description": "It is passed over."})
+    return Body(
+        "the body",
+        (
+            Field("ttl", ttl, default=LEFT_OUT),
+            Field("generation", generation, default=LEFT_OUT),
+            Field("publishing", Kind(publishing, {"enum": words}), default=LEFT_OUT),
+        ),
+        others=Kind(free, or_null(TEXT) if takes_away else TEXT),
+    )
+
+
+PROPERTIES = _declared(
+    f"Seconds; {DEFAULT_TTL_S} where it is missing.", takes_away=False
+)
+CHANGES = _declared("Seconds; it stays where it is missing.", takes_away=True)
 
 
 class TopicRoutes:
@@ -77,7 +145,7 @@ class TopicRoutes:
         await self._hosted.place(request.topic)
         if not request.body:
             raise BadRequest("the body is a JSON object of what to change")
-        ttl_s, properties = _properties(request)
+        ttl_s, properties = _properties(request, CHANGES)
         await self._hosted.in_thread(
             self._service.update_topic,
             request.topic,
@@ -108,7 +176,9 @@ class TopicRoutes:
         return json_reply(sorted({name.namespace for name in names if may_see(name)}))
 
 
-def _properties(request: Request) -> tuple[Any, Mapping[str, Any]]:
+def _properties(
+    request: Request, declared: Body = PROPERTIES
+) -> tuple[Any, Mapping[str, Any]]:
     """Returns the ttl, if any, and all others; drops `generation`, which is ours."""
     if request.content_type not in UNNAMED:
         format_of(request.content_type)
@@ -118,22 +188,6 @@ def _properties(request: Request) -> tuple[Any, Mapping[str, Any]]:
         found = json.loads(request.body)
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"the body is no JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise BadRequest("the body is no JSON object of properties")
-    if "ttl" in found and found["ttl"] is None:
-        raise BadRequest("ttl is a whole number of seconds, not null")
-    generation = found.pop("generation", None)
-    if generation is not None and not _is_generation(generation):
-        raise BadRequest(f"generation is a number above 0, not {generation!r:.50}")
-    return found.pop("ttl", None), found
-
-
-def _is_generation(value: object) -> bool:
-    text = str(value) if isinstance(value, int) else value
-    return (
-        isinstance(text, str)
-        and not isinstance(value, bool)
-        and text.isascii()
-        and text.isdigit()
-        and int(text[:20]) > 0
-    )
+    sent = declared.read(found)
+    sent.pop("generation", None)
+    return sent.pop("ttl", None), sent

@@ -1,23 +1,154 @@
-"""The three Avro types, as the server sees them."""
+"""The three Avro types as the server sees them, and what stands in their bodies."""
 
-from txaware.http.wire.avro_reading import read
-from txaware.http.wire.avro_requests import (
-    read_own_poll,
-    read_own_publish,
-    read_poll,
-    read_publish,
-    read_response,
-    write_receipt,
-    write_response,
-)
-from txaware.http.wire.avro_writing import AvroPage, OwnPage
+import attrs
+
+from coordinator import codec
+from txaware.avro_items import long_bytes
+from txaware.errors import BadRequest
+from txaware.http.wire.avro_reading import INT_BITS, Cursor, long_at, read
+from txaware.http.wire.avro_writing import FIRST, AvroPage, OwnPage, data_bytes
 from txaware.http.wire.columnar import ColumnarWriter
 from txaware.http.wire.interfaces import PageWriter
-from txaware.http.wire.requests import PollRequest, PublishRequest
+from txaware.http.wire.requests import PollRequest, PublishRequest, expiring, seconds
 from txaware.http.wire.schemas import AVRO_TYPE, COLUMNS_TYPE, OWN_TYPE
-from txaware.messages import PublishResponse, Receipt
+from txaware.messages import MessageId, PublishResponse, Receipt
+from txaware.requests import Payload, Start
 
 PUBLISH, ROLLBACK, POLL = "the PublishRequest", "the PublishResponse", "the poll"
+
+
+def write_response(response: PublishResponse) -> bytes:
+    """Writes a PublishResponse, which always has its pointer."""
+    numbers = (
+        response.transaction_write_pointer,
+        response.start_timestamp,
+        response.start_sequence_id,
+        response.end_timestamp,
+        response.end_sequence_id,
+    )
+    return FIRST + b"".join(map(long_bytes, numbers))
+
+
+def read_response(cursor: Cursor) -> PublishResponse:
+    """Reads a PublishResponse; without a pointer there is nothing to take back."""
+    if cursor.branch(2):
+        raise BadRequest("a rollback needs the transactionWritePointer of its publish")
+    return PublishResponse(
+        transaction_write_pointer=cursor.number(),
+        start_timestamp=cursor.number(),
+        start_sequence_id=cursor.number(INT_BITS),
+        end_timestamp=cursor.number(),
+        end_sequence_id=cursor.number(INT_BITS),
+    )
+
+
+def write_receipt(receipt: Receipt) -> bytes:
+    """Writes a Receipt."""
+    return b"".join(
+        (
+            long_bytes(receipt.pointer),
+            data_bytes(receipt.topic.encode()),
+            data_bytes(receipt.attempt),
+            long_bytes(receipt.count),
+        )
+    )
+
+
+def read_receipt(cursor: Cursor) -> Receipt:
+    """Reads a Receipt."""
+    return Receipt(
+        pointer=cursor.number(),
+        topic=cursor.text(),
+        attempt=cursor.data(),
+        count=cursor.number(INT_BITS),
+    )
+
+
+def read_payloads(cursor: Cursor) -> list[bytes]:
+    """Reads an array of bytes."""
+    payloads: list[bytes] = []
+    for count in cursor.blocks():
+        _read_block(cursor, count, payloads)
+    return payloads
+
+
+def _read_block(cursor: Cursor, count: int, payloads: list[bytes]) -> None:
+    data, at = cursor.body, cursor.at
+    take = payloads.append
+    # The two sizes of length that nearly all messages have, without a call.
+    for _ in range(count):
+        size = data[at]
+        if size < 128:
+            at += 1
+        elif (high := data[at + 1]) < 128:
+            size += (high << 7) - 128
+            at += 2
+        else:
+            size, at = long_at(data, at)
+            size = size * 2 if size >= 0 else 1
+        if size & 1:
+            raise BadRequest(f"{cursor.what} has a message of less than no bytes")
+        start, at = at, at + (size >> 1)
+        take(data[start:at])
+    cursor.at = at
+
+
+def read_publish(cursor: Cursor) -> PublishRequest:
+    """Reads CDAP's PublishRequest."""
+    pointer = None if cursor.branch(2) else cursor.number()
+    return PublishRequest(pointer, [*read_payloads(cursor)])
+
+
+def read_own_publish(cursor: Cursor) -> PublishRequest:
+    """Reads a PublishRequest with expiry, attempt and receipts."""
+    pointer = None if cursor.branch(2) else cursor.number()
+    payloads = read_payloads(cursor)
+    return PublishRequest(
+        pointer,
+        _expiring(payloads, cursor) if cursor.branch(2) else [*payloads],
+        attempt=cursor.data() if cursor.branch(2) else None,
+        receipts=_receipts(cursor) if cursor.branch(2) else None,
+    )
+
+
+def read_poll(cursor: Cursor) -> PollRequest:
+    """Reads CDAP's ConsumeRequest."""
+    return PollRequest(
+        start=_start(cursor),
+        inclusive=cursor.flag(),
+        limit=None if cursor.branch(2) else cursor.number(INT_BITS),
+        transaction=None if cursor.branch(2) else codec.decode(cursor.data()),
+    )
+
+
+def read_own_poll(cursor: Cursor) -> PollRequest:
+    """Reads a PollRequest with isolation and a time to wait."""
+    poll = read_poll(cursor)
+    return attrs.evolve(poll, isolation=cursor.text(), wait_s=seconds(cursor.number()))
+
+
+def _start(cursor: Cursor) -> Start:
+    branch = cursor.branch(3)
+    if branch == 0:
+        return MessageId.from_bytes(cursor.data())
+    return cursor.number() if branch == 1 else None
+
+
+def _expiring(payloads: list[bytes], cursor: Cursor) -> list[Payload]:
+    after_ms = [
+        cursor.number() if cursor.branch(2) else None
+        for count in cursor.blocks()
+        for _ in range(count)
+    ]
+    if len(after_ms) != len(payloads):
+        raise BadRequest(
+            f"{cursor.what} has {len(payloads)} messages and {len(after_ms)} expiries"
+        )
+    return [*map(expiring, payloads, after_ms)]
+
+
+def _receipts(cursor: Cursor) -> list[Receipt]:
+    return [read_receipt(cursor) for count in cursor.blocks() for _ in range(count)]
 
 
 class CdapAvro:

@@ -12,7 +12,7 @@ from typing import TypeVar
 from txaware.avro_items import ID_HEAD
 from txaware.errors import BadRequest, RequestTooLarge
 from txaware.http.wire.requests import MAX_MESSAGES
-from txaware.messages import ID_BYTES, BlockedBy, Message, MessageId, Page
+from txaware.messages import ID_BYTES, BlockedBy, Message, MessageId
 
 LONG_BITS, INT_BITS = 64, 32
 
@@ -126,51 +126,8 @@ def long_at(data: bytes, at: int) -> tuple[int, int]:
     return (number >> 1) ^ -(number & 1), at
 
 
-def read_payloads(cursor: Cursor) -> list[bytes]:
-    """Reads an array of bytes."""
-    payloads: list[bytes] = []
-    for count in cursor.blocks():
-        _read_block(cursor, count, payloads)
-    return payloads
-
-
-def _read_block(cursor: Cursor, count: int, payloads: list[bytes]) -> None:
-    data, at = cursor.body, cursor.at
-    take = payloads.append
-    # The two sizes of length that nearly all messages have, without a call.
-    for _ in range(count):
-        size = data[at]
-        if size < 128:
-            at += 1
-        elif (high := data[at + 1]) < 128:
-            size += (high << 7) - 128
-            at += 2
-        else:
-            size, at = long_at(data, at)
-            size = size * 2 if size >= 0 else 1
-        if size & 1:
-            raise BadRequest(f"{cursor.what} has a message of less than no bytes")
-        start, at = at, at + (size >> 1)
-        take(data[start:at])
-    cursor.at = at
-
-
 _ID_SIZE = ID_HEAD[0]
 _message = partial(tuple.__new__, Message)
-
-
-def read_page(cursor: Cursor) -> Page:
-    """Reads a PollResponse."""
-    messages: list[Message] = []
-    for count in cursor.blocks():
-        messages += read_items(cursor, count)
-    next_id, blocked_by, skipped_before = read_end(cursor)
-    return Page(
-        messages,
-        next_id=next_id,
-        blocked_by=blocked_by,
-        skipped_before=skipped_before,
-    )
 
 
 def read_end(cursor: Cursor) -> tuple[MessageId, BlockedBy | None, int | None]:

@@ -2,31 +2,57 @@
 
 import json
 from collections.abc import Callable
-from typing import Any
 
-from coordinator import codec
-from coordinator.transaction import Transaction
+from coordinator.remote.wire import shown
 from txaware.errors import BadRequest
 from txaware.http.wire.avro_reading import Cursor, read_items
 from txaware.http.wire.interfaces import PageWriter
+from txaware.http.wire.json_body import (
+    FLAG,
+    Body,
+    Field,
+    Kind,
+    int_,
+    long,
+    read_transaction,
+    text,
+)
+from txaware.http.wire.json_schema import (
+    BASE64,
+    HEX_ID,
+    INT_MAX,
+    LATIN_1,
+    NULL,
+    TEXT,
+    any_of,
+    array,
+    fields,
+    ref,
+    tagged,
+    whole,
+)
 from txaware.http.wire.json_values import (
     Fields,
     base64_or_tagged,
     by_avro_rule,
     checked_fields,
-    flag,
     from_base64,
     from_utf8,
     items,
     load,
     number,
     number_or_none,
-    shown,
     to_base64,
     untagged,
 )
-from txaware.http.wire.requests import PollRequest, PublishRequest, expiring, seconds
-from txaware.interfaces import UNCOMMITTED
+from txaware.http.wire.requests import (
+    MAX_MESSAGES,
+    PollRequest,
+    PublishRequest,
+    expiring,
+    seconds,
+)
+from txaware.interfaces import COMMITTED, UNCOMMITTED
 from txaware.messages import (
     ID_BYTES,
     BlockedBy,
@@ -35,102 +61,141 @@ from txaware.messages import (
     PublishResponse,
     Receipt,
 )
-from txaware.requests import Payload, Start
+from txaware.requests import MAX_ATTEMPT_BYTES, MAX_TIME_MS, Payload, Start
 
 POINTER = "transactionWritePointer"
-_PUBLISH = (POINTER, "messages", "receipts", "attempt")
-_EXPIRY = "expireAfterMs"
-_ENCODED = {"utf8": from_utf8, "base64": from_base64}
-_MESSAGE = (*_ENCODED, _EXPIRY)
-_RECEIPT = ("pointer", "topic", "attempt", "count")
-_RANGE = ("startTimestamp", "startSequenceId", "endTimestamp", "endSequenceId")
-_NESTED = "rollbackRange"
+_COUNT = int_(1, INT_MAX)
+_POINTER = long(1)
+# Fixed-size text of base64 is 4 characters for 3 bytes.
+_ATTEMPT = Kind(
+    base64_or_tagged,
+    any_of(
+        BASE64 | {"maxLength": (MAX_ATTEMPT_BYTES + 2) // 3 * 4},
+        fields({"bytes": LATIN_1 | {"maxLength": MAX_ATTEMPT_BYTES}}),
+    ),
+)
+_EXPIRY = Field("expireAfterMs", long(1, MAX_TIME_MS // 2).or_null(), default=None)
+_WAYS = {"utf8": Kind(from_utf8, TEXT), "base64": Kind(from_base64, BASE64)}
+_KNOWN = (*_WAYS, _EXPIRY.name)
+
+
+def _messages(value: object, *, what: str) -> list[Payload]:
+    return [*map(_message, items(value, what=what))]
+
+
+def _message(value: object) -> Payload:
+    """Reads a message; by hand, as there may be very many in one body."""
+    if isinstance(value, str):
+        return by_avro_rule(value, what="a message")
+    sent = checked_fields(value, what="a message that is no string", known=_KNOWN)
+    ways = [way for way in _WAYS if way in sent]
+    if len(ways) != 1:
+        raise BadRequest(f"a message is either utf8 or base64, not {shown(value)}")
+    payload = _WAYS[ways[0]].read(sent[ways[0]], what=f"the {ways[0]} of a message")
+    after_ms = number_or_none(sent.get(_EXPIRY.name), what=_EXPIRY.name)
+    return expiring(payload, after_ms)
+
+
+_MESSAGES = Kind(
+    _messages,
+    array(
+        any_of(
+            LATIN_1,
+            *(
+                Body("a message", (Field(name, kind), _EXPIRY)).schema
+                for name, kind in _WAYS.items()
+            ),
+        ),
+        maxItems=MAX_MESSAGES,
+    ),
+)
+RECEIPT = Body(
+    "a receipt",
+    (
+        Field("pointer", _POINTER),
+        Field("topic", text()),
+        Field("attempt", _ATTEMPT),
+        Field("count", _COUNT),
+    ),
+    of="a receipt",
+)
+
+
+def _receipts(value: object, *, what: str) -> list[Receipt]:
+    listed = items(untagged(value, tag="array"), what=what)
+    return [Receipt(**RECEIPT.read(one)) for one in listed]
+
+
+PUBLISH = Body(
+    "a PublishRequest",
+    (
+        Field(POINTER, _POINTER.or_null(), default=None),
+        Field(
+            "messages",
+            _MESSAGES,
+            missing="messages is missing; [] publishes the reference to a store",
+        ),
+        Field(
+            "receipts",
+            Kind(
+                _receipts, tagged("array", array(ref("Receipt"), maxItems=MAX_MESSAGES))
+            ).or_null(),
+            default=None,
+        ),
+        Field("attempt", _ATTEMPT.or_null(), default=None),
+    ),
+)
 
 
 def read_publish(body: bytes) -> PublishRequest:
     """Reads what to publish or to store."""
-    fields = checked_fields(load(body), what="a PublishRequest", known=_PUBLISH)
-    if "messages" not in fields:
-        raise BadRequest("messages is missing; [] publishes the reference to a store")
+    sent = PUBLISH.read(load(body))
     return PublishRequest(
-        number_or_none(fields.get(POINTER), what=POINTER),
-        [*map(_message, items(fields["messages"], what="messages"))],
-        receipts=_receipts(untagged(fields.get("receipts"), tag="array")),
-        attempt=_attempt(fields.get("attempt")),
-    )
-
-
-def _message(value: object) -> Payload:
-    if isinstance(value, str):
-        return by_avro_rule(value, what="a message")
-    fields = checked_fields(value, what="a message that is no string", known=_MESSAGE)
-    ways = [way for way in _ENCODED if way in fields]
-    if len(ways) != 1:
-        raise BadRequest(f"a message is either utf8 or base64, not {shown(value)}")
-    payload = _ENCODED[ways[0]](fields[ways[0]], what=f"the {ways[0]} of a message")
-    return expiring(payload, number_or_none(fields.get(_EXPIRY), what=_EXPIRY))
-
-
-def _attempt(value: object) -> bytes | None:
-    return None if value is None else base64_or_tagged(value, what="attempt")
-
-
-def _receipts(value: object) -> list[Receipt] | None:
-    if value is None:
-        return None
-    return [*map(_receipt, items(value, what="receipts"))]
-
-
-def _receipt(value: object) -> Receipt:
-    fields = _whole(value, what="a receipt", names=_RECEIPT)
-    return Receipt(
-        pointer=number(fields["pointer"], what="the pointer of a receipt"),
-        topic=from_utf8(fields["topic"], what="the topic of a receipt").decode(),
-        attempt=base64_or_tagged(fields["attempt"], what="the attempt of a receipt"),
-        count=number(fields["count"], what="the count of a receipt", kind="int"),
+        sent[POINTER],
+        sent["messages"],
+        receipts=sent["receipts"],
+        attempt=sent["attempt"],
     )
 
 
 def receipt_fields(receipt: Receipt) -> Fields:
     """Returns a receipt as `read_publish` takes it."""
     values = (receipt.pointer, receipt.topic, to_base64(receipt.attempt), receipt.count)
-    return dict(zip(_RECEIPT, values, strict=True))
+    return dict(zip(RECEIPT.names, values, strict=True))
+
+
+_ENDS = (
+    Field("startTimestamp", long(0)),
+    Field("startSequenceId", int_(0, 65_535)),
+    Field("endTimestamp", long(0)),
+    Field("endSequenceId", int_(0, 65_535)),
+)
+RESPONSE = Body("a PublishResponse", (Field(POINTER, _POINTER), *_ENDS))
+_NESTED = "rollbackRange"
+NESTED_RESPONSE = Body(
+    RESPONSE.what, (Field(POINTER, _POINTER), Field(_NESTED, Body(_NESTED, _ENDS)))
+)
 
 
 def read_response(body: bytes) -> PublishResponse:
     """Reads what to take back; the four ends may stand in a rollbackRange."""
     value = load(body)
-    what = "a PublishResponse"
     if isinstance(value, dict) and _NESTED in value:
-        fields = _whole(value, what=what, names=(POINTER, _NESTED))
-        ends = _whole(fields[_NESTED], what=_NESTED, names=_RANGE)
-    else:
-        fields = ends = _whole(value, what=what, names=(POINTER, *_RANGE))
-    return PublishResponse(
-        transaction_write_pointer=number(fields[POINTER], what=POINTER),
-        start_timestamp=number(ends[_RANGE[0]], what=_RANGE[0]),
-        start_sequence_id=number(ends[_RANGE[1]], what=_RANGE[1], kind="int"),
-        end_timestamp=number(ends[_RANGE[2]], what=_RANGE[2]),
-        end_sequence_id=number(ends[_RANGE[3]], what=_RANGE[3], kind="int"),
-    )
+        nested = NESTED_RESPONSE.read(value)
+        return PublishResponse(nested[POINTER], *nested[_NESTED].values())
+    return PublishResponse(*RESPONSE.read(value).values())
 
 
 def response_fields(response: PublishResponse) -> Fields:
     """Returns a PublishResponse as `read_response` takes it."""
-    return {
-        POINTER: response.transaction_write_pointer,
-        "startTimestamp": response.start_timestamp,
-        "startSequenceId": response.start_sequence_id,
-        "endTimestamp": response.end_timestamp,
-        "endSequenceId": response.end_sequence_id,
-    }
-
-
-def _whole(value: object, *, what: str, names: tuple[str, ...]) -> dict[str, Any]:
-    fields = checked_fields(value, what=what, known=names)
-    if missing := [name for name in names if name not in fields]:
-        raise BadRequest(f"{what} has no {missing[0]}")
-    return fields
+    values = (
+        response.transaction_write_pointer,
+        response.start_timestamp,
+        response.start_sequence_id,
+        response.end_timestamp,
+        response.end_sequence_id,
+    )
+    return dict(zip(RESPONSE.names, values, strict=True))
 
 
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -219,54 +284,93 @@ def _blocked_by(blocked_by: BlockedBy) -> dict[str, int]:
     return {"pointer": blocked_by.pointer, "sinceMs": blocked_by.since_ms}
 
 
-PAYLOAD_AS = ("avro", "utf8", "base64")
-_FIELDS = (
-    *("startFrom", "inclusive", "limit", "transaction"),
-    *("isolation", "waitMs", "page", "payloadAs"),
-)
+PAYLOAD_AS = tuple(_PAYLOAD)
 
 
-def read_poll(body: bytes) -> PollRequest:
-    """Reads a poll; every field may be missing."""
-    fields = checked_fields(load(body), what="a ConsumeRequest", known=_FIELDS)
-    isolation = fields.get("isolation", UNCOMMITTED)
-    return PollRequest(
-        start=_start(fields.get("startFrom")),
-        inclusive=flag(fields.get("inclusive", True), what="inclusive"),
-        limit=number_or_none(fields.get("limit"), what="limit", kind="int"),
-        transaction=_transaction(fields.get("transaction")),
-        isolation=from_utf8(isolation, what="isolation").decode(),
-        wait_s=seconds(number(fields.get("waitMs", 0), what="waitMs")),
-        page=flag(fields.get("page", False), what="page"),
-        payload_as=_payload_as(fields.get("payloadAs", "avro")),
-    )
-
-
-def _start(value: object) -> Start:
+def _read_start(value: object, *, what: str) -> Start:
     if value is None:
         return None
     if isinstance(value, str):
         if len(value) != 2 * ID_BYTES:
             raise BadRequest(
-                f"startFrom is an id of {2 * ID_BYTES} hex digits or a time in ms, "
+                f"{what} is an id of {2 * ID_BYTES} hex digits or a time in ms, "
                 f"not {shown(value)}"
             )
         return MessageId.parse(value)
     if isinstance(value, dict) and value.keys() == {"bytes"}:
-        return MessageId.from_bytes(by_avro_rule(value["bytes"], what="startFrom"))
-    return number(value, what="startFrom")
+        return MessageId.from_bytes(by_avro_rule(value["bytes"], what=what))
+    return number(value, what=what)
 
 
-def _transaction(value: object) -> Transaction | None:
-    if value is None:
-        return None
-    return codec.decode(base64_or_tagged(value, what="transaction"))
-
-
-def _payload_as(value: object) -> str:
+def _read_payload_as(value: object, *, what: str) -> str:
     if not isinstance(value, str) or value not in PAYLOAD_AS:
-        raise BadRequest(f"payloadAs is one of {PAYLOAD_AS}, not {shown(value)}")
+        raise BadRequest(f"{what} is one of {PAYLOAD_AS}, not {shown(value)}")
     return value
+
+
+_START = Kind(
+    _read_start,
+    any_of(
+        NULL,
+        HEX_ID,
+        tagged("long", whole(0, MAX_TIME_MS)),
+        fields({"bytes": LATIN_1 | {"minLength": ID_BYTES}}),
+    ),
+)
+_TRANSACTION = Kind(read_transaction, any_of(BASE64, fields({"bytes": LATIN_1})))
+_ISOLATION = text({"enum": [UNCOMMITTED, COMMITTED]})
+_FROM = (
+    Field("startFrom", _START, default=None),
+    Field("inclusive", FLAG, default=True),
+)
+_WAIT_MS = Field("waitMs", long(0), default=0)
+POLL = Body(
+    "a ConsumeRequest",
+    (
+        *_FROM,
+        Field("limit", _COUNT.or_null(), default=None),
+        Field("transaction", _TRANSACTION.or_null(), default=None),
+        Field("isolation", _ISOLATION, default=UNCOMMITTED),
+        _WAIT_MS,
+        Field("page", FLAG, default=False),
+        Field(
+            "payloadAs",
+            Kind(_read_payload_as, {"enum": list(PAYLOAD_AS)}),
+            default="avro",
+        ),
+    ),
+)
+WAIT = Body(
+    "a WaitRequest",
+    (*_FROM, Field("isolation", _ISOLATION, default=COMMITTED), _WAIT_MS),
+)
+
+
+def read_poll(body: bytes) -> PollRequest:
+    """Reads a poll; every field may be missing."""
+    sent = POLL.read(load(body))
+    return PollRequest(
+        start=sent["startFrom"],
+        inclusive=sent["inclusive"],
+        limit=sent["limit"],
+        transaction=sent["transaction"],
+        isolation=sent["isolation"],
+        wait_s=seconds(sent["waitMs"]),
+        page=sent["page"],
+        payload_as=sent["payloadAs"],
+    )
+
+
+def read_wait(body: bytes) -> PollRequest:
+    """Reads a wait, which is a poll for whatever comes first."""
+    sent = WAIT.read(load(body))
+    return PollRequest(
+        start=sent["startFrom"],
+        inclusive=sent["inclusive"],
+        limit=1,
+        isolation=sent["isolation"],
+        wait_s=seconds(sent["waitMs"]),
+    )
 
 
 JSON_TYPE = "application/json"

@@ -6,13 +6,13 @@ was cut off is none. Functions that write take values that were checked before.
 
 from coordinator import codec
 from txaware.avro_items import long_bytes
-from txaware.http.wire.avro_reading import INT_BITS, read, read_page
-from txaware.http.wire.avro_requests import (
+from txaware.http.wire.avro_format import (
     read_receipt,
     read_response,
     write_receipt,
     write_response,
 )
+from txaware.http.wire.avro_reading import INT_BITS, Cursor, read, read_end, read_items
 from txaware.http.wire.avro_writing import (
     array,
     data_bytes,
@@ -27,7 +27,7 @@ from txaware.http.wire.requests import (
     milliseconds,
     payload_of,
 )
-from txaware.messages import Page, PublishResponse, Receipt
+from txaware.messages import Message, Page, PublishResponse, Receipt
 from txaware.requests import Start
 
 _MOST = 2 ** (INT_BITS - 1) - 1
@@ -80,7 +80,20 @@ def encode_poll(request: PollRequest) -> bytes:
 
 def decode_page(body: bytes) -> Page:
     """Reads the answer to a poll."""
-    return read(body, read_page, what="the page")
+    return read(body, _page, what="the page")
+
+
+def _page(cursor: Cursor) -> Page:
+    messages: list[Message] = []
+    for count in cursor.blocks():
+        messages += read_items(cursor, count)
+    next_id, blocked_by, skipped_before = read_end(cursor)
+    return Page(
+        messages,
+        next_id=next_id,
+        blocked_by=blocked_by,
+        skipped_before=skipped_before,
+    )
 
 
 def _start(start: Start) -> bytes:

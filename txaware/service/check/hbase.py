@@ -1,6 +1,6 @@
 """Verifies a store in HBase: the promises of every store, and the needs of HBase."""
 
-from collections.abc import Container
+from collections.abc import Collection
 
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.errors import StoreCorrupted
@@ -36,7 +36,7 @@ def check_hbase(
     connections: HBaseConnections,
     *,
     progress: Progress | None = None,
-    invalid: Container[int] | None = None,
+    invalid: Collection[int] | None = None,
     clock_ms: ClockMs = system_clock_ms,
 ) -> Report:
     """Reads everything beside the owner of the store, whoever that is.

@@ -1,11 +1,6 @@
 """JSON Schema in few words: the pieces that all bodies are described with."""
 
-from collections.abc import Mapping
 from typing import Any
-
-import attrs
-
-from txaware.http.server.exchange import JSON
 
 Schema = dict[str, Any]
 
@@ -80,34 +75,3 @@ def fields(
 def ref(name: str) -> Schema:
     """Refers to a schema that has a name in the document."""
     return {"$ref": f"#/components/schemas/{name}"}
-
-
-Content = dict[str, Any]
-
-
-@attrs.frozen(kw_only=True)
-class Operation:
-    """The description of a route's method.
-
-    `body` and `answer` are by media type; no answer is an empty one. `refuses` are the
-    statuses beside those that every route of its kind may answer. `may_answer` are
-    descriptions of what else comes with a status.
-    """
-
-    summary: str
-    tag: str
-    body: Content | None = None
-    needs_body: bool = True
-    answer: Content | None = None
-    query: Mapping[str, Schema] = attrs.field(factory=dict)
-    needs_query: tuple[str, ...] = ()
-    refuses: tuple[int, ...] = ()
-    may_answer: Mapping[int, Content] = attrs.field(factory=dict)
-
-
-def json_of(schema: Schema, *, example: Any = None) -> Content:
-    """Describes a body of JSON."""
-    content: Content = {"schema": schema}
-    if example is not None:
-        content["example"] = example
-    return {JSON: content}
