@@ -7,15 +7,14 @@ from functools import cache, partial
 
 import attrs
 
-from coordinator.embedded.coordinator import EmbeddedCoordinator
+from coordinator.interfaces import in_process
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.errors import TopicNotFound, Unavailable
 from txaware.keys import row_key
 from txaware.messages import Bounds, MessageId
 from txaware.metrics import Counts, GroupLag, Metrics
 from txaware.requests import Start, checked_limit, checked_start
-from txaware.service.check.checking import check
-from txaware.service.check.hbase import check_hbase
+from txaware.service.check.checking import check_table
 from txaware.service.check.report import Report
 from txaware.service.check.table_scan import Progress
 from txaware.service.keepers import Keeper, KeepsRows
@@ -39,8 +38,7 @@ from txaware.service.retention.open_plans import OpenPlans
 from txaware.service.store_context import StoreContext
 from txaware.service.transfer.backup import backup_chunks
 from txaware.service.visibility import Visibility
-from txaware.store.hbase.table import HBaseTable
-from txaware.store.journaled_table import JournaledTable
+from txaware.store.interfaces import KeepsJournal
 from txaware.store.position_table import PositionTable
 
 log = logging.getLogger(__name__)
@@ -120,11 +118,7 @@ class Administration:
 
     def check(self, progress: Progress | None = None) -> Report:
         """Verifies every invariant, while others use the data."""
-        invalid, table = self._invalid(), self._table
-        if isinstance(table, HBaseTable):
-            return check_hbase(table.connections, progress=progress, invalid=invalid)
-        durable = isinstance(table, JournaledTable)
-        return check(table, durable=durable, progress=progress, invalid=invalid)
+        return check_table(self._table, progress=progress, invalid=self._invalid())
 
     def _invalid(self) -> Container[int] | None:
         """Returns the invalid pointers of a coordinator elsewhere.
@@ -277,7 +271,7 @@ class Administration:
             cache_misses=cache.misses,
             publish_latency_s=latencies.publish.snapshot(),
             poll_latency_s=latencies.poll.snapshot(),
-            writes=table.write_metrics() if isinstance(table, JournaledTable) else None,
+            writes=table.write_metrics() if isinstance(table, KeepsJournal) else None,
             retention=self._retention.counters.snapshot(),
         )
 
@@ -288,8 +282,9 @@ class Administration:
         """
         failures = Failures(reads_wait=self._table.reads_wait)
         open_now = oldest_ms = None
-        if isinstance(self._coordinator, EmbeddedCoordinator):
-            found = self._coordinator.open_transactions()
+        here = in_process(self._coordinator)
+        if here is not None:
+            found = here.open_transactions()
             open_now = len(found)
             if found:
                 oldest_ms = found[0].transaction_id // POINTERS_PER_MS

@@ -10,9 +10,8 @@ from functools import partial
 
 import attrs
 
-from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.errors import Unavailable
-from coordinator.interfaces import Coordinator
+from coordinator.interfaces import Coordinator, in_process
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from coordinator.transaction_status import OPEN, standings
 from txaware.errors import TopicNotFound
@@ -378,7 +377,7 @@ def _total(counts: TopicMetrics | None) -> int:
 
 
 def _open_ones(coordinator: Coordinator, snapshot: Transaction) -> list[OpenOverview]:
-    if not isinstance(coordinator, EmbeddedCoordinator):
+    if in_process(coordinator) is None:  # it is not asked for more each second
         return [
             OpenOverview(pointer, pointer // POINTERS_PER_MS, pointers=(pointer,))
             for pointer in snapshot.in_progress
