@@ -1,5 +1,6 @@
 """Opens what an address names, and puts the parts of a `Messaging` together."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,6 +43,9 @@ SERVED = (
     "To use it from several programs, start `txaware serve` on it first (or "
     "messaging.serve() in the one that has it): all others are then led there"
 )
+
+# A path may have a comma, but hardly a server behind one.
+_WITH_A_SERVER = re.compile(r",\s*(?:https?|hbase)://", re.IGNORECASE)
 
 
 def open_parts(
@@ -161,6 +165,11 @@ def _open_table(
     url: str, settings: Settings, clock_ms: ClockMs, pause: Pause | None = None
 ) -> OrderedTable:
     scheme, _, path = str(url).partition(":")
+    if _WITH_A_SERVER.search(path):
+        raise BadRequest(
+            f"{url!r} names data and a server; several addresses are those of servers "
+            f"that take over from each other, each http://HOST:PORT"
+        )
     if url == "memory:":
         return MemoryTable(clock_ms=clock_ms)
     if scheme == "leveldb" and path:

@@ -1,12 +1,10 @@
 """Answers requests to a coordinator, for any web server: method, path and body."""
 
 import base64
-import binascii
 import math
 import re
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping
 
 import attrs
 
@@ -34,6 +32,7 @@ from coordinator.remote.wire import (
     names_of,
     pointers_of,
     query_of,
+    shown,
     whole_number,
 )
 from coordinator.resolve_outcome import settle
@@ -49,7 +48,11 @@ from coordinator.transaction_status import (
 
 HANGING_S = 900
 _NAMED = ("type", "checkpoints")  # the fields of every call of a transaction
-_POINTER = re.compile("[0-9]{1,19}", re.ASCII)
+_PATH = re.compile(
+    rf"{ROOT}(?:/(?P<pointer>[0-9]{{1,19}})(?:/(?P<one>[a-z-]*))?"
+    rf"|/(?P<all>[a-z-]*)/?)?",
+    re.ASCII,
+)
 
 
 def now_ms() -> int:
@@ -58,10 +61,10 @@ def now_ms() -> int:
 
 
 @attrs.frozen
-class _Handler:
+class _Call:
     """A function that answers, and the fields it knows in the body or a GET's query."""
 
-    answer: Callable[[Fields], Answer]
+    answer: Callable[[int, Fields], Answer]
     known: tuple[str, ...] = ()
 
 
@@ -85,66 +88,67 @@ class CoordinatorRoutes:
         self._told = told
         self._coordinator = coordinator
         self._clock_ms = clock_ms
-        self._whole: dict[str, dict[str, _Handler]] = {
+        self._whole = {
             "": {
-                "POST": _Handler(self._start, ("type", "timeoutS")),
-                "GET": _Handler(self._list, ("state",)),
+                "POST": _of_all(self._start, "type", "timeoutS"),
+                "GET": _of_all(self._list, "state"),
             },
-            "snapshot": {"POST": _Handler(self._snapshot)},
-            "status": {"GET": _Handler(self._status)},
-            "state": {"GET": _Handler(self._state)},
-            "invalid-size": {"GET": _Handler(self._invalid_size)},
-            "find-hanging": {"GET": _Handler(self._find_hanging, ("olderThanS",))},
-            "truncate": {"POST": _Handler(self._truncate, ("beforeMs", "pointers"))},
+            "snapshot": {"POST": _of_all(self._snapshot)},
+            "status": {"GET": _of_all(self._status)},
+            "state": {"GET": _of_all(self._state)},
+            "invalid-size": {"GET": _of_all(self._invalid_size)},
+            "find-hanging": {"GET": _of_all(self._find_hanging, "olderThanS")},
+            "truncate": {"POST": _of_all(self._truncate, "beforeMs", "pointers")},
         }
-        self._single: dict[
-            str, tuple[Callable[[Transaction, Fields], Answer], tuple[str, ...]]
-        ] = {
-            "can-commit": (self._can_commit, ("changes",)),
-            "persist": (self._persist, ("participants",)),
-            "commit": (self._commit, ("check", "repeat")),
-            "abort": (self._abort, ()),
-            "invalidate": (self._invalidate, ()),
-            "checkpoint": (self._checkpoint, ()),
+        self._single = {
+            "": {"GET": _Call(self._describe)},
+            "outcome": {"GET": _Call(self._outcome)},
+            "can-commit": {"POST": _of_one(self._can_commit, "changes")},
+            "persist": {"POST": _of_one(self._persist, "participants")},
+            "commit": {"POST": _of_one(self._commit, "check", "repeat")},
+            "abort": {"POST": _of_one(self._abort)},
+            "invalidate": {"POST": _of_one(self._invalidate)},
+            "checkpoint": {"POST": _of_one(self._checkpoint)},
         }
 
     def answer(self, method: str, path: str, body: bytes = b"") -> Answer:
         """Answers one request; a `TxAwareError` becomes an answer with its status."""
+        path, _, query = path.partition("?")
+        found = _PATH.fullmatch(path)
+        if found is None:
+            return error_answer(404, "NotFound", f"there is nothing at {path}")
+        call = found["one"] or found["all"] or ""
+        pointer = None if found["pointer"] is None else int(found["pointer"])
+        methods = self._calls(pointer).get(call)
+        if methods is None:
+            return error_answer(404, "NotFound", f"there is nothing at {path}")
+        if method not in methods:
+            takes = ", ".join(methods)
+            return error_answer(405, "MethodNotAllowed", f"{path} takes {takes}")
+        return self.call(method, call, pointer=pointer, query=query, body=body)
+
+    def call(
+        self,
+        method: str,
+        call: str,
+        *,
+        pointer: int | None = None,
+        query: str = "",
+        body: bytes = b"",
+    ) -> Answer:
+        """Answers one call, whose path is parsed already; `pointer` is that in it."""
+        found, is_get = self._calls(pointer)[call][method], method == "GET"
         try:
-            return self._route(method, path, body)
+            fields = query_of(query, found.known if is_get else ())
+            if not is_get:
+                fields = fields_of(body)
+                check_known(fields, found.known)
+            return found.answer(pointer or 0, fields)
         except TxAwareError as error:
             return error_answer(_status_of(error), type(error).__name__, str(error))
 
-    def _route(self, method: str, path: str, body: bytes) -> Answer:
-        path, _, query = path.partition("?")
-        if path != ROOT and not path.startswith(ROOT + "/"):
-            return error_answer(404, "NotFound", f"there is nothing at {path}")
-        name, _, call = path[len(ROOT) + 1 :].partition("/")
-        is_pointer = _POINTER.fullmatch(name) is not None
-        if not call and name in self._whole:
-            handlers = self._whole[name]
-        elif not call and is_pointer:
-            handlers = {"GET": _Handler(partial(self._describe, int(name)))}
-        elif is_pointer and call == "outcome":
-            handlers = {"GET": _Handler(partial(self._outcome, int(name)))}
-        elif is_pointer and call in self._single:
-            known = (*_NAMED, *self._single[call][1])
-            handlers = {"POST": _Handler(partial(self._one, int(name), call), known)}
-        else:
-            return error_answer(404, "NotFound", f"there is nothing at {path}")
-        if method not in handlers:
-            takes = ", ".join(handlers)
-            return error_answer(405, "MethodNotAllowed", f"{path} takes {takes}")
-        handler, is_get = handlers[method], method == "GET"
-        fields = query_of(query, handler.known if is_get else ())
-        if not is_get:
-            fields = fields_of(body)
-            check_known(fields, handler.known)
-        return handler.answer(fields)
-
-    def _one(self, transaction_id: int, call: str, fields: Fields) -> Answer:
-        answer, _ = self._single[call]
-        return answer(_named(transaction_id, fields), fields)
+    def _calls(self, pointer: int | None) -> Mapping[str, Mapping[str, _Call]]:
+        return self._whole if pointer is None else self._single
 
     def _list(self, fields: Fields) -> Answer:
         state = fields.get("state", OPEN)
@@ -198,8 +202,8 @@ class CoordinatorRoutes:
             tx = self._coordinator.start_short(timeout_s, outlives_process=True)
         else:
             raise BadRequest(
-                f'type {kind!r} with timeoutS {timeout_s!r}: it takes "short" with a '
-                f'number or null, or "long" without one'
+                f"type {shown(kind)} with timeoutS {shown(timeout_s)}: it takes "
+                f'"short" with a number or null, or "long" without one'
             )
         return Answer(200, codec.encode(tx), BYTES)
 
@@ -228,8 +232,8 @@ class CoordinatorRoutes:
         listed = list_of(fields, "changes")
         try:
             changes = [base64.b64decode(change, validate=True) for change in listed]
-        except (TypeError, ValueError, binascii.Error) as error:
-            raise BadRequest(f"changes are not all base64: {error}") from error
+        except (TypeError, ValueError) as error:
+            raise BadRequest("changes are not all strings of base64") from error
         self._coordinator.can_commit(tx, changes)
         return Answer(200)
 
@@ -286,6 +290,19 @@ class CoordinatorRoutes:
         return json_answer({"pointers": list(checkpointed.checkpoint_write_pointers)})
 
 
+def _of_all(answer: Callable[[Fields], Answer], *known: str) -> _Call:
+    """Makes a call that names no transaction."""
+    return _Call(lambda _, fields: answer(fields), known)
+
+
+def _of_one(answer: Callable[[Transaction, Fields], Answer], *known: str) -> _Call:
+    """Makes a call of one transaction."""
+    return _Call(
+        lambda pointer, fields: answer(_named(pointer, fields), fields),
+        (*_NAMED, *known),
+    )
+
+
 def _status_of(error: TxAwareError) -> int:
     if isinstance(error, (Unavailable, TransactionOutcomeUnknown)):
         return 503
@@ -298,7 +315,7 @@ def _named(transaction_id: int, fields: Fields) -> Transaction:
     """Makes the part of the transaction that its calls need; nobody reads with it."""
     kind = fields.get("type", "short")
     if kind not in ("short", "long"):
-        raise BadRequest(f'type {kind!r} is neither "short" nor "long"')
+        raise BadRequest(f'type {shown(kind)} is neither "short" nor "long"')
     checkpoints = pointers_of(fields, "checkpoints")
     return Transaction(
         whole_number(transaction_id, "the transaction's id"),

@@ -42,6 +42,20 @@ def error_answer(status: int, name: str, message: str) -> Answer:
     return Answer(status, json.dumps({"error": name, "message": message}).encode())
 
 
+def shown(value: object) -> str:
+    """Returns a value for an error message, short and as JSON says it: null, true.
+
+    Text is in single quotes, as the message itself travels as JSON.
+    """
+    if isinstance(value, str):
+        return f"{value[:80]!r}{'...' if len(value) > 80 else ''}"
+    if isinstance(value, dict):
+        return f"an object with {', '.join(map(shown, [*value][:5])) or 'nothing'}"
+    if isinstance(value, list):
+        return f"an array of {len(value)}"
+    return json.dumps(value)[:80]
+
+
 def fields_of(body: bytes) -> Fields:
     """Returns the JSON object in a body; raises `BadRequest` if it is none."""
     try:
@@ -89,7 +103,7 @@ def names_of(fields: Fields, name: str) -> list[str]:
     for one in listed:
         if not isinstance(one, str) or not 0 < len(one) <= LONGEST_NAME:
             raise BadRequest(
-                f"{name}: {one!r:.100} is not a name of 1 to {LONGEST_NAME} characters"
+                f"{name}: {shown(one)} is not a name of 1 to {LONGEST_NAME} characters"
             )
     return listed
 
@@ -97,7 +111,9 @@ def names_of(fields: Fields, name: str) -> list[str]:
 def whole_number(value: object, name: str) -> int:
     """Returns the value; refuses all but a whole number that fits."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
-        raise BadRequest(f"{name}: {value!r} is not a whole number from 0 to 2^63-1")
+        raise BadRequest(
+            f"{name}: {shown(value)} is not a whole number from 0 to 2^63-1"
+        )
     return value
 
 

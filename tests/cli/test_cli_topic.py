@@ -216,6 +216,7 @@ def test_a_pointer_that_nobody_gave_out_is_told_and_rolled_back(
     assert "txaware transactions abort 6" in polled
     described = run("transactions", "describe", "6", obj=messaging).stdout
     assert "keeps waiting  t" in described
+    assert "never given out" in described
     aborted = run("transactions", "abort", "6", obj=messaging).stdout
     assert aborted == (
         "rolled back in t what was written with 6, which this coordinator never gave "
@@ -227,9 +228,9 @@ def test_a_pointer_that_nobody_gave_out_is_told_and_rolled_back(
 
 def test_a_pointer_that_was_never_given_out_is_refused(messaging: Messaging) -> None:
     assert "never begun here" in error_of("transactions", "abort", "5", obj=messaging)
-    assert (
-        "never given out" in run("transactions", "describe", "5", obj=messaging).stdout
-    )
+    for more in ((), ("--json",)):
+        error = error_of("transactions", "describe", "5", *more, obj=messaging)
+        assert "transaction 5 was never begun here, and no topic" in error
     assert "'x' is no transaction" in error_of(
         "transactions", "abort", "x", code=2, obj=messaging
     )

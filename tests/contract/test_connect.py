@@ -41,6 +41,16 @@ def test_an_unknown_url_says_what_can_be_connected_to(url: str) -> None:
         txaware.connect(url)
 
 
+@pytest.mark.parametrize("second", ["http://h:1", "HTTPS://h:1", "hbase://h:1/p"])
+def test_data_and_a_server_in_one_address_are_refused_and_nothing_is_made(
+    tmp_path: Path, second: str
+) -> None:
+    url = f"leveldb:{tmp_path / 'data'}, {second}"
+    with pytest.raises(txaware.BadRequest, match="names data and a server"):
+        txaware.connect(url)
+    assert not [*tmp_path.iterdir()]
+
+
 @pytest.mark.parametrize(
     "address", ["", "tephra", "tephra:", "embedded:", "ftp://x:1", "tephra+zk://"]
 )

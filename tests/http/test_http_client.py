@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import txaware
 from coordinator import codec
 from coordinator.remote.client import RemoteCoordinator
 from coordinator.transaction import Transaction
@@ -422,6 +423,15 @@ def test_what_publishers_hold_stays_below_the_limits_of_the_server() -> None:
     assert settings.message_limit_bytes == (1 << 20) - 1024
     assert settings.buffer_limit_bytes == (1 << 20) - 1024
     assert within_limits(Settings(), ServerInfo()).buffer_limit_bytes == 8 << 20
+
+
+def test_a_server_tells_how_much_publishers_may_hold() -> None:
+    with served(buffer_limit_bytes=1000) as store, txaware.connect(store.url) as client:
+        client.create_topic("t")
+        with client.transaction():
+            client.publisher("t").publish_all([b"a" * 600, b"b" * 600])
+            assert store.messaging.inspect("t").stored == 1
+        assert len(client.poll("t")) == 2
 
 
 def test_the_limits_are_asked_for_once_and_again_after_a_restart(

@@ -3,7 +3,7 @@
 import base64
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ TOPIC = "/v1/namespaces/default/topics/t"
 JSON = {"Accept": "application/json"}
 PAGE = Path(__file__).parents[2] / "docs" / "http.md"
 NEVER = 5
+POSITION = "/v1/namespaces/default/groups/g/positions/t"
+RANGE = ("from", "to", "transaction")
 
 
 @pytest.fixture
@@ -186,6 +188,55 @@ def test_an_empty_instance_is_refused(caller: Caller, key: dict[str, str]) -> No
     assert answer.status == 400
     assert "Txaware-Instance is empty" in answer.json["message"]
     assert caller.ask("POST", TOPIC + "/poll", {}).json == []
+
+
+WRONG = (None, True, 5, 1.5, [None], {"None": True}, "x")
+BODIES: list[tuple[str, str, Callable[[Any], Any]]] = [
+    ("POST", TRANSACTIONS, lambda v: {"type": v}),
+    ("POST", TRANSACTIONS, lambda v: {"type": "long", "timeoutS": v}),
+    ("POST", TRANSACTIONS + "/truncate", lambda v: {"pointers": [v]}),
+    ("POST", TRANSACTIONS + "/truncate", lambda v: {"beforeMs": v}),
+    ("POST", TRANSACTIONS + "/5/can-commit", lambda v: {"changes": [v]}),
+    ("POST", TRANSACTIONS + "/5/persist", lambda v: {"participants": [v]}),
+    ("POST", TRANSACTIONS + "/5/abort", lambda v: {"checkpoints": [v]}),
+    ("PUT", TOPIC, lambda v: {"ttl": v}),
+    ("PUT", TOPIC, lambda v: {"x": v}),
+    ("PATCH", TOPIC + "/properties", lambda v: {"publishing": v}),
+    ("PATCH", TOPIC + "/properties", lambda v: {"generation": v}),
+    ("POST", TOPIC + "/publish", lambda v: {"messages": v}),
+    ("POST", TOPIC + "/publish", lambda v: {"messages": [v]}),
+    ("POST", TOPIC + "/poll", lambda v: {"limit": v}),
+    ("POST", TOPIC + "/poll", lambda v: {"startFrom": v}),
+    ("POST", TOPIC + "/wait", lambda v: {"waitMs": v}),
+    ("POST", TOPIC + "/first-undecided", lambda v: dict.fromkeys(RANGE, v)),
+    ("POST", POSITION, lambda v: {"transaction": v}),
+    ("PUT", POSITION, lambda v: {"position": v, "transaction": 5}),
+    ("PUT", POSITION, lambda v: {"position": None, "transaction": v}),
+    ("POST", "/v1/admin/prune", lambda v: {"exclusive": v}),
+]
+PYTHON = re.compile(r"None|True|False|Error|NoneType|dict|\b(str|int|bool)\b|_[A-Z]")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    BODIES,
+    ids=[f"{m} {p} {b(0)}" for m, p, b in BODIES],
+)
+def test_what_a_client_sent_is_quoted_as_json_has_it(
+    caller: Caller, method: str, path: str, body: Callable[[Any], Any]
+) -> None:
+    refused = 0
+    for value in WRONG:
+        answer = caller.ask(method, path, body(value))
+        if answer.status == 400:
+            refused += 1
+            message = (
+                answer.json["message"].replace("'None'", "").replace("txaware", "")
+            )
+            assert not PYTHON.search(message), message
+        else:
+            assert answer.status in (200, 404, 409), answer.json
+    assert refused
 
 
 def asked(caller: Caller, route: Route, query: str) -> Answer:

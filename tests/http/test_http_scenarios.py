@@ -90,6 +90,34 @@ def test_a_wrong_patch_is_400_and_changes_nothing(client: Client, body: bytes) -
     assert client.properties("t1") == {"generation": "1", "ttl": "7", "x": "y"}
 
 
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (
+            b'{"retention": 5}',
+            "the property 'retention' is text or null, as all are but ttl, generation "
+            "and publishing, not 5",
+        ),
+        (
+            b'{"properties": {"ttl": 5}}',
+            "the property 'properties' is text or null, as all are but ttl, generation "
+            "and publishing, not an object with 'ttl'",
+        ),
+        (
+            b'{"publishing": true}',
+            "publishing is one of any, transactional, plain or null, not true",
+        ),
+        (b'{"ttl": false}', "ttl is a whole number of seconds, not false"),
+        (b'{"generation": true}', "generation is a number above 0, not true"),
+    ],
+)
+def test_a_wrong_patch_names_the_field_and_what_is_known(
+    client: Client, body: bytes, sentence: str
+) -> None:
+    answer = client.ask("PATCH", "t/properties", body)
+    assert json.loads(answer.body) == {"error": "BadRequest", "message": sentence}
+
+
 def test_a_patch_changes_what_it_names(client: Client) -> None:
     assert client.create("t1", ttl=7, x="y", owner="shop") == 200
     kept = {"generation": "1", "ttl": "7", "x": "y", "owner": "shop"}

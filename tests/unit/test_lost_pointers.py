@@ -3,6 +3,7 @@
 A pointer that a crash left without any record never committed, whoever reads its rows.
 """
 
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 import txaware
+from coordinator import EmbeddedCoordinator
 from coordinator.transaction_status import INVALID, standing
 from tests.support.check_setting import SETTINGS, as_after_a_crash, checked, write
 from tests.support.doubles import Clock
@@ -243,3 +245,27 @@ def test_many_crashes_make_no_snapshot_larger(data: Path, tmp_path: Path) -> Non
         with messaging.transaction() as tx:
             pointer = tx.transaction.transaction_id
         assert messaging.coordinator.snapshot().is_visible(pointer)
+
+
+def test_check_beside_a_coordinator_elsewhere_counts_what_that_one_lost(
+    tmp_path: Path,
+) -> None:
+    """Only its disk lost the last batch; that of the rows kept its own."""
+    url, before = f"leveldb:{tmp_path / 'data'}", tmp_path / "before"
+    with (
+        EmbeddedCoordinator.open(before) as first,
+        txaware.connect(url, coordinator=first, settings=SETTINGS) as messaging,
+    ):
+        messaging.create_topic("orders")
+        messaging.publish("orders", [b"kept"])
+        dead = first.start_short()
+        shutil.copytree(before, tmp_path / "after")
+        messaging.publish("orders", [b"uncommitted"], transaction=dead)
+    with (
+        EmbeddedCoordinator.open(tmp_path / "after") as reopened,
+        txaware.connect(url, coordinator=reopened, settings=SETTINGS) as messaging,
+    ):
+        report = messaging.check()
+    assert report.is_clean, report.problems
+    assert report.counts[LOST] == 1
+    assert not report.needed, "nothing has to be remembered for it"

@@ -31,13 +31,8 @@ from txaware.store.memory import MemoryTable
 
 ROOT = Path(__file__).parent.parent.parent
 PORTS = (OrderedTable, RowStore, Coordinator)
-HTTP = "a server keeps work off its event loop only for a coordinator elsewhere"
 # Classes that may be asked for outside of their module, each with its reason.
-ALLOWED = {
-    "txaware/http/server/owners.py: EmbeddedCoordinator": HTTP,
-    "txaware/http/server/server_context.py: EmbeddedCoordinator": HTTP,
-    "txaware/http/routes/transactions.py: EmbeddedCoordinator": HTTP,
-}
+ALLOWED: dict[str, str] = {}
 
 
 def promised(port: type) -> set[str]:

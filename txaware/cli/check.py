@@ -1,6 +1,6 @@
 """`txaware check`: verifies a data directory, and changes nothing in it."""
 
-from collections.abc import Container
+from collections.abc import Collection
 from pathlib import Path
 
 import attrs
@@ -96,7 +96,7 @@ def _report(session: Session, progress: Progress | None) -> Report:
 
 
 def _in_hbase(
-    session: Session, progress: Progress | None, invalid: Container[int] | None
+    session: Session, progress: Progress | None, invalid: Collection[int] | None
 ) -> Report:
     settings = session.settings
     connections = HBaseConnections(
@@ -110,13 +110,13 @@ def _in_hbase(
         connections.close()
 
 
-def _invalid(session: Session) -> Container[int] | None:
+def _invalid(session: Session) -> Collection[int] | None:
     """Returns the ids that the named coordinator calls invalid; None without one."""
     if session.coordinator in (None, "embedded"):
         return None
     coordinator = named_coordinator(session.coordinator, session.settings, token=None)
     try:
-        return frozenset(coordinator.snapshot().invalids)
+        return coordinator.snapshot().invalids
     finally:
         coordinator.close()
 

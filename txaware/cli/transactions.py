@@ -99,6 +99,8 @@ def describe(
 ) -> None:
     """Tell what is known of a transaction, and which topics wait for it.
 
+    It ends with 1 for an id that was never given out and that no topic has rows of.
+
     \b
     Example:
       txaware transactions describe 1763740800000000000
@@ -114,6 +116,11 @@ def describe(
             )
             if set(one.in_progress) & set(found.pointers)
         ]
+    if found.state == NEVER and not topics:
+        raise Failure(
+            f"transaction {transaction} was never begun here, and no topic in "
+            f"{', '.join(namespaces)} has messages of it"
+        )
     if as_json:
         echo_json(found.as_json() | {"topics": topics})
         return

@@ -1,7 +1,7 @@
 """Looks inside a store, cleans up and counts, for its operators."""
 
 import logging
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from functools import cache, partial
 
@@ -120,7 +120,7 @@ class Administration:
         """Verifies every invariant, while others use the data."""
         return check_table(self._table, progress=progress, invalid=self._invalid())
 
-    def _invalid(self) -> Container[int] | None:
+    def _invalid(self) -> Collection[int] | None:
         """Returns the invalid pointers of a coordinator elsewhere.
 
         None where the rows tell them, and where the coordinator cannot be reached.
@@ -128,7 +128,7 @@ class Administration:
         if self._gate is not None:
             return None
         try:
-            return frozenset(self._coordinator.snapshot().invalids)
+            return self._coordinator.snapshot().invalids
         except Unavailable as error:
             log.warning("which transactions are invalid is not known: %s", error)
             return None

@@ -26,7 +26,7 @@ OPERATORS, OPEN = "operators", "open"
 _NUMBER: Schema = {"type": "number"}
 _HEALTH = fields({"status": TEXT, "parts": {"type": "object"}, "stopping": FLAG})
 _LIMITS = (
-    *("requestBytes", "messageBytes", "pollMessages", "pollBytes"),
+    *("requestBytes", "messageBytes", "bufferBytes", "pollMessages", "pollBytes"),
     *("longPollS", "transactionTimeoutS"),
 )
 _SERVER = fields(

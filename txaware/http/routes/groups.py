@@ -1,15 +1,14 @@
 """Routes of consumer groups: their positions, and how far behind they are."""
 
-import base64
-import binascii
-
 from coordinator import codec
+from coordinator.remote.wire import shown, whole_number
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
 from txaware.http.server.exchange import DONE, Reply, Request, json_reply
 from txaware.http.server.permissions import in_group
 from txaware.http.server.routing import Route
 from txaware.http.server.server_context import ServerContext
+from txaware.http.wire.json_values import from_base64
 from txaware.http.wire.values import read_json
 from txaware.messages import MessageId
 from txaware.requests import checked_pointer
@@ -43,11 +42,7 @@ class GroupRoutes:
     async def _position_seen(self, request: Request) -> Reply:
         group = request.params["group"]
         text = _object(request.body, "transaction").get("transaction")
-        try:
-            data = base64.b64decode(text, validate=True)  # type: ignore[arg-type]
-        except (TypeError, ValueError, binascii.Error) as error:
-            raise BadRequest(f"transaction is not base64: {error}") from error
-        transaction = codec.decode(data)
+        transaction = codec.decode(from_base64(text, what="transaction"))
         position = await self._hosted.in_thread(
             self._service.position, group, request.topic, transaction=transaction
         )
@@ -58,8 +53,9 @@ class GroupRoutes:
         fields = _object(request.body, "position", "transaction")
         text = fields.get("position", "")
         if text is not None and not isinstance(text, str):
-            raise BadRequest(f"position is 40 hex digits or null, not {text!r:.50}")
-        pointer = checked_pointer(fields.get("transaction"))
+            raise BadRequest(f"position is 40 hex digits or null, not {shown(text)}")
+        number = whole_number(fields.get("transaction"), "transaction")
+        pointer = checked_pointer(number)
         self._hosted.owners.check((pointer,), request.principal)
         await self._hosted.in_thread(
             self._service.save_position,

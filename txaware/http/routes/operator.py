@@ -12,7 +12,12 @@ from txaware.http.server.exchange import JSON, Reply, Request, Stream, json_repl
 from txaware.http.server.permissions import monitor, on_topic, operator, sight
 from txaware.http.server.routing import Route
 from txaware.http.server.server_context import ServerContext
-from txaware.http.wire.json_values import base64_or_tagged, checked_fields, flag
+from txaware.http.wire.json_values import (
+    base64_or_tagged,
+    checked_fields,
+    flag,
+    from_utf8,
+)
 from txaware.http.wire.values import from_json, read_json, to_json
 from txaware.messages import MessageId
 from txaware.requests import Start
@@ -94,8 +99,8 @@ class OperatorRoutes:
         found = await self._hosted.in_planning_thread(
             self._administration.first_undecided,
             request.topic,
-            start=MessageId.parse(fields["from"]),
-            stop=MessageId.parse(fields["to"]),
+            start=_id(fields, "from"),
+            stop=_id(fields, "to"),
             snapshot=codec.decode(
                 base64_or_tagged(fields["transaction"], what="transaction")
             ),
@@ -139,6 +144,10 @@ class OperatorRoutes:
         """Yields one chunk at a time, as the client takes them."""
         while chunk := await self._hosted.in_slow_thread(next, chunks, b""):
             yield chunk
+
+
+def _id(fields: Mapping[str, object], name: str) -> MessageId:
+    return MessageId.parse(from_utf8(fields[name], what=name).decode())
 
 
 def _start(text: str | None) -> Start:

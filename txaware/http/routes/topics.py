@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
+from coordinator.remote.wire import shown
 from txaware.errors import BadRequest
 from txaware.http.server.exchange import DONE, JSON, Reply, Request, json_reply
 from txaware.http.server.permissions import on_topic, to_list, to_see
@@ -11,7 +12,7 @@ from txaware.http.server.routing import Route
 from txaware.http.server.server_context import ServerContext
 from txaware.http.wire import format_of
 from txaware.http.wire.values import topic_to_json
-from txaware.topics import TopicName
+from txaware.topics import PUBLISHING, TopicName
 
 TOPICS = "/v1/namespaces/{namespace}/topics"
 TOPIC = TOPICS + "/{topic}"
@@ -77,7 +78,7 @@ class TopicRoutes:
         await self._hosted.place(request.topic)
         if not request.body:
             raise BadRequest("the body is a JSON object of what to change")
-        ttl_s, properties = _properties(request)
+        ttl_s, properties = _properties(request, takes_away=True)
         await self._hosted.in_thread(
             self._service.update_topic,
             request.topic,
@@ -108,8 +109,13 @@ class TopicRoutes:
         return json_reply(sorted({name.namespace for name in names if may_see(name)}))
 
 
-def _properties(request: Request) -> tuple[Any, Mapping[str, Any]]:
-    """Returns the ttl, if any, and all others; drops `generation`, which is ours."""
+def _properties(
+    request: Request, *, takes_away: bool = False
+) -> tuple[Any, Mapping[str, Any]]:
+    """Returns the ttl, if any, and all others; drops `generation`, which is ours.
+
+    `takes_away` says that null stands for a property to remove.
+    """
     if request.content_type not in UNNAMED:
         format_of(request.content_type)
     if not request.body:
@@ -120,20 +126,37 @@ def _properties(request: Request) -> tuple[Any, Mapping[str, Any]]:
         raise BadRequest(f"the body is no JSON: {error}") from error
     if not isinstance(found, dict):
         raise BadRequest("the body is no JSON object of properties")
-    if "ttl" in found and found["ttl"] is None:
-        raise BadRequest("ttl is a whole number of seconds, not null")
+    if "ttl" in found and not _is_number_or_text(found["ttl"]):
+        raise BadRequest(f"ttl is a whole number of seconds, not {shown(found['ttl'])}")
     generation = found.pop("generation", None)
     if generation is not None and not _is_generation(generation):
-        raise BadRequest(f"generation is a number above 0, not {generation!r:.50}")
-    return found.pop("ttl", None), found
+        raise BadRequest(f"generation is a number above 0, not {shown(generation)}")
+    ttl_s = found.pop("ttl", None)
+    for name, value in found.items():
+        if not isinstance(value, str) and not (takes_away and value is None):
+            _refuse(name, value, takes_away=takes_away)
+    return ttl_s, found
+
+
+def _refuse(name: str, value: object, *, takes_away: bool) -> NoReturn:
+    """Says what is known: a field that is not, and no text, may be a misspelt one."""
+    null = " or null" if takes_away else ""
+    if name == "publishing":
+        known = f"publishing is one of {', '.join(PUBLISHING)}{null}"
+    else:
+        known = (
+            f"the property {shown(name)} is text{null}, as all are but ttl, generation "
+            f"and publishing"
+        )
+    raise BadRequest(f"{known}, not {shown(value)}")
+
+
+def _is_number_or_text(value: object) -> bool:
+    return isinstance(value, int | str) and not isinstance(value, bool)
 
 
 def _is_generation(value: object) -> bool:
-    text = str(value) if isinstance(value, int) else value
-    return (
-        isinstance(text, str)
-        and not isinstance(value, bool)
-        and text.isascii()
-        and text.isdigit()
-        and int(text[:20]) > 0
-    )
+    if not _is_number_or_text(value):
+        return False
+    text = str(value)
+    return text.isascii() and text.isdigit() and int(text[:20]) > 0

@@ -5,7 +5,6 @@ import re
 from functools import partial
 
 from coordinator import codec
-from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.errors import BadRequest, TxAwareError
 from coordinator.pointers import NO_POINTERS
 from coordinator.remote.client import BYTES, ROOT, Answer, CoordinatorRoutes
@@ -31,15 +30,15 @@ CALLS = ("can-commit", "persist", "commit", "abort", "checkpoint")
 class TransactionRoutes:
     """Routes below `/v1/transactions`; each call has a route of its own.
 
-    The path of a call that is passed on is built here, and takes only a number from
-    the path that was sent. Decoded anew, `truncate%2F` would be another call than the
-    one that was allowed.
+    A call that is passed on is named by its route, and only a number comes from the
+    path that was sent: parsed anew, `truncate%2F` would be another call than the one
+    that was allowed.
     """
 
     def __init__(self, hosted: ServerContext) -> None:
         self._hosted = hosted
         self._owners = hosted.owners
-        self._routes = CoordinatorRoutes(
+        self._coordinator = CoordinatorRoutes(
             hosted.coordinator, clock_ms=hosted.clock_ms, told=hosted.owners.told
         )
 
@@ -61,18 +60,21 @@ class TransactionRoutes:
         ]
 
     def _whole(self, method: str, path: str, allow: Allow, *query: str) -> Route:
-        handle = partial(self._pass_on, method=method, path=ROOT + path)
+        call = path.removeprefix("/")
+        handle = partial(self._pass_on, method=method, call=call)
         return Route(method, ROOT + path, handle, allow, query=query)
 
     def _single(self, call: str, allow: Allow) -> Route:
         handle = partial(self._call, call=call)
         return Route("POST", f"{ONE}/{call}", handle, allow)
 
-    async def _pass_on(self, request: Request, *, method: str, path: str) -> Reply:
-        if request.query_string:
-            path += "?" + request.query_string.decode("latin-1")
+    async def _pass_on(self, request: Request, *, method: str, call: str) -> Reply:
         answer = await self._hosted.in_coordinator_thread(
-            self._routes.answer, method, path, request.body
+            self._coordinator.call,
+            method,
+            call,
+            query=request.query_string.decode("latin-1"),
+            body=request.body,
         )
         return self._reply(request, answer)
 
@@ -84,7 +86,7 @@ class TransactionRoutes:
             if not owners.take_place(principal):
                 raise owners.too_many(principal)
         try:
-            answer = await self._quickly("POST", ROOT, request.body)
+            answer = await self._quickly("", request.body)
             if answer.status == 200:
                 began = codec.decode(answer.body)
                 address = request.peer.host_and_port
@@ -94,7 +96,7 @@ class TransactionRoutes:
         return self._transaction(request, answer, self._default_timeout_s())
 
     async def _snapshot(self, request: Request) -> Reply:
-        answer = await self._quickly("POST", ROOT + "/snapshot", request.body)
+        answer = await self._quickly("snapshot", request.body)
         return self._transaction(request, answer, None)
 
     def _transaction(
@@ -116,30 +118,28 @@ class TransactionRoutes:
 
     def _default_timeout_s(self) -> float | None:
         """Returns the time-out of a transaction that names none, if known here."""
-        if isinstance(self._hosted.coordinator, EmbeddedCoordinator):
-            return self._hosted.settings.transaction_timeout_s
-        return None
+        is_here = self._hosted.coordinator_here is not None
+        return self._hosted.settings.transaction_timeout_s if is_here else None
 
-    async def _quickly(self, method: str, path: str, body: bytes) -> Answer:
+    async def _quickly(self, call: str, body: bytes) -> Answer:
         """Answers in the event loop where nothing waits: a thread would take longer."""
         if self._hosted.coordinator_may_wait():
             return await self._hosted.in_coordinator_thread(
-                self._routes.answer, method, path, body
+                self._coordinator.call, "POST", call, body=body
             )
-        return self._routes.answer(method, path, body)
+        return self._coordinator.call("POST", call, body=body)
 
     async def _describe(self, request: Request) -> Reply:
         return await self._look(request, "")
 
     async def _outcome(self, request: Request) -> Reply:
-        return await self._look(request, "/outcome")
+        return await self._look(request, "outcome")
 
     async def _look(self, request: Request, call: str) -> Reply:
         pointer = int(request.params["transaction"])
         self._owners.check((pointer,), request.principal)
-        path = f"{ROOT}/{pointer}{call}"
         answer = await self._hosted.in_coordinator_thread(
-            self._routes.answer, "GET", path
+            self._coordinator.call, "GET", call, pointer=pointer
         )
         return self._reply(request, answer)
 
@@ -160,8 +160,9 @@ class TransactionRoutes:
         pointers = (pointer, *checkpoints)
         if call == "abort" and not self._owners.may_abort(pointers, request.principal):
             return self._hide(pointer, request.body)
-        path = f"{ROOT}/{pointer}/{call}"
-        answer = self._routes.answer("POST", path, request.body)
+        answer = self._coordinator.call(
+            "POST", call, pointer=pointer, body=request.body
+        )
         if call == "checkpoint" and answer.status == 200:
             made = pointers_of(fields_of(answer.body), "pointers")
             self._owners.given(made, request.principal)
@@ -174,8 +175,9 @@ class TransactionRoutes:
 
         An abort would show what was not undone. This does no harm where all was undone.
         """
-        path = f"{ROOT}/{pointer}/invalidate"
-        answer = self._routes.answer("POST", path, body)
+        answer = self._coordinator.call(
+            "POST", "invalidate", pointer=pointer, body=body
+        )
         if answer.status == 200:
             self._owners.ended(pointer)
         # An abort of what nobody began, or what has ended, is no refusal either.

@@ -87,6 +87,7 @@ class OpenRoutes:
                 "limits": {
                     "requestBytes": settings.request_limit_bytes,
                     "messageBytes": settings.message_limit_bytes,
+                    "bufferBytes": settings.buffer_limit_bytes,
                     "pollMessages": settings.poll_limit_messages,
                     "pollBytes": settings.poll_limit_bytes,
                     "longPollS": settings.long_poll_s,

@@ -7,8 +7,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from coordinator.embedded.coordinator import EmbeddedCoordinator
-from coordinator.interfaces import Coordinator
+from coordinator.interfaces import Coordinator, in_process
 from coordinator.transaction_status import OPEN, standings
 from txaware.auth import ANYBODY, Principal
 from txaware.config import Settings
@@ -53,9 +52,8 @@ class Owners:
         self._longest_s = max(
             settings.max_transaction_timeout_s, settings.transaction_timeout_s
         )
-        self._gate = (
-            coordinator.gate if isinstance(coordinator, EmbeddedCoordinator) else None
-        )
+        here = in_process(coordinator)
+        self._gate = None if here is None else here.gate
         self._remembered = remembered
         self._lock = threading.Lock()
         self._owners: dict[int, Owner] = {}

@@ -10,8 +10,7 @@ from typing import Any, Self, TypeVar
 
 import attrs
 
-from coordinator.embedded.coordinator import EmbeddedCoordinator
-from coordinator.interfaces import Coordinator
+from coordinator.interfaces import Coordinator, InProcess, in_process
 from txaware.auth import Principal
 from txaware.clock import ClockMs
 from txaware.config import Settings
@@ -149,6 +148,11 @@ class ServerContext:
     owners: Owners
     shares_journal: bool = False
     hidden_paths: HiddenPaths = attrs.field(factory=HiddenPaths)
+    coordinator_here: InProcess | None = attrs.field(init=False)
+
+    @coordinator_here.default
+    def _coordinator_here(self) -> InProcess | None:
+        return in_process(self.coordinator)
 
     def told(self, principal: Principal, text: str) -> str:
         """Returns a report's sentence; only operators are told where the data is."""
@@ -156,10 +160,8 @@ class ServerContext:
 
     def coordinator_may_wait(self) -> bool:
         """Tells whether asking the coordinator may take more than a moment."""
-        coordinator = self.coordinator
-        return (
-            not isinstance(coordinator, EmbeddedCoordinator) or coordinator.may_wait()
-        )
+        here = self.coordinator_here
+        return here is None or here.may_wait()
 
     async def place(self, topic: str) -> TopicHandle:
         """Finds a topic that exists, and keeps the event loop free."""
@@ -176,8 +178,8 @@ class ServerContext:
         self, act: Callable[..., T], *args: Any, **named: Any
     ) -> T:
         """Has a thread ask the coordinator: if it hangs, no plain call waits."""
-        is_here = isinstance(self.coordinator, EmbeddedCoordinator)
-        pool = self.threads.rows if is_here else self.threads.coordinator
+        is_elsewhere = self.coordinator_here is None
+        pool = self.threads.coordinator if is_elsewhere else self.threads.rows
         return await _in(pool, partial(act, *args, **named))
 
     async def in_slow_thread(

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from coordinator import codec
+from coordinator.remote.wire import shown
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
 from txaware.http.wire.avro_reading import Cursor, read_items
@@ -21,7 +22,6 @@ from txaware.http.wire.json_values import (
     load,
     number,
     number_or_none,
-    shown,
     to_base64,
     untagged,
 )

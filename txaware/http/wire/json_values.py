@@ -11,6 +11,7 @@ from collections.abc import Collection
 from itertools import islice
 from typing import Any, NoReturn
 
+from coordinator.remote.wire import shown
 from txaware.errors import BadRequest, RequestTooLarge
 from txaware.http.wire.avro_reading import INT_BITS, LONG_BITS, fits
 from txaware.http.wire.requests import MAX_MESSAGES
@@ -80,17 +81,6 @@ def _whole(text: str) -> int:
 
 def _no_fraction(text: str) -> NoReturn:
     raise BadRequest(f"numbers are whole here, not {text:.40}")
-
-
-def shown(value: object) -> str:
-    """Returns a value for an error message, short whatever it is."""
-    if isinstance(value, str):
-        return f"{value[:80]!r}{'...' if len(value) > 80 else ''}"
-    if isinstance(value, dict):
-        return f"an object with {', '.join(map(shown, [*value][:5])) or 'nothing'}"
-    if isinstance(value, list):
-        return f"an array of {len(value)}"
-    return json.dumps(value)[:80]
 
 
 def checked_fields(value: object, *, what: str, known: Collection[str]) -> Fields:

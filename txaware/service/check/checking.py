@@ -1,6 +1,6 @@
 """Verifies every invariant of the data, and changes nothing."""
 
-from collections.abc import Container
+from collections.abc import Collection
 from pathlib import Path
 
 from coordinator.embedded.write_barrier import AHEAD_MS
@@ -44,7 +44,7 @@ def check_table(
     table: CheckedRows | ChecksKeys,
     *,
     progress: Progress | None = None,
-    invalid: Container[int] | None = None,
+    invalid: Collection[int] | None = None,
 ) -> Report:
     """Verifies the data of a table in use, and what its store alone can break.
 
@@ -71,7 +71,7 @@ def check(
     durable: bool = True,
     progress: Progress | None = None,
     size_bytes: SizeBytes | None = None,
-    invalid: Container[int] | None = None,
+    invalid: Collection[int] | None = None,
     clock_ms: ClockMs = system_clock_ms,
     findings: Findings | None = None,
     in_use: bool = True,
@@ -110,7 +110,7 @@ def _check(
     findings: Findings,
     *,
     durable: bool,
-    invalid: Container[int] | None,
+    invalid: Collection[int] | None,
     now_ms: int,
     in_use: bool,
 ) -> None:
@@ -122,7 +122,7 @@ def _check(
             f"date, and then it can be checked",
         )
         return
-    uncommitted = Uncommitted(invalid or ())
+    uncommitted = Uncommitted.told(() if invalid is None else invalid)
     if durable:
         if not _is_new(rows):
             check_state(scan, rows, findings)
@@ -191,7 +191,7 @@ def check_directory(
     settings: Settings,
     *,
     progress: Progress | None = None,
-    invalid: Container[int] | None = None,
+    invalid: Collection[int] | None = None,
 ) -> Report:
     """Checks a data directory on a copy; raises `Unavailable` while it is in use."""
     try:

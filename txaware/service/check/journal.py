@@ -1,6 +1,6 @@
 """Checks the coordinator's journal, and the few rows about the store itself."""
 
-from collections.abc import Container
+from collections.abc import Collection, Container
 
 import attrs
 
@@ -54,6 +54,14 @@ class Uncommitted:
             history.open,
             history.highest if in_use else NO_POINTER,
         )
+
+    @classmethod
+    def told(cls, invalid: Collection[int]) -> "Uncommitted":
+        """Makes one of what a snapshot calls invalid; `in` finds lost ones there, too.
+
+        Its items are only those that the coordinator remembers one by one.
+        """
+        return cls(frozenset(invalid), invalid)
 
     def __contains__(self, pointer: int) -> bool:
         return (
