@@ -19,7 +19,7 @@ from txaware.messages import Bounds, MessageId
 from txaware.metrics import TopicMetrics
 from txaware.service.local import LocalService
 from txaware.service.monitor.blocked_topics import Blocked
-from txaware.service.monitor.group_lag import GroupLag, Pair
+from txaware.service.monitor.group_lag import GroupRounds, GroupStates, Pair
 from txaware.service.monitor.overview_report import (
     OpenOverview,
     OverviewReport,
@@ -29,6 +29,7 @@ from txaware.service.monitor.overview_report import (
 from txaware.service.monitor.turns import Failures, Remembered
 from txaware.service.retention.clean_up import Retention
 from txaware.service.store_context import StoreContext
+from txaware.store.position_table import PositionTable
 from txaware.store.topic_table import TopicTable
 from txaware.topics import Topic, TopicName
 
@@ -112,7 +113,10 @@ class Overview:
         self._topic_table = TopicTable(site.table)
         self._topics = Remembered(self._all_topics, clock_s=clock_s)
         self._blocked = Blocked(service, site)
-        self._lags = GroupLag(service, site, clock_s=clock_s)
+        self._positions = PositionTable(site.table)
+        self._lags = GroupRounds(
+            GroupStates(service, site), self._all_pairs, clock_s=clock_s
+        )
         self._lock = threading.Lock()
         self._until_s = float("-inf")
         self._moment: _Moment | None = None
@@ -222,6 +226,9 @@ class Overview:
             for topic in self._topic_table.all()
             if topic.generation > 0
         }
+
+    def _all_pairs(self) -> set[Pair]:
+        return {(group, str(topic)) for group, topic in self._positions.groups()}
 
     def _known_topics(
         self, touched: Iterable[str], failures: Failures
