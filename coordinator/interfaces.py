@@ -1,11 +1,9 @@
 """The two sides of a commit: who decides it, and who takes part in it."""
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol, Self, runtime_checkable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, Self
 
-from coordinator.embedded.open_transactions import OpenTransaction
-from coordinator.embedded.records import Record
-from coordinator.embedded.write_barrier import WriteBarrier
+from coordinator.errors import Unavailable
 from coordinator.outcome import Outcome
 from coordinator.transaction import Transaction
 
@@ -22,8 +20,8 @@ class Coordinator(Protocol):
     everything calls `abort`. Anybody may call `invalidate`.
 
     What only some coordinators can do is a port of its own, which nobody has to offer:
-    `InProcess`, `TellsOutcomes`, and `TellsStandings` (`transaction_status.py`). One
-    that asks the coordinator of a server says `is_at_server = True`.
+    `InProcess` and `TellsOutcomes` (`optional_ports.py`), `TellsStandings`. One that
+    asks the coordinator of a server says `is_at_server = True`.
     """
 
     @property
@@ -127,42 +125,26 @@ class Coordinator(Protocol):
     def __exit__(self, *exc_info: object) -> None: ...
 
 
-@runtime_checkable
-class InProcess(Protocol):
-    """The part of a coordinator in this process that answers from memory. Optional."""
-
-    @property
-    def gate(self) -> WriteBarrier:
-        """The gate for writes of a store beside it, which also knows its pointers."""
-
-    def may_wait(self) -> bool:
-        """Tells whether the next start or snapshot may have to wait for the disk."""
-
-    def open_transactions(self) -> list[OpenTransaction]:
-        """Returns copies of the transactions in progress, in the order of beginning."""
+# Hands rows to a commit, with what to call when its batch has ended. Returns a function
+# that waits for that; None where the rows cannot go now.
+SubmitRows = Callable[
+    [Sequence[Any], Callable[[Unavailable | None], None]], Callable[[], None] | None
+]
 
 
-def in_process(coordinator: Coordinator) -> InProcess | None:
-    """Returns the coordinator if it lives in this process; None if it is elsewhere.
+class Cargo(Protocol):
+    """The rows of participants that go to disk in one batch with their commit.
 
-    Its class says so: one that passes on all calls to another object counts as
-    elsewhere, as nobody knows what it does in between.
+    Nobody can read them before the commit is on disk. So a commit that is refused or
+    not written leaves nothing to undo.
     """
-    if not hasattr(type(coordinator), "open_transactions"):
-        return None
-    return coordinator if isinstance(coordinator, InProcess) else None
 
+    def load(self, submit: SubmitRows) -> Callable[[], None] | None:
+        """Calls `submit` with the rows, under the locks that give them their order.
 
-@runtime_checkable
-class TellsOutcomes(Protocol):
-    """The part of a coordinator that lets a copy of it answer the same. Optional."""
-
-    @property
-    def first_pointer(self) -> int:
-        """The first pointer that was ever given out."""
-
-    def outcomes(self) -> Sequence[Record]:
-        """Returns the records of all outcomes that it knows."""
+        Returns what `submit` returned. After None or an error the rows are dropped, and
+        `load` may be called again.
+        """
 
 
 class TransactionAware(Protocol):
@@ -191,6 +173,11 @@ class TransactionAware(Protocol):
     messages, whose readers wait from the flush to the commit. `shares_journal = True`
     says that its rows go into the same synced batch as the coordinator's own records,
     so the context need not `persist` the transaction before `commit_tx`.
+
+    One method is optional: `commit_cargo(coordinator)` returns a `Cargo` that this
+    coordinator takes in its `commit_with(tx, cargo)`, or None. A participant whose
+    cargo the commit carries does not get `commit_tx`. The context asks the last ones to
+    flush for it.
 
     A participant that keeps rows of its own, and judges them by their pointers, has to
     have `smallest_pointer()`, the least pointer that its rows may still hold (None for

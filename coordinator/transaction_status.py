@@ -5,7 +5,8 @@ from typing import Any, Protocol, runtime_checkable
 import attrs
 
 from coordinator.embedded.open_transactions import OpenTransaction
-from coordinator.interfaces import Coordinator, InProcess, in_process
+from coordinator.interfaces import Coordinator
+from coordinator.optional_ports import InProcess, in_process
 from coordinator.transaction import POINTERS_PER_MS, Transaction, TransactionType
 
 OPEN, INVALID, ENDED, NEVER = "open", "invalid", "ended", "never given out"

@@ -9,7 +9,7 @@ from coordinator import Coordinator, EmbeddedCoordinator
 from coordinator.directory_lock import NAME as LOCK
 from coordinator.directory_lock import DirectoryInUse, DirectoryLock
 from coordinator.embedded.write_barrier import WriteBarrier
-from coordinator.interfaces import in_process
+from coordinator.optional_ports import in_process
 from txaware.clock import ClockMs
 from txaware.config import Settings
 from txaware.errors import BadRequest, Unavailable

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from coordinator import EmbeddedCoordinator, TephraCoordinator, ThriftCoordinator
-from coordinator.interfaces import Coordinator, InProcess, TellsOutcomes, in_process
+from coordinator.interfaces import Coordinator
+from coordinator.optional_ports import InProcess, TellsOutcomes, in_process
 from coordinator.remote.client import RemoteCoordinator
 from tests.support.doubles import Clock
 from txaware.errors import BadRequest

@@ -7,7 +7,7 @@ from functools import cache, partial
 
 import attrs
 
-from coordinator.interfaces import in_process
+from coordinator.optional_ports import in_process
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.errors import TopicNotFound, Unavailable
 from txaware.keys import row_key

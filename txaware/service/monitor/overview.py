@@ -11,7 +11,8 @@ from functools import partial
 import attrs
 
 from coordinator.errors import Unavailable
-from coordinator.interfaces import Coordinator, in_process
+from coordinator.interfaces import Coordinator
+from coordinator.optional_ports import in_process
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from coordinator.transaction_status import OPEN, standings
 from txaware.errors import TopicNotFound

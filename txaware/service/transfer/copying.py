@@ -18,7 +18,8 @@ from coordinator.embedded.records import (
     Reserved,
     Truncated,
 )
-from coordinator.interfaces import Coordinator, TellsOutcomes
+from coordinator.interfaces import Coordinator
+from coordinator.optional_ports import TellsOutcomes
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.errors import BadRequest, StoreCorrupted
 from txaware.interfaces import OrderedTable, Row, Write
