@@ -1,12 +1,15 @@
 """Opens the coordinator that an address names."""
 
 import re
+from pathlib import Path
 
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.errors import BadRequest
 from coordinator.interfaces import Coordinator
 from coordinator.tephra import TephraCoordinator, ThriftCoordinator
 
+# The addresses of coordinators that run elsewhere, for a sentence.
+ELSEWHERE = "tephra:DIR, tephra://HOST:PORT, tephra+zk://HOSTS"
 _HOST_AND_PORT = re.compile(r"(?P<host>[^/:]+|\[[^\]/]+\]):(?P<port>[0-9]{1,5})")
 
 
@@ -34,6 +37,14 @@ def open_coordinator(address: str, *, answer_timeout_s: float = 30) -> Coordinat
         f"{address!r} names no coordinator; embedded, tephra:DIR, tephra://HOST:PORT "
         f"and tephra+zk://HOSTS do"
     )
+
+
+def whole_address(address: str) -> str:
+    """Returns an address that means the same in any directory of this machine."""
+    scheme, _, rest = address.partition(":")
+    if scheme == "tephra" and not rest.startswith("//"):
+        return f"tephra:{Path(rest).absolute()}"
+    return address
 
 
 def _host_and_port(address: str, text: str) -> tuple[str, int]:

@@ -1,7 +1,7 @@
 """The two sides of a commit: who decides it, and who takes part in it."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self
 
 from coordinator.errors import Unavailable
 from coordinator.outcome import Outcome
@@ -18,6 +18,10 @@ class Coordinator(Protocol):
     The order for one transaction: `start_short` or `start_long`, `can_commit`, then its
     participants write, then `commit`. Instead of `commit`, a holder that has undone
     everything calls `abort`. Anybody may call `invalidate`.
+
+    What only some coordinators can do is a port of its own, which nobody has to offer:
+    `InProcess` and `TellsOutcomes` (`optional_ports.py`), `TellsStandings`. One that
+    asks the coordinator of a server says `is_at_server = True`.
     """
 
     @property
@@ -119,33 +123,6 @@ class Coordinator(Protocol):
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *exc_info: object) -> None: ...
-
-
-class GivenOut(Protocol):
-    """Tells which pointers a coordinator in this process gave out."""
-
-    def is_open(self, pointer: int) -> bool:
-        """Tells whether its transaction has not ended."""
-
-    def began_here(self, pointer: int) -> bool:
-        """Tells whether this program, or a client of it, surely was given it."""
-
-
-@runtime_checkable
-class InProcess(Protocol):
-    """The calls that a coordinator has besides if it lives in this process."""
-
-    @property
-    def gate(self) -> GivenOut:
-        """Tells of its pointers, from memory."""
-
-    def may_wait(self) -> bool:
-        """Tells whether the next start or snapshot may have to wait for the disk."""
-
-
-def in_process(coordinator: Coordinator) -> InProcess | None:
-    """Returns the coordinator if it lives in this process; None if it is elsewhere."""
-    return coordinator if isinstance(coordinator, InProcess) else None
 
 
 # Hands rows to a commit, with what to call when its batch has ended. Returns a function

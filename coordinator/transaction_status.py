@@ -4,9 +4,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import attrs
 
-from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.embedded.open_transactions import OpenTransaction
 from coordinator.interfaces import Coordinator
+from coordinator.optional_ports import InProcess, in_process
 from coordinator.transaction import POINTERS_PER_MS, Transaction, TransactionType
 
 OPEN, INVALID, ENDED, NEVER = "open", "invalid", "ended", "never given out"
@@ -70,8 +70,9 @@ def standings(coordinator: Coordinator, state: str) -> list[Standing]:
     """Returns all that are `open` or `invalid`, the oldest first."""
     if isinstance(coordinator, TellsStandings):
         return coordinator.standings(state)
-    if state == OPEN and isinstance(coordinator, EmbeddedCoordinator):
-        return [_of(entry, coordinator) for entry in coordinator.open_transactions()]
+    here = in_process(coordinator)
+    if state == OPEN and here is not None:
+        return [_of(entry, here) for entry in here.open_transactions()]
     snapshot = coordinator.snapshot()
     pointers = snapshot.in_progress if state == OPEN else snapshot.invalids
     return [Standing(pointer, state, (pointer,)) for pointer in pointers]
@@ -88,7 +89,7 @@ def standing(coordinator: Coordinator, pointer: int) -> Standing:
     return Standing(pointer, past, (pointer,))
 
 
-def _of(entry: OpenTransaction, coordinator: EmbeddedCoordinator) -> Standing:
+def _of(entry: OpenTransaction, coordinator: InProcess) -> Standing:
     gate = coordinator.gate
     # A shared coordinator also gives pointers to other processes. All of those
     # transactions may outlive it.
@@ -110,6 +111,7 @@ def _of(entry: OpenTransaction, coordinator: EmbeddedCoordinator) -> Standing:
 def _past(coordinator: Coordinator, snapshot: Transaction, pointer: int) -> str:
     if pointer in snapshot.invalids:
         return INVALID
-    if isinstance(coordinator, EmbeddedCoordinator):
-        return ENDED if coordinator.gate.gave_out(pointer) else NEVER
+    here = in_process(coordinator)
+    if here is not None:
+        return ENDED if here.gate.gave_out(pointer) else NEVER
     return ENDED if snapshot.is_visible(pointer) else NEVER

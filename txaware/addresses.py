@@ -9,6 +9,7 @@ from coordinator import Coordinator, EmbeddedCoordinator
 from coordinator.directory_lock import NAME as LOCK
 from coordinator.directory_lock import DirectoryInUse, DirectoryLock
 from coordinator.embedded.write_barrier import WriteBarrier
+from coordinator.optional_ports import in_process
 from txaware.clock import ClockMs
 from txaware.config import Settings
 from txaware.errors import BadRequest, Unavailable
@@ -34,7 +35,7 @@ from txaware.service.transfer.copy_state import check_whole
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.ownership import Pause, StoreInUse
 from txaware.store.hbase.table import HBaseTable
-from txaware.store.journaled_table import JournaledTable
+from txaware.store.interfaces import Announces, InDirectory, KeepsJournal
 from txaware.store.leveldb import LevelDbTable
 from txaware.store.memory import MemoryTable
 
@@ -217,10 +218,10 @@ def _put_together(site: StoreContext, close: Callable[[], None]) -> Parts:
             overview=Overview(service, retention, site),
             owners=Owners(site.coordinator, site.settings),
             shares_journal=site.gate is not None,
-            directory=Path(table.name) if isinstance(table, LevelDbTable) else None,
-            announce=table.announce if isinstance(table, HBaseTable) else None,
+            directory=table.directory if isinstance(table, InDirectory) else None,
+            announce=table.announce if isinstance(table, Announces) else None,
             require_owned=(
-                table.require_owned if isinstance(table, HBaseTable) else None
+                table.require_owned if isinstance(table, Announces) else None
             ),
         ),
     )
@@ -235,19 +236,20 @@ def _coordinator(
     """Returns the coordinator, and its gate if its journal is in the same table."""
     if coordinator in (None, "embedded"):
         embedded = EmbeddedCoordinator(
-            table.journal if isinstance(table, JournaledTable) else None,
+            table.journal if isinstance(table, KeepsJournal) else None,
             clock_ms=table.clock.now_ms,  # so that rows are never older than pointers
             elapsed_ms=table.clock.elapsed_ms,
             timeout_s=settings.transaction_timeout_s,
         )
         return embedded, embedded.gate
     chosen = named_coordinator(coordinator, settings, token=token)
-    if isinstance(chosen, EmbeddedCoordinator):
-        chosen.gate.is_shared = True
+    here = in_process(chosen)
+    if here is not None:
+        here.gate.is_shared = True
         # This is never taken back: the rows of the other store are still there when
         # this one is opened again.
         pointer = chosen.snapshot().transaction_id
-        chosen.gate.write_elsewhere(pointer, [ANOTHER_STORE])
+        here.gate.write_elsewhere(pointer, [ANOTHER_STORE])
     return chosen, None
 
 

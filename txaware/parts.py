@@ -141,7 +141,7 @@ def _coordinator_of(
             "this process, and what it has committed would not be known there"
         )
     chosen = named_coordinator(coordinator, settings, token=token)
-    if info.shares_journal and not isinstance(chosen, RemoteCoordinator):
+    if info.shares_journal and not getattr(chosen, "is_at_server", False):
         raise BadRequest(
             f"{transport.link.url} has its own embedded coordinator; another one would "
             f"confuse its transactions with those"

@@ -17,7 +17,7 @@ from txaware.service.transfer import copying
 from txaware.service.transfer.copy_state import check_whole
 from txaware.service.transfer.copying import Copied, CopySource, Target
 from txaware.store.hbase.ownership import StoreInUse
-from txaware.store.journaled_table import JournaledTable
+from txaware.store.interfaces import KeepsJournal
 from txaware.store.leveldb import ROWS
 
 
@@ -59,7 +59,7 @@ def copy(
             source_named=coordinator,
             source_coordinator=deciding,
         )
-        journal = to_table.journal if isinstance(to_table, JournaledTable) else None
+        journal = to_table.journal if isinstance(to_table, KeepsJournal) else None
         return copying.copy(
             CopySource(from_table, deciding),
             Target(target, to_table, journal, elsewhere, _address(target_coordinator)),

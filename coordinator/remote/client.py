@@ -46,6 +46,8 @@ class RemoteCoordinator:
     that `persist` is for. An earlier version does not.
     """
 
+    is_at_server = True
+
     def __init__(
         self,
         send: Send,

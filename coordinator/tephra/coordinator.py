@@ -5,17 +5,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Literal
 
 from coordinator.directory_lock import NAME, DirectoryLock
 from coordinator.errors import BadRequest, Unavailable
 from coordinator.java.jvm import Jvm
-from coordinator.tephra.calls import TephraCalls
 from coordinator.tephra.local import LocalTephra
 from coordinator.tephra.py4j_calls import Py4JCalls
 from coordinator.tephra.rules import TephraRules
-from coordinator.tephra.thrift_calls import ThriftCalls
-from coordinator.tephra.thrift_pool import ThriftPool
 
 _LOG_PREFIX = "txlog."
 _TRIES = 100
@@ -85,8 +81,6 @@ class FirstEdits:
             return False
 
 
-DataPath = Literal["py4j", "thrift"]
-
 # A JVM ends within a third of a second after its parent was killed, and holds the
 # directory until then.
 ORPHAN_ENDS_WITHIN_S = 5.0
@@ -100,10 +94,8 @@ class TephraCoordinator(TephraRules):
     Tephra flushes its log and does not sync it. When the JVM has died, every call
     raises `Unavailable` until `reconnect`.
 
-    `data_path="thrift"` sends the calls through Tephra's own Thrift service in that
-    JVM, which is faster from many threads. It listens on 127.0.0.1 and has no
-    authentication: any user of this machine may end transactions. Py4J asks for a
-    token, and is the default for that reason.
+    All calls go over Py4J, which asks for a token. `data_path` may still be said, as
+    `"py4j"` or as `"thrift"`, and changes nothing any more.
 
     `settings` are further settings of Tephra's by their full names, and `classpath`
     what else the JVM shall find, for participants written in Java.
@@ -113,7 +105,7 @@ class TephraCoordinator(TephraRules):
         self,
         directory: str | Path,
         *,
-        data_path: DataPath = "py4j",
+        data_path: str = "py4j",
         timeout_s: int = 30,
         cleanup_interval_s: int = 1,
         answer_timeout_s: float = 30,
@@ -123,7 +115,6 @@ class TephraCoordinator(TephraRules):
         if data_path not in ("py4j", "thrift"):
             raise BadRequest(f"data_path is py4j or thrift, and not {data_path!r}")
         self._directory = Path(directory)
-        self._data_path = data_path
         self._settings = {
             "data.tx.timeout": str(timeout_s),
             "data.tx.cleanup.interval": str(cleanup_interval_s),
@@ -131,11 +122,10 @@ class TephraCoordinator(TephraRules):
         }
         self._classpath = tuple(Path(path) for path in classpath)
         self._answer_timeout_s = answer_timeout_s
-        self._pool: ThriftPool | None = None
         self._lock = _lock_of(self._directory)
         try:
             self._tephra = self._start()
-            super().__init__(self._connect(), on_disk=self._flush_first_edits)
+            super().__init__(Py4JCalls(self._tephra), on_disk=self._flush_first_edits)
         except BaseException:
             self._lock.release()
             raise
@@ -155,17 +145,13 @@ class TephraCoordinator(TephraRules):
 
     def reconnect(self) -> None:
         """Ends the JVM, and starts another that reads the state back."""
-        if self._pool is not None:
-            self._pool.close()
         self._tephra.jvm.kill()
         self._tephra.jvm.close()
         self._tephra = self._start()
-        self._calls = self._connect()
+        self._calls = Py4JCalls(self._tephra)
 
     def close(self) -> None:
         """Ends the JVM and gives the directory back."""
-        if self._pool is not None:
-            self._pool.close()
         self._tephra.close()
         self._lock.release()
 
@@ -178,14 +164,6 @@ class TephraCoordinator(TephraRules):
             classpath=self._classpath,
             answer_timeout_s=self._answer_timeout_s,
         )
-
-    def _connect(self) -> TephraCalls:
-        if self._data_path == "py4j":
-            return Py4JCalls(self._tephra)
-        self._pool = ThriftPool(
-            self._tephra.serve, answer_timeout_s=self._answer_timeout_s
-        )
-        return ThriftCalls(self._pool)
 
     def _flush_first_edits(self) -> None:
         self._first_edits.flush()

@@ -16,11 +16,12 @@ from txaware.errors import BadRequest
 from txaware.keys import JOURNAL, MESSAGE, STATE, row_key
 from txaware.messaging import Messaging
 from txaware.reports import Report
-from txaware.service.check.hbase import check_hbase
+from txaware.service.check.checking import check_table
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.cells import WHOLE
 from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.head import Head, HeadCell
+from txaware.store.hbase.key_check import KeyCheck
 from txaware.store.hbase.salting import bucket_of
 from txaware.store.hbase.scanner import stored_keys
 from txaware.store.hbase.schema import HEAD_KEY, MESSAGES, META
@@ -81,7 +82,7 @@ def test_a_sound_store_is_clean_and_all_of_it_is_counted(
 ) -> None:
     with filled(hbase_url):
         pass
-    report = check_hbase(connections)
+    report = check_table(KeyCheck(connections))
     assert report.problems == ()
     counts = report.counts
     assert counts["topics"] == 2
@@ -97,7 +98,7 @@ def test_it_is_read_beside_its_owner_who_goes_on(
 ) -> None:
     with filled(hbase_url) as messaging:
         before = head_of(connections)
-        assert check_hbase(connections).is_clean
+        assert check_table(KeyCheck(connections)).is_clean
         assert run("check", "--data", hbase_url).stdout.splitlines()[-1] == "clean"
         assert head_of(connections) == before
         messaging.publish("orders", [b"another"])
@@ -120,7 +121,7 @@ def test_rows_of_a_batch_that_are_still_on_their_way_are_seen(
         values = [value for _, value in view.scan(MESSAGE + PREFIX, limit=1000)]
         assert values[-1] == b"\0last"
         assert view.get(MESSAGE + last[1:]) == b"\0last"
-        assert check_hbase(connections).counts["messages"] == 102
+        assert check_table(KeyCheck(connections)).counts["messages"] == 102
 
 
 def test_a_row_in_another_bucket_is_a_problem(
@@ -131,10 +132,10 @@ def test_a_row_in_another_bucket_is_a_problem(
     key = MESSAGE + PREFIX + row_key(1_000)
     bucket, time_ms = bucket_of(key), head_of(connections).time_ms - 1
     put(connections, MESSAGES, bytes([bucket]) + key[1:], b"\0a", time_ms)
-    assert check_hbase(connections).is_clean
+    assert check_table(KeyCheck(connections)).is_clean
     wrong = bytes([(bucket + 1) % 16]) + key[1:]
     put(connections, MESSAGES, wrong, b"\0a", time_ms)
-    report = check_hbase(connections)
+    report = check_table(KeyCheck(connections))
     assert "bucket" in kinds(report)
     assert report.problems[0].key == key.hex()
 
@@ -149,7 +150,7 @@ def test_a_cell_above_the_last_batch_is_a_problem(
     salted = bytes([bucket_of(key)]) + key[1:]
     put(connections, MESSAGES, salted, b"\0a", later_ms)
     put(connections, META, STATE + b"time", b"x" * 8, later_ms)
-    report = check_hbase(connections)
+    report = check_table(KeyCheck(connections))
     assert kinds(report) == {"timestamp"}
     assert {problem.key for problem in report.problems} == {
         key.hex(),
@@ -165,7 +166,7 @@ def test_an_entry_of_the_journal_above_the_last_batch_is_a_problem(
     head = head_of(connections)
     entry = JOURNAL + (head.batch + 1).to_bytes(8, "big")
     put(connections, META, entry, encode_records([]), head.time_ms)
-    report = check_hbase(connections)
+    report = check_table(KeyCheck(connections))
     assert kinds(report) == {"batch"}
     assert report.problems[0].key == entry.hex()
 
@@ -176,7 +177,7 @@ def test_names_of_the_stores_own_rows_are_known(
     with filled(hbase_url):
         pass
     put(connections, META, b"\0other", b"a", 1)
-    assert kinds(check_hbase(connections)) == {"key"}
+    assert kinds(check_table(KeyCheck(connections))) == {"key"}
 
 
 @pytest.mark.parametrize("damage", ["cut", "format", "record"])
@@ -201,7 +202,7 @@ def test_a_damaged_head_is_told(
     finally:
         put_head(connections, data)
     assert f"head {HEAD_KEY.hex()}: " in result.stdout
-    assert check_hbase(connections).is_clean
+    assert check_table(KeyCheck(connections)).is_clean
 
 
 def test_a_store_that_nobody_opened_has_nothing_to_check(
@@ -212,7 +213,7 @@ def test_a_store_that_nobody_opened_has_nothing_to_check(
         table = connections.address.table(META)
         connections.repeat(lambda client: client.deleteAllRow(table, HEAD_KEY, {}))
     with pytest.raises(BadRequest, match="nobody has opened it yet"):
-        check_hbase(connections)
+        check_table(KeyCheck(connections))
 
 
 def test_it_tells_the_least_transaction_that_each_topic_needs(hbase_url: str) -> None:

@@ -440,6 +440,21 @@ def test_what_a_dead_reader_leaves_unread_gets_older_in_a_quiet_topic(
     assert messaging.oldest_unread_ms("nobody", "t") == site.clock() - began_ms
 
 
+def test_all_who_tell_where_a_group_is_leave_out_what_has_expired(
+    site: Site, watching: Watching
+) -> None:
+    messaging = site.messaging
+    messaging.publish("t", [b"read", b"expires", b"expires"])
+    read_by(messaging, "g", limit=1)
+    site.clock.advance_s(3601)  # and no clean-up comes by
+    messaging.publish("t", [b"unread"])
+    (found,), shown = messaging.metrics().groups, watching.group()
+    assert (found.rows, shown.rows, watching.topic().rows_behind) == (1, 1, 1)
+    assert found.lag_ms == shown.lag_ms == messaging.lag_ms("g", "t")
+    assert found.oldest_unread_ms == messaging.oldest_unread_ms("g", "t") == 0
+    assert shown.unread_since_ms == site.clock()
+
+
 def test_what_nobody_will_read_is_not_unread(
     site: Site, watching: Watching, monkeypatch: pytest.MonkeyPatch
 ) -> None:

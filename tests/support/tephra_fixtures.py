@@ -13,6 +13,7 @@ from coordinator.java.jars import cached_jars
 from coordinator.java.process import find_java, py4j_jar
 from coordinator.tephra import TephraCoordinator, ThriftCoordinator
 from coordinator.tephra.local import TEPHRA_JARS
+from coordinator.tephra.rules import TephraRules
 
 
 def missing(reason: str) -> NoReturn:
@@ -67,6 +68,17 @@ def either_tephra(request: pytest.FixtureRequest) -> TephraCoordinator:
     name = {"py4j": "tephra", "thrift": "tephra_thrift"}[request.param]
     coordinator: TephraCoordinator = request.getfixturevalue(name)
     return coordinator
+
+
+@pytest.fixture(params=["py4j", "thrift"])
+def fresh(request: pytest.FixtureRequest) -> Iterator[TephraRules]:
+    """A Tephra for this test alone (`own`), over each way of calling it."""
+    own: TephraCoordinator = request.getfixturevalue("own")
+    if request.param == "py4j":
+        yield own
+        return
+    with ThriftCoordinator(*own.serve_thrift()) as coordinator:
+        yield coordinator
 
 
 @pytest.fixture

@@ -67,15 +67,11 @@ with TephraCoordinator(sys.argv[1], data_path=sys.argv[2]) as coordinator:
 """
 
 
-@pytest.fixture(params=["py4j", "thrift"])
-def own(
-    request: pytest.FixtureRequest, tmp_path: Path, java: str
-) -> Iterator[TephraCoordinator]:
-    """A Tephra for this test alone, over each data path."""
+@pytest.fixture
+def own(tmp_path: Path, java: str) -> Iterator[TephraCoordinator]:
+    """A Tephra for this test alone."""
     limits = {"data.tx.changeset.count.limit": "2000"}
-    with TephraCoordinator(
-        tmp_path / "own", data_path=request.param, settings=limits
-    ) as coordinator:
+    with TephraCoordinator(tmp_path / "own", settings=limits) as coordinator:
         yield coordinator
 
 
@@ -270,56 +266,58 @@ def test_errors_of_tephra_are_ours(either_tephra: TephraRules) -> None:
         either_tephra.checkpoint(tx)
 
 
-def test_a_change_set_over_the_limit_is_too_large(own: TephraCoordinator) -> None:
+def test_a_change_set_over_the_limit_is_too_large(fresh: TephraRules) -> None:
     with pytest.raises(TransactionTooLarge):
-        commit(own, *(b"%d" % i for i in range(2001)))
+        commit(fresh, *(b"%d" % i for i in range(2001)))
 
 
-def test_a_stopped_manager_is_unavailable(own: TephraCoordinator) -> None:
-    tx = own.start_short()
+def test_a_stopped_manager_is_unavailable(
+    own: TephraCoordinator, fresh: TephraRules
+) -> None:
+    tx = fresh.start_short()
     own._tephra.manager.stopAndWait()
     with pytest.raises(Unavailable):
-        own.start_short()
+        fresh.start_short()
     with pytest.raises(Unavailable):
-        own.commit(tx)
+        fresh.commit(tx)
 
 
 def test_a_short_time_out_is_rounded_up_and_ends_the_transaction(
-    own: TephraCoordinator,
+    fresh: TephraRules,
 ) -> None:
-    tx = own.start_short(0.2)
-    wait_until(lambda: tx.transaction_id in own.snapshot().invalids)
+    tx = fresh.start_short(0.2)
+    wait_until(lambda: tx.transaction_id in fresh.snapshot().invalids)
     with pytest.raises(TransactionNotInProgress):
-        own.commit(tx)
+        fresh.commit(tx)
 
 
-def test_many_keys_are_all_checked(own: TephraCoordinator) -> None:
+def test_many_keys_are_all_checked(fresh: TephraRules) -> None:
     keys = [b"%d" % i for i in range(1000)]
-    loser = own.start_short()
-    commit(own, *keys)
+    loser = fresh.start_short()
+    commit(fresh, *keys)
     with pytest.raises(TransactionConflict, match="999"):
-        own.can_commit(loser, [b"\0\xff\n", keys[-1]])
+        fresh.can_commit(loser, [b"\0\xff\n", keys[-1]])
     with pytest.raises(TransactionConflict):
-        own.can_commit(loser, [*(b"other %d" % i for i in range(1000)), keys[500]])
-    own.can_commit(loser, [b"other %d" % i for i in range(1000)])
-    own.commit(loser)
+        fresh.can_commit(loser, [*(b"other %d" % i for i in range(1000)), keys[500]])
+    fresh.can_commit(loser, [b"other %d" % i for i in range(1000)])
+    fresh.commit(loser)
 
 
-def test_a_snapshot_leaves_nothing_open(own: TephraCoordinator) -> None:
-    open_before = own.start_short()
-    snapshots = [own.snapshot() for _ in range(3)]
+def test_a_snapshot_leaves_nothing_open(fresh: TephraRules) -> None:
+    open_before = fresh.start_short()
+    snapshots = [fresh.snapshot() for _ in range(3)]
     assert len({one.transaction_id for one in snapshots}) == 3
-    now = own.start_short()
+    now = fresh.start_short()
     assert list(now.in_progress) == [open_before.transaction_id]
     assert not now.invalids
 
 
-def test_many_threads_at_once(own: TephraCoordinator) -> None:
+def test_many_threads_at_once(fresh: TephraRules) -> None:
     committed: list[int] = []
 
     def run(thread: int) -> None:
         for i in range(20):
-            committed.append(commit(own, b"%d %d" % (thread, i)))
+            committed.append(commit(fresh, b"%d %d" % (thread, i)))
 
     threads = [threading.Thread(target=run, args=(i,)) for i in range(8)]
     for thread in threads:
@@ -327,7 +325,7 @@ def test_many_threads_at_once(own: TephraCoordinator) -> None:
     for thread in threads:
         thread.join()
     assert len(set(committed)) == 160
-    now = own.snapshot()
+    now = fresh.snapshot()
     assert all(map(now.is_visible, committed))
 
 
@@ -365,7 +363,7 @@ def test_java_is_that_of_java_home_then_of_the_path_then_of_a_package(
 
 def test_an_unknown_data_path_is_refused_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(BadRequest, match="py4j or thrift"):
-        TephraCoordinator(tmp_path, data_path="carrier")  # type: ignore[arg-type]
+        TephraCoordinator(tmp_path, data_path="carrier")
 
 
 @pytest.mark.usefixtures("pyspark_hook")

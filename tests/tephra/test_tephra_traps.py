@@ -28,61 +28,59 @@ WITHOUT_DELAY_S = 0.03
 INVALIDS_OVER_8_KB = 1200
 
 
-@pytest.fixture(params=["py4j", "thrift"])
-def own(
-    request: pytest.FixtureRequest, tmp_path: Path, java: str
-) -> Iterator[TephraCoordinator]:
-    """A Tephra for this test alone, over each data path."""
-    with TephraCoordinator(tmp_path, data_path=request.param) as coordinator:
+@pytest.fixture
+def own(tmp_path: Path, java: str) -> Iterator[TephraCoordinator]:
+    """A Tephra for this test alone."""
+    with TephraCoordinator(tmp_path) as coordinator:
         yield coordinator
 
 
 def test_a_call_whose_answer_was_lost_is_not_sent_again(
-    own: TephraCoordinator, monkeypatch: pytest.MonkeyPatch
+    fresh: TephraRules, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own.start_short()
+    fresh.start_short()
     with monkeypatch.context() as patch:
         sent = lose_answers(patch, "startShort")
         with pytest.raises(Unavailable, match="not sent again"):
-            own.start_short()
+            fresh.start_short()
     assert sent == ["startShort"]
-    assert len(own.start_short().in_progress) == 2
+    assert len(fresh.start_short().in_progress) == 2
 
 
 def test_a_commit_whose_answer_was_lost_is_not_sent_again_by_the_next_call_either(
-    own: TephraCoordinator, monkeypatch: pytest.MonkeyPatch
+    fresh: TephraRules, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tx = own.start_short()
-    own.can_commit(tx, [b"key"])
+    tx = fresh.start_short()
+    fresh.can_commit(tx, [b"key"])
     with monkeypatch.context() as patch:
         sent = lose_answers(patch, "commit")
         with pytest.raises(Unavailable):
-            own.commit(tx)
+            fresh.commit(tx)
     with pytest.raises(TransactionOutcomeUnknown, match="may be committed already"):
-        own.commit(tx)
+        fresh.commit(tx)
     assert sent == ["commit"]
-    assert not own.invalidate(tx)
-    assert own.snapshot().is_visible(tx.transaction_id)
+    assert not fresh.invalidate(tx)
+    assert fresh.snapshot().is_visible(tx.transaction_id)
 
 
 def test_answers_over_8_kb_come_without_delay_on_every_connection(
-    own: TephraCoordinator,
+    fresh: TephraRules,
 ) -> None:
-    invalid = [own.start_short() for _ in range(INVALIDS_OVER_8_KB)]
+    invalid = [fresh.start_short() for _ in range(INVALIDS_OVER_8_KB)]
     for tx in invalid:
-        own.invalidate(tx)
+        fresh.invalidate(tx)
     together = threading.Barrier(THREADS, timeout=PATIENCE_S)
     fastest_s: list[float] = []
 
     def run() -> None:
         together.wait()
-        own.start_short()
+        fresh.start_short()
         took_s = [math.inf]
         give_up = time.monotonic() + PATIENCE_S
         # Each answer comes late on a connection with the delay, and some without it.
         while min(took_s) >= WITHOUT_DELAY_S and time.monotonic() < give_up:
             began = time.perf_counter()
-            assert len(own.start_short().invalids) == INVALIDS_OVER_8_KB
+            assert len(fresh.start_short().invalids) == INVALIDS_OVER_8_KB
             took_s.append(time.perf_counter() - began)
         fastest_s.append(min(took_s))
 

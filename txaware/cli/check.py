@@ -16,11 +16,11 @@ from txaware.http.server.server_file import read_server_file
 from txaware.messaging import Messaging
 from txaware.parts import Reach, is_http, named_coordinator, open_remote
 from txaware.reports import Progress, Report
-from txaware.service.check.checking import check_directory
-from txaware.service.check.hbase import check_hbase
+from txaware.service.check.checking import check_directory, check_table
 from txaware.service.coordinator_kind import ANY_ADDRESS
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.connections import HBaseConnections
+from txaware.store.hbase.key_check import KeyCheck
 
 UNKNOWN = (
     "which transactions the data still needs is not known, since its coordinator is "
@@ -104,7 +104,7 @@ def _in_hbase(
         patience_s=settings.hbase_patience_s,
     )
     try:
-        return check_hbase(connections, progress=progress, invalid=invalid)
+        return check_table(KeyCheck(connections), progress=progress, invalid=invalid)
     finally:
         connections.close()
 

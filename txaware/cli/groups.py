@@ -22,7 +22,7 @@ from txaware.markers import is_marker
 from txaware.messages import MessageId
 from txaware.messaging import Messaging
 from txaware.metrics import GroupLag
-from txaware.service.monitor.inspection import MOST_COUNTED
+from txaware.service.administration import MOST_COUNTED
 
 
 class NoPosition(TxAwareError):

@@ -7,12 +7,12 @@ from functools import cache, partial
 
 import attrs
 
-from coordinator.embedded.coordinator import EmbeddedCoordinator
+from coordinator.optional_ports import in_process
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.errors import TopicNotFound, Unavailable
 from txaware.keeper import Keeper, KeepsRows
 from txaware.keys import row_key
-from txaware.messages import Bounds, MessageId
+from txaware.messages import MessageId
 from txaware.metrics import Counts, GroupLag, Metrics
 from txaware.reports import (
     CleanUp,
@@ -31,25 +31,25 @@ from txaware.requests import (
     checked_start,
     checked_wanted,
 )
-from txaware.service.check.checking import check
-from txaware.service.check.hbase import check_hbase
+from txaware.service.check.checking import check_table
 from txaware.service.local import LocalService
-from txaware.service.monitor.inspection import MOST_COUNTED, GoOn, Inspection
+from txaware.service.monitor.group_lag import GroupStates
+from txaware.service.monitor.inspection import GoOn, Inspection
 from txaware.service.monitor.row_counts import RowCounts
 from txaware.service.monitor.turns import Failures
-from txaware.service.monitor.unread import MOST_ROWS, first_unread
 from txaware.service.read.first_undecided import first_undecided
 from txaware.service.read.split_planner import Splits
 from txaware.service.retention.clean_up import Retention
 from txaware.service.retention.open_plans import OpenPlans
 from txaware.service.store_context import StoreContext
 from txaware.service.transfer.backup import backup_chunks
-from txaware.service.visibility import Visibility
-from txaware.store.hbase.table import HBaseTable
-from txaware.store.journaled_table import JournaledTable
+from txaware.store.interfaces import KeepsJournal
 from txaware.store.position_table import PositionTable
 
 log = logging.getLogger(__name__)
+
+# The rows of a group are counted up to these bounds.
+MOST_COUNTED, MOST_COUNTED_BYTES = 10_000, 64 << 20
 
 
 class Administration:
@@ -68,6 +68,7 @@ class Administration:
         self._clock_ms = site.clock_ms
         self._inspection = Inspection(site.table, site.strangers)
         self._positions = PositionTable(site.table)
+        self._groups = GroupStates(service, site)
 
     def peek(
         self, topic: str, *, start: Start = None, limit: int = 100
@@ -126,11 +127,7 @@ class Administration:
 
     def check(self, progress: Progress | None = None) -> Report:
         """Verifies every invariant, while others use the data."""
-        invalid, table = self._invalid(), self._table
-        if isinstance(table, HBaseTable):
-            return check_hbase(table.connections, progress=progress, invalid=invalid)
-        durable = isinstance(table, JournaledTable)
-        return check(table, durable=durable, progress=progress, invalid=invalid)
+        return check_table(self._table, progress=progress, invalid=self._invalid())
 
     def _invalid(self) -> Collection[int] | None:
         """Returns the invalid pointers of a coordinator elsewhere.
@@ -205,48 +202,18 @@ class Administration:
 
     def lag_ms(self, group: str, topic: str) -> int:
         """Returns how far a group is behind the newest message; 0 when it has that."""
-        position = self._service.position(group, topic)
-        return _behind_ms(self._service.bounds(topic), position)
+        return self._groups.state(group, topic).lag_ms
 
     def oldest_unread_ms(self, group: str, topic: str) -> int:
         """Returns the age of the oldest message that a group has yet to read, or 0."""
-        position = self._service.position(group, topic)
-        return self._oldest_unread_ms(topic, position, self._coordinator.snapshot())
-
-    def _oldest_unread_ms(
-        self, topic: str, position: MessageId | None, snapshot: Transaction
-    ) -> int:
-        bounds = self._service.bounds(topic)
-        if bounds.first is None:
-            return 0
-        start = bounds.first.row_key
-        if position is not None:
-            start = max(start, position.row_key + b"\0")
-        prefix, now_ms = self._service.place(topic).topic.prefix, self._clock_ms()
-        judge = Visibility(
-            snapshot, None if self._gate is None else self._gate.gave_out
-        )
-        for _ in range(MOST_COUNTED // MOST_ROWS):
-            unread = first_unread(
-                self._table,
-                prefix,
-                judge,
-                start=start,
-                stop=bounds.next.row_key,
-                now_ms=now_ms,
-            )
-            if unread.since_ms is not None:
-                return max(0, now_ms - unread.since_ms)
-            if unread.key == start:
-                break
-            start = unread.key
-        return 0
+        state = self._groups.state(group, topic)
+        snapshot = self._coordinator.snapshot()
+        return self._groups.oldest_unread_ms(state, snapshot, most=MOST_COUNTED)
 
     def _lags(self, failures: Failures) -> Iterator[GroupLag]:
         snapshot = cache(self._coordinator.snapshot)
         for group, name in self._positions.groups():
-            topic = str(name)
-            look = partial(self._lag, group, topic, snapshot)
+            look = partial(self._lag, group, str(name), snapshot)
             with suppress(TopicNotFound):
                 found = failures.attempt("group_lags", look, None)
                 if found is not None:
@@ -255,15 +222,10 @@ class Administration:
     def _lag(
         self, group: str, topic: str, snapshot: Callable[[], Transaction]
     ) -> GroupLag:
-        place = self._service.place(topic)
-        position = self._service.position(group, topic)
-        return GroupLag(
-            group,
-            topic,
-            _behind_ms(self._service.bounds(topic), position),
-            self._inspection.rows_after(place, position),
-            self._oldest_unread_ms(topic, position, snapshot()),
-        )
+        groups, state = self._groups, self._groups.state(group, topic)
+        rows = groups.rows_left(state, most=MOST_COUNTED, most_bytes=MOST_COUNTED_BYTES)
+        unread_ms = groups.oldest_unread_ms(state, snapshot(), most=MOST_COUNTED)
+        return GroupLag(group, topic, state.lag_ms, len(rows), unread_ms)
 
     def depths(self) -> RowCounts:
         """Returns a counter of rows that is cheap to ask again and again."""
@@ -283,7 +245,7 @@ class Administration:
             cache_misses=cache.misses,
             publish_latency_s=latencies.publish.snapshot(),
             poll_latency_s=latencies.poll.snapshot(),
-            writes=table.write_metrics() if isinstance(table, JournaledTable) else None,
+            writes=table.write_metrics() if isinstance(table, KeepsJournal) else None,
             retention=self._retention.counters.snapshot(),
         )
 
@@ -294,8 +256,9 @@ class Administration:
         """
         failures = Failures(reads_wait=self._table.reads_wait)
         open_now = oldest_ms = None
-        if isinstance(self._coordinator, EmbeddedCoordinator):
-            found = self._coordinator.open_transactions()
+        here = in_process(self._coordinator)
+        if here is not None:
+            found = here.open_transactions()
             open_now = len(found)
             if found:
                 oldest_ms = found[0].transaction_id // POINTERS_PER_MS
@@ -308,10 +271,3 @@ class Administration:
                 "transactions", self._coordinator.invalid_size, None
             ),
         )
-
-
-def _behind_ms(bounds: Bounds, position: MessageId | None) -> int:
-    if bounds.first is None or bounds.last is None:
-        return 0
-    read = bounds.first if position is None else position
-    return max(0, bounds.last.publish_time_ms - read.publish_time_ms)

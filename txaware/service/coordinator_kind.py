@@ -1,9 +1,9 @@
 """The kind and the address of the coordinator that gave out a store's pointers."""
 
 import logging
-from pathlib import Path
 from typing import Protocol
 
+from coordinator.address import ELSEWHERE, whole_address
 from txaware.errors import BadRequest
 from txaware.interfaces import OrderedTable
 from txaware.keys import COORDINATOR, COORDINATOR_ADDRESS
@@ -11,7 +11,7 @@ from txaware.keys import COORDINATOR, COORDINATOR_ADDRESS
 log = logging.getLogger(__name__)
 
 EMBEDDED, OTHER = b"embedded", b"other"
-ANY_ADDRESS = "tephra:DIR, tephra://HOST:PORT, tephra+zk://HOSTS or http://HOST:PORT"
+ANY_ADDRESS = f"{ELSEWHERE} or http://HOST:PORT"
 
 
 class Gets(Protocol):
@@ -68,9 +68,7 @@ def _whose(rows: Gets, kind: bytes) -> str:
 
 def _remember(table: OrderedTable, address: str, name: str) -> None:
     """Keeps the last address of the coordinator; it may move, with its state."""
-    scheme, _, rest = address.partition(":")
-    if scheme == "tephra" and not rest.startswith("//"):
-        address = f"tephra:{Path(rest).absolute()}"
+    address = whole_address(address)
     new, old = address.encode(), table.get(COORDINATOR_ADDRESS)
     if new == old:
         return

@@ -1,9 +1,13 @@
-"""The port under a durable table: rows of a whole key space, written batch by batch."""
+"""The ports under a durable table, and those that only some tables offer."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol, runtime_checkable
 
+from coordinator.embedded.journal import Journal
 from txaware.interfaces import Row, Write
+from txaware.metrics import WriteMetrics
 
 
 class RowBatch(Protocol):
@@ -23,7 +27,7 @@ class RowBatch(Protocol):
 
 
 class RowStore(Protocol):
-    """The store under `Batches`. Any number of threads read, one at a time writes."""
+    """The store under a `BatchWriter`: many threads read, one at a time writes."""
 
     name: str
 
@@ -76,6 +80,104 @@ class RowStore(Protocol):
 
     def close(self) -> None:
         """Gives the store back."""
+
+
+@runtime_checkable
+class KeepsJournal(Protocol):
+    """A table that outlives the process, with the journal of its coordinator."""
+
+    @property
+    def journal(self) -> Journal:
+        """The journal, whose records go into the same batches as rows."""
+
+    def write_metrics(self) -> WriteMetrics:
+        """Returns the figures about the batches."""
+
+
+@runtime_checkable
+class InDirectory(Protocol):
+    """A table whose rows are in a directory, where its server leaves its address."""
+
+    @property
+    def directory(self) -> Path:
+        """The directory, which no other process may use meanwhile."""
+
+
+@runtime_checkable
+class Announces(Protocol):
+    """A table that many hosts reach, and that leads them to the one that owns it."""
+
+    def announce(self, url: str | None) -> None:
+        """Tells others where this process serves the store; None takes that back."""
+
+    def require_owned(self) -> None:
+        """Raises where another process is known to have the store."""
+
+
+class View(Protocol):
+    """All rows as they were at one moment, whatever is written meanwhile."""
+
+    def pieces(self, piece_bytes: int) -> Iterator[list[Row]]:
+        """Reads all rows in order, about `piece_bytes` of them at a time."""
+
+    def part(self, key: bytes) -> float:
+        """Returns about which part of all rows precedes a key."""
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all rows, about."""
+
+    def close(self) -> None:
+        """Ends the view, so that old rows can go; a second close does nothing."""
+
+
+@runtime_checkable
+class HasView(Protocol):
+    """A table that a backup is made of, or that says what there is instead."""
+
+    def view(self) -> View:
+        """Returns a view of the rows on disk; `BadRequest` says what else helps."""
+
+
+class Notes(Protocol):
+    """The findings of a check, in the making."""
+
+    counts: Counter[str]
+
+    def problem(self, kind: str, key: bytes, sentence: str) -> None:
+        """Notes that something is wrong with a row."""
+
+
+class CheckedRows(Protocol):
+    """The part of a table that a check needs; every `OrderedTable` has it."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """Returns the value of a key, or None."""
+
+    def scan(
+        self,
+        prefix: bytes,
+        *,
+        start: bytes = b"",
+        stop: bytes | None = None,
+        limit: int = 1000,
+        max_bytes: int = 1 << 20,
+    ) -> list[Row]:
+        """Returns rows whose key begins with `prefix`, which is left off, in order."""
+
+
+@runtime_checkable
+class ChecksKeys(Protocol):
+    """A table whose store can break in ways that its rows do not show."""
+
+    def checked_keys(
+        self, notes: Notes, tags: Iterable[bytes], go_on: Callable[[], object]
+    ) -> CheckedRows | None:
+        """Notes what is wrong with the keys; returns the rows to check after that.
+
+        `tags` are the first bytes of all keys of ours. `go_on` is called now and then,
+        and may raise. None means that nothing else can be read.
+        """
 
 
 def up_to(rows: list[Row], max_bytes: int) -> list[Row]:

@@ -72,6 +72,11 @@ class LevelDbTable(JournaledTable):
             )
         self._batches.write([], [(STATE + b"batch", None)])
 
+    @property
+    def directory(self) -> Path:
+        """The directory, which no other process may use meanwhile."""
+        return Path(self.name)
+
     def view(self) -> View:
         """Returns a view of the rows on disk now, without those held for a commit."""
         return self._leveldb.view()

@@ -3,13 +3,14 @@
 import threading
 from collections.abc import Sequence
 from itertools import islice
+from typing import NoReturn
 
 from sortedcontainers import SortedDict
 
 from coordinator.embedded.commit_log import Wait
 from coordinator.embedded.group_commit import Then
 from txaware.clock import ClockMs, StoreClock, system_clock_ms
-from txaware.errors import Unavailable
+from txaware.errors import BadRequest, Unavailable
 from txaware.interfaces import Emptiness, Row, Write
 from txaware.keys import after
 
@@ -122,6 +123,10 @@ class MemoryTable:
     def outline(self, tag: bytes) -> Emptiness | None:
         """Returns None: a look into each topic costs hardly more."""
         return None
+
+    def view(self) -> NoReturn:
+        """Raises `BadRequest`: there is nothing to make a backup of."""
+        raise BadRequest("data in memory ends with its process, and has no backup")
 
     def status(self) -> str:
         """Returns `"OK"`, or a sentence about what is wrong."""

@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 import attrs
 
-from coordinator.interfaces import Coordinator, in_process
+from coordinator.interfaces import Coordinator
+from coordinator.optional_ports import in_process
 from coordinator.transaction_status import OPEN, standings
 from txaware.auth import ANYBODY, Principal
 from txaware.config import Settings

@@ -10,7 +10,8 @@ from typing import Any, Self, TypeVar
 
 import attrs
 
-from coordinator.interfaces import Coordinator, InProcess, in_process
+from coordinator.interfaces import Coordinator
+from coordinator.optional_ports import InProcess, in_process
 from txaware.auth import Principal
 from txaware.clock import ClockMs
 from txaware.config import Settings

@@ -33,11 +33,37 @@ from txaware.service.check.journal import (
 )
 from txaware.service.check.messages import MessageCheck
 from txaware.service.check.payloads import check_marks, check_payloads, check_positions
-from txaware.service.check.table_scan import CheckedRows, CheckScan, SizeBytes
+from txaware.service.check.table_scan import CheckScan, SizeBytes
 from txaware.service.coordinator_kind import OTHER, coordinator_of
+from txaware.store.interfaces import CheckedRows, ChecksKeys, KeepsJournal
 from txaware.store.journaled_table import FIRST_FORMAT, FORMAT
 
 KNOWN = (TOPIC, MESSAGE, PAYLOAD, POSITION, MARK, JOURNAL, STATE, KEEPER)
+
+
+def check_table(
+    table: CheckedRows | ChecksKeys,
+    *,
+    progress: Progress | None = None,
+    invalid: Collection[int] | None = None,
+) -> Report:
+    """Verifies the data of a table in use, and what its store alone can break.
+
+    See `check`; where the store checks its keys, they are read once more.
+    """
+    if not isinstance(table, ChecksKeys):
+        durable = isinstance(table, KeepsJournal)
+        return check(table, durable=durable, progress=progress, invalid=invalid)
+
+    def go_on() -> None:
+        if progress is not None:
+            progress(0, None)  # no row is done, and it may raise
+
+    findings = Findings()
+    rows = table.checked_keys(findings, KNOWN, go_on)
+    if rows is None:
+        return findings.report()
+    return check(rows, progress=progress, invalid=invalid, findings=findings)
 
 
 def check(

@@ -8,7 +8,6 @@ from txaware.errors import BadRequest, StoreCorrupted
 from txaware.keys import POINTER_BYTES, ROW_KEY_BYTES, TOPIC
 from txaware.service.check.findings import Findings
 from txaware.service.check.journal import Uncommitted, saved_ms
-from txaware.service.check.table_scan import CheckedRows
 from txaware.store.columns import (
     EXPIRY,
     RECEIPTS,
@@ -17,6 +16,7 @@ from txaware.store.columns import (
     decode_receipts,
     encode_receipts,
 )
+from txaware.store.interfaces import CheckedRows
 from txaware.topics import Topic, TopicName, checked_ttl_s
 
 GENERATION_BYTES = 4

@@ -20,11 +20,12 @@ from txaware.keys import (
     UNWATCHED,
 )
 from txaware.service.check.findings import Findings
-from txaware.service.check.table_scan import CheckedRows, CheckScan
+from txaware.service.check.table_scan import CheckScan
 from txaware.service.coordinator_kind import EMBEDDED, OTHER, coordinator_of
 from txaware.service.keepers import read_keeper
 from txaware.service.transfer.copy_state import is_unfinished
 from txaware.store.batch_writer import TIME
+from txaware.store.interfaces import CheckedRows
 from txaware.store.journaled_table import FORMAT, OUR_FORMAT, SECOND_FORMAT
 
 COORDINATORS = (EMBEDDED, OTHER)

@@ -14,10 +14,10 @@ from txaware.service.check.groups import (
 from txaware.service.check.table_scan import (
     READ_BYTES,
     READ_ROWS,
-    CheckedRows,
     CheckScan,
 )
 from txaware.store.columns import ATTEMPT, PLAIN, RECEIPTS, Columns, decode
+from txaware.store.interfaces import CheckedRows
 
 # The pointers of references, eight bytes each, to look payload rows up in.
 Named = dict[bytes, "array[int]"]

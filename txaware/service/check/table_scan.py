@@ -1,36 +1,18 @@
 """Reads every row of a table for a check, a bounded number at a time."""
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 from txaware.errors import StoreCorrupted
 from txaware.interfaces import Row
 from txaware.reports import Progress
 from txaware.service.check.findings import Findings
+from txaware.store.interfaces import CheckedRows
 
 READ_ROWS, READ_BYTES = 2000, 4 << 20
 _ABOVE_ALL = b"\xff" * 64
 
 # Returns about how much of the disk the rows of a range take.
 SizeBytes = Callable[[bytes, bytes], int]
-
-
-class CheckedRows(Protocol):
-    """The part of a table that a check needs; every `OrderedTable` has it."""
-
-    def get(self, key: bytes) -> bytes | None:
-        """Returns the value of a key, or None."""
-
-    def scan(
-        self,
-        prefix: bytes,
-        *,
-        start: bytes = b"",
-        stop: bytes | None = None,
-        limit: int = 1000,
-        max_bytes: int = 1 << 20,
-    ) -> list[Row]:
-        """Returns rows whose key begins with `prefix`, which is left off, in order."""
 
 
 class CheckScan:

@@ -1,4 +1,4 @@
-"""Finds how far groups are behind, a bounded number of them at a time."""
+"""Tells where groups stand, each in full or many of them a bounded part at a time."""
 
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -8,16 +8,16 @@ import attrs
 
 from coordinator.transaction import Transaction
 from txaware.errors import TopicNotFound
+from txaware.interfaces import Row
 from txaware.keys import MESSAGE
 from txaware.messages import Bounds, MessageId
 from txaware.service.local import LocalService
 from txaware.service.monitor.blocked_topics import Blocker
 from txaware.service.monitor.overview_report import GroupOverview
 from txaware.service.monitor.turns import Budget, Failures, Remembered, Turns
-from txaware.service.monitor.unread import Unread, first_unread
+from txaware.service.monitor.unread import MOST_ROWS, Unread, first_unread
 from txaware.service.store_context import StoreContext
 from txaware.service.visibility import Visibility
-from txaware.store.position_table import PositionTable
 
 LOOKS, ROWS = 300, 50_000
 MOST_COUNTED, MOST_COUNTED_BYTES = 1000, 4 << 20
@@ -26,25 +26,136 @@ MOST_COUNTED, MOST_COUNTED_BYTES = 1000, 4 << 20
 Pair = tuple[str, str]
 
 
-class GroupLag:
-    """The lag of each group, as found in this round or an earlier one."""
+@attrs.frozen
+class GroupState:
+    """A group in a topic: what it has read, what there is, and who reads for it.
+
+    `prefix` is that of the topic as it is now. `reader_seen_ms` is when somebody last
+    read for the group, or since when nobody did.
+    """
+
+    group: str
+    topic: str
+    position: MessageId | None
+    bounds: Bounds
+    prefix: bytes
+    reader_seen_ms: int
+
+    @property
+    def start(self) -> bytes:
+        """The key that the rows which it has yet to read begin with, at the least."""
+        first = (self.bounds.first or self.bounds.next).row_key
+        if self.position is None:
+            return first
+        return max(first, self.position.row_key + b"\0")
+
+    @property
+    def stop(self) -> bytes:
+        """The key before which all these rows are."""
+        return self.bounds.next.row_key
+
+    @property
+    def lag_ms(self) -> int:
+        """The time from what it read last to the newest message; 0 when it has that."""
+        if self.bounds.first is None or self.bounds.last is None:
+            return 0
+        read = self.bounds.first if self.position is None else self.position
+        return max(0, self.bounds.last.publish_time_ms - read.publish_time_ms)
+
+    def has_read(self, key: bytes) -> bool:
+        """Tells whether there is no row from that key on."""
+        return self.bounds.last is None or key > self.bounds.last.row_key
+
+
+class GroupStates:
+    """Finds the state of a group, and the rows that it has yet to read."""
+
+    def __init__(self, service: LocalService, site: StoreContext) -> None:
+        self._service = service
+        self._table = site.table
+        self._known = None if site.gate is None else site.gate.gave_out
+        self._clock_ms = site.clock_ms
+
+    def state(
+        self, group: str, topic: str, *, seen_by: Transaction | None = None
+    ) -> GroupState:
+        """Returns the state, with the position as a snapshot sees it, or a new one."""
+        position = self._service.position_seen(group, topic, seen_by)
+        if position is None and seen_by is not None:
+            # A clean-up may have removed the one that it sees, for a newer one.
+            position = self._service.position_seen(group, topic)
+        return GroupState(
+            group,
+            topic,
+            position,
+            self._service.bounds(topic),
+            self._service.place(topic).topic.prefix,
+            self._service.readers.last_ms(group, topic),
+        )
+
+    def rows_left(self, state: GroupState, *, most: int, most_bytes: int) -> list[Row]:
+        """Reads the rows that it has yet to read, committed or not, up to a bound."""
+        return self._table.scan(
+            MESSAGE + state.prefix,
+            start=state.start,
+            stop=state.stop,
+            limit=most,
+            max_bytes=most_bytes,
+        )
+
+    def waits_for(self, state: GroupState, blocker: Blocker | None) -> int | None:
+        """Returns the pointer of the row that would be its next, if that blocks it."""
+        if blocker is None or self._table.scan(
+            MESSAGE + state.prefix, start=state.start, stop=blocker.row_key, limit=1
+        ):
+            return None
+        return blocker.pointer
+
+    def first_unread(
+        self, state: GroupState, snapshot: Transaction, *, start: bytes
+    ) -> Unread:
+        """Looks from `start` on for its next message, at a bounded number of rows."""
+        return first_unread(
+            self._table,
+            state.prefix,
+            Visibility(snapshot, self._known),
+            start=start,
+            stop=state.stop,
+            now_ms=self._clock_ms(),
+        )
+
+    def oldest_unread_ms(
+        self, state: GroupState, snapshot: Transaction, *, most: int
+    ) -> int:
+        """Returns the age of its next message; 0 if none is among the first `most`."""
+        start = state.start
+        for _ in range(most // MOST_ROWS):
+            if state.has_read(start):
+                break
+            unread = self.first_unread(state, snapshot, start=start)
+            if unread.since_ms is not None:
+                return max(0, self._clock_ms() - unread.since_ms)
+            if unread.key == start:
+                break
+            start = unread.key
+        return 0
+
+
+class GroupRounds:
+    """The state of each group, as found in this round or an earlier one."""
 
     def __init__(
         self,
-        service: LocalService,
-        site: StoreContext,
+        states: GroupStates,
+        all_pairs: Callable[[], Collection[Pair]],
         *,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.groups: dict[Pair, GroupOverview] = {}
-        self._service = service
-        self._table = site.table
-        self._positions = PositionTable(site.table)
-        self._pairs = Remembered(self._all_pairs, clock_s=clock_s)
+        self._states = states
+        self._pairs = Remembered(all_pairs, clock_s=clock_s)
         self._ends: dict[Pair, tuple[bytes, MessageId | None]] = {}
         self._unread: dict[Pair, tuple[bytes, bytes, bytes]] = {}
-        self._known = None if site.gate is None else site.gate.gave_out
-        self._clock_ms = site.clock_ms
         self._turns = Turns()
 
     @property
@@ -82,9 +193,6 @@ class GroupLag:
             slowest[found.topic] = max(slowest.get(found.topic, 0), found.rows)
         return slowest
 
-    def _all_pairs(self) -> set[Pair]:
-        return {(group, str(topic)) for group, topic in self._positions.groups()}
-
     def _forget(self, pair: Pair) -> None:
         self.groups.pop(pair, None)
         self._ends.pop(pair, None)
@@ -92,82 +200,47 @@ class GroupLag:
 
     def _look(self, pair: Pair, snapshot: Transaction, blocker: Blocker | None) -> int:
         """Looks at one pair; returns how many rows it read."""
-        group, topic = pair
-        position = self._service.position_seen(group, topic, snapshot)
-        if position is None:  # a clean-up may have removed the one it sees, for a newer
-            position = self._service.position_seen(group, topic)
-        bounds = self._service.bounds(topic)
-        start = b"" if bounds.first is None else bounds.first.row_key
-        if position is not None:
-            start = max(start, position.row_key + b"\0")
-        of_topic = self._service.place(topic).topic.prefix
-        prefix = MESSAGE + of_topic
-        ends, read, known = (start, bounds.last), 0, self.groups.get(pair)
-        if known is None or self._ends.get(pair) != ends:
-            known, read = self._counted(pair, position, prefix, start, bounds)
-        waits_for = None
-        if blocker is not None and not self._table.scan(
-            prefix, start=start, stop=blocker.row_key, limit=1
-        ):
-            waits_for = blocker.pointer
-        unread = self._first_unread(pair, of_topic, snapshot, start, bounds)
+        state = self._states.state(*pair, seen_by=snapshot)
+        ends, known = (state.start, state.bounds.last), self.groups.get(pair)
+        if known is not None and self._ends.get(pair) == ends:
+            count, has_more, read = known.rows, known.has_more, 0
+        else:
+            count, has_more, read = self._count(state)
+        unread = self._first_unread(pair, state, snapshot)
         self._ends[pair] = ends
-        self.groups[pair] = attrs.evolve(
-            known,
-            waits_for=waits_for,
+        self.groups[pair] = GroupOverview(
+            *pair,
+            position=state.position,
+            lag_ms=state.lag_ms,
+            rows=count,
+            has_more=has_more,
             unread_since_ms=unread.since_ms,
-            reader_seen_ms=self._service.readers.last_ms(group, topic),
+            waits_for=self._states.waits_for(state, blocker),
+            reader_seen_ms=state.reader_seen_ms,
         )
         return read + unread.rows
 
+    def _count(self, state: GroupState) -> tuple[int, bool, int]:
+        """Counts its rows up to a bound; tells if there are more, and what it read."""
+        rows = self._states.rows_left(
+            state, most=MOST_COUNTED + 1, most_bytes=MOST_COUNTED_BYTES
+        )
+        count = min(len(rows), MOST_COUNTED)
+        has_more = len(rows) > count or (
+            bool(rows) and not state.has_read(rows[-1][0] + b"\0")
+        )
+        return count, has_more, len(rows)
+
     def _first_unread(
-        self,
-        pair: Pair,
-        of_topic: bytes,
-        snapshot: Transaction,
-        start: bytes,
-        bounds: Bounds,
+        self, pair: Pair, state: GroupState, snapshot: Transaction
     ) -> Unread:
         """Finds the group's next message, from where the last look stopped."""
-        before = self._unread.get(pair)
+        before, start = self._unread.get(pair), state.start
         begin = start
-        if before is not None and before[0] == of_topic and before[1] <= start:
+        if before is not None and before[0] == state.prefix and before[1] <= start:
             begin = max(start, before[2])
-        if bounds.last is None or begin > bounds.last.row_key:
+        if state.has_read(begin):
             return Unread(begin, None, 0)  # mostly, and without a look
-        unread = first_unread(
-            self._table,
-            of_topic,
-            Visibility(snapshot, self._known),
-            start=begin,
-            stop=bounds.next.row_key,
-            now_ms=self._clock_ms(),
-        )
-        self._unread[pair] = (of_topic, start, unread.key)
+        unread = self._states.first_unread(state, snapshot, start=begin)
+        self._unread[pair] = (state.prefix, start, unread.key)
         return unread
-
-    def _counted(
-        self,
-        pair: Pair,
-        position: MessageId | None,
-        prefix: bytes,
-        start: bytes,
-        bounds: Bounds,
-    ) -> tuple[GroupOverview, int]:
-        rows = self._table.scan(
-            prefix,
-            start=start,
-            stop=bounds.next.row_key,
-            limit=MOST_COUNTED + 1,
-            max_bytes=MOST_COUNTED_BYTES,
-        )
-        count, lag_ms, has_more = min(len(rows), MOST_COUNTED), 0, False
-        if rows and bounds.last is not None:
-            since_ms = int.from_bytes(rows[0][0][:8], "big")
-            read_ms = since_ms if position is None else position.publish_time_ms
-            lag_ms = max(0, bounds.last.publish_time_ms - read_ms)
-            has_more = len(rows) > count or rows[-1][0] < bounds.last.row_key
-        group, topic = pair
-        return GroupOverview(
-            group, topic, position, lag_ms, count, has_more, None, None
-        ), len(rows)

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from coordinator.transaction import Transaction
 from txaware.interfaces import OrderedTable
-from txaware.keys import MESSAGE, PAYLOAD
+from txaware.keys import PAYLOAD
 from txaware.messages import BlockedBy, Bounds, MessageId
 from txaware.reports import Peeked, TopicReport
 from txaware.service.topic_handles import TopicHandle
@@ -21,7 +21,6 @@ GoOn = Callable[[], object]
 PLAIN, COMMITTED, IN_PROGRESS = "plain", "committed", "in progress"
 INVALID, ROLLED_BACK = "invalid", "rolled back"
 _END = b"\xff" * 10
-MOST_COUNTED, MOST_COUNTED_BYTES = 10_000, 64 << 20
 
 
 class Inspection:
@@ -43,18 +42,6 @@ class Inspection:
                     return peeked
                 peeked.append(self._peeked(block, index, snapshot))
         return peeked
-
-    def rows_after(self, place: TopicHandle, position: MessageId | None) -> int:
-        """Returns how many rows are behind a position, up to `MOST_COUNTED`."""
-        start = b"" if position is None else position.row_key + b"\0"
-        return len(
-            self._table.scan(
-                MESSAGE + place.topic.prefix,
-                start=start,
-                limit=MOST_COUNTED,
-                max_bytes=MOST_COUNTED_BYTES,
-            )
-        )
 
     def report(
         self,

@@ -10,9 +10,9 @@ from functools import partial
 
 import attrs
 
-from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.errors import Unavailable
 from coordinator.interfaces import Coordinator
+from coordinator.optional_ports import in_process
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from coordinator.transaction_status import OPEN, standings
 from txaware.errors import TopicNotFound
@@ -20,7 +20,7 @@ from txaware.messages import Bounds, MessageId
 from txaware.metrics import TopicMetrics
 from txaware.service.local import LocalService
 from txaware.service.monitor.blocked_topics import Blocked
-from txaware.service.monitor.group_lag import GroupLag, Pair
+from txaware.service.monitor.group_lag import GroupRounds, GroupStates, Pair
 from txaware.service.monitor.overview_report import (
     OpenOverview,
     OverviewReport,
@@ -30,6 +30,7 @@ from txaware.service.monitor.overview_report import (
 from txaware.service.monitor.turns import Failures, Remembered
 from txaware.service.retention.clean_up import Retention
 from txaware.service.store_context import StoreContext
+from txaware.store.position_table import PositionTable
 from txaware.store.topic_table import TopicTable
 from txaware.topics import Topic, TopicName
 
@@ -113,7 +114,10 @@ class Overview:
         self._topic_table = TopicTable(site.table)
         self._topics = Remembered(self._all_topics, clock_s=clock_s)
         self._blocked = Blocked(service, site)
-        self._lags = GroupLag(service, site, clock_s=clock_s)
+        self._positions = PositionTable(site.table)
+        self._lags = GroupRounds(
+            GroupStates(service, site), self._all_pairs, clock_s=clock_s
+        )
         self._lock = threading.Lock()
         self._until_s = float("-inf")
         self._moment: _Moment | None = None
@@ -223,6 +227,9 @@ class Overview:
             for topic in self._topic_table.all()
             if topic.generation > 0
         }
+
+    def _all_pairs(self) -> set[Pair]:
+        return {(group, str(topic)) for group, topic in self._positions.groups()}
 
     def _known_topics(
         self, touched: Iterable[str], failures: Failures
@@ -378,7 +385,7 @@ def _total(counts: TopicMetrics | None) -> int:
 
 
 def _open_ones(coordinator: Coordinator, snapshot: Transaction) -> list[OpenOverview]:
-    if not isinstance(coordinator, EmbeddedCoordinator):
+    if in_process(coordinator) is None:  # it is not asked for more each second
         return [
             OpenOverview(pointer, pointer // POINTERS_PER_MS, pointers=(pointer,))
             for pointer in snapshot.in_progress

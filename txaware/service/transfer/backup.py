@@ -24,9 +24,9 @@ from txaware.reports import Progress
 from txaware.service.transfer.backup_format import BackupReading, BackupWriting, Passing
 from txaware.store.columns import negated, pointer_of
 from txaware.store.damage import said
-from txaware.store.hbase.table import HBaseTable
+from txaware.store.interfaces import HasView, View
 from txaware.store.leveldb import ROWS, LevelDbTable
-from txaware.store.leveldb_store import View, leveldb_at
+from txaware.store.leveldb_store import leveldb_at
 
 PIECE_BYTES = 1 << 20
 # A new file system of its own is as good as empty.
@@ -53,13 +53,8 @@ def backup_chunks(
     With a coordinator elsewhere that takes a snapshot from before: rows that it does
     not see are rolled back in the backup, since they may be there in part.
     """
-    if isinstance(table, HBaseTable):
-        raise BadRequest(
-            "a backup is made of a directory; of data in HBase, txaware copy makes a "
-            "copy elsewhere, and HBase has snapshots of its own"
-        )
-    if not isinstance(table, LevelDbTable):
-        raise BadRequest("data in memory ends with its process, and has no backup")
+    if not isinstance(table, HasView):
+        raise BadRequest("this data has no backup: its table shows no view of itself")
     return _chunks(table.view(), seen_by, table.clock.now_ms())
 
 

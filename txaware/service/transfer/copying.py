@@ -7,7 +7,6 @@ from operator import itemgetter
 
 import attrs
 
-from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.embedded.history import KNOWN_ABOVE
 from coordinator.embedded.journal import Journal
 from coordinator.embedded.records import (
@@ -20,6 +19,7 @@ from coordinator.embedded.records import (
     Truncated,
 )
 from coordinator.interfaces import Coordinator
+from coordinator.optional_ports import TellsOutcomes
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.errors import BadRequest, StoreCorrupted
 from txaware.interfaces import OrderedTable, Row, Write
@@ -217,7 +217,7 @@ class _Copying:
             snapshot, now_ms = self._as_of.snapshot, target.table.clock.now_ms()
             known: Sequence[Record] = ()
             lowest, decided = self._judged.lowest, self._source.coordinator
-            if isinstance(decided, EmbeddedCoordinator):
+            if isinstance(decided, TellsOutcomes):
                 known = decided.outcomes()
                 lowest = min(lowest, decided.first_pointer)
             journal.append(*_records(snapshot, lowest, now_ms, known))

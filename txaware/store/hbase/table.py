@@ -1,22 +1,26 @@
 """The table in HBase; everything above its database is as in LevelDB."""
 
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
 
 from coordinator.embedded.commit_log import Wait
 from coordinator.embedded.group_commit import Then
 from txaware.clock import ClockMs
 from txaware.config import Settings
+from txaware.errors import BadRequest
 from txaware.interfaces import Write
 from txaware.keys import after
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.database import HBaseDatabase
+from txaware.store.hbase.key_check import KeyCheck
 from txaware.store.hbase.key_walk import walk
 from txaware.store.hbase.ownership import Ownership, Pause
 from txaware.store.hbase.schema import check_fits
+from txaware.store.hbase.view import HBaseView
 from txaware.store.hbase.writing import Writing
+from txaware.store.interfaces import Notes
 from txaware.store.journaled_table import JournaledTable
 from txaware.store.outline import Outline
 
@@ -42,6 +46,19 @@ class HBaseTable(JournaledTable):
     def require_owned(self) -> None:
         """Raises `StoreInUse` where another process is known to have the store."""
         self._hbase.require_owned()
+
+    def view(self) -> NoReturn:
+        """Raises `BadRequest`, and says what there is instead of a backup."""
+        raise BadRequest(
+            "a backup is made of a directory; of data in HBase, txaware copy makes a "
+            "copy elsewhere, and HBase has snapshots of its own"
+        )
+
+    def checked_keys(
+        self, notes: Notes, tags: Iterable[bytes], go_on: Callable[[], object]
+    ) -> HBaseView | None:
+        """Notes what is wrong with keys as HBase has them; returns a view of all."""
+        return KeyCheck(self.connections).checked_keys(notes, tags, go_on)
 
     def submit(self, writes: Sequence[Write], then: Then | None = None) -> Wait:
         """Takes writes for the next batch; refuses any above HBase's limits."""
