@@ -9,7 +9,8 @@ import pytest
 
 from coordinator.embedded.commit_log import Wait
 from coordinator.embedded.group_commit import Then
-from tests.support.messagings import Site, commit, payloads, publish
+from tests.support.concurrency import in_background
+from tests.support.messagings import Site, commit, committed, payloads, publish
 from txaware.errors import (
     TransactionNotInProgress,
     TransactionRefused,
@@ -18,10 +19,6 @@ from txaware.errors import (
 from txaware.interfaces import Write
 from txaware.messaging import Messaging
 from txaware.service.read.scan import Polling
-
-
-def committed(messaging: Messaging) -> list[bytes]:
-    return payloads(messaging.poll("t", isolation="committed"))
 
 
 def test_a_transaction_that_timed_out_writes_nothing_more(site: Site) -> None:
@@ -111,12 +108,6 @@ class Slow:
             return wait_longer
 
         monkeypatch.setattr(table, "submit", slowly)
-
-
-def in_background(call: Any) -> threading.Thread:
-    thread = threading.Thread(target=call)
-    thread.start()
-    return thread
 
 
 @pytest.mark.in_process

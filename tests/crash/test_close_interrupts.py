@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 import txaware
-from tests.crash.test_background_interrupts import places
-from tests.crash.test_store_interrupts import elsewhere, interrupted_at
 from tests.support.doubles import Clock
 from tests.support.fake_leveldb import FakeDirectory
+from tests.support.interrupts import elsewhere, interrupted_at, places
 from tests.support.store_load import Store
 from txaware.config import Settings
 from txaware.store.leveldb import LevelDbTable

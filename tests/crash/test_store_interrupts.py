@@ -4,8 +4,6 @@ A signal is looked at where a function begins and where one written in C returns
 exception is raised at each such place in turn.
 """
 
-import sys
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -13,51 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.crash.test_interrupts import Interrupted
 from tests.support.doubles import Clock
 from tests.support.fake_leveldb import FakeDirectory
+from tests.support.interrupts import PATIENCE_S, elsewhere, interrupted_at
 from tests.support.store_load import Store
 from txaware.store.leveldb import LevelDbTable
-
-PATIENCE_S = 20  # less than the 30 after which a drain looks again by itself
-OURS = (
-    *("/txaware/", "/coordinator/", "threading.py", "contextlib.py"),
-    "futures/_base.py",
-)
-
-
-def interrupted_at(place: int, call: Callable[[], object]) -> bool:
-    """Interrupts a call at a place, and answers whether it had so many."""
-    left = [place]
-
-    def profile(frame: Any, event: str, _: object) -> None:
-        if event in ("call", "c_return") and any(
-            part in frame.f_code.co_filename for part in OURS
-        ):
-            left[0] -= 1
-            if left[0] == 0:
-                sys.setprofile(None)
-                raise Interrupted
-
-    sys.setprofile(profile)
-    try:
-        call()
-    except Interrupted:
-        pass
-    finally:
-        sys.setprofile(None)
-    return left[0] <= 0
-
-
-def elsewhere(call: Callable[[], Any]) -> Any:
-    """What another thread gets, which must not wait."""
-    answers: list[Any] = []
-    thread = threading.Thread(target=lambda: answers.append(call()), daemon=True)
-    thread.start()
-    thread.join(PATIENCE_S)
-    assert not thread.is_alive(), "another thread hangs"
-    return answers[0]
-
 
 CALLS: dict[str, Callable[[Store, Any], object]] = {
     "plain": lambda store, tx: store.service.publish("a", [b"i"]),

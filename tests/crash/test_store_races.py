@@ -13,8 +13,8 @@ import pytest
 
 import txaware
 from coordinator.transaction import Transaction
-from tests.crash.test_races import at_once
 from tests.support.checker import anomalies
+from tests.support.concurrency import at_once, in_background
 from tests.support.store_load import TOPICS, Client, Notes, Reader, Store, history
 from txaware.clock import system_clock_ms
 from txaware.config import Settings
@@ -152,12 +152,6 @@ def test_a_batch_is_told_before_what_was_submitted_later(store: Store) -> None:
     for thread in (first, one, second):
         thread.join(10)
     assert [message.payload for message in seen[0]] == [b"one", b"two"]
-
-
-def in_background(call: Callable[[], object]) -> threading.Thread:
-    thread = threading.Thread(target=call, daemon=True)
-    thread.start()
-    return thread
 
 
 def test_a_commit_waits_for_a_publish_on_its_way_or_refuses_it(store: Store) -> None:

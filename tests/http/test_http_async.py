@@ -2,14 +2,14 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
-from functools import wraps
 from typing import Any
 
 import pytest
 
 from coordinator.context import Status
+from tests.support.concurrency import in_loop
 from tests.support.doubles import Recorder
 from tests.support.http_served import ServedStore, served
 from tests.support.scripted_server import (
@@ -35,18 +35,6 @@ from txaware.http.client.async_transaction import Worker, Workers
 from txaware.http.client.async_transport import AsyncTransport
 from txaware.messages import Message
 
-Test = Callable[..., Coroutine[Any, Any, None]]
-
-
-def in_loop(test: Test) -> Callable[..., None]:
-    """Runs a coroutine function in a loop of its own."""
-
-    @wraps(test)
-    def run(*args: Any, **fixtures: Any) -> None:
-        asyncio.run(asyncio.wait_for(test(*args, **fixtures), 30))
-
-    return run
-
 
 @pytest.fixture
 def store() -> Iterator[ServedStore]:
@@ -67,12 +55,6 @@ async def scripted(server: ScriptedServer, pauses: Pauses) -> AsyncIterator[Any]
     transport = AsyncTransport(link, sleep=pauses.sleep_async)
     yield AsyncService(transport)
     await transport.close()
-
-
-def committed(store: ServedStore) -> list[bytes]:
-    page = store.messaging.poll("t", isolation="committed")
-    assert page.blocked_by is None
-    return [message.payload for message in page]
 
 
 @in_loop
@@ -103,12 +85,12 @@ async def test_store_reference_and_rollback(store: ServedStore) -> None:
             await messaging.publish(
                 "t", [], transaction=tx.transaction, receipts=[receipt]
             )
-        assert committed(store) == [b"a"]
+        assert store.committed() == [b"a"]
         other = store.messaging.coordinator.start_short()
         response = await messaging.publish("t", [b"b"], transaction=other)
         assert response is not None
         await messaging.rollback("t", response)
-        assert committed(store) == [b"a"]
+        assert store.committed() == [b"a"]
 
 
 @in_loop
@@ -140,9 +122,9 @@ async def test_a_block_commits_at_its_end(store: ServedStore) -> None:
         async with messaging.transaction(table, timeout_s=20) as tx:
             await messaging.publisher("t").publish(b"a")
             await messaging.publisher("t").publish_all([b"b", b"c"])
-            assert committed(store) == []
+            assert store.committed() == []
         assert tx.status is Status.COMMITTED
-        assert committed(store) == [b"a", b"b", b"c"]
+        assert store.committed() == [b"a", b"b", b"c"]
     assert table.log == [
         *("start_tx table", "get_tx_changes table", "commit_tx table"),
         "post_tx_commit table",
@@ -164,7 +146,7 @@ async def test_a_block_that_raises_undoes_everything(store: ServedStore) -> None
                 raise KeyError
         assert tx.status is Status.ABORTED
         assert table.log[-1] == "rollback_tx table"
-        assert committed(store) == []
+        assert store.committed() == []
         assert await messaging.position("g", "t") is None
 
 
@@ -178,7 +160,7 @@ async def test_a_participant_that_cannot_write_refuses_the_commit(
             async with tx:
                 await messaging.publisher("t").publish(b"a")
         assert tx.status is Status.ABORTED
-        assert committed(store) == []
+        assert store.committed() == []
 
 
 @in_loop
@@ -214,7 +196,7 @@ async def test_a_cancelled_block_is_undone_before_it_is_cancelled(
         with pytest.raises(asyncio.CancelledError):
             await task
         assert table.log[-1] == "rollback_tx table"
-        assert committed(store) == []
+        assert store.committed() == []
 
 
 @in_loop
@@ -242,7 +224,7 @@ async def test_a_commit_that_is_cancelled_comes_to_its_end(store: ServedStore) -
         with pytest.raises(asyncio.CancelledError) as caught:
             await task
         assert "is committed" in caught.value.__notes__[0]
-        assert committed(store) == [b"a"]
+        assert store.committed() == [b"a"]
 
 
 @in_loop
@@ -283,7 +265,7 @@ async def test_a_transaction_belongs_to_its_task(store: ServedStore) -> None:
                     await messaging.publisher("t").publish(b"another")
 
             await asyncio.create_task(other())
-            assert committed(store) == [b"at once", b"another"]
+            assert store.committed() == [b"at once", b"another"]
             await tx.abort()
         with pytest.raises(MisusedTransaction):
             await tx.run(print)
@@ -300,7 +282,7 @@ async def test_many_transactions_wait_for_a_thread(store: ServedStore) -> None:
                 await asyncio.sleep(0.005)
 
         await asyncio.gather(*map(one, range(40)))
-    assert sorted(map(int, committed(store))) == list(range(40))
+    assert sorted(map(int, store.committed())) == list(range(40))
 
 
 @in_loop
@@ -312,7 +294,7 @@ async def test_a_checkpoint_goes_on_with_a_new_pointer(store: ServedStore) -> No
             await tx.checkpoint()
             assert tx.transaction.write_pointer > before
             assert await tx.run(threading.get_ident) != threading.get_ident()
-        assert committed(store) == [b"a"]
+        assert store.committed() == [b"a"]
 
 
 @in_loop
@@ -328,7 +310,7 @@ async def test_a_message_that_is_too_large_fails_when_it_is_published() -> None:
                     await publisher.publish(b"a" * 100_000)
                 await publisher.publish(b"a" * 90_000)
                 await publisher.publish_all([b"b" * 30_000] * 10)
-        assert sum(map(len, committed(store))) == 390_000
+        assert sum(map(len, store.committed())) == 390_000
 
 
 @in_loop

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import txaware
+from tests.support.concurrency import until
 from tests.support.http_raw import (
     PING,
     Raw,
@@ -24,7 +25,6 @@ from tests.support.http_raw import (
     poll,
     publish,
     serving,
-    until,
 )
 from txaware.errors import BadRequest
 

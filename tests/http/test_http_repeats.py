@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.concurrency import until
 from tests.support.http_raw import (
     AVRO,
     PUBLISH,
@@ -17,7 +18,6 @@ from tests.support.http_raw import (
     publish,
     request,
     serving,
-    until,
 )
 from txaware.errors import BadRequest, NotWritten, TopicNotFound, Unavailable
 from txaware.http.server import idempotency as repeats

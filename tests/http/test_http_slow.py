@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from tests.support.concurrency import until
 from tests.support.http_raw import (
     AVRO,
     EVERYTHING,
@@ -20,7 +21,6 @@ from tests.support.http_raw import (
     publish,
     request,
     serving,
-    until,
 )
 from txaware.http.server import connection
 

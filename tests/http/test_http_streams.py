@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.concurrency import until
 from tests.support.http_raw import (
     AVRO,
     EVERYTHING,
@@ -20,7 +21,6 @@ from tests.support.http_raw import (
     request,
     resident_bytes,
     serving,
-    until,
 )
 from txaware.http.routes.polls import Page
 from txaware.http.server import app
