@@ -126,7 +126,7 @@ def test_a_commit_waits_for_writes_under_way_and_lets_no_more_in(
             publish(messaging, b"b", transaction=tx)
         except TransactionNotInProgress:
             break
-        time.sleep(0.01)
+        time.sleep(0.01)  # nothing tells when the end was asked for
     else:
         pytest.fail("the end that was asked for keeps nobody out")
     assert end.is_alive()
@@ -147,7 +147,7 @@ def test_a_reference_waits_for_stores_under_way(
     store = in_background(lambda: messaging.store("t", [b"a"], transaction=7))
     assert slow.began.wait(10)
     reference = in_background(lambda: publish(messaging, transaction=7))
-    time.sleep(0.05)
+    time.sleep(0.05)  # one that does not wait has ended by then
     assert reference.is_alive()
     slow.go_on.set()
     for thread in (store, reference):

@@ -29,7 +29,7 @@ def wait_until_it_has_worked(logs: list[Path]) -> None:
     until_s = time.monotonic() + STARTS_S
     done = Tally()
     while not done.is_enough and time.monotonic() < until_s:
-        time.sleep(0.3)
+        time.sleep(0.3)  # to read the logs takes the processor from those who write
         done = Tally()
         done.add(History.read(logs), [])
 
@@ -48,6 +48,7 @@ def lives(place: Path, kills: int, tally: Tally) -> None:
             for child, log in zip(children, logs, strict=True):
                 wait_for_load(child, log)
             for _ in range(kills):
+                # Killed at any moment, and away for some of them.
                 time.sleep(random.choice([0.05, 0.5, 1.5]) * random.random())
                 server.kill()
                 time.sleep(random.choice([0, 0.3]))

@@ -75,7 +75,7 @@ def test_an_idle_connection_is_closed_and_still_says_it_is_open(
 ) -> None:
     with connected(impatient_hbase) as connection:
         table = table_of(connection, "trap-idle")
-        time.sleep(IDLE_MS / 1000 * 3)
+        time.sleep(IDLE_MS / 1000 * 3)  # HBase's own clock
         assert connection.transport.is_open()
         connection.open()
         with pytest.raises(errors()):
@@ -186,7 +186,7 @@ def test_a_major_compaction_of_thrift_frees_nothing(
 ) -> None:
     deleted_rows(hbase, hbase_admin, "trap-compaction")
     connection.client.majorCompact(b"trap-compaction")
-    time.sleep(3)
+    time.sleep(3)  # a compaction that does take place is over by then
     assert hbase.file_bytes("trap-compaction") > 8 * MIB
     hbase_admin.major_compact("trap-compaction")
     assert until(lambda: hbase.file_bytes("trap-compaction") < 10_000, timeout_s=60)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coordinator.context import Status
-from tests.support.concurrency import in_loop
+from tests.support.concurrency import in_loop, until
 from tests.support.doubles import Recorder
 from tests.support.http_served import ServedStore, served
 from tests.support.scripted_server import (
@@ -107,7 +107,7 @@ async def _many_wait(store: ServedStore, settings: ClientSettings) -> None:
         waiting = [
             asyncio.create_task(messaging.poll("t", wait_s=20)) for _ in range(200)
         ]
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.3)  # all of them wait by then
         threads = threading.active_count() - before
         await messaging.publish("t", [b"a"])
         pages = await asyncio.gather(*waiting)
@@ -180,18 +180,17 @@ async def test_two_that_change_one_key_conflict(store: ServedStore) -> None:
 async def test_a_cancelled_block_is_undone_before_it_is_cancelled(
     store: ServedStore,
 ) -> None:
-    table = Recorder()
+    table, published = Recorder(), asyncio.Event()
     async with connect_async(store.url) as messaging:
 
         async def block() -> None:
             async with messaging.transaction(table):
                 await messaging.publisher("t").publish(b"a")
-                await asyncio.sleep(100)
+                published.set()
+                await asyncio.Event().wait()
 
         task = asyncio.create_task(block())
-        while not table.log:
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.1)
+        await published.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -218,7 +217,7 @@ async def test_a_commit_that_is_cancelled_comes_to_its_end(store: ServedStore) -
         task = asyncio.create_task(block())
         await asyncio.to_thread(committing.wait)
         task.cancel()
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # the first one is noticed before the second comes
         task.cancel()
         go_on.set()
         with pytest.raises(asyncio.CancelledError) as caught:
@@ -240,10 +239,9 @@ async def test_a_start_that_is_cancelled_leaves_nothing_open(
                 raise AssertionError("the block has begun")
 
         task = asyncio.create_task(block())
-        while not table.log:
-            await asyncio.sleep(0.01)
+        assert await asyncio.to_thread(until, lambda: table.log)
         task.cancel()
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # the task notices it while its worker is held
         go_on.set()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -428,8 +426,7 @@ async def test_a_cancelled_call_is_not_repeated(server: ScriptedServer) -> None:
         server.script = [sleeps]
         asked = len(server.lines)
         call = asyncio.create_task(service.topics())
-        while len(server.lines) == asked:
-            await asyncio.sleep(0.01)
+        assert await asyncio.to_thread(until, lambda: len(server.lines) > asked)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
@@ -488,9 +485,9 @@ async def test_a_worker_ends_what_it_began(store: ServedStore) -> None:
 
     worker = await workers.take()
     task = asyncio.create_task(worker.run(slow))
-    await asyncio.sleep(0.02)
+    await asyncio.sleep(0.02)  # its worker has begun
     task.cancel()
-    await asyncio.sleep(0.02)
+    await asyncio.sleep(0.02)  # a task that does not wait for it is done by then
     assert not task.done()
     done.set()
     with pytest.raises(asyncio.CancelledError) as caught:

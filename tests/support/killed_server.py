@@ -14,6 +14,7 @@ import attrs
 import pytest
 
 from tests.support.checker import NEVER, OK, UNKNOWN, Moved, Poll, Publish
+from tests.support.concurrency import until
 from tests.support.http_kill_load import COPIES, TOPICS, Notes, Reader
 from tests.support.ports import free_port
 from txaware.messaging import Messaging
@@ -74,12 +75,14 @@ def client(url: str, log: Path, name: str) -> Iterator[subprocess.Popen[str]]:
 
 def wait_for_load(child: subprocess.Popen[str], log: Path) -> None:
     """Returns when a client has begun to note something."""
-    until_s = time.monotonic() + STARTS_S
-    while not (log.exists() and log.stat().st_size):
-        if child.poll() is not None or time.monotonic() > until_s:
-            child.kill()
-            pytest.fail(f"a client does not begin: {child.communicate()[1]}")
-        time.sleep(0.01)
+
+    def has_begun() -> bool:
+        return log.exists() and log.stat().st_size > 0
+
+    until(lambda: has_begun() or child.poll() is not None, timeout_s=STARTS_S)
+    if not has_begun():
+        child.kill()
+        pytest.fail(f"a client does not begin: {child.communicate()[1]}")
 
 
 @attrs.frozen
