@@ -105,6 +105,7 @@ class Participants:
 
     def start(self, participant: TransactionAware, tx: Transaction) -> None:
         """Starts a participant, and lists it if that went well."""
+        checked_participant(participant)
         try:
             participant.start_tx(tx)
         except BaseException as error:

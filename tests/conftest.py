@@ -2,7 +2,10 @@
 
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+pytest.register_assert_rewrite("tests.support")
 
 # A machine that is in use may be slow with any example.
 settings.register_profile(
@@ -23,6 +26,7 @@ pytest_plugins = [
     "tests.support.coordinators",
     "tests.support.http_raw",
     "tests.support.http_wire",
+    "tests.support.interrupts",
     "tests.support.leftovers",
     "tests.support.messagings",
     "tests.support.tephra_fixtures",

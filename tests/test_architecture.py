@@ -89,6 +89,18 @@ def test_the_coordinator_knows_nothing_of_txaware() -> None:
             assert not any(name.startswith("txaware") for name in imports(path))
 
 
+def test_no_test_file_imports_from_another() -> None:
+    """What two of them need is in `tests/support/`, which imports from none."""
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                named = [getattr(node, "module", None) or ""]
+                named += [alias.name for alias in node.names]
+                parts = [part for name in named for part in name.split(".")]
+                taken = [part for part in parts if part.startswith("test_")]
+                assert not taken, f"{path} imports from {taken}"
+
+
 def test_the_client_and_the_ports_know_nothing_of_the_engine() -> None:
     outside = ("txaware.interfaces", "txaware.http.client", "txaware.http.wire")
     engine = ("txaware.service", "txaware.store")

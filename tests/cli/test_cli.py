@@ -10,6 +10,7 @@ import pytest
 
 import txaware
 from tests.support.cli_runs import error_of, run, run_json
+from txaware.cli.demo_bank import Accounts
 from txaware.cli.root import KeyValue, command, logged_to_stderr
 from txaware.errors import TransactionOutcomeUnknown, Unavailable
 from txaware.messaging import Messaging
@@ -191,3 +192,12 @@ def test_a_messaging_that_is_given_stays_open() -> None:
         run("topic", "create", "x", obj=messaging)
         assert isinstance(messaging, Messaging)
         assert messaging.topics() == ["x"]
+
+
+def test_what_is_not_as_promised_ends_the_demo(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(Accounts, "rollback_tx", lambda _: True)
+    result = run("demo", "--directory", str(tmp_path / "d"), code=1)
+    assert "'ann 88, bob 12' should be 'ann 95, bob 5'" in result.stderr
+    assert "as promised, in" not in result.stdout

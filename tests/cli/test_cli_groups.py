@@ -7,7 +7,7 @@ import pytest
 
 import txaware
 from tests.support.cli_runs import error_of, run, run_json
-from tests.support.http_raw import until
+from tests.support.concurrency import until
 from txaware.auth import AuditLog
 from txaware.messaging import Messaging
 

@@ -15,6 +15,7 @@ import pytest
 
 import txaware
 from tests.support.cli_runs import PATIENCE_S, error_of, run, run_json, wait_until_taken
+from tests.support.messagings import payloads
 from txaware.cli import janitor
 from txaware.cli.poll import Printing
 from txaware.cli.publish import pieces
@@ -48,10 +49,6 @@ def messaging(
         return
     with embedded.serve() as server, txaware.connect(server.url) as client:
         yield client
-
-
-def payloads(messaging: Messaging) -> list[bytes]:
-    return [message.payload for message in messaging.poll("t")]
 
 
 @contextmanager
@@ -116,7 +113,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 def test_arguments_are_messages_in_one_piece(messaging: Messaging) -> None:
     text = run("publish", "t", "a b", "", "grün", obj=messaging).stdout
     assert text == "published 3 messages to t\n"
-    assert payloads(messaging) == [b"a b", b"", "grün".encode()]
+    assert payloads(messaging.poll("t")) == [b"a b", b"", "grün".encode()]
 
 
 def test_lines_of_standard_input_are_messages_byte_for_byte(
@@ -125,7 +122,7 @@ def test_lines_of_standard_input_are_messages_byte_for_byte(
     stdin = b"one\n\ntwo\r\n" + BYTES + b"\nlast without end"
     result = run("publish", "t", "--json", obj=messaging, stdin=stdin)
     expected = [b"one", b"", b"two\r", BYTES, b"last without end"]
-    assert payloads(messaging) == expected
+    assert payloads(messaging.poll("t")) == expected
     assert json.loads(result.stdout) == {
         "topic": "t",
         "messages": 5,
@@ -138,20 +135,20 @@ def test_lines_of_standard_input_are_messages_byte_for_byte(
 def test_what_ends_with_nul_may_hold_lines(messaging: Messaging) -> None:
     stdin = b"one\nline\0two\0"
     run("publish", "t", "--null", obj=messaging, stdin=stdin)
-    assert payloads(messaging) == [b"one\nline", b"two"]
+    assert payloads(messaging.poll("t")) == [b"one\nline", b"two"]
     polled = run("poll", "t", "--raw", "--null", obj=messaging)
     assert polled.stdout_bytes == stdin
 
 
 def test_standard_input_stands_where_the_dash_is(messaging: Messaging) -> None:
     run("publish", "t", "first", "-", "last", obj=messaging, stdin=b"1\n2\n")
-    assert payloads(messaging) == [b"first", b"1", b"2", b"last"]
+    assert payloads(messaging.poll("t")) == [b"first", b"1", b"2", b"last"]
 
 
 def test_nothing_on_standard_input_publishes_nothing(messaging: Messaging) -> None:
     text = run("publish", "t", obj=messaging, stdin=b"").stdout
     assert text == "published 0 messages to t\n"
-    assert payloads(messaging) == []
+    assert payloads(messaging.poll("t")) == []
 
 
 def test_files_are_whole_messages_after_the_arguments(
@@ -163,7 +160,7 @@ def test_files_are_whole_messages_after_the_arguments(
         obj=messaging,
         stdin=b"all\nof it\n",
     )
-    assert payloads(messaging) == [b"x", BYTES + b"\n\n", b"all\nof it\n"]
+    assert payloads(messaging.poll("t")) == [b"x", BYTES + b"\n\n", b"all\nof it\n"]
 
 
 def test_a_transaction_takes_all_and_spills() -> None:
@@ -186,7 +183,7 @@ def test_a_transaction_that_fails_leaves_nothing(messaging: Messaging) -> None:
     messaging.update_topic("t", properties={"publishing": "plain"})
     text = error_of("publish", "t", "x", "--transaction", code=2, obj=messaging)
     assert "takes no messages of transactions" in text
-    assert payloads(messaging) == []
+    assert payloads(messaging.poll("t")) == []
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 
 import txaware
 from tests.support.cli_runs import PATIENCE_S, PROGRAM, start, wait_until_taken
+from tests.support.concurrency import until
 
 
 def txaware_run(
@@ -63,13 +64,10 @@ def test_a_directory_in_use_is_one_sentence_with_the_pid(here: Path) -> None:
 
 
 def _wait_for_owner(here: Path, pid: int) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while (here / "data" / "LOCK").read_text().strip() != str(pid):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
-    while not _catches(pid, signal.SIGTERM):  # the last of the handlers
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
+    lock = here / "data" / "LOCK"
+    assert until(lambda: lock.read_text().strip() == str(pid), timeout_s=PATIENCE_S)
+    # the last of the handlers
+    assert until(lambda: _catches(pid, signal.SIGTERM), timeout_s=PATIENCE_S)
 
 
 def _catches(pid: int, number: int) -> bool:

@@ -8,18 +8,16 @@ import socket
 import ssl
 import stat
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import IO, Any
 
-import attrs
 import pytest
 
 import txaware
 from tests.support.certificates import certificate
-from tests.support.cli_runs import PROGRAM, error_of, run, start
+from tests.support.cli_runs import PROGRAM, Serving, error_of, run, serving, start
+from tests.support.concurrency import until
 from txaware.config import Settings
 from txaware.errors import BadRequest, Unavailable
 
@@ -33,72 +31,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("TXAWARE_URL", "TXAWARE_TOKEN", "TXAWARE_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
-
-
-@attrs.frozen
-class Serving:
-    """A server in a process of its own, and where it said that it listens."""
-
-    process: "subprocess.Popen[bytes]"
-    url: str
-
-    @property
-    def address(self) -> tuple[str, int]:
-        host, port = self.url.partition("://")[2].rsplit(":", 1)
-        return host, int(port)
-
-    def connection(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection(*self.address, timeout=PATIENCE_S)
-
-    def get(self, path: str, token: str | None = None) -> int:
-        connection = self.connection()
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        connection.request("GET", path, headers=headers)
-        status = connection.getresponse().status
-        connection.close()
-        return status
-
-    def ended(self) -> tuple[int, bytes, bytes]:
-        out, err = self.process.communicate(timeout=PATIENCE_S)
-        return self.process.returncode, out, err
-
-    def is_listening(self) -> bool:
-        try:
-            socket.create_connection(self.address, PATIENCE_S).close()
-        except OSError:
-            return False
-        return True
-
-
-@contextmanager
-def serving(
-    *arguments: str, before: tuple[str, ...] = (), env: Mapping[str, str] | None = None
-) -> Iterator[Serving]:
-    """`txaware serve` on ./data and a free port, killed if it has not ended."""
-    process = start(
-        *(*before, "serve", "--data", "data", "--port", "0", *arguments),
-        env={**os.environ, **(env or {})},
-    )
-    with process:
-        try:
-            assert process.stdout is not None
-            line = process.stdout.readline().decode()
-            assert line.startswith("listening on "), _left(process)
-            yield Serving(process, line.removeprefix("listening on ").strip())
-        finally:
-            process.kill()
-
-
-def _left(process: "subprocess.Popen[bytes]") -> bytes:
-    process.kill()
-    return process.communicate()[1]
-
-
-def until(happened: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not happened():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
 
 
 def began_publish(server: Serving, body: bytes) -> socket.socket:
@@ -145,7 +77,7 @@ def test_drain_answers_what_is_in_flight_and_long_polls_at_once() -> None:
             answer = polling.getresponse()
             assert json.loads(answer.read()) == {"ready": False}
             polling.close()
-            until(lambda: not server.is_listening())
+            assert until(lambda: not server.is_listening())
             publishing.sendall(body)
             assert publishing.recv(1000).startswith(b"HTTP/1.1 200 ")
         assert server.ended()[0] == 0
@@ -158,7 +90,7 @@ def test_a_second_signal_does_not_wait() -> None:
         run("topic", "create", "t", "--url", server.url)
         with began_publish(server, b"never sent"):
             server.process.send_signal(signal.SIGTERM)
-            until(lambda: not server.is_listening())
+            assert until(lambda: not server.is_listening())
             server.process.send_signal(signal.SIGINT)
             assert server.ended()[0] == 130
 
@@ -201,11 +133,11 @@ def test_hangup_takes_a_token_away_and_goes_on_in_a_new_audit_log(here: Path) ->
     with serving("--auth", "tokens.toml", "--audit-log", "audit.log") as server:
         assert server.get("/v1/namespaces", ann) == 200
         assert server.get("/v1/namespaces") == 401
-        until(lambda: "no token was sent" in log.read_text())
+        assert until(lambda: "no token was sent" in log.read_text())
         log.rename(here / "audit.old")
         (here / "tokens.toml").write_text(without_ann)
         server.process.send_signal(signal.SIGHUP)
-        until(
+        assert until(
             lambda: (
                 server.get("/v1/namespaces", ann) == 401
                 and log.exists()
@@ -448,9 +380,13 @@ def test_a_client_that_is_killed_in_a_transaction_blocks_nobody_for_ever() -> No
         run("topic", "create", "t", "--url", server.url)
         client = start("publish", "t", "--transaction", "--url", server.url)
         with client:
-            until(lambda: bool(run("transactions", "list", "--url", server.url).stdout))
+            assert until(
+                lambda: bool(run("transactions", "list", "--url", server.url).stdout)
+            )
             client.kill()
-        until(lambda: not run("transactions", "list", "--url", server.url).stdout)
+        assert until(
+            lambda: not run("transactions", "list", "--url", server.url).stdout
+        )
         run("publish", "t", "next", "--url", server.url)
         polled = run("poll", "t", "--raw", "--url", server.url)
         assert polled.stdout == "next\n"

@@ -1,6 +1,5 @@
 """`txaware topic`, `txaware transactions` and `txaware janitor`."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -143,7 +142,6 @@ def test_an_open_transaction_is_listed_described_found_and_aborted(
     messaging.publish("t", [b"late"], transaction=tx)
     messaging.publish("t", [b"plain"])
     number = str(tx.transaction_id)
-    time.sleep(0.01)
 
     def verb(*arguments: str) -> str:
         return run("transactions", *arguments, obj=messaging).stdout

@@ -270,7 +270,7 @@ def test_tasks_that_take_turns_do_not_mix(here: Setting) -> None:
         with here.transaction():
             polled = texts(shared.poll(limit=1))
             then.set()
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # the other one takes its turn
             polled += texts(shared.poll(limit=1))
         return polled
 

@@ -25,6 +25,7 @@ from coordinator.transaction import (
     TransactionType,
     VisibilityLevel,
 )
+from tests.support.coordinators import commit_changes
 from tests.support.doubles import Recorder
 
 
@@ -32,11 +33,6 @@ from tests.support.doubles import Recorder
 def key() -> bytes:
     """A key of this test alone: some coordinators serve many tests."""
     return uuid.uuid4().bytes
-
-
-def commit(coordinator: Coordinator, tx: Transaction, *changes: bytes) -> None:
-    coordinator.can_commit(tx, changes)
-    coordinator.commit(tx)
 
 
 def test_a_new_transaction_writes_with_its_id_and_is_its_own_first(
@@ -63,7 +59,7 @@ def test_ids_rise_and_others_see_it_in_progress_until_it_ends(
     assert one.transaction_id in two.in_progress
     assert not two.is_visible(one.transaction_id)
     assert two.first_short_in_progress <= one.transaction_id
-    commit(coordinator, one)
+    commit_changes(coordinator, one)
     assert not two.is_visible(one.transaction_id)
     assert coordinator.snapshot().is_visible(one.transaction_id)
     assert not coordinator.snapshot().is_visible(two.transaction_id)
@@ -74,12 +70,12 @@ def test_two_that_changed_the_same_key_conflict_at_can_commit(
     coordinator: Coordinator, key: bytes
 ) -> None:
     one, two = coordinator.start_short(), coordinator.start_short()
-    commit(coordinator, one, key, b"a")
+    commit_changes(coordinator, one, key, b"a")
     with pytest.raises(TransactionConflict, match=str(two.transaction_id)):
         coordinator.can_commit(two, [b"b" + key, key])
     coordinator.abort(two)
     three = coordinator.start_short()
-    commit(coordinator, three, key)
+    commit_changes(coordinator, three, key)
 
 
 def test_two_that_both_passed_can_commit_conflict_at_commit(
@@ -101,7 +97,7 @@ def test_a_commit_after_a_refused_can_commit_is_refused(
     coordinator: Coordinator, key: bytes
 ) -> None:
     one, two = coordinator.start_short(), coordinator.start_short()
-    commit(coordinator, one, key)
+    commit_changes(coordinator, one, key)
     with pytest.raises(TransactionConflict):
         coordinator.can_commit(two, [key])
     with pytest.raises(TransactionRefused):
@@ -116,8 +112,8 @@ def test_keys_of_different_transactions_do_not_conflict_when_all_differ(
     coordinator: Coordinator, key: bytes
 ) -> None:
     one, two = coordinator.start_short(), coordinator.start_short()
-    commit(coordinator, one, key + b"1", b"")
-    commit(coordinator, two, key + b"2")
+    commit_changes(coordinator, one, key + b"1", b"")
+    commit_changes(coordinator, two, key + b"2")
 
 
 def test_a_change_set_of_a_thousand_keys_is_checked_whole(
@@ -125,7 +121,7 @@ def test_a_change_set_of_a_thousand_keys_is_checked_whole(
 ) -> None:
     one, two = coordinator.start_short(), coordinator.start_short()
     many = [key + number.to_bytes(2, "big") for number in range(1000)]
-    commit(coordinator, one, *many)
+    commit_changes(coordinator, one, *many)
     with pytest.raises(TransactionConflict):
         coordinator.can_commit(two, [many[-1]])
     coordinator.abort(two)
@@ -137,13 +133,13 @@ def test_what_was_aborted_conflicts_with_nobody(
     one, two = coordinator.start_short(), coordinator.start_short()
     coordinator.can_commit(one, [key])
     coordinator.abort(one)
-    commit(coordinator, two, key)
+    commit_changes(coordinator, two, key)
     assert one.transaction_id not in coordinator.snapshot().in_progress
 
 
 def test_an_ended_transaction_is_refused_everywhere(coordinator: Coordinator) -> None:
     committed, aborted, invalid = (coordinator.start_short() for _ in range(3))
-    commit(coordinator, committed)
+    commit_changes(coordinator, committed)
     coordinator.abort(aborted)
     coordinator.invalidate(invalid)
     for tx in (committed, aborted, invalid):
@@ -156,7 +152,7 @@ def test_an_ended_transaction_is_refused_everywhere(coordinator: Coordinator) ->
 
 def test_ending_twice_changes_nothing(coordinator: Coordinator) -> None:
     tx = coordinator.start_short()
-    commit(coordinator, tx)
+    commit_changes(coordinator, tx)
     coordinator.abort(tx)
     assert coordinator.invalidate(tx) is False
     assert coordinator.snapshot().is_visible(tx.transaction_id)
@@ -196,7 +192,7 @@ def test_a_checkpoint_adds_a_pointer_that_ends_with_the_transaction(
     )
     assert hidden.is_visible(once.write_pointer)
     assert not hidden.is_visible(twice.write_pointer)
-    commit(coordinator, twice)
+    commit_changes(coordinator, twice)
     assert all(coordinator.snapshot().is_visible(p) for p in twice.pointers)
 
 
@@ -234,7 +230,7 @@ def test_a_long_transaction_is_no_first_short_and_an_abort_invalidates_it(
 
 def test_a_long_transaction_commits(coordinator: Coordinator, key: bytes) -> None:
     long = coordinator.start_long()
-    commit(coordinator, long, key)
+    commit_changes(coordinator, long, key)
     assert coordinator.snapshot().is_visible(long.transaction_id)
 
 
@@ -273,7 +269,7 @@ def test_truncating_by_time_is_refused_while_one_that_old_is_open(
     with pytest.raises(TruncateRefused):
         coordinator.truncate_invalid_tx_before(later_ms)
     assert invalid.transaction_id in coordinator.snapshot().invalids
-    commit(coordinator, holding)
+    commit_changes(coordinator, holding)
     assert coordinator.truncate_invalid_tx_before(later_ms) is True
     assert invalid.transaction_id not in coordinator.snapshot().invalids
 
@@ -286,7 +282,7 @@ def test_what_became_of_a_pointer_is_answered(
     for end in ("commit", "abort", "invalidate", "open"):
         tx = coordinator.checkpoint(coordinator.start_short())
         if end == "commit":
-            commit(coordinator, tx, key)
+            commit_changes(coordinator, tx, key)
             ends[Outcome.COMMITTED] += tx.pointers
         elif end == "open":
             ends[Outcome.IN_PROGRESS] += tx.pointers
@@ -375,7 +371,7 @@ def test_of_many_threads_that_change_one_key_at_a_time_none_is_lost(
         for _ in range(10):
             tx = coordinator.start_short()
             try:
-                commit(coordinator, tx, key)
+                commit_changes(coordinator, tx, key)
             except TransactionConflict:
                 coordinator.abort(tx)
             else:

@@ -131,7 +131,7 @@ class Printing(FakeService):
     def publish(self, topic, messages, **options):
         if "{weather}" == "outage":
             raise Unavailable("away")
-        time.sleep(0.05)
+        time.sleep(0.05)  # an exit that does not wait comes before
         print(*(message.decode() for message in messages), flush=True)
 
 logging.basicConfig()

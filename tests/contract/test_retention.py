@@ -6,12 +6,20 @@ import pytest
 
 import txaware
 from coordinator.embedded.coordinator import EmbeddedCoordinator
+from tests.support.concurrency import until
 from tests.support.doubles import Clock
-from tests.support.http_raw import until
-from tests.support.messagings import Site, commit, payloads, publish, seen_by, table_of
+from tests.support.messagings import (
+    Site,
+    commit,
+    payloads,
+    publish,
+    rows,
+    save,
+    seen_by,
+)
 from txaware.config import Settings
 from txaware.errors import TransactionRefused
-from txaware.keys import MESSAGE, PAYLOAD, POSITION
+from txaware.keys import PAYLOAD, POSITION
 from txaware.messaging import Messaging
 from txaware.reports import CleanUp
 from txaware.service.retention.deletion import Deleting
@@ -19,12 +27,6 @@ from txaware.service.retention.position_retention import PositionRetention
 from txaware.service.visibility import ForeignPointers
 
 pytestmark = pytest.mark.in_process
-
-
-def rows(messaging: Messaging, prefix: bytes = MESSAGE) -> int:
-    """How many rows a table has, whatever they are."""
-    table = table_of(messaging)
-    return len(table.scan(prefix, limit=10_000))
 
 
 def embedded(messaging: Messaging) -> EmbeddedCoordinator:
@@ -227,14 +229,6 @@ def test_a_coordinator_that_others_share_is_pruned_only_when_told() -> None:
         assert mine.invalid_size() == 1
         assert messaging.prune(exclusive=True).pruned == 1
         assert not messaging.poll("t", isolation="committed")
-
-
-def save(messaging: Messaging, group: str = "g") -> None:
-    """Moves a group to the end of `t`, in a transaction of its own."""
-    tx = messaging.coordinator.start_short()
-    end = messaging.bounds("t").next.before()
-    messaging.save_position(group, "t", end, transaction=tx)
-    commit(messaging, tx)
 
 
 def test_older_positions_go_when_nobody_open_can_read_them(site: Site) -> None:

@@ -77,19 +77,19 @@ def assert_balanced(
 
 
 def published(messaging: Messaging, sizes: Iterable[int], seed: int = 1) -> None:
-    made = payloads(sizes, seed)
+    made = random_messages(sizes, seed)
     for at in range(0, len(made), AT_ONCE):
         messaging.publish("t", made[at : at + AT_ONCE])
 
 
-def payloads(sizes: Iterable[int], seed: int = 1) -> list[bytes]:
+def random_messages(sizes: Iterable[int], seed: int = 1) -> list[bytes]:
     return list(map(random.Random(seed).randbytes, sizes))
 
 
 def stored(
     messaging: Messaging, tx: Transaction, sizes: Iterable[int], attempt: bytes = b"a"
 ) -> list[Receipt]:
-    made = payloads(sizes)
+    made = random_messages(sizes)
     return [
         messaging.store("t", made[at : at + AT_ONCE], transaction=tx, attempt=attempt)
         for at in range(0, len(made), AT_ONCE)

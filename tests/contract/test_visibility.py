@@ -9,7 +9,8 @@ import pytest
 
 from coordinator.embedded.commit_log import Wait
 from coordinator.embedded.group_commit import Then
-from tests.support.messagings import Site, commit, payloads, publish
+from tests.support.concurrency import in_background
+from tests.support.messagings import Site, commit, committed, payloads, publish
 from txaware.errors import (
     TransactionNotInProgress,
     TransactionRefused,
@@ -18,10 +19,6 @@ from txaware.errors import (
 from txaware.interfaces import Write
 from txaware.messaging import Messaging
 from txaware.service.read.scan import Polling
-
-
-def committed(messaging: Messaging) -> list[bytes]:
-    return payloads(messaging.poll("t", isolation="committed"))
 
 
 def test_a_transaction_that_timed_out_writes_nothing_more(site: Site) -> None:
@@ -113,12 +110,6 @@ class Slow:
         monkeypatch.setattr(table, "submit", slowly)
 
 
-def in_background(call: Any) -> threading.Thread:
-    thread = threading.Thread(target=call)
-    thread.start()
-    return thread
-
-
 @pytest.mark.in_process
 def test_a_commit_waits_for_writes_under_way_and_lets_no_more_in(
     site: Site, monkeypatch: pytest.MonkeyPatch
@@ -135,7 +126,7 @@ def test_a_commit_waits_for_writes_under_way_and_lets_no_more_in(
             publish(messaging, b"b", transaction=tx)
         except TransactionNotInProgress:
             break
-        time.sleep(0.01)
+        time.sleep(0.01)  # nothing tells when the end was asked for
     else:
         pytest.fail("the end that was asked for keeps nobody out")
     assert end.is_alive()
@@ -156,7 +147,7 @@ def test_a_reference_waits_for_stores_under_way(
     store = in_background(lambda: messaging.store("t", [b"a"], transaction=7))
     assert slow.began.wait(10)
     reference = in_background(lambda: publish(messaging, transaction=7))
-    time.sleep(0.05)
+    time.sleep(0.05)  # one that does not wait has ended by then
     assert reference.is_alive()
     slow.go_on.set()
     for thread in (store, reference):

@@ -28,7 +28,7 @@ class Waiter:
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, args=(wait,))
         self._thread.start()
-        time.sleep(0.05)
+        time.sleep(0.05)  # it waits by then, or has ended
 
     def _run(self, wait: Callable[[], Any]) -> None:
         try:
@@ -69,7 +69,7 @@ def test_a_commit_wakes_who_waits_for_what_is_committed(messaging: Messaging) ->
     waiting = waiter(messaging, isolation="committed")
     tx = messaging.coordinator.start_short()
     publish(messaging, b"a", transaction=tx)
-    time.sleep(0.05)
+    time.sleep(0.05)  # one that was woken has ended by then
     assert waiting.waits
     commit(messaging, tx)
     assert payloads(waiting.ends()) == [b"a"]
@@ -117,7 +117,7 @@ def test_who_waits_is_woken_by_its_own_topic_and_start_only(
     (message,) = messaging.poll("t")
     waiting = waiter(messaging, start=message.id, inclusive=False)
     messaging.publish("u", [b"x"])
-    time.sleep(0.05)
+    time.sleep(0.05)  # one that was woken has ended by then
     assert waiting.waits
     messaging.publish("t", [b"b"])
     assert payloads(waiting.ends()) == [b"b"]
@@ -191,11 +191,11 @@ def test_who_waits_on_a_coordinator_elsewhere_looks_again_by_itself(
     with txaware.connect("memory:", coordinator=other) as messaging:
         messaging.create_topic("t")
         waiting = waiter(messaging, isolation="committed")
-        time.sleep(0.3)
+        time.sleep(0.3)  # it has looked again by then
         assert "snapshot" not in log  # there is nothing to judge
         tx = messaging.coordinator.start_short()
         publish(messaging, b"a", transaction=tx)
-        time.sleep(0.1)
+        time.sleep(0.1)  # one that finds it has ended by then
         assert waiting.waits
         commit(messaging, tx)
         assert payloads(waiting.ends()) == [b"a"]

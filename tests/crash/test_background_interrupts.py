@@ -10,13 +10,15 @@ import pytest
 
 from coordinator.coalesce import SharedCall
 from coordinator.threads import Condition, Event, JoinableThread, SafeFuture, try_lock
-from tests.crash.test_interrupts import interrupts
-from tests.crash.test_store_interrupts import PATIENCE_S, elsewhere, interrupted_at
-from tests.unit.test_joinable import interrupted
+from tests.support.interrupts import (
+    PATIENCE_S,
+    elsewhere,
+    interrupted,
+    interrupted_at,
+    places,
+)
 from txaware.http.client.connections import FairSemaphore
 from txaware.publish import AsyncPublisher, AtMostOncePublisher
-
-__all__ = ["interrupts"]
 
 Publisher = AsyncPublisher | AtMostOncePublisher
 
@@ -44,14 +46,6 @@ def publishing(kind: type[Publisher], **options: Any) -> Iterator[tuple[Service,
     finally:
         stand_in.go_on.set()
         elsewhere(publisher.close)
-
-
-def places(make: Callable[[int], bool]) -> int:
-    """Has a call interrupted at each of its places; answers how many it has."""
-    place = 1
-    while make(place):
-        place += 1
-    return place
 
 
 CALLS: dict[str, Callable[[Publisher], object]] = {

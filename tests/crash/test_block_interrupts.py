@@ -15,11 +15,9 @@ import pytest
 from coordinator.context import Status, TransactionContext, current_transaction
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.embedded.file_journal import FileJournal
-from tests.crash.test_background_interrupts import places
-from tests.crash.test_interrupts import Interrupted
-from tests.crash.test_store_interrupts import interrupted_at
 from tests.support.doubles import Clock, Recorder
 from tests.support.fake_disk import FakeDisk
+from tests.support.interrupts import Interrupted, interrupted_at, places
 from tests.support.messagings import Site, payloads
 from txaware.http.client.async_transaction import AsyncTransaction, Worker, Workers
 
@@ -121,9 +119,7 @@ def test_what_is_published_after_an_interrupted_block_is_in_no_block(
 def test_an_interrupt_at_any_place_of_an_async_block_leaves_no_transaction(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(
-        "tests.crash.test_store_interrupts.OURS", ("/txaware/http/client/",)
-    )
+    monkeypatch.setattr("tests.support.interrupts.OURS", ("/txaware/http/client/",))
     left: set[tuple[tuple[str, int], ...]] = set()
 
     def interrupt(place: int) -> bool:

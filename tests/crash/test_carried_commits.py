@@ -16,10 +16,10 @@ from coordinator import EmbeddedCoordinator, transaction
 from coordinator.context import Status
 from coordinator.embedded.records import Record
 from coordinator.embedded.write_barrier import WriteBarrier
-from tests.crash.test_races import at_once
-from tests.crash.test_store_faults import close, opened
+from tests.support.concurrency import at_once
 from tests.support.doubles import Clock, Recorder
 from tests.support.fake_leveldb import DONE, OPEN, SYNC, WRITE, FakeDirectory, io_error
+from tests.support.store_lives import close, opened
 from tests.support.store_load import carried
 from txaware.clock import system_clock_ms
 from txaware.config import Settings

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -14,6 +13,7 @@ import pytest
 
 import txaware
 from tests.support.cli_runs import PROGRAM, run_json
+from tests.support.concurrency import until
 from tests.support.copying_runs import CopyInMemory, Faults
 from tests.support.messagings import Site, commit, payloads, publish, table_of
 from txaware.config import Settings
@@ -272,10 +272,10 @@ def test_a_process_that_is_killed_leaves_what_the_next_one_goes_on_with(
 def _killed_at(size_bytes: int, directory: Path, *arguments: str) -> bool:
     """Ends a command when the directory is so large; False where it was over."""
     process = subprocess.Popen([*PROGRAM, *arguments], stdout=subprocess.DEVNULL)
-    give_up_s = time.monotonic() + PATIENCE_S
-    while process.poll() is None and _size_bytes(directory) < size_bytes:
-        assert time.monotonic() < give_up_s
-        time.sleep(0.005)
+    assert until(
+        lambda: process.poll() is not None or _size_bytes(directory) >= size_bytes,
+        timeout_s=PATIENCE_S,
+    )
     if process.poll() is None:
         os.kill(process.pid, signal.SIGKILL)
     return process.wait(PATIENCE_S) == -signal.SIGKILL

@@ -1,263 +1,27 @@
 """Kills a server under load from four processes: what it acknowledged is there."""
 
-import json
 import random
-import signal
-import socket
-import subprocess
-import sys
 import time
-from bisect import bisect
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
-import attrs
 import pytest
 
 import txaware
-from tests.support.checker import NEVER, OK, UNKNOWN, Moved, Poll, Publish, anomalies
-from tests.support.http_kill_load import COPIES, TOPICS, Notes, Reader
-from txaware.messaging import Messaging
+from tests.support.checker import anomalies
+from tests.support.killed_server import (
+    STARTS_S,
+    History,
+    Server,
+    Tally,
+    check,
+    client,
+    end_what_is_open,
+    look,
+    wait_for_load,
+)
 
-ROOT = Path(__file__).parents[2]
-MODULE = [sys.executable, "-m", "tests.support.http_kill_load"]
 CLIENTS = 4
-STARTS_S, ENDS_S = 30, 60
-
-
-def free_port() -> int:
-    """Below those that the system gives to clients: one that connects while nobody
-    listens could be given the port itself, and would speak to itself."""
-    while True:
-        port = random.randrange(20_000, 30_000)
-        with socket.socket() as tried:
-            try:
-                tried.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-
-
-class Server:
-    """A process that is killed and started anew, on the same directory and port."""
-
-    def __init__(self, directory: Path) -> None:
-        self.killed_ns: list[int] = []
-        self._command = [*MODULE, "serve", str(directory), str(free_port())]
-        self.url = self.start()
-
-    def start(self) -> str:
-        """Returns when it listens."""
-        self._child = subprocess.Popen(
-            self._command, cwd=ROOT, stdout=subprocess.PIPE, text=True
-        )
-        assert self._child.stdout is not None
-        url = self._child.stdout.readline().strip()
-        assert url, "the server does not start"
-        return url
-
-    def kill(self) -> None:
-        """Returns when it is gone."""
-        if self._child.poll() is None:
-            self.killed_ns.append(time.monotonic_ns())
-            self._child.send_signal(signal.SIGKILL)
-        self._child.wait(STARTS_S)
-        assert self._child.stdout is not None
-        self._child.stdout.close()
-
-
-@contextmanager
-def client(url: str, log: Path, name: str) -> Iterator[subprocess.Popen[str]]:
-    """A client process, until the end of the block; it has failed if anything has."""
-    child = subprocess.Popen(
-        [*MODULE, "load", url, str(log), name],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield child
-        _, said = child.communicate(timeout=ENDS_S)
-        assert child.returncode == 0, said
-    finally:
-        if child.poll() is None:
-            child.kill()
-            child.communicate()
-
-
-def wait_for_load(child: subprocess.Popen[str], log: Path) -> None:
-    """Returns when a client has begun to note something."""
-    until_s = time.monotonic() + STARTS_S
-    while not (log.exists() and log.stat().st_size):
-        if child.poll() is not None or time.monotonic() > until_s:
-            child.kill()
-            pytest.fail(f"a client does not begin: {child.communicate()[1]}")
-        time.sleep(0.01)
-
-
-@attrs.frozen
-class History:
-    """What all processes noted, in one order of time."""
-
-    publishes: list[Publish]
-    polls: list[Poll]
-    opened_ns: list[tuple[int, Publish]]
-
-    @classmethod
-    def read(cls, logs: list[Path]) -> "History":
-        """Reads it from the logs."""
-        lines = [line for log in logs for line in log.read_text().split("\n")[:-1]]
-        began, asked, ended, opened = {}, {}, {}, {}
-        polls = []
-        for at_ns, kind, *rest in map(json.loads, lines):
-            if kind == "poll":
-                polls.append(_poll(at_ns, *rest))
-            elif kind == "began":
-                began[rest[0]] = (at_ns, *rest[1:])
-            elif kind == "asked":
-                asked[rest[0]] = at_ns
-            elif kind == "ended":
-                ended[rest[0]] = at_ns, rest[1]
-            else:
-                opened[rest[0]] = at_ns
-        publishes = {
-            number: _publish(
-                *one,
-                ended=ended.get(number, (NEVER, UNKNOWN)),
-                asked=asked.get(number, NEVER),
-            )
-            for number, one in began.items()
-        }
-        return cls(
-            list(publishes.values()),
-            polls,
-            [(at_ns, publishes[number]) for number, at_ns in opened.items()],
-        )
-
-
-def _publish(
-    began: int,
-    sent: list[tuple[str, str]],
-    transactional: bool,
-    moved: tuple[str, str, str, str] | None,
-    *,
-    ended: tuple[int, str],
-    asked: int,
-) -> Publish:
-    outcome = ended[1]
-    return Publish(
-        sent=tuple((to, value) for to, value in sent),
-        outcome=outcome,
-        began=began,
-        ended=NEVER if outcome == UNKNOWN else ended[0],
-        asked=asked,
-        transactional=transactional,
-        moved=None if moved is None else _moved(*moved),
-    )
-
-
-def _moved(group: str, topic: str, start: str, end: str) -> Moved:
-    return Moved(group, topic, bytes.fromhex(start), bytes.fromhex(end))
-
-
-def _poll(
-    ended: int,
-    reader: str,
-    topic: str,
-    start: str,
-    end: str,
-    seen: list[tuple[str, str]],
-    committed: bool,
-    at_end: bool,
-    began: int,
-) -> Poll:
-    return Poll(
-        reader=reader,
-        topic=topic,
-        start=bytes.fromhex(start),
-        end=bytes.fromhex(end),
-        seen=tuple((bytes.fromhex(one), value) for one, value in seen),
-        committed=committed,
-        at_end=at_end,
-        began=began,
-        ended=ended,
-    )
-
-
-@attrs.define
-class Tally:
-    """How much of what was to be tested took place."""
-
-    acknowledged: int = 0
-    copied: int = 0
-    unknown_plain: int = 0
-    survived: int = 0
-
-    @property
-    def is_enough(self) -> bool:
-        """Whether clients published and copied while the server lived."""
-        return self.acknowledged > 50 and self.copied > 0
-
-    def add(self, history: History, killed_ns: list[int]) -> None:
-        """Counts what happened in one history."""
-        for publish in history.publishes:
-            self.acknowledged += publish.outcome == OK
-            self.copied += publish.outcome == OK and publish.moved is not None
-            unknown = publish.outcome == UNKNOWN and not publish.transactional
-            self.unknown_plain += unknown
-        for at_ns, publish in history.opened_ns:
-            if publish.outcome == OK:
-                lives = bisect(killed_ns, at_ns), bisect(killed_ns, publish.ended)
-                self.survived += lives[0] != lives[1]
-
-
-def look(messaging: Messaging, log: Path, name: str) -> None:
-    """All that is there, for readers of both kinds, and the groups beside it."""
-    with log.open("w") as file:
-        notes = Notes(file)
-        for topic in TOPICS:
-            for how in ("committed", "uncommitted"):
-                where = f"{name} {topic} {how}"
-                reader = Reader(messaging, notes, where, topic, how)
-                while reader.poll():
-                    pass
-    for group, (source, target) in COPIES.items():
-        with messaging.transaction():
-            position = messaging.consumer(source, group=group).position
-        read = [
-            value
-            for message_id, value in whole(messaging, source)
-            if position is not None and message_id <= position
-        ]
-        copied = [
-            value.rpartition(">")[0]
-            for _, value in whole(messaging, target)
-            if ">" in value
-        ]
-        assert sorted(copied) == sorted(read), f"{group} copied something else"
-
-
-def check(messaging: Messaging) -> None:
-    """Nothing is wrong with any row."""
-    report = messaging.check()
-    assert report.is_clean, report
-
-
-def whole(messaging: Messaging, topic: str) -> Iterator[tuple[bytes, str]]:
-    """All that is committed in a topic."""
-    reader = messaging.consumer(topic)
-    while page := reader.poll(limit=5000):
-        assert page.blocked_by is None
-        for message in page:
-            yield message.id, message.payload.decode()
-
-
-def end_what_is_open(messaging: Messaging) -> None:
-    """Nobody goes on with these: their clients have ended."""
-    for one in messaging.coordinator.standings("open"):  # type: ignore[attr-defined]
-        messaging.coordinator.invalidate(one.transaction_id)
 
 
 def wait_until_it_has_worked(logs: list[Path]) -> None:
@@ -265,7 +29,7 @@ def wait_until_it_has_worked(logs: list[Path]) -> None:
     until_s = time.monotonic() + STARTS_S
     done = Tally()
     while not done.is_enough and time.monotonic() < until_s:
-        time.sleep(0.3)
+        time.sleep(0.3)  # to read the logs takes the processor from those who write
         done = Tally()
         done.add(History.read(logs), [])
 
@@ -284,6 +48,7 @@ def lives(place: Path, kills: int, tally: Tally) -> None:
             for child, log in zip(children, logs, strict=True):
                 wait_for_load(child, log)
             for _ in range(kills):
+                # Killed at any moment, and away for some of them.
                 time.sleep(random.choice([0.05, 0.5, 1.5]) * random.random())
                 server.kill()
                 time.sleep(random.choice([0, 0.3]))

@@ -1,9 +1,7 @@
 """Ctrl-C at any moment of a commit: nobody hangs, and its outcome can be told."""
 
 import random
-import signal
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -13,36 +11,10 @@ import pytest
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.errors import TransactionRefused
 from coordinator.resolve_outcome import settle
+from tests.support.interrupts import interrupted_after
 
 ROUNDS = 400
 LATEST_S = 0.0012
-
-
-class Interrupted(BaseException):
-    """What a signal's handler raises in the main thread."""
-
-
-def interrupted_after(seconds: float, call: Callable[[], object]) -> None:
-    """Makes a call, and interrupts it once, wherever it is by then."""
-    try:
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-        try:
-            call()
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-    except Interrupted:
-        pass
-
-
-@pytest.fixture
-def interrupts() -> Iterator[None]:
-    def handler(signal_number: int, frame: object) -> None:
-        raise Interrupted
-
-    before = signal.signal(signal.SIGALRM, handler)
-    yield
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, before)
 
 
 # An interrupt where Python lets weak references go is reported there.

@@ -31,7 +31,7 @@ def killed_after(directory: Path, log: Path, name: str, seconds: float) -> list[
                 assert child.poll() is None, child.stderr and child.stderr.read()
                 assert time.monotonic() < until_s, "it does not begin"
                 time.sleep(0.005)
-            time.sleep(seconds)
+            time.sleep(seconds)  # killed at any moment
             assert child.poll() is None, "it ended by itself"
         finally:
             child.send_signal(signal.SIGKILL)

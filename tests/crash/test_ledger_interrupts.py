@@ -11,10 +11,9 @@ from coordinator.embedded.file_journal import FileJournal
 from coordinator.errors import TransactionRefused, Unavailable
 from coordinator.resolve_outcome import settle
 from coordinator.transaction import Transaction
-from tests.crash.test_background_interrupts import places
-from tests.crash.test_store_interrupts import elsewhere, interrupted_at
 from tests.support.doubles import Clock
 from tests.support.fake_disk import FakeDisk
+from tests.support.interrupts import elsewhere, interrupted_at, places
 
 Call = Callable[[EmbeddedCoordinator, Transaction], object]
 

@@ -11,10 +11,8 @@ import pytest
 
 import txaware
 from coordinator.context import TransactionContext
-from tests.crash.test_interrupts import Interrupted, interrupted_after, interrupts
+from tests.support.interrupts import Interrupted, interrupted_after
 from txaware.publish import Publisher
-
-__all__ = ["interrupts"]
 
 ROUNDS = 300
 LATEST_S = 0.0012

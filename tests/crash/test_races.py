@@ -2,7 +2,7 @@
 
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +11,8 @@ import pytest
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.errors import TransactionConflict, TransactionNotInProgress
 from coordinator.transaction import Transaction
+from tests.support.concurrency import at_once
+from tests.support.coordinators import commit_changes
 
 ROUNDS = 150
 
@@ -24,35 +26,6 @@ def embedded(
     else:
         with EmbeddedCoordinator.open(tmp_path) as coordinator:
             yield coordinator
-
-
-def at_once(*calls: Callable[[], object], patience_s: float = 30) -> list[object]:
-    """Runs the calls in threads that begin together; an error is its answer."""
-    answers: list[object] = [None] * len(calls)
-    ready = threading.Barrier(len(calls))
-
-    def run(place: int, call: Callable[[], object]) -> None:
-        ready.wait(60)
-        try:
-            answers[place] = call()
-        except Exception as error:
-            answers[place] = error
-
-    threads = [
-        threading.Thread(target=run, args=(place, call))
-        for place, call in enumerate(calls)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(patience_s)
-        assert not thread.is_alive(), "a call hangs"
-    return answers
-
-
-def commit(embedded: EmbeddedCoordinator, tx: Transaction, key: bytes) -> None:
-    embedded.can_commit(tx, [key])
-    embedded.commit(tx)
 
 
 def test_a_commit_and_an_invalidation_never_both_take_place(
@@ -100,7 +73,7 @@ def test_two_that_changed_one_key_never_both_commit(
         key = b"%d" % number
         pair = [embedded.start_short(), embedded.start_short()]
 
-        one, two = at_once(*(partial(commit, embedded, tx, key) for tx in pair))
+        one, two = at_once(*(partial(commit_changes, embedded, tx, key) for tx in pair))
         refused = [answer for answer in (one, two) if answer is not None]
         assert len(refused) == 1
         assert isinstance(refused[0], TransactionConflict)

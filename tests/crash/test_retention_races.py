@@ -8,14 +8,15 @@ import pytest
 
 import txaware
 from coordinator.embedded.coordinator import EmbeddedCoordinator
-from tests.contract.test_retention import rows, save
-from tests.support.http_raw import until
+from tests.support.concurrency import until
 from tests.support.messagings import (
     Site,
     administration_of,
     commit,
     payloads,
     publish,
+    rows,
+    save,
     table_of,
 )
 from txaware.keys import MARK, MESSAGE, POSITION, TOPIC

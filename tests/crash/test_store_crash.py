@@ -14,8 +14,9 @@ import txaware
 from tests.support.checker import kinds
 from tests.support.doubles import Clock
 from tests.support.fake_leveldb import FakeDirectory, Log
+from tests.support.messagings import committed, payloads
 from tests.support.store_load import TOPICS, Client, Notes, Reader, Store, history
-from txaware.interfaces import Isolation, Write
+from txaware.interfaces import Write
 from txaware.store.leveldb import LevelDbTable
 
 
@@ -85,11 +86,6 @@ def log_of(directory: Path) -> Path:
     return max(logs, key=lambda path: int(path.stem))
 
 
-def payloads(messaging: txaware.Messaging, isolation: Isolation) -> list[bytes]:
-    page = messaging.poll("a", limit=10_000, isolation=isolation)
-    return [message.payload for message in page]
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_a_log_that_ends_anywhere_behind_its_last_sync_is_read_up_to_there(
     seed: int, tmp_path: Path
@@ -121,10 +117,10 @@ def test_a_log_that_ends_anywhere_behind_its_last_sync_is_read_up_to_there(
             acknowledged += new
     for copy, expected in copies:
         with txaware.connect(f"leveldb:{copy}") as messaging:
-            assert payloads(messaging, "committed") == expected
+            assert committed(messaging, "a") == expected
             last = messaging.bounds("a").last
             messaging.publish("a", [b"new"])
-            assert payloads(messaging, "uncommitted") == [*expected, b"new"]
+            assert payloads(messaging.poll("a", limit=10_000)) == [*expected, b"new"]
             new_id = messaging.poll("a", limit=10_000)[-1].id
             assert last is None or new_id > last
 
@@ -148,7 +144,7 @@ def test_a_power_cut_that_left_a_hole_in_what_was_not_synced_loses_only_that(
         txaware.connect(url)
     accepting = txaware.Settings(accept_damage=True)
     with txaware.connect(url, settings=accepting) as messaging:
-        assert payloads(messaging, "committed") == [b"answered"]
+        assert committed(messaging, "a") == [b"answered"]
 
 
 FULL = """
@@ -199,7 +195,7 @@ def test_a_full_disk_refuses_and_works_again_when_there_is_room(tmp_path: Path) 
     assert sum(outcome != "ok" for outcome in outcomes.values()) >= 5
     assert all(outcomes[str(n)] == "ok" for n in range(40) if n % 4 < 2)
     with txaware.connect(f"leveldb:{tmp_path}") as messaging:
-        found = [p[:-1000].decode() for p in payloads(messaging, "committed")]
+        found = [p[:-1000].decode() for p in committed(messaging, "a")]
     assert found == sorted(set(found), key=int)
     assert {n for n, outcome in outcomes.items() if outcome == "ok"} <= set(found)
     assert not {n for n, outcome in outcomes.items() if outcome == "NotWritten"} & set(

@@ -1,62 +1,26 @@
-"""Ctrl-C at every place of a call to the store: nobody hangs, and nothing is torn.
+"""Ctrl-C at every place of a call to the store, and of a close: nothing hangs or tears.
 
 A signal is looked at where a function begins and where one written in C returns; an
 exception is raised at each such place in turn.
 """
 
-import sys
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.crash.test_interrupts import Interrupted
+import txaware
 from tests.support.doubles import Clock
 from tests.support.fake_leveldb import FakeDirectory
+from tests.support.interrupts import PATIENCE_S, elsewhere, interrupted_at, places
 from tests.support.store_load import Store, carried
+from txaware.config import Settings
 from txaware.store.leveldb import LevelDbTable
 
-PATIENCE_S = 20  # less than the 30 after which a drain looks again by itself
-OURS = (
-    *("/txaware/", "/coordinator/", "threading.py", "contextlib.py"),
-    "futures/_base.py",
-)
-
-
-def interrupted_at(place: int, call: Callable[[], object]) -> bool:
-    """Interrupts a call at a place, and answers whether it had so many."""
-    left = [place]
-
-    def profile(frame: Any, event: str, _: object) -> None:
-        if event in ("call", "c_return") and any(
-            part in frame.f_code.co_filename for part in OURS
-        ):
-            left[0] -= 1
-            if left[0] == 0:
-                sys.setprofile(None)
-                raise Interrupted
-
-    sys.setprofile(profile)
-    try:
-        call()
-    except Interrupted:
-        pass
-    finally:
-        sys.setprofile(None)
-    return left[0] <= 0
-
-
-def elsewhere(call: Callable[[], Any]) -> Any:
-    """What another thread gets, which must not wait."""
-    answers: list[Any] = []
-    thread = threading.Thread(target=lambda: answers.append(call()), daemon=True)
-    thread.start()
-    thread.join(PATIENCE_S)
-    assert not thread.is_alive(), "another thread hangs"
-    return answers[0]
+SETTINGS = Settings(janitor_interval_s=3600)
 
 
 CALLS: dict[str, Callable[[Store, Any], object]] = {
@@ -113,3 +77,49 @@ def seen_by_all(store: Store) -> list[bytes]:
     page = elsewhere(partial(store.service.poll, "a"))
     assert [m.id for m in page] == sorted({m.id for m in page})
     return [message.payload for message in page]
+
+
+@pytest.mark.parametrize("serves", [False, True])
+def test_a_directory_is_given_back_by_the_close_after_an_interrupted_one(
+    tmp_path: Path, serves: bool
+) -> None:
+    step = 9 if serves else 3
+
+    def interrupt(place: int) -> bool:
+        url = f"leveldb:{tmp_path / 'data'}"
+        messaging = txaware.connect(url, settings=SETTINGS)
+        publisher = None
+        try:
+            if serves:
+                messaging.serve()
+            if place == 1:
+                messaging.create_topic("t")
+            publisher = messaging.async_publisher("t")
+            publisher.publish(b"a")
+        finally:
+            found = interrupted_at(place * step - step + 1, messaging.close)
+            elsewhere(messaging.close)
+        return found
+
+    count = places(interrupt)
+    assert count > 10
+    with txaware.connect(f"leveldb:{tmp_path / 'data'}") as messaging:
+        assert len(messaging.poll("t")) == count
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_store_is_closed_by_the_close_after_an_interrupted_one() -> None:
+    def interrupt(place: int) -> bool:
+        directory, clock = FakeDirectory(), Clock()
+        table = LevelDbTable("fake", directory.open, clock_ms=clock)
+        store = Store(table, clock)
+        store.service.publish("a", [b"a"])
+        found = interrupted_at(place, store.close)
+        elsewhere(store.close)
+        assert directory.owner is None, place
+        again = Store(LevelDbTable("fake", directory.open, clock_ms=clock), clock)
+        assert len(again.service.poll("a")) == 1
+        again.close()
+        return found
+
+    assert places(interrupt) > 20

@@ -8,7 +8,6 @@ import pytest
 
 from coordinator.directory_lock import DirectoryLock
 from coordinator.embedded.records import Reserved
-from tests.crash.test_store_faults import close, opened
 from tests.support.doubles import Clock
 from tests.support.fake_leveldb import (
     DONE,
@@ -18,6 +17,7 @@ from tests.support.fake_leveldb import (
     FakeDirectory,
     io_error,
 )
+from tests.support.store_lives import close, opened
 from tests.support.store_load import Store
 from txaware.errors import NotWritten, TransactionNotInProgress, Unavailable
 from txaware.messages import MessageId

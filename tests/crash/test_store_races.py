@@ -13,8 +13,8 @@ import pytest
 
 import txaware
 from coordinator.transaction import Transaction
-from tests.crash.test_races import at_once
 from tests.support.checker import anomalies
+from tests.support.concurrency import at_once, in_background, until
 from tests.support.store_load import TOPICS, Client, Notes, Reader, Store, history
 from txaware.clock import system_clock_ms
 from txaware.config import Settings
@@ -93,7 +93,7 @@ def test_readers_see_prefixes_that_only_grow_and_skip_nothing(store: Store) -> N
     def read(reader: Reader) -> None:
         while not over.is_set():
             reader.poll(50)
-            time.sleep(0.002)
+            time.sleep(0.002)  # writers are not to starve
 
     reading = [threading.Thread(target=read, args=(reader,)) for reader in readers]
     for thread in reading:
@@ -134,11 +134,9 @@ def test_a_batch_is_told_before_what_was_submitted_later(store: Store) -> None:
     journal = store.table.journal
     with journal._writing:  # so that both are in one batch
         first = in_background(lambda: store.table.submit([(b"z", b"")], then)())
-        while not journal._forming.led:
-            time.sleep(0.001)
+        assert until(lambda: journal._forming.led)
         one = in_background(lambda: store.service.publish("a", [b"one"]))
-        while not store.service.place("a").writer._in_flight:
-            time.sleep(0.001)
+        assert until(lambda: store.service.place("a").writer._in_flight)
     assert slow.wait(10)
     seen: list[list[Message]] = []
 
@@ -147,17 +145,11 @@ def test_a_batch_is_told_before_what_was_submitted_later(store: Store) -> None:
         seen.append(store.service.poll("a"))
 
     second = in_background(two)
-    time.sleep(0.05)
+    time.sleep(0.05)  # one that does not wait has polled by then
     go_on.set()
     for thread in (first, one, second):
         thread.join(10)
     assert [message.payload for message in seen[0]] == [b"one", b"two"]
-
-
-def in_background(call: Callable[[], object]) -> threading.Thread:
-    thread = threading.Thread(target=call, daemon=True)
-    thread.start()
-    return thread
 
 
 def test_a_commit_waits_for_a_publish_on_its_way_or_refuses_it(store: Store) -> None:
@@ -222,7 +214,7 @@ def test_of_an_invalidation_and_a_commit_that_waits_one_wins(store: Store) -> No
         assert inside.wait(10)
 
         def invalidate(tx: Transaction = tx, leave: Any = leave) -> bool:
-            time.sleep(0.001)
+            time.sleep(0.001)  # the commit comes first, or second
             leave.set()
             return store.coordinator.invalidate(tx)
 
@@ -248,7 +240,7 @@ def test_a_commit_carries_the_rows_of_a_publish_that_it_waited_for(
 
     def slow_hold(pointer: int, writes: Any) -> bool:
         committing.append(in_background(partial(store.coordinator.commit, tx)))
-        time.sleep(0.05)
+        time.sleep(0.05)  # a commit that does not wait has ended by then
         return hold(pointer, writes)
 
     table.hold = slow_hold  # type: ignore[method-assign]
@@ -300,7 +292,7 @@ def test_a_close_ends_every_call_with_a_clear_error(
             messaging.publish("a", [b"x"], transaction=tx.transaction)
 
     def close() -> None:
-        time.sleep(close_after_s)
+        time.sleep(close_after_s)  # closed at any moment
         messaging.close()
         closed.set()
 

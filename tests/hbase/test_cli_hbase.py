@@ -1,32 +1,23 @@
 """`txaware hbase`: a local HBase until a signal, and compactions with their effect."""
 
 import signal
-import socket
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.hbase.test_hbase_admin import MIB, deleted_rows
 from tests.support.cli_runs import error_of, run, run_json, start
+from tests.support.hbase_fixtures import MIB, deleted_rows
+from tests.support.ports import free_port
 from txaware.local_hbase import HBaseAdmin, LocalHBase
 from txaware.local_hbase.readiness import listens
 
 pytestmark = pytest.mark.hbase
 
 
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
 def test_run_says_where_it_is_and_ends_by_a_signal(
     hbase_java: str, tmp_path: Path
 ) -> None:
-    thrift, at = free_ports(2)
+    thrift, at = free_port(), free_port()
     ports = ("--thrift-port", str(thrift), "--zookeeper-port", str(at))
     process = start("hbase", "run", str(tmp_path / "new"), *ports)
     try:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.docs.test_examples import EXAMPLES, prints_what_it_promises
+from tests.support.example_runs import EXAMPLES, prints_what_it_promises
 
 # About a minute on a machine that has nothing else to do.
 TIMEOUT_S = 400

@@ -1,41 +1,13 @@
 """HBase's own Admin does what its Thrift server does not: it frees the disk."""
 
-import time
-from collections.abc import Callable
-
 import pytest
 
-from tests.hbase.test_local_hbase import connected
+from tests.support.concurrency import until
+from tests.support.hbase_fixtures import MIB, connected, deleted_rows
 from txaware.errors import BadRequest, Unavailable
 from txaware.local_hbase import HBaseAdmin, LocalHBase
 
 pytestmark = pytest.mark.hbase
-
-MIB = 1 << 20
-VALUE = bytes(range(256)) * 4096  # one MiB
-
-
-def eventually(is_so: Callable[[], bool], within_s: float) -> bool:
-    give_up = time.monotonic() + within_s
-    while not is_so():
-        if time.monotonic() > give_up:
-            return False
-        time.sleep(0.1)
-    return True
-
-
-def deleted_rows(hbase: LocalHBase, admin: HBaseAdmin, name: str) -> None:
-    """Eight MiB in the files of a table, of which nothing can be read any more."""
-    with connected(hbase) as connection:
-        connection.create_table(name, {"f": {"max_versions": 1}})
-        table = connection.table(name)
-        for number in range(8):
-            table.put(b"%d" % number, {b"f:q": VALUE}, timestamp=1000)
-        admin.flush(name)
-        for number in range(8):
-            table.delete(b"%d" % number, timestamp=1001)
-        admin.flush(name)
-        assert list(table.scan()) == []
 
 
 def test_a_major_compaction_frees_what_was_deleted(
@@ -46,7 +18,7 @@ def test_a_major_compaction_frees_what_was_deleted(
     assert hbase.file_bytes("compacted") > 8 * MIB
     hbase_admin.major_compact("compacted")
     assert hbase_admin.store_bytes("compacted") <= MIB
-    assert eventually(lambda: hbase.file_bytes("compacted") < 10_000, within_s=60)
+    assert until(lambda: hbase.file_bytes("compacted") < 10_000, timeout_s=60)
 
 
 def test_tables_are_listed_by_how_their_names_begin(

@@ -9,7 +9,9 @@ import pytest
 
 import txaware
 from coordinator.tephra import TephraCoordinator
-from tests.crash.test_http_kill import (
+from tests.support.checker import anomalies
+from tests.support.hbase_cluster import Cluster, hbase_url, shuffled
+from tests.support.killed_server import (
     History,
     Tally,
     check,
@@ -18,8 +20,6 @@ from tests.crash.test_http_kill import (
     look,
     wait_for_load,
 )
-from tests.support.checker import anomalies
-from tests.support.hbase_cluster import Cluster, hbase_url, shuffled
 from txaware.local_hbase import LocalHBase
 
 pytestmark = [pytest.mark.hbase, pytest.mark.tephra]

@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 
 import txaware
 from tests.support.cli_runs import error_of
+from tests.support.concurrency import PATIENCE_S, until
 from tests.support.doubles import Clock
 from tests.support.fake_hbase import FakeHBase
 from tests.support.hbase_faults import Way
@@ -27,7 +28,7 @@ from tests.support.hbase_owners import (
     elsewhere,
     made,
 )
-from tests.support.http_raw import PATIENCE_S, PING, Raw, request, until
+from tests.support.http_raw import PING, Raw, request
 from tests.support.messagings import table_of
 from txaware.cli.root import command
 from txaware.cli.session import Session

@@ -9,6 +9,7 @@ import attrs
 import pytest
 
 from tests.support.cli_runs import error_of
+from tests.support.ports import free_port
 from txaware.errors import Unavailable
 from txaware.local_hbase.readiness import kept_ports
 
@@ -20,13 +21,6 @@ def taken() -> Iterator[int]:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
         yield listening.getsockname()[1]
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 def test_ports_that_are_named_are_taken_and_the_others_are_kept(tmp_path: Path) -> None:

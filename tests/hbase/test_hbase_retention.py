@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import txaware
-from tests.hbase.test_hbase_admin import eventually
+from tests.support.concurrency import until
 from tests.support.doubles import Clock
 from tests.support.messagings import table_of
 from txaware.clock import system_clock_ms
@@ -34,7 +34,7 @@ PREFIX = MESSAGE + data_prefix(TopicName("t"), 1)
 Files = Callable[[str], int]
 
 
-def payloads(count: int = ROWS) -> list[bytes]:
+def incompressible(count: int = ROWS) -> list[bytes]:
     """What cannot be compressed."""
     made = random.Random(count)
     return [made.randbytes(ROW_BYTES) for _ in range(count)]
@@ -77,7 +77,7 @@ def compacted_bytes(
     def measure(kind: str) -> int:
         table, before = address.table(kind).decode(), written_bytes(kind)
         hbase_admin.major_compact(table)
-        eventually(lambda: hbase.file_bytes(table) < before, within_s=10)
+        until(lambda: hbase.file_bytes(table) < before, timeout_s=10)
         after = hbase.file_bytes(table)
         print(f"{table}: {before:,} bytes, {after:,} after a major compaction")
         return after
@@ -105,7 +105,7 @@ def test_messages_that_expire_by_themselves_need_no_clean_up(
     )
     try:
         expiring = value_head(None, more={EXPIRY: encode_expiry(now_ms + EXPIRE_MS)})
-        made = payloads()
+        made = incompressible()
         table.submit(
             [
                 (
@@ -118,9 +118,9 @@ def test_messages_that_expire_by_themselves_need_no_clean_up(
         assert len(table.scan(PREFIX, limit=ROWS, max_bytes=1 << 30)) == ROWS
         assert written_bytes(MESSAGES) > ALL_BYTES
         left = table.scan
-        assert eventually(
+        assert until(
             lambda: len(left(PREFIX, limit=ROWS, max_bytes=1 << 30)) == KEPT,
-            within_s=2 * EXPIRE_MS / 1000,
+            timeout_s=2 * EXPIRE_MS / 1000,
         )
         kept_bytes = KEPT * ROW_BYTES
         assert kept_bytes < compacted_bytes(MESSAGES) < 2 * kept_bytes
@@ -135,9 +135,9 @@ def test_messages_past_the_time_to_live_go_in_calls_of_bounded_size(
     compacted_bytes: Files,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    messaging.publish("t", payloads())
+    messaging.publish("t", incompressible())
     clock.advance_s(11)
-    messaging.publish("t", payloads(KEPT))
+    messaging.publish("t", incompressible(KEPT))
     assert written_bytes(MESSAGES) > ALL_BYTES
     sizes: list[int] = []
     put: Callable[..., None] = Writing._put
@@ -159,10 +159,10 @@ def test_messages_past_the_time_to_live_go_in_calls_of_bounded_size(
 def test_older_generations_go(
     messaging: Messaging, written_bytes: Files, compacted_bytes: Files
 ) -> None:
-    messaging.publish("t", payloads())
+    messaging.publish("t", incompressible())
     messaging.delete_topic("t")
     messaging.create_topic("t", ttl_s=10)
-    messaging.publish("t", payloads(KEPT))
+    messaging.publish("t", incompressible(KEPT))
     assert written_bytes(MESSAGES) > ALL_BYTES
     assert messaging.clean_up().old_generation_rows == ROWS
     assert rows(messaging) == KEPT
@@ -174,7 +174,7 @@ def test_invalid_messages_are_marked_before_they_are_forgotten_and_go_in_their_t
 ) -> None:
     coordinator = messaging.coordinator
     tx = coordinator.start_short()
-    messaging.publish("t", payloads(), transaction=tx)
+    messaging.publish("t", incompressible(), transaction=tx)
     coordinator.invalidate(tx)
     assert messaging.check().needed == {"t": tx.transaction_id}
     cleaned = messaging.clean_up()
@@ -197,7 +197,7 @@ def test_payloads_that_no_reference_names_go(
 ) -> None:
     coordinator = messaging.coordinator
     tx = coordinator.start_short()
-    messaging.store("t", payloads(), transaction=tx)
+    messaging.store("t", incompressible(), transaction=tx)
     assert messaging.clean_up().expired_payloads == 0
     assert written_bytes(PAYLOADS) > ALL_BYTES
     coordinator.abort(tx)
@@ -212,4 +212,4 @@ def test_the_janitor_cleans_up_by_itself(hbase_url: str) -> None:
     ) as messaging:
         messaging.create_topic("short", ttl_s=1)
         messaging.publish("short", [b"a"])
-        assert eventually(lambda: not rows(messaging), within_s=20)
+        assert until(lambda: not rows(messaging), timeout_s=20)

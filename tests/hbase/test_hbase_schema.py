@@ -6,8 +6,8 @@ from contextlib import contextmanager
 import pytest
 
 import txaware
-from tests.hbase.test_local_hbase import connected
 from tests.support.cli_runs import error_of, run
+from tests.support.hbase_fixtures import connected
 from txaware.errors import BadRequest
 from txaware.local_hbase import LocalHBase
 from txaware.store.hbase import schema

@@ -14,9 +14,9 @@ import pytest
 
 import txaware
 from coordinator.remote.client import RemoteCoordinator
-from tests.cli.test_cli_serve import serving as serving_process
-from tests.http.test_standby import free_port
 from tests.support.cli_runs import error_of, run, start
+from tests.support.cli_runs import serving as serving_process
+from tests.support.concurrency import until
 from tests.support.http_raw import (
     AVRO,
     ONE,
@@ -29,9 +29,9 @@ from tests.support.http_raw import (
     publish,
     request,
     serving,
-    until,
 )
 from tests.support.messagings import commit, payloads
+from tests.support.ports import free_port
 from txaware.errors import Unavailable
 from txaware.http.client import (
     ClientSettings,

@@ -7,7 +7,6 @@ from itertools import count
 import pytest
 
 from coordinator.embedded.coordinator import EmbeddedCoordinator
-from tests.crash.test_store_faults import JUMPS_S, SYNC_LIMIT_BYTES, Life, check, look
 from tests.support.doubles import Clock
 from tests.support.fake_hbase import FakeHBase
 from tests.support.hbase_faults import (
@@ -21,6 +20,7 @@ from tests.support.hbase_faults import (
     refused,
 )
 from tests.support.hbase_owners import Owner, made
+from tests.support.store_lives import JUMPS_S, SYNC_LIMIT_BYTES, Life, check, look
 from tests.support.store_load import Event, Notes, Reader, Store
 from txaware.errors import Unavailable
 from txaware.store.hbase import redo, writing

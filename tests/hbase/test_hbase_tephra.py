@@ -13,6 +13,7 @@ import pytest
 
 import txaware
 from coordinator.tephra import TephraCoordinator
+from tests.support.concurrency import until
 from tests.support.messagings import payloads
 from tests.support.tephra_tricks import wait_until
 from txaware.config import Settings
@@ -154,9 +155,7 @@ def test_with_a_tephra_that_hangs_plain_calls_go_on(here: Here) -> None:
             assert max(one.result() for one in asked) < WITHIN_SECONDS_S
     finally:
         os.kill(pid, signal.SIGCONT)
-    until_s = time.monotonic() + WITHIN_SECONDS_S
-    while not transacts(here):
-        assert time.monotonic() < until_s
+    assert until(lambda: transacts(here), timeout_s=WITHIN_SECONDS_S)
     page = here.client.poll("t", isolation="committed")
     assert payloads(page)[-1] == b"after"
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.hbase.test_hbase_admin import MIB, deleted_rows, eventually
-from tests.hbase.test_local_hbase import connected
+from tests.support.concurrency import until
+from tests.support.hbase_fixtures import MIB, connected, deleted_rows
 from txaware.local_hbase import HBaseAdmin, LocalHBase
 
 pytestmark = pytest.mark.hbase
@@ -75,7 +75,7 @@ def test_an_idle_connection_is_closed_and_still_says_it_is_open(
 ) -> None:
     with connected(impatient_hbase) as connection:
         table = table_of(connection, "trap-idle")
-        time.sleep(IDLE_MS / 1000 * 3)
+        time.sleep(IDLE_MS / 1000 * 3)  # HBase's own clock
         assert connection.transport.is_open()
         connection.open()
         with pytest.raises(errors()):
@@ -100,7 +100,7 @@ def test_a_put_that_timed_out_is_applied_later(
     finally:
         hbase.master.resume()
         hasty.close()
-    assert eventually(lambda: table.row(b"late") == {CELL: b"2"}, within_s=20)
+    assert until(lambda: table.row(b"late") == {CELL: b"2"}, timeout_s=20)
 
 
 def test_delete_and_put_of_a_row_in_one_batch_lose_the_put(connection: Any) -> None:
@@ -178,7 +178,7 @@ def test_a_time_to_live_counts_in_each_of_three_calls(connection: Any) -> None:
         name, b"check", CELL, None, mutation(b"3"), time_to_live(6000)
     )
     assert table.row(b"check") == {CELL: b"3"}
-    assert eventually(lambda: table.row(b"check") == {}, within_s=60)
+    assert until(lambda: table.row(b"check") == {}, timeout_s=60)
 
 
 def test_a_major_compaction_of_thrift_frees_nothing(
@@ -186,10 +186,10 @@ def test_a_major_compaction_of_thrift_frees_nothing(
 ) -> None:
     deleted_rows(hbase, hbase_admin, "trap-compaction")
     connection.client.majorCompact(b"trap-compaction")
-    time.sleep(3)
+    time.sleep(3)  # a compaction that does take place is over by then
     assert hbase.file_bytes("trap-compaction") > 8 * MIB
     hbase_admin.major_compact("trap-compaction")
-    assert eventually(lambda: hbase.file_bytes("trap-compaction") < 10_000, within_s=60)
+    assert until(lambda: hbase.file_bytes("trap-compaction") < 10_000, timeout_s=60)
 
 
 def test_thrift_flushes_only_by_disabling_a_table(

@@ -2,16 +2,14 @@
 
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from coordinator.directory_lock import DirectoryInUse, DirectoryLock
+from tests.support.concurrency import until
+from tests.support.hbase_fixtures import connected
 from txaware.errors import MissingExtra, Unavailable
 from txaware.local_hbase import LocalHBase
 from txaware.local_hbase.process import ServerProcess
@@ -28,17 +26,6 @@ with LocalHBase(sys.argv[1]) as hbase:
     print(hbase.master.pid, hbase.thrift.pid, flush=True)
     sys.stdin.read()
 """
-
-
-@contextmanager
-def connected(hbase: LocalHBase) -> Iterator[Any]:
-    import happybase
-
-    connection = happybase.Connection("127.0.0.1", hbase.thrift_port, timeout=60_000)
-    try:
-        yield connection
-    finally:
-        connection.close()
 
 
 def put_rows(hbase: LocalHBase, name: str) -> None:
@@ -134,10 +121,7 @@ def test_both_processes_end_with_a_killed_owner(
             assert all(is_running(pid) for pid in pids)
         finally:
             owner.kill()
-        give_up = time.monotonic() + 20
-        while any(is_running(pid) for pid in pids) and time.monotonic() < give_up:
-            time.sleep(0.02)
-        assert not any(is_running(pid) for pid in pids)
+        assert until(lambda: not any(is_running(pid) for pid in pids))
 
 
 def is_running(pid: int) -> bool:

@@ -2,14 +2,14 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
-from functools import wraps
 from typing import Any
 
 import pytest
 
 from coordinator.context import Status
+from tests.support.concurrency import in_loop, until
 from tests.support.doubles import Recorder
 from tests.support.http_served import ServedStore, served
 from tests.support.scripted_server import (
@@ -35,18 +35,6 @@ from txaware.http.client.async_transaction import Worker, Workers
 from txaware.http.client.async_transport import AsyncTransport
 from txaware.messages import Message
 
-Test = Callable[..., Coroutine[Any, Any, None]]
-
-
-def in_loop(test: Test) -> Callable[..., None]:
-    """Runs a coroutine function in a loop of its own."""
-
-    @wraps(test)
-    def run(*args: Any, **fixtures: Any) -> None:
-        asyncio.run(asyncio.wait_for(test(*args, **fixtures), 30))
-
-    return run
-
 
 @pytest.fixture
 def store() -> Iterator[ServedStore]:
@@ -67,12 +55,6 @@ async def scripted(server: ScriptedServer, pauses: Pauses) -> AsyncIterator[Any]
     transport = AsyncTransport(link, sleep=pauses.sleep_async)
     yield AsyncService(transport)
     await transport.close()
-
-
-def committed(store: ServedStore) -> list[bytes]:
-    page = store.messaging.poll("t", isolation="committed")
-    assert page.blocked_by is None
-    return [message.payload for message in page]
 
 
 @in_loop
@@ -103,12 +85,12 @@ async def test_store_reference_and_rollback(store: ServedStore) -> None:
             await messaging.publish(
                 "t", [], transaction=tx.transaction, receipts=[receipt]
             )
-        assert committed(store) == [b"a"]
+        assert store.committed() == [b"a"]
         other = store.messaging.coordinator.start_short()
         response = await messaging.publish("t", [b"b"], transaction=other)
         assert response is not None
         await messaging.rollback("t", response)
-        assert committed(store) == [b"a"]
+        assert store.committed() == [b"a"]
 
 
 @in_loop
@@ -125,7 +107,7 @@ async def _many_wait(store: ServedStore, settings: ClientSettings) -> None:
         waiting = [
             asyncio.create_task(messaging.poll("t", wait_s=20)) for _ in range(200)
         ]
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.3)  # all of them wait by then
         threads = threading.active_count() - before
         await messaging.publish("t", [b"a"])
         pages = await asyncio.gather(*waiting)
@@ -140,9 +122,9 @@ async def test_a_block_commits_at_its_end(store: ServedStore) -> None:
         async with messaging.transaction(table, timeout_s=20) as tx:
             await messaging.publisher("t").publish(b"a")
             await messaging.publisher("t").publish_all([b"b", b"c"])
-            assert committed(store) == []
+            assert store.committed() == []
         assert tx.status is Status.COMMITTED
-        assert committed(store) == [b"a", b"b", b"c"]
+        assert store.committed() == [b"a", b"b", b"c"]
     assert table.log == [
         *("start_tx table", "get_tx_changes table", "commit_tx table"),
         "post_tx_commit table",
@@ -164,7 +146,7 @@ async def test_a_block_that_raises_undoes_everything(store: ServedStore) -> None
                 raise KeyError
         assert tx.status is Status.ABORTED
         assert table.log[-1] == "rollback_tx table"
-        assert committed(store) == []
+        assert store.committed() == []
         assert await messaging.position("g", "t") is None
 
 
@@ -178,7 +160,7 @@ async def test_a_participant_that_cannot_write_refuses_the_commit(
             async with tx:
                 await messaging.publisher("t").publish(b"a")
         assert tx.status is Status.ABORTED
-        assert committed(store) == []
+        assert store.committed() == []
 
 
 @in_loop
@@ -198,23 +180,22 @@ async def test_two_that_change_one_key_conflict(store: ServedStore) -> None:
 async def test_a_cancelled_block_is_undone_before_it_is_cancelled(
     store: ServedStore,
 ) -> None:
-    table = Recorder()
+    table, published = Recorder(), asyncio.Event()
     async with connect_async(store.url) as messaging:
 
         async def block() -> None:
             async with messaging.transaction(table):
                 await messaging.publisher("t").publish(b"a")
-                await asyncio.sleep(100)
+                published.set()
+                await asyncio.Event().wait()
 
         task = asyncio.create_task(block())
-        while not table.log:
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.1)
+        await published.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert table.log[-1] == "rollback_tx table"
-        assert committed(store) == []
+        assert store.committed() == []
 
 
 @in_loop
@@ -236,13 +217,13 @@ async def test_a_commit_that_is_cancelled_comes_to_its_end(store: ServedStore) -
         task = asyncio.create_task(block())
         await asyncio.to_thread(committing.wait)
         task.cancel()
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # the first one is noticed before the second comes
         task.cancel()
         go_on.set()
         with pytest.raises(asyncio.CancelledError) as caught:
             await task
         assert "is committed" in caught.value.__notes__[0]
-        assert committed(store) == [b"a"]
+        assert store.committed() == [b"a"]
 
 
 @in_loop
@@ -258,10 +239,9 @@ async def test_a_start_that_is_cancelled_leaves_nothing_open(
                 raise AssertionError("the block has begun")
 
         task = asyncio.create_task(block())
-        while not table.log:
-            await asyncio.sleep(0.01)
+        assert await asyncio.to_thread(until, lambda: table.log)
         task.cancel()
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # the task notices it while its worker is held
         go_on.set()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -283,7 +263,7 @@ async def test_a_transaction_belongs_to_its_task(store: ServedStore) -> None:
                     await messaging.publisher("t").publish(b"another")
 
             await asyncio.create_task(other())
-            assert committed(store) == [b"at once", b"another"]
+            assert store.committed() == [b"at once", b"another"]
             await tx.abort()
         with pytest.raises(MisusedTransaction):
             await tx.run(print)
@@ -300,7 +280,7 @@ async def test_many_transactions_wait_for_a_thread(store: ServedStore) -> None:
                 await asyncio.sleep(0.005)
 
         await asyncio.gather(*map(one, range(40)))
-    assert sorted(map(int, committed(store))) == list(range(40))
+    assert sorted(map(int, store.committed())) == list(range(40))
 
 
 @in_loop
@@ -312,7 +292,7 @@ async def test_a_checkpoint_goes_on_with_a_new_pointer(store: ServedStore) -> No
             await tx.checkpoint()
             assert tx.transaction.write_pointer > before
             assert await tx.run(threading.get_ident) != threading.get_ident()
-        assert committed(store) == [b"a"]
+        assert store.committed() == [b"a"]
 
 
 @in_loop
@@ -328,7 +308,7 @@ async def test_a_message_that_is_too_large_fails_when_it_is_published() -> None:
                     await publisher.publish(b"a" * 100_000)
                 await publisher.publish(b"a" * 90_000)
                 await publisher.publish_all([b"b" * 30_000] * 10)
-        assert sum(map(len, committed(store))) == 390_000
+        assert sum(map(len, store.committed())) == 390_000
 
 
 @in_loop
@@ -446,8 +426,7 @@ async def test_a_cancelled_call_is_not_repeated(server: ScriptedServer) -> None:
         server.script = [sleeps]
         asked = len(server.lines)
         call = asyncio.create_task(service.topics())
-        while len(server.lines) == asked:
-            await asyncio.sleep(0.01)
+        assert await asyncio.to_thread(until, lambda: len(server.lines) > asked)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
@@ -506,9 +485,9 @@ async def test_a_worker_ends_what_it_began(store: ServedStore) -> None:
 
     worker = await workers.take()
     task = asyncio.create_task(worker.run(slow))
-    await asyncio.sleep(0.02)
+    await asyncio.sleep(0.02)  # its worker has begun
     task.cancel()
-    await asyncio.sleep(0.02)
+    await asyncio.sleep(0.02)  # a task that does not wait for it is done by then
     assert not task.done()
     done.set()
     with pytest.raises(asyncio.CancelledError) as caught:

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.http.test_http_async import committed, in_loop
-from tests.support.http_raw import until
+from tests.support.concurrency import in_loop, until
 from tests.support.http_served import ServedStore, served
 from tests.support.rows_elsewhere import RowsElsewhere
 from txaware.consume import Consumer
@@ -153,4 +152,4 @@ async def test_what_others_stored_is_published_with_the_block(
         async with messaging.transaction() as tx:
             receipt = store.messaging.store("t", [b"a"], transaction=tx.transaction)
             await publisher.publish_stored([receipt])
-        assert committed(store) == [b"a"]
+        assert store.committed() == [b"a"]

@@ -13,6 +13,7 @@ from typing import Any
 import httpcore
 import pytest
 
+from tests.support.concurrency import until
 from tests.support.http_served import served
 from tests.support.scripted_server import Act, ScriptedServer, answers
 from txaware.errors import TxAwareError, Unavailable
@@ -54,14 +55,6 @@ def frequent_switches() -> Iterator[None]:
     sys.setswitchinterval(1e-5)
     yield
     sys.setswitchinterval(interval_s)
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Waits for it, for as long as a slow machine may take."""
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.005)
 
 
 def begun(calls: list[Callable[[], object]]) -> list[threading.Thread]:
@@ -108,7 +101,7 @@ def strange_at_a_close(service: HttpService) -> list[BaseException]:
 
     threads = begun([ask_until_closed] * 16)
     asked.wait(PATIENCE_S)
-    until(lambda: len(answered) > 50 or strange)
+    assert until(lambda: len(answered) > 50 or strange)
     service.close()
     assert ended(threads)
     return strange
@@ -215,7 +208,7 @@ def test_a_forked_child_that_closes_leaves_its_parent_the_answer(
             answered.append(error)
 
     asking = begun([ask])
-    until(lambda: server.lines)
+    assert until(lambda: server.lines)
     child = os.fork()
     if child == 0:
         code = 1
@@ -344,7 +337,7 @@ def test_too_many_that_wait_are_told_how_many_may(
         return service.wait("t", start=None, timeout_s=25)
 
     first = begun([wait])
-    until(lambda: server.lines)
+    assert until(lambda: server.lines)
     with pytest.raises(Unavailable, match="all 1 connections are in use"):
         wait()
     release.set()

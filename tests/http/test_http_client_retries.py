@@ -9,6 +9,7 @@ import pytest
 
 from coordinator.remote.client import RemoteCoordinator
 from coordinator.transaction import Transaction
+from tests.support.concurrency import until
 from tests.support.scripted_server import (
     Act,
     Pauses,
@@ -388,8 +389,7 @@ def test_who_waits_for_an_answer_is_told_of_the_close(server: ScriptedServer) ->
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    while not server.of("/wait"):
-        time.sleep(0.01)
+    assert until(lambda: server.of("/wait"))
     transport.close()
     waiting.join(3)
     assert not waiting.is_alive()
@@ -413,8 +413,7 @@ def test_those_that_wait_take_no_connection_from_the_others(
         target=lambda: service.wait("t", start=None, timeout_s=30)
     )
     waiting.start()
-    while not server.of("/wait"):
-        time.sleep(0.01)
+    assert until(lambda: server.of("/wait"))
     service.publish("t", [b"b"])
     go_on.set()
     waiting.join(3)

@@ -5,6 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from tests.support.concurrency import until
 from tests.support.http_raw import (
     PING,
     Raw,
@@ -13,7 +14,6 @@ from tests.support.http_raw import (
     publish,
     request,
     serving,
-    until,
 )
 from txaware.config import Settings
 from txaware.http.server import connection, connection_limits

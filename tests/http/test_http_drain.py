@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import txaware
+from tests.support.concurrency import until
 from tests.support.http_raw import (
     PING,
     Raw,
@@ -24,7 +25,6 @@ from tests.support.http_raw import (
     poll,
     publish,
     serving,
-    until,
 )
 from txaware.errors import BadRequest
 
@@ -96,7 +96,7 @@ def test_a_page_that_is_being_read_is_read_to_its_end() -> None:
         raw.send(poll())
         assert raw.head()[0] == 200
         with closing(here):
-            time.sleep(0.3)
+            time.sleep(0.3)  # a server that ends at once has ended by then
             assert sum(map(len, raw.chunks())) > 20 * MIB
             assert raw.has_ended()
 
@@ -225,7 +225,7 @@ def test_a_tls_server_that_ends_finishes_what_is_in_flight(
         raw.send(publish()[:-1])
         assert until(lambda: secure.in_flight == 1)
         with closing(secure):
-            time.sleep(0.3)
+            time.sleep(0.3)  # a server that ends at once has ended by then
             assert raw.ask(publish()[-1:]).status == 200
     assert secure.payloads() == [b"a"]
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.concurrency import until
 from tests.support.http_raw import (
     AVRO,
     EVERYTHING,
@@ -18,7 +19,6 @@ from tests.support.http_raw import (
     publish,
     request,
     serving,
-    until,
 )
 from txaware.http.server.request_parser import PIECE_BYTES
 

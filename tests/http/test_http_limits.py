@@ -6,6 +6,7 @@ import zlib
 
 import pytest
 
+from tests.support.concurrency import until
 from tests.support.http_raw import (
     AVRO,
     ONE,
@@ -21,7 +22,6 @@ from tests.support.http_raw import (
     request,
     resident_bytes,
     serving,
-    until,
 )
 
 MIB = 1 << 20

@@ -15,9 +15,9 @@ import pytest
 import txaware
 from coordinator import codec
 from tests.support.background import Gate
+from tests.support.concurrency import PATIENCE_S, until
 from tests.support.http_raw import (
     AVRO,
-    PATIENCE_S,
     PING,
     POLL,
     TOPIC,
@@ -26,7 +26,6 @@ from tests.support.http_raw import (
     publish,
     request,
     serving,
-    until,
 )
 from tests.support.messagings import commit
 from txaware.http.server.server_context import SLOW_THREADS

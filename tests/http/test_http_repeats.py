@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.concurrency import until
 from tests.support.http_raw import (
     AVRO,
     PUBLISH,
@@ -17,7 +18,6 @@ from tests.support.http_raw import (
     publish,
     request,
     serving,
-    until,
 )
 from txaware.errors import BadRequest, NotWritten, TopicNotFound, Unavailable
 from txaware.http.server import idempotency as repeats
@@ -234,7 +234,7 @@ def test_those_who_wait_for_a_first_request_get_its_end(memory: Remembering) -> 
     async def run(error: BaseException | None) -> list[object]:
         async def perform() -> Reply:
             memory.tries += 1
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # all of them have asked by then
             if error is not None:
                 raise error
             return DONE
@@ -254,7 +254,7 @@ def test_those_who_wait_for_a_first_request_get_its_end(memory: Remembering) -> 
 def test_one_who_goes_takes_nothing_from_the_others(memory: Remembering) -> None:
     async def run() -> Reply:
         async def perform() -> Reply:
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)  # the others ask, and one goes
             return DONE
 
         first = asyncio.create_task(memory._once(b"k", None, perform))

@@ -2,7 +2,6 @@
 
 import logging
 import stat
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 import txaware
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.transaction import Transaction
+from tests.support.concurrency import until
 from tests.support.doubles import Watched
 from tests.support.http_access import (
     ROUTES,
@@ -73,10 +73,7 @@ def test_what_a_flood_left_out_is_told_within_two_seconds(site: Guarded) -> None
     caller = site.with_token(None)
     for _ in range(30):
         caller.ask("GET", TRANSACTIONS)
-    for _ in range(50):
-        time.sleep(0.05)
-        if any("left_out" in line for line in site.refused()):
-            break
+    until(lambda: any("left_out" in line for line in site.refused()), timeout_s=2.5)
     written = site.refused()
     left_out = sum(line.get("left_out", 0) for line in written)
     assert left_out + sum("left_out" not in line for line in written) == 30

@@ -398,7 +398,7 @@ def test_a_long_poll_whose_token_is_taken_away_gets_nothing_any_more(
 
     thread = threading.Thread(target=wait)
     thread.start()
-    time.sleep(0.3)
+    time.sleep(0.3)  # it waits by then, else it is refused just the same
     site.without("consumer")
     site.messaging.publish("orders", [b"secret"])
     thread.join()

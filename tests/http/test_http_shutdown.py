@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.http_raw import PATIENCE_S, TOPIC, request, serving, until
+from tests.support.concurrency import PATIENCE_S, until
+from tests.support.http_raw import TOPIC, request, serving
 from txaware.errors import BadRequest
 from txaware.http.server.server_context import SLOW_THREADS, Threads
 from txaware.service.administration import Administration

@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from tests.support.concurrency import until
 from tests.support.http_raw import (
     AVRO,
     EVERYTHING,
@@ -20,7 +21,6 @@ from tests.support.http_raw import (
     publish,
     request,
     serving,
-    until,
 )
 from txaware.http.server import connection
 
@@ -71,7 +71,7 @@ def test_headers_one_byte_at_a_time_are_408() -> None:
     with serving(header_timeout_s=SHORT_S) as here, here.connect() as raw:
         for byte in b"GET /ping HTTP/1.1\r\nHost: ":
             raw.send(bytes([byte]))
-            time.sleep(0.02)
+            time.sleep(0.02)  # a slow client
         assert raw.response().status == 408
 
 
@@ -170,7 +170,7 @@ def test_a_client_that_reads_slowly_is_not_cut_off() -> None:
             began_s = time.monotonic()
             for chunk in raw.chunks():
                 size += len(chunk)
-                time.sleep(0.35)
+                time.sleep(0.35)  # a slow client
             assert (status, size > 7 * MIB) == (200, True)
             assert time.monotonic() - began_s > 2.1
 
@@ -232,4 +232,4 @@ def send_for_ever(raw: Raw) -> None:
     """Or at least for longer than anybody may."""
     for _ in range(1000):
         raw.send(bytes(1000))
-        time.sleep(0.01)
+        time.sleep(0.01)  # a slow client

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.concurrency import until
 from tests.support.http_raw import (
     AVRO,
     EVERYTHING,
@@ -20,7 +21,6 @@ from tests.support.http_raw import (
     request,
     resident_bytes,
     serving,
-    until,
 )
 from txaware.http.routes.polls import Page
 from txaware.http.server import app
@@ -97,7 +97,7 @@ def test_a_client_that_stops_reading_stops_the_scan(
 def is_still(reads: Callable[[], int]) -> bool:
     """Whether nothing was read for a moment."""
     before = reads()
-    time.sleep(0.2)
+    time.sleep(0.2)  # nothing tells that something does not happen
     return reads() == before
 
 
@@ -132,10 +132,10 @@ def test_a_poll_of_very_many_takes_no_memory(
 def test_many_slow_readers_take_little_memory() -> None:
     with full(20_000, 1000) as here:
         held = [asked(here, EVERYTHING) for _ in range(20)]
-        time.sleep(0.3)
+        time.sleep(0.3)  # as much is read as the connections take
         before = resident_bytes()
         more = [asked(here, EVERYTHING) for _ in range(20)]
-        time.sleep(0.3)
+        time.sleep(0.3)  # the same
         assert resident_bytes() - before < 20 * 6 * MIB  # of 20 each
         for raw in held + more:
             raw.close()

@@ -8,8 +8,8 @@ import pytest
 
 import txaware
 from coordinator.transaction import Transaction
-from tests.contract.test_wrong_types import CALLS, ODD, Call
 from tests.support.http_served import served
+from tests.support.odd_values import CALLS, ODD, Call
 from txaware.errors import TxAwareError
 from txaware.messaging import Messaging
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import txaware
-from tests.support.http_raw import PATIENCE_S, until
+from tests.support.concurrency import PATIENCE_S, until
 from tests.support.messagings import commit, payloads
 from txaware.config import Settings
 from txaware.errors import Unavailable

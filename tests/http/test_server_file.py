@@ -16,7 +16,8 @@ import txaware
 from coordinator import EmbeddedCoordinator
 from coordinator.directory_lock import DirectoryLock
 from tests.support.certificates import certificate
-from tests.support.http_raw import PATIENCE_S, PING, Raw
+from tests.support.concurrency import PATIENCE_S
+from tests.support.http_raw import PING, Raw
 from tests.support.messagings import payloads
 from txaware.config import Settings
 from txaware.errors import BadRequest, Unavailable

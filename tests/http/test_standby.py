@@ -1,7 +1,6 @@
 """`txaware serve --standby`: waits for the data, takes over, and clients follow."""
 
 import signal
-import socket
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
@@ -12,8 +11,9 @@ from click.testing import CliRunner, Result
 
 import txaware
 from tests.support.cli_runs import start
-from tests.support.http_raw import PATIENCE_S, until
+from tests.support.concurrency import PATIENCE_S, until
 from tests.support.messagings import payloads
+from tests.support.ports import free_port
 from txaware.cli.root import command
 from txaware.cli.stop import Stop
 from txaware.config import Settings
@@ -59,12 +59,6 @@ def standby(stack: ExitStack, stop: Stop, *options: str) -> "Future[Result]":
     pool = stack.enter_context(ThreadPoolExecutor(1))
     stack.callback(setattr, stop, "asked", True)
     return pool.submit(CliRunner().invoke, command, arguments)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        port: int = held.getsockname()[1]
-        return port
 
 
 def opened() -> Messaging:

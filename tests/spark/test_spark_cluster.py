@@ -14,7 +14,8 @@ import attrs
 import pytest
 
 import txaware
-from tests.support.spark_cluster import Driver, cluster, driver, server, until
+from tests.support.concurrency import until
+from tests.support.spark_cluster import Driver, cluster, driver, server
 from tests.support.spark_jobs.waiting import GO_ON, PIECE_ROWS
 from txaware.messaging import Messaging
 
@@ -47,7 +48,7 @@ class Setting:
     def noted(self, what: str) -> dict[str, int]:
         """What an attempt has noted, as soon as it has."""
         path = self.notes / what
-        until(path.exists, timeout_s=NOTICED_S, what=f"{path} ({self.all_noted()})")
+        assert until(path.exists, timeout_s=NOTICED_S), (path, self.all_noted())
         return dict(json.loads(path.read_text()))
 
     def all_noted(self) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 import txaware
 from coordinator.remote.client import RemoteCoordinator
 from coordinator.transaction import Transaction
-from tests.spark.test_spark_sink_late import payloads
+from tests.support.messagings import committed
 from txaware.messages import Receipt
 from txaware.messaging import Messaging
 from txaware.publish.outbox import Outbox
@@ -69,4 +69,4 @@ def test_one_that_came_late_to_its_end_is_fenced_too(tmp_path: Path) -> None:
             commit(messaging, fast, receipts=[fast_receipt], once=once)
         third, receipt = begun(messaging)
         commit(messaging, third, receipts=[receipt], once=once)
-        assert payloads(owner) == [b"1"]
+        assert committed(owner) == [b"1"]

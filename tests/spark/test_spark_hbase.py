@@ -8,9 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import txaware
-from tests.spark.test_spark_kill import After, At, pipeline
-from tests.spark.test_spark_stream_sink import Stream
-from tests.support.spark_fixtures import Shared
+from tests.support.spark_fixtures import Shared, Stream
+from tests.support.spark_pipeline import After, At, pipeline
 from tests.support.spark_stream_job import FORMAT, MESSAGES_A_BATCH
 from txaware.config import Settings
 from txaware.local_hbase import LocalHBase

@@ -47,7 +47,7 @@ def save_read_and_store(spark: Driver, url: str, notes: Path) -> None:
     assert spark.ask("frame", rows=20, waiting="", **options) == len(NUMBERS)
 
 
-def payloads(messaging: Messaging) -> list[str]:
+def published(messaging: Messaging) -> list[str]:
     """What is published, sorted."""
     page = messaging.poll("t", limit=1000, isolation="committed")
     return sorted(message.payload.decode() for message in page)
@@ -58,7 +58,7 @@ def test_executors_of_a_local_cluster_store_and_read(
 ) -> None:
     with driver(tmp_path / "driver.log", "local-cluster[2,1,1024]") as spark:
         save_read_and_store(spark, url, tmp_path)
-    assert payloads(messaging) == sorted(2 * NUMBERS)
+    assert published(messaging) == sorted(2 * NUMBERS)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_executors_without_txaware_say_so_and_nothing_is_published(
                 spark.ask(job, **({"rows": 20} if job == "save" else {}), **options)
         with pytest.raises(DriverError, match="No module named 'txaware'"):
             spark.ask("frame", rows=20, waiting="", **options)
-    assert payloads(messaging) == []
+    assert published(messaging) == []
 
 
 @pytest.mark.soak
@@ -100,4 +100,4 @@ def test_txaware_may_be_sent_along_as_a_zip(
     env = {"PYSPARK_SUBMIT_ARGS": f"--py-files {sent} pyspark-shell"}
     with driver(log, "local-cluster[1,1,1024]", conf=bare, env=env) as spark:
         save_read_and_store(spark, url, tmp_path)
-    assert payloads(messaging) == sorted(2 * NUMBERS)
+    assert published(messaging) == sorted(2 * NUMBERS)

@@ -47,10 +47,10 @@ class Batches:
 
     @property
     def published(self) -> list[bytes]:
-        return payloads(self.messaging)
+        return published(self.messaging)
 
 
-def payloads(messaging: Messaging) -> list[bytes]:
+def published(messaging: Messaging) -> list[bytes]:
     page = messaging.consumer("t").poll(100)
     assert page.blocked_by is None
     return sorted(message.payload for message in page)
@@ -197,7 +197,7 @@ def test_a_save_that_comes_again_with_its_rows_is_a_repeat(
 ) -> None:
     save(messaging, b"a", b"b")
     save(messaging, b"b", b"a")
-    assert payloads(messaging) == [b"a", b"b"]
+    assert published(messaging) == [b"a", b"b"]
     assert messaging.inspect("t").stored == 2  # the second one has only looked
 
 
@@ -210,7 +210,7 @@ def test_a_save_id_that_comes_again_with_other_rows_is_refused(
         with pytest.raises(BadRequest, match=told):
             save(messaging, *other)
     save(messaging, b"c", repeat_by="number")
-    assert payloads(messaging) == [b"a", b"b"]
+    assert published(messaging) == [b"a", b"b"]
 
 
 def test_a_save_of_the_earlier_version_is_known_by_its_save_id(
@@ -220,7 +220,7 @@ def test_a_save_of_the_earlier_version_is_known_by_its_save_id(
         once = Once("t", "spark-save-monday", 1)
         once.mark_done(messaging, tx.transaction)
     save(messaging, b"whatever")
-    assert payloads(messaging) == []
+    assert published(messaging) == []
 
 
 def test_of_two_saves_of_one_id_the_one_that_is_late_is_told_of_the_other(
@@ -234,7 +234,7 @@ def test_of_two_saves_of_one_id_the_one_that_is_late_is_told_of_the_other(
         late.commit([*rows])
     late.abort([*rows])
     save(messaging, b"a")
-    assert payloads(messaging) == [b"a"]
+    assert published(messaging) == [b"a"]
 
 
 def test_a_save_that_another_one_ended_is_told_so(messaging: Messaging) -> None:
@@ -308,7 +308,7 @@ def saved_with(rules: str, file: Path) -> list[bytes]:
         for _ in range(2):
             sink = planned(owner, url=server.url, token=token)
             sink.commit([*stored(sink, b"a")])
-        return payloads(owner)
+        return published(owner)
 
 
 def test_a_save_is_published_with_the_token_that_it_needs(tmp_path: Path) -> None:

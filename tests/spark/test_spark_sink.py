@@ -1,6 +1,5 @@
 """`df.write.format("txaware")`: one transaction for each save, all of it or nothing."""
 
-import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -8,6 +7,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from tests.support.concurrency import until
 from tests.support.spark_fixtures import Shared
 
 pytestmark = pytest.mark.spark
@@ -64,10 +64,8 @@ def test_a_column_of_seconds_chooses_the_lifetime(shared: Shared) -> None:
     short_s = f.when(f.col("payload") % 2 == 0, 0.5)
     frame = shared.numbers(10).withColumn("expire_after_s", short_s)
     shared.save(frame)
-    until_s = time.monotonic() + 30
-    while len(found := shared.published("t")) > 5:
-        assert time.monotonic() < until_s
-    assert numbers(found) == [1, 3, 5, 7, 9]
+    assert until(lambda: len(shared.published("t")) <= 5, timeout_s=30)
+    assert numbers(shared.published("t")) == [1, 3, 5, 7, 9]
 
 
 def test_texts_bytes_and_large_payloads_arrive_as_they_were(shared: Shared) -> None:

@@ -18,6 +18,7 @@ from coordinator import EmbeddedCoordinator
 from coordinator.remote.client import ROOT, RemoteCoordinator
 from coordinator.transaction import Transaction
 from tests.support.doubles import Clock
+from tests.support.messagings import committed
 from txaware.errors import (
     TransactionConflict,
     TransactionNotInProgress,
@@ -49,10 +50,6 @@ def rows(*payloads: str) -> Iterator[pa.RecordBatch]:
     return iter([pa.RecordBatch.from_pydict({"payload": list(payloads)})])
 
 
-def payloads(messaging: txaware.Messaging) -> list[bytes]:
-    return [message.payload for message in messaging.consumer("t").poll(100)]
-
-
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     return f"leveldb:{tmp_path / 'alone'}"
@@ -68,7 +65,7 @@ def test_an_attempt_that_stores_after_the_end_is_refused(url: str, ended: str) -
         getattr(sink, ended)([stored, None] if ended == "abort" else [stored])
         with pytest.raises(TransactionNotInProgress):
             sink.write(rows("late"))
-        assert payloads(messaging) == ([b"1"] if ended == "commit" else [])
+        assert committed(messaging) == ([b"1"] if ended == "commit" else [])
 
 
 @pytest.mark.parametrize("ended", ["commit", "abort"])
@@ -88,7 +85,7 @@ def test_what_cannot_be_refused_after_the_end_never_appears(
         assert messaging.inspect("t").stored == 2
         messaging.publisher("t").publish(b"next")
         expected = [b"1"] if ended == "commit" else []
-        assert payloads(messaging) == [*expected, b"next"]
+        assert committed(messaging) == [*expected, b"next"]
 
 
 def test_a_driver_that_dies_before_the_commit_holds_readers_up_until_the_time_out(
@@ -101,9 +98,9 @@ def test_a_driver_that_dies_before_the_commit_holds_readers_up_until_the_time_ou
         [receipt] = sink.write(rows("1")).receipts
         messaging.publish("t", [], transaction=receipt.pointer, receipts=[receipt])
         messaging.publisher("t").publish(b"2")
-        assert payloads(messaging) == []
+        assert committed(messaging) == []
         clock.advance_s(61)
-        assert payloads(messaging) == [b"2"]
+        assert committed(messaging) == [b"2"]
 
 
 def test_a_save_without_a_time_out_whose_driver_died_is_ended_by_an_operator(
@@ -117,11 +114,11 @@ def test_a_save_without_a_time_out_whose_driver_died_is_ended_by_an_operator(
         messaging.publish("t", [], transaction=receipt.pointer, receipts=[receipt])
         messaging.publisher("t").publish(b"2")
         clock.advance_s(12 * 3600)
-        assert payloads(messaging) == []
+        assert committed(messaging) == []
         blocked_by = messaging.poll("t", isolation="committed").blocked_by
         assert blocked_by is not None
         assert messaging.coordinator.invalidate(blocked_by.pointer)
-        assert payloads(messaging) == [b"2"]
+        assert committed(messaging) == [b"2"]
 
 
 @pytest.mark.parametrize("options", [{}, {"save_id": "a"}])
@@ -168,7 +165,7 @@ def test_a_save_begins_again_where_its_server_died_before_anything_was_written(
         sink = planned(url, **options)
         sink.commit([sink.write(rows("1"))])
         with txaware.connect(url) as messaging:
-            assert payloads(messaging) == [b"1"]
+            assert committed(messaging) == [b"1"]
             assert not messaging.coordinator.snapshot().in_progress
     assert died
 
@@ -186,7 +183,7 @@ def test_a_save_goes_on_where_its_server_died_before_the_first_write(
         messaging.serve(port=port),
     ):
         sink.commit([sink.write(rows("1"))])
-        assert payloads(messaging) == [b"1"]
+        assert committed(messaging) == [b"1"]
 
 
 def test_a_save_whose_server_stays_away_is_not_begun_for_ever(
@@ -216,7 +213,7 @@ def test_what_was_published_and_not_committed_is_never_seen(url: str) -> None:
         messaging.publish("t", [], transaction=receipt.pointer, receipts=[receipt])
         sink.abort([stored])
         messaging.publisher("t").publish(b"2")
-        assert payloads(messaging) == [b"2"]
+        assert committed(messaging) == [b"2"]
 
 
 def test_spark_calls_abort_after_a_commit_that_took_place(url: str) -> None:
@@ -229,7 +226,7 @@ def test_spark_calls_abort_after_a_commit_that_took_place(url: str) -> None:
         sink.abort([stored])
         with pytest.raises(TransactionNotInProgress):
             sink.commit([stored])
-        assert payloads(messaging) == [b"1"]
+        assert committed(messaging) == [b"1"]
 
 
 def test_of_two_saves_of_one_id_at_once_one_is_refused(url: str) -> None:
@@ -245,7 +242,7 @@ def test_of_two_saves_of_one_id_at_once_one_is_refused(url: str) -> None:
             later.commit([later.write(rows("1"))])
         done = planned(url, save_id="a")
         done.commit([done.write(rows("1"))])
-        assert payloads(messaging) == [b"1"]
+        assert committed(messaging) == [b"1"]
 
 
 def test_of_many_saves_of_one_id_in_threads_one_is_published(url: str) -> None:
@@ -265,4 +262,4 @@ def test_of_many_saves_of_one_id_in_threads_one_is_published(url: str) -> None:
 
         with ThreadPoolExecutor(len(sinks)) as threads:
             assert list(threads.map(save, sinks)).count(True) == 1
-        assert payloads(messaging) == [b"1", b"2"]
+        assert committed(messaging) == [b"1", b"2"]

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spark
 EU_US = ("eu", "us")
 
 
-def payloads(rows: Iterable[Any]) -> list[bytes]:
+def payloads_of(rows: Iterable[Any]) -> list[bytes]:
     return [bytes(row["payload"]) for row in rows]
 
 
@@ -68,8 +68,8 @@ def test_what_is_committed_after_the_planning_is_not_seen(shared: Shared) -> Non
     commit(messaging, open_now)
     with messaging.transaction():
         messaging.publisher("t").publish(b"later")
-    assert payloads(rdd.collect()) == [b"1"]
-    assert payloads(rdd.collect()) == [b"1"]
+    assert payloads_of(rdd.collect()) == [b"1"]
+    assert payloads_of(rdd.collect()) == [b"1"]
 
 
 def test_a_frame_keeps_the_snapshot_of_its_first_action(shared: Shared) -> None:
@@ -78,7 +78,7 @@ def test_a_frame_keeps_the_snapshot_of_its_first_action(shared: Shared) -> None:
     assert frame.count() == 1
     shared.messaging.publish("t", [b"2"])
     assert frame.count() == 1
-    assert payloads(frame.select("payload").collect()) == [b"1"]
+    assert payloads_of(frame.select("payload").collect()) == [b"1"]
     assert shared.reader(topic="t").load().count() == 2
 
 
@@ -130,12 +130,12 @@ def test_several_topics_of_several_namespaces_are_read_at_once(
 def test_where_it_begins_and_ends_is_an_id_or_a_time(shared: Shared) -> None:
     ids = publish_each(shared, 6)
     part = shared.reader(topic="t", start=ids[2], end=ids[4]).load()
-    assert payloads(part.collect()) == [b"2", b"3"]
+    assert payloads_of(part.collect()) == [b"2", b"3"]
     time_ms = ids[3].publish_time_ms
     iso = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat()
     since = shared.reader(topic="t", start=iso).load()
     expected = [n for n, one in enumerate(ids) if one.publish_time_ms >= time_ms]
-    assert payloads(since.collect()) == [b"%d" % n for n in expected]
+    assert payloads_of(since.collect()) == [b"%d" % n for n in expected]
     assert shared.reader(topic="t", start="next").load().count() == 0
 
 
@@ -148,7 +148,7 @@ def test_who_asks_for_it_gets_what_is_not_committed(shared: Shared) -> None:
     publish(messaging, b"open", transaction=messaging.coordinator.start_short())
     messaging.publish("t", [b"plain"])
     everything = shared.reader(topic="t", isolation="uncommitted").load()
-    assert payloads(everything.collect()) == [b"rolled back", b"open", b"plain"]
+    assert payloads_of(everything.collect()) == [b"rolled back", b"open", b"plain"]
     assert shared.reader(topic="t").load().count() == 0
 
 
@@ -177,7 +177,7 @@ def test_what_the_time_to_live_removed_since_is_not_read(
         rdd = shared.reader(topic="t").load().rdd
         assert rdd.getNumPartitions() == 1
         clock.advance_s(20)
-        assert payloads(rdd.collect()) == [b"young"]
+        assert payloads_of(rdd.collect()) == [b"young"]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 import txaware
 from coordinator.remote.client import RemoteCoordinator
+from tests.support.concurrency import until
 from txaware.errors import (
     BadRequest,
     TopicNotFound,
@@ -261,10 +262,8 @@ def test_a_batch_that_took_too_long_is_refused_and_says_which_option(
 ) -> None:
     stored = by_hand.stored("t", "a", timeout_s="5")
     pointer = stored[0].receipts[0].pointer
-    until_s = time.monotonic() + PATIENCE_S
-    while pointer not in by_hand.messaging.coordinator.snapshot().invalids:
-        assert time.monotonic() < until_s
-        time.sleep(0.01)
+    coordinator = by_hand.messaging.coordinator
+    assert until(lambda: pointer in coordinator.snapshot().invalids)
     with pytest.raises(TransactionNotInProgress) as refused:
         by_hand.commit("t", stored, 0)
     assert "timeout_s says how long" in "".join(refused.value.__notes__)

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import attrs
 import pyarrow as pa
@@ -14,47 +13,14 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from tests.support.spark_fixtures import Shared, remind_spark_of_its_session
+from tests.support.spark_fixtures import (
+    PATIENCE_S,
+    Shared,
+    Stream,
+    remind_spark_of_its_session,
+)
 
 pytestmark = pytest.mark.spark
-
-PATIENCE_S = 300
-
-
-@attrs.frozen
-class Stream:
-    """A query from topic `in` to `t`, from one checkpoint."""
-
-    shared: Shared
-    checkpoint: Path
-
-    def run(
-        self, change: Callable[[DataFrame], DataFrame] | None = None, **options: str
-    ) -> None:
-        """Until all that is there is through."""
-        query = self.start(change, **options)
-        try:
-            assert query.awaitTermination(PATIENCE_S)
-        finally:
-            query.stop()
-
-    def start(
-        self, change: Callable[[DataFrame], DataFrame] | None = None, **options: str
-    ) -> Any:
-        reader = self.shared.spark.readStream.format("txaware")
-        reader = reader.option("url", self.shared.url).option("topic", "in")
-        frame = reader.option("max_messages", 3).load().select("payload")
-        writer = (change or (lambda same: same))(frame).writeStream.format("txaware")
-        writer = writer.option("checkpointLocation", str(self.checkpoint))
-        writer = writer.options(url=self.shared.url, **{"topic": "t", **options})
-        return writer.trigger(availableNow=True).start()
-
-    def forget_last_commit(self) -> None:
-        """As if Spark had been killed before it noted that the batch is done."""
-        folder = self.checkpoint / "commits"
-        last = max(int(file.name) for file in folder.iterdir() if file.name.isdigit())
-        (folder / f"{last}").unlink()
-        (folder / f".{last}.crc").unlink(missing_ok=True)
 
 
 @pytest.fixture

@@ -1,19 +1,26 @@
 """Runs the command line: in this process, and in one of its own."""
 
 import fcntl
+import http.client
 import json
+import os
+import socket
 import subprocess
 import sys
 import termios
-import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+import attrs
 from click.testing import CliRunner, Result
 
+from tests.support.concurrency import until
 from txaware.cli.root import command
 from txaware.messaging import Messaging
 
 PATIENCE_S = 60
+ANSWERS_WITHIN_S = 20
 PROGRAM = [sys.executable, "-W", "error", "-m", "txaware"]
 
 
@@ -51,10 +58,10 @@ def error_of(*arguments: str, code: int = 1, obj: Messaging | None = None) -> st
 
 def wait_until_taken(pipe: int) -> None:
     """Until a pipe's reader has taken all that was written."""
-    until_s = time.monotonic() + PATIENCE_S
-    while any(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4))):
-        assert time.monotonic() < until_s, "nobody reads"
-        time.sleep(0.01)
+    assert until(
+        lambda: not any(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4))),
+        timeout_s=PATIENCE_S,
+    ), "nobody reads"
 
 
 def start(*arguments: str, **options: Any) -> "subprocess.Popen[bytes]":
@@ -63,3 +70,62 @@ def start(*arguments: str, **options: Any) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
         [*PROGRAM, *arguments], stdin=pipe, stdout=pipe, stderr=pipe, **options
     )
+
+
+@attrs.frozen
+class Serving:
+    """A server in a process of its own, and where it said that it listens."""
+
+    process: "subprocess.Popen[bytes]"
+    url: str
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, port = self.url.partition("://")[2].rsplit(":", 1)
+        return host, int(port)
+
+    def connection(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection(*self.address, timeout=ANSWERS_WITHIN_S)
+
+    def get(self, path: str, token: str | None = None) -> int:
+        connection = self.connection()
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        connection.request("GET", path, headers=headers)
+        status = connection.getresponse().status
+        connection.close()
+        return status
+
+    def ended(self) -> tuple[int, bytes, bytes]:
+        out, err = self.process.communicate(timeout=ANSWERS_WITHIN_S)
+        return self.process.returncode, out, err
+
+    def is_listening(self) -> bool:
+        try:
+            socket.create_connection(self.address, ANSWERS_WITHIN_S).close()
+        except OSError:
+            return False
+        return True
+
+
+@contextmanager
+def serving(
+    *arguments: str, before: tuple[str, ...] = (), env: Mapping[str, str] | None = None
+) -> Iterator[Serving]:
+    """`txaware serve` on ./data and a free port, killed if it has not ended."""
+    process = start(
+        *(*before, "serve", "--data", "data", "--port", "0", *arguments),
+        env={**os.environ, **(env or {})},
+    )
+    with process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline().decode()
+            assert line.startswith("listening on "), _left(process)
+            yield Serving(process, line.removeprefix("listening on ").strip())
+        finally:
+            process.kill()
+
+
+def _left(process: "subprocess.Popen[bytes]") -> bytes:
+    process.kill()
+    return process.communicate()[1]

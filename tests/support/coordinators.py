@@ -11,6 +11,7 @@ import txaware
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.interfaces import Coordinator
 from coordinator.remote.client import CoordinatorRoutes, RemoteCoordinator
+from coordinator.transaction import Transaction
 
 TEPHRA = pytest.mark.tephra
 KINDS = [
@@ -25,6 +26,12 @@ KINDS = [
     pytest.param("remote-tephra", marks=TEPHRA),
     pytest.param("http-tephra", marks=TEPHRA),
 ]
+
+
+def commit_changes(coordinator: Coordinator, tx: Transaction, *changes: bytes) -> None:
+    """Commits a transaction that changed these."""
+    coordinator.can_commit(tx, changes)
+    coordinator.commit(tx)
 
 
 def remote(coordinator: Coordinator) -> RemoteCoordinator:

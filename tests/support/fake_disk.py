@@ -3,8 +3,13 @@
 import errno
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import attrs
+
+from coordinator.embedded.coordinator import EmbeddedCoordinator
+from coordinator.embedded.file_journal import FileJournal
+from tests.support.doubles import Clock
 
 
 class Crash(OSError):
@@ -122,3 +127,40 @@ def _survivor(content: Content, survived: float, *, hole: bool) -> Content:
 def full_disk() -> OSError:
     """What a write to a full disk raises."""
     return OSError(errno.ENOSPC, "No space left on device")
+
+
+class Lives:
+    """A durable coordinator that can be killed, and begun again on what survived."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.disk = FakeDisk()
+        self.settings: dict[str, Any] = {}
+        self.now = self.begin()
+
+    def begin(self) -> EmbeddedCoordinator:
+        stand_in: Any = self.disk
+        journal = FileJournal(stand_in)
+        return EmbeddedCoordinator(journal, clock_ms=self.clock, **self.settings)
+
+    def crash(self) -> EmbeddedCoordinator:
+        """Only what was synced survives."""
+        cast(Any, self.now)._journal.close()
+        self.disk = next(self.disk.after_a_crash())
+        self.now = self.begin()
+        return self.now
+
+    def close(self) -> EmbeddedCoordinator:
+        self.now.close()
+        self.now = self.begin()
+        return self.now
+
+    def fail(self, *names: str) -> None:
+        def before(_: int, name: str) -> None:
+            if name in names:
+                raise full_disk()
+
+        self.disk.before = before
+
+    def mend(self) -> None:
+        self.disk.before = lambda number, name: None

@@ -12,9 +12,9 @@ from typing import Self
 import attrs
 
 import txaware
-from tests.crash.test_http_kill import free_port
 from tests.support.cli_runs import PROGRAM
 from tests.support.http_kill_load import TOPICS
+from tests.support.ports import free_port
 from txaware.errors import TxAwareError
 from txaware.local_hbase import LocalHBase
 from txaware.local_hbase.process import ServerProcess

@@ -1,6 +1,8 @@
 """A real HBase for tests; where it cannot run they are skipped, in CI they fail."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,9 @@ from coordinator.java.process import find_java, py4j_jar
 from tests.support.tephra_fixtures import missing
 from txaware.local_hbase import HBaseAdmin, LocalHBase
 from txaware.local_hbase.jars import HBASE_JARS
+
+MIB = 1 << 20
+VALUE = bytes(range(256)) * 4096  # one MiB
 
 
 @pytest.fixture(scope="session")
@@ -55,3 +60,28 @@ def hbase_admin(shared_hbase: LocalHBase) -> Iterator[HBaseAdmin]:
     """HBase's own Admin for the HBase of the run, which it finds again by itself."""
     with HBaseAdmin(shared_hbase.zookeeper) as found:
         yield found
+
+
+@contextmanager
+def connected(hbase: LocalHBase) -> Iterator[Any]:
+    import happybase
+
+    connection = happybase.Connection("127.0.0.1", hbase.thrift_port, timeout=60_000)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def deleted_rows(hbase: LocalHBase, admin: HBaseAdmin, name: str) -> None:
+    """Eight MiB in the files of a table, of which nothing can be read any more."""
+    with connected(hbase) as connection:
+        connection.create_table(name, {"f": {"max_versions": 1}})
+        table = connection.table(name)
+        for number in range(8):
+            table.put(b"%d" % number, {b"f:q": VALUE}, timestamp=1000)
+        admin.flush(name)
+        for number in range(8):
+            table.delete(b"%d" % number, timestamp=1001)
+        admin.flush(name)
+        assert list(table.scan()) == []

@@ -4,8 +4,7 @@ import json
 import resource
 import socket
 import ssl
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +23,6 @@ from txaware.http.wire import long_bytes
 from txaware.messaging import Messaging
 
 TIMEOUT_S = 30.0
-PATIENCE_S = 20
 TOPIC = "/v1/namespaces/default/topics/t"
 PUBLISH, POLL = TOPIC + "/publish", TOPIC + "/poll"
 AVRO = ("Content-Type: avro/binary",)
@@ -264,16 +262,6 @@ class Served:
     def _admission(self) -> Admission | None:
         """None as long as the server starts."""
         return getattr(self.server._config.loaded_app, "_admission", None)
-
-
-def until(condition: Callable[[], object], *, timeout_s: float = PATIENCE_S) -> bool:
-    """Waits for something to become true."""
-    end_s = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > end_s:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def resident_bytes() -> int:

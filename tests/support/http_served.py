@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 
 import txaware
+from tests.support.messagings import payloads
 from txaware.config import Settings
 from txaware.http.server.server import Access, HttpServer
 from txaware.messaging import Messaging
@@ -23,6 +24,12 @@ class ServedStore:
     def url(self) -> str:
         """Where it listens."""
         return self.server.url
+
+    def committed(self) -> list[bytes]:
+        """All that is committed in `t`; nothing is in its way."""
+        page = self.messaging.poll("t", isolation="committed")
+        assert page.blocked_by is None
+        return payloads(page)
 
 
 @contextmanager

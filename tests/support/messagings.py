@@ -12,11 +12,13 @@ import pytest
 
 import txaware
 from coordinator.transaction import Transaction
+from tests.support.coordinators import commit_changes
 from tests.support.doubles import Clock
 from tests.support.hbase_stores import HBaseStores, abandon
 from txaware.config import Settings
 from txaware.errors import Unavailable
 from txaware.interfaces import OrderedTable
+from txaware.keys import MESSAGE
 from txaware.messages import Message, PublishResponse
 from txaware.messaging import Messaging
 from txaware.service.administration import Administration
@@ -200,10 +202,14 @@ def payloads(page: Iterable[Message]) -> list[bytes]:
     return [message.payload for message in page]
 
 
+def committed(messaging: Messaging, topic: str = "t") -> list[bytes]:
+    """What readers of what is committed get from the begin of a topic."""
+    return payloads(messaging.poll(topic, isolation="committed", limit=10_000))
+
+
 def commit(messaging: Messaging, tx: Transaction) -> None:
     """Commits a transaction that was begun by hand."""
-    messaging.coordinator.can_commit(tx, [])
-    messaging.coordinator.commit(tx)
+    commit_changes(messaging.coordinator, tx)
 
 
 def publish(
@@ -216,3 +222,17 @@ def publish(
     response = messaging.publish(topic, list(messages), transaction=transaction)
     assert response is not None
     return response
+
+
+def rows(messaging: Messaging, prefix: bytes = MESSAGE) -> int:
+    """How many rows a table has, whatever they are."""
+    table = table_of(messaging)
+    return len(table.scan(prefix, limit=10_000))
+
+
+def save(messaging: Messaging, group: str = "g") -> None:
+    """Moves a group to the end of `t`, in a transaction of its own."""
+    tx = messaging.coordinator.start_short()
+    end = messaging.bounds("t").next.before()
+    messaging.save_position(group, "t", end, transaction=tx)
+    commit(messaging, tx)

@@ -11,15 +11,15 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pyspark
 
 from tests.support.cli_runs import PROGRAM
+from tests.support.concurrency import until
 
 ROOT = Path(__file__).parents[2]
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
@@ -31,16 +31,6 @@ ENVIRONMENT = {
     # Nothing lives long enough here to gain by the second compiler.
     "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
-Found = TypeVar("Found")
-
-
-def until(look: Callable[[], Found | None], *, timeout_s: float, what: str) -> Found:
-    """What a look at another process finds, as soon as it does."""
-    give_up = time.monotonic() + timeout_s
-    while not (found := look()):
-        assert time.monotonic() < give_up, f"{what}: not in {timeout_s} s"
-        time.sleep(0.05)
-    return found
 
 
 @contextmanager
@@ -105,18 +95,16 @@ def cluster(directory: Path) -> Iterator[str]:
             return log.read_text
 
         said = start("Master", "127.0.0.1")
-        master = until(
-            lambda: re.search(r"Starting Spark master at (spark://\S+)", said()),
-            timeout_s=STARTS_S,
-            what="a master",
-        )[1]
+        started = re.compile(r"Starting Spark master at (spark://\S+)")
+        found = until(lambda: started.search(said()), timeout_s=STARTS_S)
+        assert found, "there is no master"
+        master = found[1]
         size = ("--cores", "1", "--memory", "1g", "--work-dir", str(directory), master)
         for said in [start("Worker", host, *size) for host in WORKERS]:
-            until(
+            assert until(
                 lambda said=said: "Successfully registered" in said(),  # type: ignore[misc]
                 timeout_s=STARTS_S,
-                what="a worker",
-            )
+            ), "there is no worker"
         yield master
 
 

@@ -1,7 +1,6 @@
 """A data source that does as `txaware`, and fails or waits where a test says so."""
 
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from tests.support.concurrency import until
 from txaware.spark import TxAwareDataSource
 from txaware.spark import dataframes as frames
 from txaware.spark.options import Options
@@ -160,7 +160,4 @@ def at(fault: Fault, do: Callable[[], object]) -> Iterator[None]:
 
 
 def _wait_for(file: Path) -> None:
-    until_s = time.monotonic() + PATIENCE_S
-    while not file.exists():
-        assert time.monotonic() < until_s, f"{file} did not come"
-        time.sleep(0.01)
+    assert until(file.exists, timeout_s=PATIENCE_S), f"{file} did not come"

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,9 @@ from coordinator.errors import Unavailable
 from coordinator.java.process import find_java
 from tests.support.tephra_fixtures import missing
 from txaware.messaging import Messaging
+
+PATIENCE_S = 300
+
 
 CONF = {
     "spark.ui.enabled": "false",
@@ -121,3 +124,39 @@ def shared(spark: SparkSession, tmp_path: Path) -> Iterator[Shared]:
     """A directory of this test, with the topic `t`."""
     with sharing(spark, tmp_path) as found:
         yield found
+
+
+@attrs.frozen
+class Stream:
+    """A query from topic `in` to `t`, from one checkpoint."""
+
+    shared: Shared
+    checkpoint: Path
+
+    def run(
+        self, change: Callable[[DataFrame], DataFrame] | None = None, **options: str
+    ) -> None:
+        """Until all that is there is through."""
+        query = self.start(change, **options)
+        try:
+            assert query.awaitTermination(PATIENCE_S)
+        finally:
+            query.stop()
+
+    def start(
+        self, change: Callable[[DataFrame], DataFrame] | None = None, **options: str
+    ) -> Any:
+        reader = self.shared.spark.readStream.format("txaware")
+        reader = reader.option("url", self.shared.url).option("topic", "in")
+        frame = reader.option("max_messages", 3).load().select("payload")
+        writer = (change or (lambda same: same))(frame).writeStream.format("txaware")
+        writer = writer.option("checkpointLocation", str(self.checkpoint))
+        writer = writer.options(url=self.shared.url, **{"topic": "t", **options})
+        return writer.trigger(availableNow=True).start()
+
+    def forget_last_commit(self) -> None:
+        """As if Spark had been killed before it noted that the batch is done."""
+        folder = self.checkpoint / "commits"
+        last = max(int(file.name) for file in folder.iterdir() if file.name.isdigit())
+        (folder / f"{last}").unlink()
+        (folder / f".{last}.crc").unlink(missing_ok=True)

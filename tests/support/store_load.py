@@ -153,7 +153,7 @@ class Client:
         number = notes.add("began", sent, False, None)
         outcome = FAIL
         try:
-            self._service.publish(topic, payloads(sent))
+            self._service.publish(topic, encoded(sent))
             outcome = OK
         except TransactionRefused:
             pass
@@ -182,7 +182,7 @@ class Client:
         def write(tx: Transaction) -> list[tuple[str, PublishResponse]]:
             half = len(stored) // 2
             receipts = [
-                self._service.store("a", payloads(part), transaction=tx)
+                self._service.store("a", encoded(part), transaction=tx)
                 for part in (stored[:half], stored[half:])
                 if part
             ]
@@ -298,7 +298,7 @@ class Client:
         for topic in TOPICS:
             part = [(to, value) for to, value in sent if to == topic]
             if part:
-                response = self._service.publish(topic, payloads(part), transaction=tx)
+                response = self._service.publish(topic, encoded(part), transaction=tx)
                 assert response is not None
                 responses.append((topic, response))
         return responses
@@ -335,7 +335,7 @@ def carried(store: Store, tx: Transaction, messages: list[bytes]) -> Cargo:
     return cargo
 
 
-def payloads(sent: Sent) -> list[bytes]:
+def encoded(sent: Sent) -> list[bytes]:
     """What goes over the wire."""
     return [value.encode() for _, value in sent]
 

@@ -1,4 +1,4 @@
-"""Which tests have to be in one process, where several run them (`pytest -n 3`)."""
+"""Which tests are quick, and which have to be in one process (`pytest -n 3`)."""
 
 import re
 
@@ -10,16 +10,30 @@ PLACE = re.compile(" at 0x[0-9a-f]+")
 # What takes servers of its own: one Spark and one HBase at a time leave time-outs room.
 # A test has the group of its first marker here.
 SERVERS = {"spark": "spark", "hbase": "hbase", "tephra": "hbase"}
+# Stores and coordinators that a test is given by name, and that are not in memory.
+OUTSIDE = re.compile("leveldb|durable|http|remote|hbase|tephra")
+LONG = ("soak", "benchmark")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of servers stay together, and otherwise those of one file."""
     for item in items:
+        if is_in_memory(item):
+            item.add_marker(pytest.mark.memory)
         of_servers = (
             SERVERS[each] for each in SERVERS if item.get_closest_marker(each)
         )
         item.add_marker(pytest.mark.xdist_group(next(of_servers, item.path.stem)))
+
+
+def is_in_memory(item: pytest.Item) -> bool:
+    """Whether a test is one of `pytest -m memory`, the quick look."""
+    return (
+        item.path.parent.name in ("unit", "contract")
+        and not any(item.get_closest_marker(each) for each in (*SERVERS, *LONG))
+        and not OUTSIDE.search(item.name.partition("[")[2])
+    )
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

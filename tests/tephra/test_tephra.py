@@ -28,6 +28,7 @@ from coordinator.java.process import JavaProcess, find_java
 from coordinator.tephra import TephraCoordinator
 from coordinator.tephra import coordinator as tephra_module
 from coordinator.tephra.rules import TephraRules
+from tests.support.coordinators import commit_changes
 from tests.support.tephra_tricks import crash, is_running, python, wait_until
 
 pytestmark = pytest.mark.tephra
@@ -75,10 +76,9 @@ def own(tmp_path: Path, java: str) -> Iterator[TephraCoordinator]:
         yield coordinator
 
 
-def commit(coordinator: Coordinator, *changes: bytes) -> int:
+def commit_new(coordinator: Coordinator, *changes: bytes) -> int:
     tx = coordinator.start_short()
-    coordinator.can_commit(tx, changes)
-    coordinator.commit(tx)
+    commit_changes(coordinator, tx, *changes)
     return tx.transaction_id
 
 
@@ -90,7 +90,7 @@ def test_it_is_a_coordinator(tephra: TephraCoordinator) -> None:
 def test_a_killed_jvm_is_unavailable_soon_and_reconnect_brings_the_state_back(
     own: TephraCoordinator,
 ) -> None:
-    committed = commit(own, b"key")
+    committed = commit_new(own, b"key")
     invalid = own.start_short()
     own.invalidate(invalid)
     still_open = own.start_short(3600)
@@ -120,7 +120,7 @@ def test_what_was_prepared_before_a_crash_conflicts_after_it(
     own: TephraCoordinator,
 ) -> None:
     loser = own.start_short(3600)
-    commit(own, b"key")
+    commit_new(own, b"key")
     crash(own)
     with pytest.raises(TransactionConflict):
         own.can_commit(loser, [b"key"])
@@ -268,7 +268,7 @@ def test_errors_of_tephra_are_ours(either_tephra: TephraRules) -> None:
 
 def test_a_change_set_over_the_limit_is_too_large(fresh: TephraRules) -> None:
     with pytest.raises(TransactionTooLarge):
-        commit(fresh, *(b"%d" % i for i in range(2001)))
+        commit_new(fresh, *(b"%d" % i for i in range(2001)))
 
 
 def test_a_stopped_manager_is_unavailable(
@@ -294,7 +294,7 @@ def test_a_short_time_out_is_rounded_up_and_ends_the_transaction(
 def test_many_keys_are_all_checked(fresh: TephraRules) -> None:
     keys = [b"%d" % i for i in range(1000)]
     loser = fresh.start_short()
-    commit(fresh, *keys)
+    commit_new(fresh, *keys)
     with pytest.raises(TransactionConflict, match="999"):
         fresh.can_commit(loser, [b"\0\xff\n", keys[-1]])
     with pytest.raises(TransactionConflict):
@@ -317,7 +317,7 @@ def test_many_threads_at_once(fresh: TephraRules) -> None:
 
     def run(thread: int) -> None:
         for i in range(20):
-            committed.append(commit(fresh, b"%d %d" % (thread, i)))
+            committed.append(commit_new(fresh, b"%d %d" % (thread, i)))
 
     threads = [threading.Thread(target=run, args=(i,)) for i in range(8)]
     for thread in threads:

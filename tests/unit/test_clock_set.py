@@ -11,8 +11,8 @@ from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.errors import TransactionNotInProgress
 from coordinator.transaction import elapsed_of, monotonic_ms, system_clock_ms
 from tests.support.doubles import Clock
+from tests.support.fake_disk import Lives
 from tests.support.messagings import Site, commit, payloads, publish
-from tests.unit.test_embedded import Lives
 from txaware.messaging import Messaging
 
 AHEAD_S = 300 * 60

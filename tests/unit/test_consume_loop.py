@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.support.concurrency import until
 from tests.support.consume_handlers import Handler, effects, refuse
 from tests.support.consume_setting import Setting
 from tests.support.doubles import failing
-from tests.support.http_raw import until
 from txaware.errors import (
     BadRequest,
     MisusedTransaction,
@@ -200,7 +200,7 @@ def test_members_that_run_side_by_side_handle_each_message_once(
     for thread in threads:
         thread.start()
     here.publish(*numbers)
-    until(lambda: len(here.committed("done")) >= len(numbers), timeout_s=60)
+    assert until(lambda: len(here.committed("done")) >= len(numbers), timeout_s=60)
     stop.set()
     for thread in threads:
         thread.join(60)

@@ -23,45 +23,9 @@ from coordinator.errors import (
     Unavailable,
 )
 from coordinator.transaction import POINTERS_PER_MS, Transaction
+from tests.support.coordinators import commit_changes
 from tests.support.doubles import Clock
-from tests.support.fake_disk import FakeDisk, full_disk
-
-
-class Lives:
-    """A durable coordinator that can be killed, and begun again on what survived."""
-
-    def __init__(self) -> None:
-        self.clock = Clock()
-        self.disk = FakeDisk()
-        self.settings: dict[str, Any] = {}
-        self.now = self.begin()
-
-    def begin(self) -> EmbeddedCoordinator:
-        stand_in: Any = self.disk
-        journal = FileJournal(stand_in)
-        return EmbeddedCoordinator(journal, clock_ms=self.clock, **self.settings)
-
-    def crash(self) -> EmbeddedCoordinator:
-        """Only what was synced survives."""
-        cast(Any, self.now)._journal.close()
-        self.disk = next(self.disk.after_a_crash())
-        self.now = self.begin()
-        return self.now
-
-    def close(self) -> EmbeddedCoordinator:
-        self.now.close()
-        self.now = self.begin()
-        return self.now
-
-    def fail(self, *names: str) -> None:
-        def before(_: int, name: str) -> None:
-            if name in names:
-                raise full_disk()
-
-        self.disk.before = before
-
-    def mend(self) -> None:
-        self.disk.before = lambda number, name: None
+from tests.support.fake_disk import Lives, full_disk
 
 
 @pytest.fixture
@@ -73,11 +37,6 @@ def lives() -> Lives:
 def restart(request: pytest.FixtureRequest, lives: Lives) -> Callable[..., Any]:
     method: Callable[..., Any] = getattr(lives, request.param)
     return method
-
-
-def commit(coordinator: EmbeddedCoordinator, tx: Transaction, *keys: bytes) -> None:
-    coordinator.can_commit(tx, keys)
-    coordinator.commit(tx)
 
 
 def test_ids_are_milliseconds_times_a_million_and_rise_within_one() -> None:
@@ -178,7 +137,7 @@ def test_a_change_set_over_the_limit_is_refused_with_the_numbers() -> None:
         coordinator.can_commit(tx, [b"123456"])
     with pytest.raises(TransactionRefused):
         coordinator.commit(tx)
-    commit(coordinator, tx, b"12", b"345")
+    commit_changes(coordinator, tx, b"12", b"345")
 
 
 def test_an_invalid_pointer_is_kept_for_the_grace_whoever_truncates() -> None:
@@ -209,17 +168,17 @@ def test_the_commit_pointer_is_not_used_up_and_equal_is_no_conflict() -> None:
     coordinator = EmbeddedCoordinator(clock_ms=Clock())
     coordinator.start_short()  # while it is open no commit is forgotten
     one = coordinator.start_short()
-    commit(coordinator, one, b"k")
+    commit_changes(coordinator, one, b"k")
     two = coordinator.start_short()
     assert two.transaction_id == one.transaction_id + 1
-    commit(coordinator, two, b"k")
+    commit_changes(coordinator, two, b"k")
 
 
 def test_a_commit_that_returned_is_visible_after_a_restart(
     lives: Lives, restart: Callable[..., EmbeddedCoordinator]
 ) -> None:
     tx = lives.now.checkpoint(lives.now.start_short())
-    commit(lives.now, tx, b"k")
+    commit_changes(lives.now, tx, b"k")
     after = restart()
     assert all(after.snapshot().is_visible(pointer) for pointer in tx.pointers)
     assert after.invalidate(tx) is False
@@ -264,7 +223,7 @@ def test_persist_refuses_what_a_crash_has_forgotten_and_what_has_ended(
 
 def test_a_transaction_that_a_crash_left_no_trace_of_is_dead(lives: Lives) -> None:
     before = lives.now.start_short()
-    commit(lives.now, before)
+    commit_changes(lives.now, before)
     lost = lives.now.start_short()
     after = lives.crash()
     with pytest.raises(TransactionNotInProgress):
@@ -396,7 +355,7 @@ def test_a_full_disk_is_a_no_and_the_transaction_can_still_end(lives: Lives) -> 
     assert tx.transaction_id in lives.now.snapshot().in_progress
     assert "could not be written" in lives.now.status()
     lives.mend()
-    commit(lives.now, other, b"k")
+    commit_changes(lives.now, other, b"k")
     with pytest.raises(TransactionConflict):
         lives.now.commit(tx)
     lives.now.abort(tx)
@@ -464,7 +423,7 @@ def test_a_commit_interrupted_before_it_was_submitted_is_open_as_before(
     with pytest.raises(KeyboardInterrupt):
         lives.now.commit(tx)
     journal.submit = submit
-    commit(lives.now, lives.now.start_short(), b"k")
+    commit_changes(lives.now, lives.now.start_short(), b"k")
     with pytest.raises(TransactionConflict):
         lives.now.commit(tx)
     assert lives.now.invalidate(tx) is True
@@ -556,7 +515,7 @@ def test_those_that_time_out_together_are_over_after_a_restart_too(
     timed_out = [lives.now.start_short(outlives_process=True) for _ in range(3)]
     timed_out += [lives.now.checkpoint(lives.now.start_short()) for _ in range(3)]
     lives.clock.advance_s(31)
-    commit(lives.now, lives.now.start_short())
+    commit_changes(lives.now, lives.now.start_short())
     after = restart()
     assert not after.snapshot().in_progress
     pointers = {pointer for tx in timed_out for pointer in tx.pointers}
@@ -593,7 +552,7 @@ def test_many_short_lives_do_not_make_the_journal_grow(lives: Lives) -> None:
         journal = FileJournal(stand_in, compact_bytes=2000)
         with EmbeddedCoordinator(journal, clock_ms=lives.clock) as coordinator:
             for _ in range(10):
-                commit(coordinator, coordinator.start_short(), b"k")
+                commit_changes(coordinator, coordinator.start_short(), b"k")
         sizes.append(len(lives.disk.names["journal"].data))
     assert max(sizes) < 5000
 
@@ -604,14 +563,14 @@ def test_changes_are_kept_for_short_ones_that_outlive_only_while_they_are_open(
     history = cast(Any, lives.now)._journal.history
     long = lives.now.start_long(outlives_process=True)
     lives.now.persist(long)
-    commit(lives.now, lives.now.start_short(), b"1")
+    commit_changes(lives.now, lives.now.start_short(), b"1")
     short = lives.now.start_short(outlives_process=True)
     lives.now.persist(short)
     for number in range(5):
-        commit(lives.now, lives.now.start_short(), b"%d" % number)
+        commit_changes(lives.now, lives.now.start_short(), b"%d" % number)
     lives.now.persist(lives.now.start_short())
     assert len(history.changes) == 5
-    commit(lives.now, short)
+    commit_changes(lives.now, short)
     lives.now.persist(lives.now.start_short())
     assert not history.changes
     assert not history.unseen

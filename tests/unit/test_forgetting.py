@@ -6,8 +6,8 @@ import pytest
 
 import txaware
 from coordinator.embedded.coordinator import EmbeddedCoordinator
+from tests.support.concurrency import until
 from tests.support.doubles import Clock
-from tests.support.http_raw import until
 from tests.support.messagings import Site, payloads, publish
 from tests.support.rows_elsewhere import DAY_S, RowsElsewhere, killed, write
 from txaware.config import Settings

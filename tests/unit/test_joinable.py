@@ -3,33 +3,18 @@
 import os
 import signal
 import threading
-from collections.abc import Callable
 
 import pytest
 
 from coordinator.threads import JoinableThread
-from tests.crash.test_interrupts import Interrupted, interrupted_after, interrupts
-from tests.support.http_raw import long_poll, publish, serving, until
-
-__all__ = ["interrupts"]
+from tests.support.concurrency import until
+from tests.support.http_raw import long_poll, publish, serving
+from tests.support.interrupts import (
+    interrupted,
+)
 
 SOON_S = 0.1
 PATIENCE_S = 60
-
-
-def interrupted(call: Callable[[], object]) -> None:
-    """Makes a call that waits, and interrupts it; later again, where it still waits."""
-
-    def waits() -> None:
-        with pytest.raises(Interrupted):
-            call()
-
-    again = threading.Timer(PATIENCE_S, os.kill, (os.getpid(), signal.SIGALRM))
-    again.start()
-    try:
-        interrupted_after(SOON_S, waits)
-    finally:
-        again.cancel()
 
 
 @pytest.mark.usefixtures("interrupts")

@@ -41,7 +41,7 @@ def sorted_bytes(table: LevelDbTable) -> int:
     return sum(int(float(read)) for _, _, _, _, read, _ in lines) << 20
 
 
-def payloads(first: int, *, pointer: int) -> list[Write]:
+def spilled(first: int, *, pointer: int) -> list[Write]:
     prefix = PAYLOAD + TOPIC_PART + pointer.to_bytes(8, "big")
     return [
         (prefix + row_key(first + at), bytes([at]) * VALUE_BYTES)
@@ -56,7 +56,7 @@ def test_a_load_of_payloads_is_sorted_once(table: LevelDbTable, clock: Clock) ->
         table.submit([(TOPIC + b"t%d" % load, b"t"), (JOURNAL + bytes([load]), b"j")])()
         table.submit([(MESSAGE + TOPIC_PART + row_key(load), b"m")])()
         for batch in range(200):
-            rows = payloads(batch * PER_BATCH, pointer=load)
+            rows = spilled(batch * PER_BATCH, pointer=load)
             table.submit(rows)()
             written += sum(len(key) + len(value or b"") for key, value in rows)
             clock.advance_s(0.02)
@@ -81,7 +81,7 @@ def test_a_batch_is_there_only_with_all_that_it_wrote(table: LevelDbTable) -> No
 def test_who_reads_much_waits_for_its_turn_and_who_reads_little_does_not(
     table: LevelDbTable,
 ) -> None:
-    table.submit(payloads(0, pointer=1))()
+    table.submit(spilled(0, pointer=1))()
     turn = database_of(table)._turn
     with ThreadPoolExecutor(1) as pool:
         with turn:

@@ -11,6 +11,8 @@ import pytest
 import txaware
 from tests.support.check_setting import SETTINGS, as_after_a_crash, checked
 from tests.support.cli_runs import error_of, run
+from tests.support.concurrency import until
+from tests.support.messagings import committed
 from txaware.messaging import Messaging
 from txaware.store.manifest import cut_torn_end
 
@@ -22,10 +24,9 @@ def manifest_of(data: Path) -> Path:
     return data / "rows" / (data / "rows" / "CURRENT").read_text().strip()
 
 
-def payloads(data: Path) -> list[bytes]:
+def found_in(data: Path) -> list[bytes]:
     with txaware.connect(f"leveldb:{data}", settings=SETTINGS) as messaging:
-        page = messaging.poll("orders", limit=10_000, isolation="committed")
-        return [message.payload for message in page]
+        return committed(messaging, "orders")
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +58,7 @@ def moment(
         while manifest_of(data).stat().st_size == size:
             assert time.monotonic() < until_s
             publish(messaging)
-        while len(list((data / "rows").glob("*.log"))) > 1:
-            assert time.monotonic() < until_s
-            time.sleep(0.01)
+        assert until(lambda: len(list((data / "rows").glob("*.log"))) == 1)
         after = as_after_a_crash(data, place / "after")
         known.append(list(acknowledged))
     return before, after, known
@@ -82,10 +81,10 @@ def test_a_torn_end_is_cut_off_and_all_that_was_acknowledged_is_there(
     record = manifest_of(after).read_bytes()[len(whole) :]
     manifest_of(data).write_bytes(whole + record[:part] + bytes(zeros))
     assert checked(data).problems == ()
-    found = payloads(data)
+    found = found_in(data)
     assert found == acknowledged
     assert checked(data).problems == ()
-    assert payloads(data) == acknowledged
+    assert found_in(data) == acknowledged
 
 
 def test_a_torn_end_is_kept_beside_it(moment: Moment, tmp_path: Path) -> None:
@@ -122,5 +121,5 @@ def test_what_was_relied_on_is_not_cut_off_and_the_error_says_what_helps(
     monkeypatch.setenv(typed[0], "true")
     assert "orders" in run(*typed[1].split()).stdout
     monkeypatch.delenv(typed[0])
-    assert payloads(data) == acknowledged
+    assert found_in(data) == acknowledged
     assert checked(data).problems == ()

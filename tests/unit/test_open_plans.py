@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 import txaware
-from tests.contract.test_wrong_types import ODD
 from tests.support.clean_up_data import (
     SETTINGS,
     Store,
@@ -18,6 +17,7 @@ from tests.support.clean_up_data import (
 )
 from tests.support.http_access import Caller
 from tests.support.messagings import table_of
+from tests.support.odd_values import ODD
 from tests.support.workers import stable_id
 from txaware.errors import BadRequest, PlanForgotten, TxAwareError, Unavailable
 from txaware.http.client import HttpAdministration

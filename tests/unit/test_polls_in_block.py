@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from coordinator.transaction import Transaction
-from tests.http.test_http_async import in_loop
+from tests.support.concurrency import in_loop
 from tests.support.http_served import served
 from tests.support.messagings import payloads, publish
 from txaware.errors import BadRequest, MisusedTransaction

@@ -16,13 +16,14 @@ from coordinator.errors import (
     TransactionRefused,
     Unavailable,
 )
+from coordinator.transaction import Transaction
 from tests.support.doubles import Recorder, failing, lost
 from tests.support.fake_service import FakeService
 from tests.support.publishing import ROOM_BYTES, Setting, fail
 from tests.support.workers import stable_id
 from txaware.errors import RequestTooLarge, TopicNotFound
 from txaware.interfaces import Payload
-from txaware.messages import Outgoing
+from txaware.messages import Outgoing, Receipt
 from txaware.publish.outbox import TransactionPublisher
 from txaware.publish.publisher import DirectPublisher, KnownTopics
 
@@ -457,3 +458,22 @@ def test_a_thread_started_inside_a_transaction_is_not_in_it(here: Setting) -> No
     thread = threading.Thread(target=publisher.publish, args=(b"beside it",))
     here.failed(ZeroDivisionError, thread.start, partial(thread.join, 20), fail)
     assert here.service.published("a") == [b"beside it"]
+
+
+class Storing:
+    """Takes what is stored."""
+
+    def store(
+        self, topic: str, messages: list[Payload], *, transaction: int, attempt: bytes
+    ) -> Receipt:
+        return Receipt(1, topic, attempt, len(messages))
+
+
+def test_all_topics_together_stay_below_the_limit() -> None:
+    service: object = Storing()
+    publisher = TransactionPublisher(service, shares_journal=True)  # type: ignore[arg-type]
+    publisher.start_tx(Transaction(1, 0))
+    sizes = [("a", 100), ("b", 900), ("a", 950), *((f"c{i}", 10) for i in range(9))]
+    for topic, size_bytes in [*sizes, ("d", 990)]:
+        publisher.publish(topic, b"", size_bytes=size_bytes, limit_bytes=1000)
+        assert publisher._held_bytes <= 1000
