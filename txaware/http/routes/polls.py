@@ -19,8 +19,7 @@ from txaware.http.server.server_context import ServerContext
 from txaware.http.wire import PageWriter, PollRequest, format_of
 from txaware.interfaces import COMMITTED
 from txaware.messages import MessageId
-from txaware.service.read.scan import Scan
-from txaware.service.read.selection import Messages
+from txaware.service.read.scan import Messages, Scan
 from txaware.service.topic_handles import TopicHandle
 
 PIECE_BYTES = 1 << 20

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from txaware.http.wire import ColumnarWriter, PageWriter
 from txaware.messages import NO_PAYLOAD_ROW, Message
-from txaware.service.read.selection import Found, Messages
+from txaware.service.read.scan import Found, Messages
 from txaware.store.encoded import Encoded, encode_item
 from txaware.store.message_table import Block
 
