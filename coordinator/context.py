@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Collection, Hashable
 from contextvars import ContextVar
 from types import MethodType
-from typing import Self, TypeVar, cast
+from typing import Any, Self, TypeVar
 
 from coordinator.errors import (
     MisusedTransaction,
@@ -19,9 +19,11 @@ from coordinator.errors import (
     TransactionRefused,
 )
 from coordinator.fork_guard import refuse
-from coordinator.interfaces import Coordinator, TransactionAware
+from coordinator.interfaces import Cargo, Coordinator, TransactionAware
 from coordinator.participants import (
+    JoinedCargo,
     Participants,
+    cargo_of,
     checked_participant,
     flush,
     flushes_last,
@@ -132,15 +134,12 @@ class TransactionContext:
         ending = while_ending and self.status is Status.ENDING
         if self.status is not Status.ACTIVE and not ending:
             self._require_active("joined")
-        found = self._known.get(key)
+        found: Any = self._known.get(key)
         if found is None:
             found = make()
-            if ending:
-                self._participants.start(found, self.transaction)
-            else:
-                self.join(found)
+            self._participants.start(found, self.transaction)
             self._known[key] = found
-        return cast(P, found)
+        return found  # type: ignore[no-any-return]  # the type that `make` has
 
     def snapshot_for(self, call: str) -> Transaction:
         """Returns the snapshot to read with in the block; refuses after a rollback."""
@@ -153,7 +152,8 @@ class TransactionContext:
         self._require_active("checkpoint")
         known = True
         try:
-            self._flush([p for p in self._in_order() if not flushes_last(p)])
+            in_order = self._participants.in_commit_order()
+            self._flush([p for p in in_order if not flushes_last(p)])
             known = False
             self._tx = self.coordinator.checkpoint(self.transaction)
             known = True
@@ -168,13 +168,18 @@ class TransactionContext:
     def finish(self) -> None:
         """Commits; raises when that was refused, or when the outcome is unknown."""
         self._require_active("finish")
+        tx = self.transaction
         self.status = Status.ENDING
         try:
-            changes = self._participants.changes(self.transaction)
+            changes = self._participants.changes(tx)
             asked_s = self._clock_s()
-            self._check(changes)
-            self._flush(self._in_order())
-            interrupt = self._commit(asked_s)
+            to_flush = self._participants.in_commit_order()
+            cargo = self._take_cargo(to_flush, tx)
+            if changes or cargo is None:
+                self._check(changes)
+            if to_flush:
+                self._flush(to_flush)
+            interrupt = self._commit(tx, asked_s, cargo)
         except BaseException as error:
             if self.status is Status.ENDING:  # the commit was not asked for
                 self._undo(error)
@@ -197,7 +202,8 @@ class TransactionContext:
 
     def __enter__(self) -> Self:
         """Begins; an interrupt finds the block entered, or everything undone."""
-        outer = _at(_here(), self.coordinator)
+        here, open_ones = _here(), _open.get()
+        outer = _at(here, self.coordinator) if open_ones else None
         if outer is not None and outer.status in (Status.ACTIVE, Status.ENDING):
             raise MisusedTransaction(
                 f"{outer} is already open here; join it with its join(), or begin the "
@@ -205,10 +211,10 @@ class TransactionContext:
             )
         if self._block is not None and self._block() is None:
             self._block = None  # entered by hand, and not by a `with` statement
-        self._place = _here()
+        self._place = here
         try:
             self.start()
-            _open.set((*_open.get(), self))
+            _open.set((*open_ones, self))
         except BaseException as error:
             if self.may_undo:
                 self._undo(error)
@@ -271,8 +277,18 @@ class TransactionContext:
                 f"{self.status.value}"
             ) from self._failure
 
-    def _in_order(self) -> list[TransactionAware]:
-        return self._participants.in_commit_order()
+    def _take_cargo(
+        self, to_flush: list[TransactionAware], tx: Transaction
+    ) -> Cargo | None:
+        """Takes off the list the last participants whose rows the commit can carry."""
+        cargo: Cargo | None = None
+        while to_flush:
+            more = cargo_of(to_flush[-1], self.coordinator, tx)
+            if more is None:
+                break
+            del to_flush[-1]
+            cargo = more if cargo is None else JoinedCargo(more, cargo)
+        return cargo
 
     def _check(self, changes: Collection[bytes]) -> None:
         """Asks `can_commit`; without changed keys it may leave that to the commit.
@@ -295,10 +311,16 @@ class TransactionContext:
             self.coordinator.persist(self.transaction)
         flush(participants, self.transaction)
 
-    def _commit(self, asked_s: float) -> BaseException | None:
+    def _commit(
+        self, tx: Transaction, asked_s: float, cargo: Cargo | None
+    ) -> BaseException | None:
         """Commits; returns the interrupt that came meanwhile, or None."""
         try:
-            self.coordinator.commit(self.transaction)
+            if cargo is None:
+                self.coordinator.commit(tx)
+            else:
+                coordinator: Any = self.coordinator  # it said that it can
+                coordinator.commit_with(tx, cargo)
         except TransactionRefused as refusal:
             self._undo(refusal)
             raise

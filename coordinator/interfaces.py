@@ -1,8 +1,9 @@
 """The two sides of a commit: who decides it, and who takes part in it."""
 
-from collections.abc import Iterable
-from typing import Protocol, Self
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, Self
 
+from coordinator.errors import Unavailable
 from coordinator.outcome import Outcome
 from coordinator.transaction import Transaction
 
@@ -120,6 +121,28 @@ class Coordinator(Protocol):
     def __exit__(self, *exc_info: object) -> None: ...
 
 
+# Hands rows to a commit, with what to call when its batch has ended. Returns a function
+# that waits for that; None where the rows cannot go now.
+SubmitRows = Callable[
+    [Sequence[Any], Callable[[Unavailable | None], None]], Callable[[], None] | None
+]
+
+
+class Cargo(Protocol):
+    """The rows of participants that go to disk in one batch with their commit.
+
+    Nobody can read them before the commit is on disk. So a commit that is refused or
+    not written leaves nothing to undo.
+    """
+
+    def load(self, submit: SubmitRows) -> Callable[[], None] | None:
+        """Calls `submit` with the rows, under the locks that give them their order.
+
+        Returns what `submit` returned. After None or an error the rows are dropped, and
+        `load` may be called again.
+        """
+
+
 class TransactionAware(Protocol):
     """A participant of transactions: a table, a publisher, anything that can undo.
 
@@ -146,6 +169,11 @@ class TransactionAware(Protocol):
     messages, whose readers wait from the flush to the commit. `shares_journal = True`
     says that its rows go into the same synced batch as the coordinator's own records,
     so the context need not `persist` the transaction before `commit_tx`.
+
+    One method is optional: `commit_cargo(coordinator)` returns a `Cargo` that this
+    coordinator takes in its `commit_with(tx, cargo)`, or None. A participant whose
+    cargo the commit carries does not get `commit_tx`. The context asks the last ones to
+    flush for it.
 
     A participant that keeps rows of its own, and judges them by their pointers, has to
     have `smallest_pointer()`, the least pointer that its rows may still hold (None for

@@ -6,13 +6,21 @@ Checks whether an object can take part, and makes each call of `TransactionAware
 import enum
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 from weakref import WeakSet
 
-from coordinator.errors import BadRequest, ParticipantFailed, changed_nothing
-from coordinator.interfaces import TransactionAware
+from coordinator.errors import (
+    BadRequest,
+    ParticipantFailed,
+    Unavailable,
+    changed_nothing,
+)
+from coordinator.interfaces import Cargo, Coordinator, SubmitRows, TransactionAware
 from coordinator.transaction import Transaction
+
+# Is told how a batch ended.
+Told = Callable[[Unavailable | None], None]
 
 # The number of arguments of each call.
 _CALLS: dict[str, int] = {
@@ -102,7 +110,7 @@ class Participants:
         except BaseException as error:
             _name(error, participant, "start_tx", tx)
             raise
-        self.add(participant)
+        self._joined.append(participant)
 
     def update(self, tx: Transaction) -> None:
         """Gives all participants the new write pointer."""
@@ -118,7 +126,7 @@ class Participants:
         changes: list[bytes] = []
         for participant in self._joined:
             try:
-                changes.extend(participant.get_tx_changes())
+                changes += participant.get_tx_changes()
             except BaseException as error:
                 _name(error, participant, "get_tx_changes", tx)
                 raise
@@ -126,6 +134,8 @@ class Participants:
 
     def in_commit_order(self) -> list[TransactionAware]:
         """Returns them in the order of joining; those that flush last at the end."""
+        if len(self._joined) < 2:
+            return self._joined[:]
         return sorted(self._joined, key=flushes_last)
 
     def roll_back(self, tx: Transaction) -> list[BaseException]:
@@ -173,6 +183,46 @@ def flush(participants: Iterable[TransactionAware], tx: Transaction) -> None:
             raise
         if answer is not True:
             raise _not_true(participant, "commit_tx", answer)
+
+
+def cargo_of(
+    participant: TransactionAware, coordinator: Coordinator, tx: Transaction
+) -> Cargo | None:
+    """Returns what the commit can carry in place of `commit_tx`; None for nothing."""
+    make = getattr(type(participant), "commit_cargo", None)
+    if make is None:
+        return None
+    try:
+        cargo: Cargo | None = make(participant, coordinator)
+    except BaseException as error:
+        _name(error, participant, "commit_cargo", tx)
+        raise
+    return cargo
+
+
+class JoinedCargo:
+    """The cargo of two participants, which one commit carries."""
+
+    def __init__(self, first: Cargo, second: Cargo) -> None:
+        self._first = first
+        self._second = second
+
+    def load(self, submit: SubmitRows) -> Callable[[], None] | None:
+        """Calls `submit` with the rows of both, and tells both how the batch ended."""
+
+        def submit_first(rows: Sequence[Any], tell: Told) -> Callable[[], None] | None:
+            def submit_both(
+                more: Sequence[Any], tell_more: Told
+            ) -> Callable[[], None] | None:
+                def tell_both(error: Unavailable | None) -> None:
+                    tell(error)
+                    tell_more(error)
+
+                return submit([*rows, *more], tell_both)
+
+            return self._second.load(submit_both)
+
+        return self._first.load(submit_first)
 
 
 def flushes_last(participant: TransactionAware) -> bool:

@@ -52,7 +52,10 @@ class Pointers(Sequence[int]):
 
     def _with(self, ascending: "array[int]") -> Self:
         """Returns an object of the same kind that lists `ascending` instead."""
-        return self._adopt(ascending)
+        pointers = self.__class__.__new__(self.__class__)
+        pointers._sorted = ascending
+        pointers._encoded = None
+        return pointers
 
     def appended(self, pointer: int) -> Self:
         """Returns these and one more, which must be greater than all of them."""
@@ -92,12 +95,19 @@ class Pointers(Sequence[int]):
             remaining = remaining.removed(pointer)
         return remaining
 
+    def least(self, none: int) -> int:
+        """Returns the least pointer; `none` if there is none."""
+        return self._sorted[0] if self._sorted else none
+
     def place(self, pointer: int) -> int:
         """Counts the pointers that are below `pointer`."""
         return bisect_left(self._sorted, pointer)
 
     def __contains__(self, pointer: object) -> bool:
-        ascending, wanted = self._sorted, cast(int, pointer)
+        ascending: array[int] = self._sorted
+        if not ascending:
+            return False
+        wanted: int = pointer  # type: ignore[assignment]
         place = bisect_left(ascending, wanted)
         return place < len(ascending) and ascending[place] == wanted
 
@@ -171,7 +181,7 @@ class PointersAndRanges(Pointers):
         self._ranges = ranges
 
     def _with(self, ascending: "array[int]") -> Self:
-        pointers = self._adopt(ascending)
+        pointers = super()._with(ascending)
         pointers._ranges = self._ranges
         return pointers
 
@@ -184,4 +194,6 @@ NO_POINTERS = Pointers()
 
 def as_pointers(pointers: Iterable[int]) -> Pointers:
     """Returns the pointers as `Pointers`, without a copy if they are that already."""
+    if pointers.__class__ is Pointers:  # nearly always, and it takes no call
+        return pointers
     return pointers if isinstance(pointers, Pointers) else Pointers(pointers)

@@ -5,6 +5,7 @@ from typing import Literal, Protocol, cast
 
 from coordinator.embedded.commit_log import Wait
 from coordinator.embedded.group_commit import Then
+from coordinator.interfaces import Cargo
 from coordinator.transaction import Transaction
 from txaware.clock import StoreClock
 from txaware.messages import (
@@ -155,6 +156,13 @@ class Emptiness(Protocol):
 
         `prefix` names a topic, with or without a generation.
         """
+
+
+class CargoCounted(Cargo, Protocol):
+    """A cargo that is counted once its commit has happened."""
+
+    def count(self) -> None:
+        """Counts what the commit has carried."""
 
 
 class OrderedTable(Protocol):

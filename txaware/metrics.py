@@ -32,20 +32,27 @@ class Histogram:
 
 
 class HistogramCounter:
-    """A counter of values for one histogram, under a lock of its own."""
+    """A counter of values for one histogram, under a lock that others may share."""
 
-    def __init__(self, bounds: Sequence[float] = LATENCY_S) -> None:
-        self._lock = threading.Lock()
+    def __init__(
+        self,
+        bounds: Sequence[float] = LATENCY_S,
+        lock: "threading.Lock | None" = None,
+    ) -> None:
+        self._lock = threading.Lock() if lock is None else lock
         self._bounds = tuple(bounds)
         self._counts = [0] * (len(bounds) + 1)
         self._total = 0.0
 
     def add(self, value: float) -> None:
         """Counts one value."""
-        at = bisect_left(self._bounds, value)
         with self._lock:
-            self._counts[at] += 1
-            self._total += value
+            self.add_locked(value)
+
+    def add_locked(self, value: float) -> None:
+        """Counts one value for a caller that has the lock."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._total += value
 
     def snapshot(self) -> Histogram:
         """Returns the counts as they are now."""
@@ -68,11 +75,15 @@ class Timing:
 
 
 class Latencies:
-    """Histograms of the time that publishes and polls took, over all topics."""
+    """Histograms of the time that publishes and polls took, over all topics.
+
+    The counters of all topics share the lock, so that an event is counted under one.
+    """
 
     def __init__(self) -> None:
-        self.publish = HistogramCounter()
-        self.poll = HistogramCounter()
+        self.lock = threading.Lock()
+        self.publish = HistogramCounter(lock=self.lock)
+        self.poll = HistogramCounter(lock=self.lock)
 
 
 @attrs.frozen
@@ -90,11 +101,11 @@ class TopicMetrics:
 
 
 class TopicCounters:
-    """Counters for one topic, under a lock of their own."""
+    """Counters for one topic, under the lock of all latencies."""
 
     def __init__(self, latencies: Latencies) -> None:
         self._latencies = latencies
-        self._lock = threading.Lock()
+        self._lock = latencies.lock
         self._values = dict.fromkeys(
             ("in", "bytes_in", "stored", "out", "bytes_out", "rollbacks"), 0
         )
@@ -106,7 +117,7 @@ class TopicCounters:
             self._values["in"] += messages
             self._values["bytes_in"] += size_bytes
             self._time("publish", took_s)
-        self._latencies.publish.add(took_s)
+            self._latencies.publish.add_locked(took_s)
 
     def stored(self, messages: int) -> None:
         """Counts payloads that are stored ahead of their commit."""
@@ -119,7 +130,7 @@ class TopicCounters:
             self._values["out"] += messages
             self._values["bytes_out"] += size_bytes
             self._time("poll", took_s)
-        self._latencies.poll.add(took_s)
+            self._latencies.poll.add_locked(took_s)
 
     def rolled_back(self) -> None:
         """Counts a publish that was rolled back."""
@@ -130,7 +141,8 @@ class TopicCounters:
         times = self._times[name]
         times[0] += 1
         times[1] += took_s
-        times[2] = max(times[2], took_s)
+        if took_s > times[2]:
+            times[2] = took_s
 
     def snapshot(self) -> TopicMetrics:
         """Returns the counts as they are now."""
@@ -170,16 +182,18 @@ class WriteCounters:
     """Counters for the batches of one table."""
 
     def __init__(self) -> None:
-        self._rows = HistogramCounter(SIZES)
-        self._transactions = HistogramCounter((0.0, *SIZES))
-        self._sync_s = HistogramCounter()
+        self._lock = threading.Lock()
+        self._rows = HistogramCounter(SIZES, self._lock)
+        self._transactions = HistogramCounter((0.0, *SIZES), self._lock)
+        self._sync_s = HistogramCounter(lock=self._lock)
         self._failed = 0
 
     def written(self, rows: int, transactions: int, took_s: float) -> None:
         """Counts a batch that is on disk, and the commits in it."""
-        self._rows.add(rows)
-        self._transactions.add(transactions)
-        self._sync_s.add(took_s)
+        with self._lock:
+            self._rows.add_locked(rows)
+            self._transactions.add_locked(transactions)
+            self._sync_s.add_locked(took_s)
 
     def failed(self) -> None:
         """Counts a batch that could not be written; one thread calls at a time."""

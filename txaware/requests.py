@@ -37,10 +37,12 @@ class Payloads:
 
 def checked_payloads(messages: Iterable[Payload], *, limit_bytes: int) -> Payloads:
     """Returns bytes and `Outgoing` as payloads; anything else is a `BadRequest`."""
-    if isinstance(messages, bytes | str) or not isinstance(messages, Iterable):
+    if messages.__class__ is not list and (
+        isinstance(messages, bytes | str) or not isinstance(messages, Iterable)
+    ):
         raise BadRequest(f"messages are a list of bytes, not {messages!r:.100}")
     listed = list(messages)
-    payloads: list[bytes] = listed  # type: ignore[assignment]
+    payloads: list[bytes] = listed
     expiries: list[float | None] | None = None
     if not {*map(type, listed)} <= {bytes}:
         payloads = [_payload(message) for message in listed]

@@ -1,8 +1,9 @@
 """Ends of transactions, which are written first and applied when they are on disk."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from coordinator.embedded.group_commit import End, Then
 from coordinator.embedded.journal import Journal
@@ -41,18 +42,30 @@ class CommitLog:
         self._reserve = reserve
         self._lock = lock
 
-    def commit(self, entry: OpenTransaction, now_ms: int) -> Wait:
-        """Commits a transaction that was checked just now."""
+    def commit(
+        self,
+        entry: OpenTransaction,
+        now_ms: int,
+        *,
+        rows: Sequence[Any] = (),
+        then: Then | None = None,
+    ) -> Wait:
+        """Commits a transaction that was checked just now, with rows in its batch.
+
+        `then` is told the result: a failure before anybody else can know of it, and a
+        success once all can see it.
+        """
         # After a restart only transactions that outlive it can still meet a conflict.
         # Keys that nobody can need are left out (a tenth of the time of a commit).
         keys = entry.changes if self._ledger.open.outliving else frozenset()
         reserved = self._reserve.due(now_ms)
         return self._submit(
             entry,
-            partial(self._commit_written, entry, bool(keys), reserved),
+            partial(self._commit_written, entry, bool(keys), reserved, then),
             Committed(entry.transaction_id, keys),
             *reserved,
             reserve=entry.changes,
+            rows=rows,
         )
 
     def invalidate(
@@ -143,13 +156,18 @@ class CommitLog:
         then: Then,
         *records: Record,
         reserve: frozenset[bytes] = frozenset(),
+        rows: Sequence[Any] = (),
     ) -> Wait:
         """Marks an end as under way and hands it to the journal: both or neither."""
         end = End(then)
         self._ledger.torn = partial(self._take_back, entry, end)
         try:
             self._ledger.begin_end(entry, reserve=reserve)
-            wait = self._journal.submit(*records, end=end)
+            if rows:  # of a store, which also keeps the journal
+                journal: Any = self._journal
+                wait: Wait = journal.submit(*records, end=end, rows=rows)
+            else:
+                wait = self._journal.submit(*records, end=end)
         except BaseException:
             self._ledger.mend()
             raise
@@ -165,23 +183,30 @@ class CommitLog:
         entry: OpenTransaction,
         seen: bool,
         reserved: tuple[Reserved, ...],
+        then: Then | None,
         error: Unavailable | None,
     ) -> None:
+        if error is not None and then is not None:
+            then(error)
         with self._lock:
             if not self._is_ending(entry):
                 return
             if error is None:
-                self._reserve.extend(reserved)
+                if reserved:
+                    self._reserve.extend(reserved)
                 self._ledger.whole(partial(self._apply_commit, entry, seen=seen))
             elif isinstance(error, NotWritten):
                 self._ledger.give_back(entry)
             else:
                 self.undecided.add(entry.transaction_id)
                 entry.stage = Stage.UNDECIDED
+        if error is None and then is not None:
+            then(None)
 
     def _is_ending(self, entry: OpenTransaction) -> bool:
         """Tells whether its end is not applied yet: an interrupt may tell it twice."""
-        self._ledger.mend()
+        if self._ledger.torn is not None:
+            self._ledger.mend()
         found = self._ledger.open.by_id.get(entry.transaction_id)
         return found is entry and entry.stage is Stage.ENDING
 

@@ -8,12 +8,13 @@ from typing import Any, Self
 
 import attrs
 
-from coordinator.embedded.commit_log import CommitLog
+from coordinator.embedded.commit_log import CommitLog, Wait
 from coordinator.embedded.file_journal import FileJournal
+from coordinator.embedded.group_commit import Then
 from coordinator.embedded.history import outcome_records
 from coordinator.embedded.journal import Journal, MemoryJournal
 from coordinator.embedded.ledger import Ended, Limits
-from coordinator.embedded.open_transactions import OpenTransaction
+from coordinator.embedded.open_transactions import OpenTransaction, Stage
 from coordinator.embedded.records import (
     Aborted,
     Checkpointed,
@@ -27,6 +28,7 @@ from coordinator.embedded.recovery import Reserve, recover
 from coordinator.embedded.write_barrier import WriteBarrier
 from coordinator.errors import TransactionNotInProgress, Unavailable
 from coordinator.fork_guard import guard
+from coordinator.interfaces import Cargo
 from coordinator.outcome import Outcome, checked_written
 from coordinator.threads import Condition
 from coordinator.transaction import (
@@ -73,7 +75,7 @@ class EmbeddedCoordinator:
         self.settle_grace_s = settle_grace_s
         self._journal = MemoryJournal() if journal is None else journal
         self._clock_ms = clock_ms
-        self._timeout_s = timeout_s
+        self._timeout_s = checked_timeout_s(timeout_s)
         self._long_timeout_s = long_timeout_s
         self._lock = Condition()  # guards the ledger; never held over the disk
         self._closed = self._has_ended = False
@@ -104,10 +106,12 @@ class EmbeddedCoordinator:
         self, timeout_s: float | None = None, *, outlives_process: bool = False
     ) -> Transaction:
         """Begins a transaction whose changes are checked for conflicts."""
+        if timeout_s is None:
+            timeout_s = self._timeout_s
+        else:
+            checked_timeout_s(timeout_s)
         return self._start(
-            TransactionType.SHORT,
-            checked_timeout_s(self._timeout_s if timeout_s is None else timeout_s),
-            outlives_process=outlives_process,
+            TransactionType.SHORT, timeout_s, outlives_process=outlives_process
         )
 
     def start_long(self, *, outlives_process: bool = False) -> Transaction:
@@ -151,6 +155,27 @@ class EmbeddedCoordinator:
             wait = self._ends.commit(entry, self._now_ms())
         wait()
 
+    def commit_with(self, tx: Transaction, cargo: Cargo) -> None:
+        """Commits as `commit` does, and writes the cargo with it: both or neither."""
+        while (wait := cargo.load(partial(self._submit_with, tx))) is None:
+            with self._lock:  # no lock of the rows is held while this waits
+                self.gate.drain(self._require(tx.transaction_id))
+        wait()
+
+    def _submit_with(
+        self, tx: Transaction, rows: Sequence[Any], then: Then
+    ) -> Wait | None:
+        """Submits a commit and its rows; None if it would have to wait for others."""
+        with self._lock:
+            if self._ledger.torn is not None:
+                self._ledger.mend()
+            entry = self._ledger.require(tx.transaction_id)
+            if entry.stage is not Stage.OPEN or self.gate.is_busy(entry):
+                return None
+            self._check_open(entry)
+            self._ledger.check_commit(entry)
+            return self._ends.commit(entry, self._now_ms(), rows=rows, then=then)
+
     def abort(self, tx: Transaction) -> None:
         """Ends a transaction whose holder has undone everything it wrote."""
         self._tidy_if_due()
@@ -184,7 +209,7 @@ class EmbeddedCoordinator:
     def checkpoint(self, tx: Transaction) -> Transaction:
         """Returns the same transaction with a new write pointer."""
 
-        def checkpoint(pointer: int, _: int) -> Transaction:
+        def checkpoint(pointer: int, _: int, __: int) -> Transaction:
             entry = self._ledger.require(tx.transaction_id)
             self._ledger.whole(partial(self._checkpointed, entry, pointer))
             return attrs.evolve(
@@ -195,7 +220,7 @@ class EmbeddedCoordinator:
 
     def snapshot(self) -> Transaction:
         """Returns a read-only transaction; its id is used up but never in progress."""
-        return self._with_pointer(lambda pointer, _: self._ledger.take(pointer))
+        return self._with_pointer(lambda pointer, *_: self._ledger.take(pointer))
 
     def status(self) -> str:
         """Returns `"OK"`, or a sentence about what is wrong."""
@@ -317,10 +342,14 @@ class EmbeddedCoordinator:
             raise Unavailable("the coordinator is closed")
         return self._ledger.now_ms(self._clock_ms())
 
-    def _tidy_if_due(self) -> None:
-        """Settles and times out what is due; mostly nothing is, without a lock."""
+    def _tidy_if_due(self) -> int:
+        """Settles and times out what is due; mostly nothing is, without a lock.
+
+        Returns the elapsed time at which it looked.
+        """
         next_expiry_ms = self._ledger.open.next_expiry_ms
-        if self._ends.undecided or self._ledger.elapsed_ms() > next_expiry_ms:
+        elapsed_ms = self._ledger.elapsed_ms()
+        if self._ends.undecided or elapsed_ms > next_expiry_ms:
             with suppress(Unavailable):  # status() says so, and it is tried again
                 self._ends.decide()
             with self._lock:
@@ -328,18 +357,16 @@ class EmbeddedCoordinator:
             for wait in waits:
                 with suppress(Unavailable):
                     wait()
+        return elapsed_ms
 
     def _start(
         self, kind: TransactionType, timeout_s: float, *, outlives_process: bool
     ) -> Transaction:
         begun: list[OpenTransaction] = []
 
-        def start(pointer: int, now_ms: int) -> Transaction:
+        def start(pointer: int, now_ms: int, elapsed_ms: int) -> Transaction:
             timeout_ms = int(timeout_s * 1000)
-            expires_ms, due_ms = (
-                now_ms + timeout_ms,
-                self._ledger.elapsed_ms() + timeout_ms,
-            )
+            expires_ms, due_ms = now_ms + timeout_ms, elapsed_ms + timeout_ms
             entry = OpenTransaction(
                 pointer, kind, expires_ms, outlives_process, due_ms=due_ms
             )
@@ -364,18 +391,21 @@ class EmbeddedCoordinator:
             raise
 
     def _with_pointer(
-        self, use: Callable[[int, int], Transaction], *, of: int | None = None
+        self, use: Callable[[int, int, int], Transaction], *, of: int | None = None
     ) -> Transaction:
-        """Gives out the next pointer, once the disk knows that it may be given out."""
+        """Gives out the next pointer, once the disk knows that it may be given out.
+
+        `use` gets it with the time for ids, and with the elapsed time.
+        """
         while True:
-            self._tidy_if_due()
+            elapsed_ms = self._tidy_if_due()
             with self._lock:
                 if of is not None:
                     self._require(of)
                 now_ms = self._now_ms()
                 pointer = self._ledger.next_pointer(now_ms)
                 if self._reserve.covers(pointer):
-                    return use(pointer, now_ms)
+                    return use(pointer, now_ms, elapsed_ms)
                 reserved = self._reserve.due(now_ms, pointer=pointer)
             self._journal.append(*reserved)
             with self._lock:
@@ -386,10 +416,14 @@ class EmbeddedCoordinator:
         entry = self._ends.settled(transaction_id) or self._ledger.require(
             transaction_id
         )
+        self._check_open(entry)
+        return entry
+
+    def _check_open(self, entry: OpenTransaction) -> None:
+        """Raises if the coordinator is closed, or if the transaction timed out."""
         if self._closed:
             raise Unavailable("the coordinator is closed")
         if self._ledger.elapsed_ms() > entry.due_ms:
             raise TransactionNotInProgress(
-                f"transaction {transaction_id} is not in progress: it timed out"
+                f"transaction {entry.transaction_id} is not in progress: it timed out"
             )
-        return entry

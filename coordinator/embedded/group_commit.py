@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import chain
 from queue import SimpleQueue
 from typing import Any, Protocol
 
@@ -43,33 +42,27 @@ class Batch:
         self.handed_over = False
         self.on_disk = False
         self.error: Unavailable | None = None
+        self.records: list[Record] = []
+        self.rows: list[Any] = []
         self._ended = False
-        self._submitted: list[tuple[tuple[Record, ...], End | None, Sequence[Any]]] = []
-        self._chain: deque[threading.Lock] = deque()
+        self._ends: list[End] = []
+        self.chain: deque[threading.Lock] = deque()
         self._alone: list[threading.Lock] = []
 
     def submit(
         self, records: tuple[Record, ...], end: End | None, rows: Sequence[Any] = ()
     ) -> None:
-        """Adds records and rows; no interrupt comes between the two statements."""
+        """Adds records and rows; it calls nothing, so no interrupt comes within it."""
         if end is not None:
             end.submitted = True
-        self._submitted.append((records, end, rows))
-
-    @property
-    def records(self) -> list[Record]:
-        """All records that were submitted."""
-        return list(chain.from_iterable(records for records, _, _ in self._submitted))
-
-    @property
-    def rows(self) -> list[Any]:
-        """All rows that were submitted."""
-        return list(chain.from_iterable(rows for _, _, rows in self._submitted))
+            self._ends += (end,)
+        self.records += records
+        self.rows += rows
 
     def expect(self) -> threading.Lock:
         """Adds a link to the chain of waiting threads, and returns it for `wait`."""
         turn = _taken_lock()
-        self._chain.append(turn)
+        self.chain.append(turn)
         return turn
 
     def wait(self, turn: threading.Lock) -> None:
@@ -88,9 +81,8 @@ class Batch:
 
     def tell_ends(self) -> None:
         """Tells every submitted `End` how the batch ended, in order of submission."""
-        for _, end, _ in self._submitted:
-            if end is not None:
-                end.then(self.error)
+        for end in self._ends:
+            end.then(self.error)
 
     def end(self) -> list[threading.Lock]:
         """Ends the waiting alone, and returns the locks of threads that do so."""
@@ -99,8 +91,8 @@ class Batch:
 
     def wake_next(self) -> None:
         """Wakes the next thread of the chain."""
-        if self._chain:
-            self._chain.popleft().release()
+        if self.chain:
+            self.chain.popleft().release()
 
     def check(self) -> None:
         """Raises, in one of its threads, the error that all of them have."""
@@ -194,7 +186,8 @@ class GroupCommit:
         self, *records: Record, end: End | None = None, rows: Sequence[Any] = ()
     ) -> Callable[[], None]:
         """Puts records and rows into the next batch; returns a function that waits."""
-        self._require_open()
+        if self._closed or os.getpid() != self._owner:
+            self._require_open()
         if threading.get_ident() == self._main_thread:
             with self._queue:
                 batch = self._forming
@@ -206,7 +199,7 @@ class GroupCommit:
             if batch.led:
                 return partial(batch.wait, batch.expect())
             batch.led = True
-        return partial(self._lead_own, batch)
+        return partial(self._lead, batch)
 
     def hand_over(self, rows: Sequence[Any], end: End) -> None:
         """Puts rows into the next batch without waiting; `end` is told the result.
@@ -233,10 +226,14 @@ class GroupCommit:
     def note(self, transaction_id: int, record: Record) -> None:
         """Keeps a record for the next batch."""
         with self._queue:
-            notes = self._notes.setdefault(transaction_id, [])
-            if isinstance(record, Aborted) and notes and isinstance(notes[0], Started):
-                notes.clear()  # only the abort is kept, which tells it from a commit
-            notes.append(record)
+            notes = self._notes.get(transaction_id)
+            if notes is None or (
+                # Only the abort is kept, which tells it from a commit.
+                record.__class__ is Aborted and notes[0].__class__ is Started
+            ):
+                self._notes[transaction_id] = [record]
+            else:
+                notes.append(record)
 
     def sync(self, transaction_id: int) -> None:
         """Returns when every note of that transaction is on disk."""
@@ -296,10 +293,6 @@ class GroupCommit:
             turn.acquire()
         batch.check()
 
-    def _lead_own(self, batch: Batch) -> None:
-        self._lead(batch)
-        batch.check()
-
     def _lead_for_main(self) -> None:
         """Leads the batches that the main thread waits for, until `close`."""
         while (batch := self._to_lead.get()) is not None:
@@ -310,7 +303,10 @@ class GroupCommit:
                     self._lead(batch)
 
     def _lead(self, batch: Batch) -> None:
-        """Writes the batch, tells what follows from it, and wakes its threads."""
+        """Writes the batch, tells what follows from it, and wakes its threads.
+
+        Raises its error, as waiting for it would.
+        """
         try:
             with self._writing:
                 try:
@@ -324,7 +320,10 @@ class GroupCommit:
                 alone = batch.end()
             for turn in alone:
                 turn.release()
-            batch.wake_next()
+            if batch.chain:
+                batch.wake_next()
+        if batch.error is not None:
+            batch.check()
 
     def _write_with_notes(self, batch: Batch) -> None:
         """Writes the batch and the waiting notes; the batch then holds the result."""
@@ -378,14 +377,12 @@ class GroupCommit:
     def _write(self, batch: Batch, new: list[Record], taken: Any) -> None:
         # The start of a transaction need not be written together with its commit.
         over = {
-            record.transaction_id for record in new if isinstance(record, Committed)
+            record.transaction_id for record in new if record.__class__ is Committed
         }
-        records = [
-            note
-            for transaction_id, notes in self._carried.items()
-            for note in notes
-            if not (transaction_id in over and isinstance(note, Started))
-        ]
+        records: list[Record] = []
+        for transaction_id, notes in self._carried.items():
+            is_over = transaction_id in over and notes[0].__class__ is Started
+            records += notes[1:] if is_over else notes
         records += new
         rows = batch.rows
         if records or rows or taken:

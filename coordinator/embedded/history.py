@@ -123,13 +123,16 @@ class History:
         self._mention(record.pointer)
 
     def _committed(self, record: Committed) -> None:
-        checkpoints = self.checkpoints.get(record.transaction_id, ())
+        checkpoints: tuple[int, ...] = ()
+        if self.checkpoints:
+            checkpoints = self.checkpoints.get(record.transaction_id, ())
         self._end(record.transaction_id)
-        # An earlier invalidation failed, or else it could not have committed.
-        for pointer in (record.transaction_id, *checkpoints):
-            self.invalid.pop(pointer, None)
+        if self.invalid:
+            # An earlier invalidation failed, or else it could not have committed.
+            for pointer in (record.transaction_id, *checkpoints):
+                self.invalid.pop(pointer, None)
         if record.keys:
-            self.unseen[record.transaction_id] = record.keys
+            self.unseen[record.transaction_id] = tuple(record.keys)
 
     def _seen(self, record: Seen) -> None:
         keys = self.unseen.pop(record.transaction_id, ())
@@ -174,12 +177,16 @@ class History:
         self._mention(record.last)
 
     def _mention(self, pointer: int) -> None:
-        self.highest = max(self.highest, pointer)
+        if pointer > self.highest:
+            self.highest = pointer
 
     def _end(self, transaction_id: int) -> None:
-        self._mention(transaction_id)
-        self.open.pop(transaction_id, None)
-        self.checkpoints.pop(transaction_id, None)
+        if transaction_id > self.highest:
+            self.highest = transaction_id
+        if self.open:
+            self.open.pop(transaction_id, None)
+        if self.checkpoints:
+            self.checkpoints.pop(transaction_id, None)
         if transaction_id in self._outliving:
             del self._outliving[transaction_id]
             oldest = self._oldest()

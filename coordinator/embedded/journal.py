@@ -27,6 +27,9 @@ class Journal(Protocol):
         When the result is known, some thread tells it to `end`, before anybody returns
         from waiting. It does so also when the waiting thread was interrupted. It does
         no harm to tell it again.
+
+        A journal in a store also takes `rows` of that store, which the batch keeps with
+        the records: both or neither. See `GroupCommit`.
         """
 
     def append(self, *records: Record) -> None:

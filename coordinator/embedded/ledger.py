@@ -21,7 +21,13 @@ from coordinator.errors import (
     TruncateRefused,
 )
 from coordinator.outcome import Aborts, Outcome
-from coordinator.pointers import NO_RANGES, Pointers, PointersAndRanges, Ranges
+from coordinator.pointers import (
+    NO_POINTERS,
+    NO_RANGES,
+    Pointers,
+    PointersAndRanges,
+    Ranges,
+)
 from coordinator.transaction import (
     NO_POINTER,
     POINTERS_PER_MS,
@@ -133,6 +139,8 @@ class CommittedChanges:
     def forget_below(self, pointer: int) -> None:
         """Forgets the commits that all transactions from `pointer` on have seen."""
         in_order, pointer_of = self._in_order, self._pointer_of
+        if not in_order and not pointer_of:
+            return
         if pointer == NO_POINTER:
             in_order.clear()
             pointer_of.clear()
@@ -207,7 +215,8 @@ class Ledger:
 
     def next_pointer(self, now_ms: int) -> int:
         """Returns the pointer that would be given out next."""
-        return max(self.last + 1, now_ms * POINTERS_PER_MS)
+        by_time, next_one = now_ms * POINTERS_PER_MS, self.last + 1
+        return by_time if by_time > next_one else next_one
 
     def take(self, pointer: int) -> Transaction:
         """Returns a snapshot whose id is used up and never in progress."""
@@ -311,7 +320,8 @@ class Ledger:
             raise TransactionRefused(
                 f"transaction {entry.transaction_id} cannot commit: {entry.refusal}"
             )
-        self._check_conflict(entry, entry.changes)
+        if entry.changes:
+            self._check_conflict(entry, entry.changes)
 
     def has_timed_out(self, entry: OpenTransaction) -> bool:
         """Tells whether the transaction was open for longer than it may be."""
@@ -320,7 +330,8 @@ class Ledger:
     def begin_end(self, entry: OpenTransaction, *, reserve: frozenset[bytes]) -> None:
         """Marks its end as under way; until then nobody else commits those keys."""
         entry.stage, entry.reserved = Stage.ENDING, reserve
-        self.committed.reserve(reserve)
+        if reserve:
+            self.committed.reserve(reserve)
 
     def being_committed(self) -> list[frozenset[bytes]]:
         """Returns the keys of each commit that is on its way to the disk."""
@@ -346,10 +357,15 @@ class Ledger:
         commit_pointer = self.last + 1
         checkpoints, keys = entry.checkpoints, entry.changes
         self.open.remove(entry)
-        self._release(entry)
-        self.committed.add(commit_pointer, keys)
-        written_with = checkpoints[-1] if checkpoints else entry.transaction_id
-        self.read_pointer = max(self.read_pointer, written_with)
+        if entry.reserved:
+            self._release(entry)
+        if keys:
+            self.committed.add(commit_pointer, keys)
+        written_with = entry.transaction_id
+        if checkpoints is not NO_POINTERS and checkpoints:
+            written_with = checkpoints[-1]
+        if written_with > self.read_pointer:
+            self.read_pointer = written_with
         self.committed.forget_below(self.open.first_short)
         self.ended((entry.transaction_id,))
         return commit_pointer

@@ -85,11 +85,13 @@ class OpenTransactions:
 
     def remove(self, entry: OpenTransaction) -> None:
         """Removes a transaction and its checkpoints; a second call removes the rest."""
+        transaction_id = entry.transaction_id
         self._forget(entry)
-        self.in_progress = self.in_progress.removed(entry.transaction_id)
-        if entry.checkpoints:
+        self.in_progress = self.in_progress.removed(transaction_id)
+        if entry.checkpoints is not NO_POINTERS:
             self.in_progress = self.in_progress.without(entry.checkpoints)
-        self._update_first_short()
+        if self.first_short >= transaction_id:
+            self._update_first_short()
 
     def remove_all(self, entries: Iterable[OpenTransaction]) -> Pointers:
         """Removes many transactions at once, and returns their pointers."""
@@ -150,19 +152,21 @@ class OpenTransactions:
 
     def _forget(self, entry: OpenTransaction) -> None:
         self.by_id.pop(entry.transaction_id, None)
-        self._long.discard(entry.transaction_id)
-        self.outliving.discard(entry.transaction_id)
+        if self._long:
+            self._long.discard(entry.transaction_id)
+        if self.outliving:
+            self.outliving.discard(entry.transaction_id)
 
     def _update_first_short(self) -> None:
-        if self.first_short not in self.in_progress:
+        if not self._long:
+            self.first_short = self.in_progress.least(NO_POINTER)
+        elif self.first_short not in self.in_progress:
             place = self.in_progress.place(self.first_short)
             self.first_short = self._first_short_from(place)
 
     def _first_short_from(self, place: int) -> int:
         """Returns the first pointer from index `place` on that is no long id."""
         in_progress, long = self.in_progress, self._long
-        if not long:
-            return in_progress[place] if place < len(in_progress) else NO_POINTER
         return next(
             (
                 in_progress[at]

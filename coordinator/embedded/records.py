@@ -1,7 +1,7 @@
 """The records that the embedded coordinator writes to its journal, and their bytes."""
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from operator import attrgetter
 from typing import Any
 
@@ -9,10 +9,6 @@ import attrs
 
 from coordinator.errors import JournalCorrupted
 from coordinator.pointers import Pointers, as_pointers
-
-
-def _as_keys(keys: Iterable[bytes]) -> tuple[bytes, ...]:
-    return tuple(keys)
 
 
 @attrs.frozen
@@ -38,7 +34,7 @@ class Committed:
     """The record that a transaction committed, and the `keys` it changed."""
 
     transaction_id: int
-    keys: tuple[bytes, ...] = attrs.field(default=(), converter=_as_keys)
+    keys: Collection[bytes] = ()
 
 
 @attrs.frozen
@@ -130,6 +126,7 @@ _FIXED: dict[int, tuple[type[Any], struct.Struct]] = {
 }
 _NUMBER = struct.Struct(">q")
 _SIZE = struct.Struct(">I")
+_COMMITTED_ALONE = struct.Struct(_PREFIX.format + "q")
 
 
 def _fixed_encoder(
@@ -150,6 +147,8 @@ def _prefixed(number: int, body: bytes) -> bytes:
 
 
 def _committed(record: Committed) -> bytes:
+    if not record.keys:
+        return _COMMITTED_ALONE.pack(_COMMITTED, _NUMBER.size, record.transaction_id)
     parts = [_NUMBER.pack(record.transaction_id)]
     for key in record.keys:
         parts += (_SIZE.pack(len(key)), key)

@@ -30,7 +30,7 @@ class Reserve:
         has to. Otherwise crash after crash would add up.
         """
         enough = (now_ms + AHEAD_MS // 2) * POINTERS_PER_MS
-        if self._limit >= max(enough, pointer):
+        if self._limit >= enough and self._limit >= pointer:
             return ()
         ahead = (now_ms + AHEAD_MS) * POINTERS_PER_MS
         return (Reserved(max(ahead, pointer + POINTERS_PER_MS)),)

@@ -127,6 +127,10 @@ class WriteBarrier:
             inside = self._inside.values()
             return any(entry.transaction_id == transaction_id for entry in inside)
 
+    def is_busy(self, entry: OpenTransaction) -> bool:
+        """Tells whether the end of a transaction has to wait; called under the lock."""
+        return bool(self._inside) and self._others_in(entry) > 0
+
     def drain(self, entry: OpenTransaction) -> None:
         """Returns when no other thread writes; called under the lock, waits outside."""
         if not self._others_in(entry):

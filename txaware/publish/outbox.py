@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 
+from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
 from txaware.errors import (
     MisusedTransaction,
@@ -10,7 +11,7 @@ from txaware.errors import (
     TopicNotFound,
     changed_nothing,
 )
-from txaware.interfaces import MessagingService, Payload
+from txaware.interfaces import CargoCounted, MessagingService, Payload
 from txaware.messages import PublishResponse, Receipt
 
 
@@ -55,13 +56,13 @@ class Outbox:
     """
 
     __slots__ = (
-        "_buffer",
-        "_receipts",
         "_response",
         "_service",
         "_topic",
         "_tx",
+        "buffer",
         "in_doubt",
+        "receipts",
     )
 
     def __init__(self, service: MessagingService, topic: str, tx: Transaction) -> None:
@@ -69,29 +70,20 @@ class Outbox:
         self._service = service
         self._topic = topic
         self._tx = tx
-        self._buffer = TopicBuffer()
-        self._receipts: list[Receipt] = []
+        self.buffer = TopicBuffer()
+        self.receipts: list[Receipt] = []
         self._response: PublishResponse | None = None
-
-    @property
-    def size_bytes(self) -> int:
-        """The size of the messages in memory."""
-        return self._buffer.size_bytes
-
-    def add(self, message: Payload, size_bytes: int) -> None:
-        """Buffers a message."""
-        self._buffer.add(message, size_bytes)
 
     def store(self) -> int:
         """Stores the buffer ahead of the commit; answers how many bytes that freed."""
-        freed_bytes = self._buffer.size_bytes
-        if not self._buffer.messages:
+        freed_bytes = self.buffer.size_bytes
+        if not self.buffer.messages:
             return 0
         self._in_doubt(self._store)
         return freed_bytes
 
     def _store(self) -> None:
-        buffer = self._buffer
+        buffer = self.buffer
         while buffer.messages:
             messages = buffer.first(STORE_BYTES)
             # Each store is an attempt of its own, so that a reference never names the
@@ -102,7 +94,7 @@ class Outbox:
                 transaction=self._tx,
                 attempt=os.urandom(ATTEMPT_BYTES),
             )
-            self._receipts.append(receipt)
+            self.receipts.append(receipt)
             buffer.drop(len(messages))
 
     def add_stored(self, receipts: list[Receipt]) -> None:
@@ -112,16 +104,16 @@ class Outbox:
         this without receipts before the others store.
         """
         self.store()
-        self._receipts += receipts
+        self.receipts += receipts
 
     def store_rest(self) -> None:
         """Stores the buffer, if something was stored before it."""
-        if self._receipts:
+        if self.receipts:
             self.store()
 
     def publish(self) -> None:
         """Publishes the messages or the reference, whichever it is, in one call."""
-        if not self._receipts and not self._buffer.messages:
+        if not self.receipts and not self.buffer.messages:
             return
         self._in_doubt(self._publish)
 
@@ -143,12 +135,12 @@ class Outbox:
             return
 
     def _published(self) -> PublishResponse | None:
-        if not self._receipts:
+        if not self.receipts:
             return self._service.publish(
-                self._topic, self._buffer.messages, transaction=self._tx
+                self._topic, self.buffer.messages, transaction=self._tx
             )
         return self._service.publish(
-            self._topic, [], transaction=self._tx, receipts=self._receipts
+            self._topic, [], transaction=self._tx, receipts=self.receipts
         )
 
     def _in_doubt(self, call: Callable[[], None]) -> None:
@@ -180,13 +172,21 @@ class TransactionPublisher:
 
     flushes_last = True
 
-    def __init__(self, service: MessagingService, *, shares_journal: bool) -> None:
+    def __init__(
+        self,
+        service: MessagingService,
+        *,
+        shares_journal: bool,
+        carry: Callable[..., CargoCounted | None] | None = None,
+    ) -> None:
         self.shares_journal = shares_journal
         self._service = service
+        self._carry = carry
         self._tx: Transaction | None = None
         self._outboxes: dict[str, Outbox] = {}
         self._held_bytes = 0
         self._limit_bytes = 0
+        self._cargo: CargoCounted | None = None
 
     @property
     def transaction_aware_name(self) -> str:
@@ -195,7 +195,8 @@ class TransactionPublisher:
 
     def start_tx(self, tx: Transaction) -> None:
         """Begins to hold messages for a transaction."""
-        self._let_go()
+        if self._outboxes:
+            self._let_go()
         self._tx = tx
 
     def update_tx(self, tx: Transaction) -> None:
@@ -216,17 +217,17 @@ class TransactionPublisher:
         if limit_bytes > self._limit_bytes:
             self._limit_bytes = limit_bytes
         outbox = self._outbox(topic)
-        if outbox.size_bytes + size_bytes > limit_bytes:
+        if outbox.buffer.size_bytes + size_bytes > limit_bytes:
             self._held_bytes -= outbox.store()
         while self._held_bytes and self._held_bytes + size_bytes > self._limit_bytes:
             self._held_bytes -= self._largest().store()
-        outbox.add(message, size_bytes)
+        outbox.buffer.add(message, size_bytes)
         self._held_bytes += size_bytes
 
     def publish_stored(self, topic: str, receipts: list[Receipt]) -> None:
         """Takes what others have stored, to be published with the commit."""
         outbox = self._outbox(topic)
-        held_bytes = outbox.size_bytes
+        held_bytes = outbox.buffer.size_bytes
         outbox.add_stored(receipts)
         self._held_bytes -= held_bytes
 
@@ -245,9 +246,24 @@ class TransactionPublisher:
             outbox.publish()
         return True
 
+    def commit_cargo(self, coordinator: Coordinator) -> CargoCounted | None:
+        """Returns the messages for the commit to carry; None if they go before it."""
+        if self._carry is None or not self._outboxes:
+            return None
+        messages: list[tuple[str, list[Payload]]] = []
+        for topic, outbox in self._outboxes.items():
+            if outbox.receipts or outbox.in_doubt or not outbox.buffer.messages:
+                return None
+            messages += ((topic, outbox.buffer.messages),)
+        self._cargo = self._carry(coordinator, self._tx, messages)
+        return self._cargo
+
     def post_tx_commit(self) -> None:
         """Forgets all messages of the transaction."""
+        cargo = self._cargo
         self._let_go()
+        if cargo is not None:
+            cargo.count()
 
     def rollback_tx(self) -> bool:
         """Rolls back every topic; False if an answer was lost and rows may be left."""
@@ -266,18 +282,15 @@ class TransactionPublisher:
     def _outbox(self, topic: str) -> Outbox:
         outbox = self._outboxes.get(topic)
         if outbox is None:
-            outbox = self._outboxes[topic] = Outbox(self._service, topic, self._open())
+            if self._tx is None:
+                raise MisusedTransaction("this publisher takes part in no transaction")
+            outbox = self._outboxes[topic] = Outbox(self._service, topic, self._tx)
         return outbox
 
     def _largest(self) -> Outbox:
-        return max(self._outboxes.values(), key=lambda outbox: outbox.size_bytes)
-
-    def _open(self) -> Transaction:
-        if self._tx is None:
-            raise MisusedTransaction("this publisher takes part in no transaction")
-        return self._tx
+        return max(self._outboxes.values(), key=lambda outbox: outbox.buffer.size_bytes)
 
     def _let_go(self) -> None:
-        self._tx = None
+        self._tx = self._cargo = None
         self._outboxes = {}
         self._held_bytes = self._limit_bytes = 0

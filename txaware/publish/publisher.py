@@ -56,18 +56,15 @@ class KnownTopics:
 
     def __init__(self, service: MessagingService) -> None:
         self._service = service
-        self._known: set[str] = set()
-
-    def __contains__(self, topic: str) -> bool:
-        return topic in self._known
+        self.names: set[str] = set()
 
     def require(self, topic: str) -> None:
         """Raises what a commit would raise if no transaction can publish to a topic."""
-        if topic in self._known:
+        if topic in self.names:
             return
         if self._service.topic(topic).publishing == "plain":
             raise BadRequest(f"topic {topic} takes no messages of transactions")
-        self._known.add(topic)
+        self.names.add(topic)
 
 
 class DirectPublisher:
@@ -138,6 +135,8 @@ class Publisher:
         self._shares_journal = shares_journal
         self._known_topics = known_topics or KnownTopics(service)
         self._key = publisher_key(service)
+        # A service in this process may have its rows carried by the commit.
+        self._carry = getattr(service, "cargo", None)
         guard(self)
 
     def publish(self, payload: Payload) -> None:
@@ -186,7 +185,7 @@ class Publisher:
         context = current_transaction(self._coordinator)
         if context is None:
             return None
-        if self.topic not in self._known_topics:
+        if self.topic not in self._known_topics.names:
             self._known_topics.require(self.topic)
         return context.joined(self._key, self._make)
 
@@ -199,7 +198,9 @@ class Publisher:
         )
 
     def _make(self) -> TransactionPublisher:
-        return TransactionPublisher(self._service, shares_journal=self._shares_journal)
+        return TransactionPublisher(
+            self._service, shares_journal=self._shares_journal, carry=self._carry
+        )
 
 
 def publisher_key(service: MessagingService) -> tuple[str, int]:

@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Mapping
 from functools import partial
 
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.embedded.group_commit import Then
+from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
 from txaware.interfaces import UNCOMMITTED
@@ -31,6 +33,7 @@ from txaware.service.read.reading import (
 from txaware.service.read.scan import Scan
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle, TopicHandles
+from txaware.service.write.message_cargo import MessageCargo
 from txaware.service.write.positions import Positions
 from txaware.service.write.publishing import Publishing, waits_for_commit
 from txaware.topics import (
@@ -56,6 +59,7 @@ class LocalService:
         self.readers = Readers(site.clock_ms)
         self._position_retention = site.positions
         self._publishing = Publishing(site)
+        self._carrier = _carrier(site)
         self._reading = Reading(site)
         self._places.create_from_settings()
 
@@ -127,6 +131,23 @@ class LocalService:
         if receipts is not None:
             raise BadRequest("a publish has messages or receipts, not both")
         return self._publishing.transactional(place, payloads, pointer)
+
+    def cargo(
+        self,
+        coordinator: Coordinator,
+        tx: Transaction,
+        messages: Iterable[tuple[str, list[Payload]]],
+    ) -> MessageCargo | None:
+        """Returns messages as rows that the commit of `tx` carries.
+
+        None where the coordinator cannot carry them, or where they are too many.
+        """
+        if coordinator is not self._carrier:
+            return None
+        loads: list[tuple[TopicHandle, Payloads]] = []
+        for topic, listed in messages:
+            loads += ((self._places.at(topic), self._payloads(listed)),)
+        return self._publishing.cargo(loads, tx)
 
     def publish_soon(
         self, place: TopicHandle, messages: Iterable[Payload], then: Then
@@ -347,6 +368,17 @@ class LocalService:
         return checked_payloads(
             messages, limit_bytes=self._settings.message_limit_bytes
         )
+
+
+def _carrier(site: StoreContext) -> Coordinator | None:
+    """Returns the coordinator if its commits can carry rows of this store.
+
+    Its journal lies in the store then. A class derived from ours may replace any call,
+    so that it is not taken for one.
+    """
+    journal = getattr(site.table, "journal", None)
+    is_ours = site.gate is not None and type(site.coordinator) is EmbeddedCoordinator
+    return site.coordinator if is_ours and journal is not None else None
 
 
 def _check_plain(payloads: Payloads, receipts: Iterable[Receipt] | None) -> None:

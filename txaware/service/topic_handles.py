@@ -8,6 +8,7 @@ import attrs
 from txaware.config import Settings
 from txaware.errors import TopicExists
 from txaware.interfaces import OrderedTable
+from txaware.keys import MESSAGE
 from txaware.metrics import Latencies, TopicCounters, TopicMetrics
 from txaware.service.write.topic_writer import TopicWriter
 from txaware.store.topic_table import TopicTable
@@ -29,11 +30,24 @@ KNOWN_NAMES = 100_000
 
 @attrs.frozen
 class TopicHandle:
-    """A topic as it stands, with its writer and its counters."""
+    """A topic as it stands, with its writer and its counters.
+
+    `message_prefix` begins the keys of its message rows.
+    """
 
     topic: Topic
     writer: TopicWriter
     counters: TopicCounters
+    publishing: str = attrs.field(init=False)
+    message_prefix: bytes = attrs.field(init=False)
+
+    @publishing.default
+    def _publishing(self) -> str:
+        return self.topic.publishing
+
+    @message_prefix.default
+    def _message_prefix(self) -> bytes:
+        return MESSAGE + self.topic.prefix
 
 
 class TopicHandles:
@@ -48,6 +62,8 @@ class TopicHandles:
         self._writers: dict[TopicName, TopicWriter] = {}
         self._counters: dict[TopicName, TopicCounters] = {}
         self._places: dict[str, TopicHandle] = {}
+        # Each with the count of changes to topics at which it was read.
+        self._current: dict[str, tuple[int, TopicHandle]] = {}
 
     def name(self, topic: str) -> TopicName:
         """Returns a name, parsed."""
@@ -60,8 +76,19 @@ class TopicHandles:
 
     def at(self, topic: str) -> TopicHandle:
         """Returns the place of a topic; raises `TopicNotFound` where there is none."""
-        name = self.name(topic)
-        return self._place(topic, name, self.topics.get(name))
+        known = self._current.get(topic) if topic.__class__ is str else None
+        if known is not None and known[0] == self.topics.changes:
+            return known[1]
+        name, version = self.name(topic), self.topics.version()
+        place = self._place(topic, name, self.topics.get(name))
+        if (
+            version is not None
+            and version == self.topics.version()
+            and self.topics.remembered(name) is place.topic
+            and len(self._current) < KNOWN_NAMES
+        ):
+            self._current[topic] = (version, place)
+        return place
 
     def at_once(self, topic: str) -> TopicHandle | None:
         """Does as `at` for an event loop; None where it would wait for a network."""

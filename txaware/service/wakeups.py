@@ -74,6 +74,8 @@ class Endings:
 
     def ended(self, pointers: Iterable[int]) -> None:
         """Tells the signals of transactions that are over, when all can see that."""
+        if not self._signals:
+            return
         for pointer in pointers:
             for signal in self._signals.pop(pointer, ()):
                 signal.tell()

@@ -74,7 +74,8 @@ class BatchWriter:
 
     def take(self, records: list[Record]) -> Taken:
         """Takes the rows that records commit, and those of transactions that failed."""
-        return self._held.take(_committed(records, self._held))
+        committed = _committed(records, self._held)
+        return self._held.take(committed) if self._held else {}
 
     def write(
         self, records: list[Record], rows: list[Write], taken: Taken | None = None
@@ -82,7 +83,9 @@ class BatchWriter:
         """Writes records, rows and the rows that were taken; all are on disk then."""
         taken = taken or {}
         number, due_ms = self._number + 1, self.clock.due() if self.clock else None
-        writes: list[Write] = [*chain.from_iterable(taken.values()), *rows]
+        writes = [*rows]
+        if taken:
+            writes = [*chain.from_iterable(taken.values()), *rows]
         row_count = len(writes)
         if records:
             data = encode_records(records)
@@ -93,7 +96,9 @@ class BatchWriter:
         began_s = time.perf_counter()
         self._write(_Batch(number, writes, taken))
         took_s = time.perf_counter() - began_s
-        commits = sum([type(record) is Committed for record in records])
+        commits = 0
+        for record in records:
+            commits += record.__class__ is Committed
         self.counters.written(row_count, commits, took_s)
         if self.clock is not None and due_ms is not None:
             self.clock.saved(due_ms)
@@ -128,6 +133,8 @@ class BatchWriter:
 
     def repair(self) -> None:
         """Opens the database again and reads what it holds; raises `OSError`."""
+        if self._in_doubt is None and not self._closed:
+            return
         try:
             self._repair()
         except OSError as error:
@@ -157,7 +164,8 @@ class BatchWriter:
     def _kept(self, batch: _Batch) -> None:
         """Notes that a batch is on disk."""
         self._number = batch.number
-        self._held.carried(batch.taken)
+        if batch.taken:
+            self._held.carried(batch.taken)
 
     def fold(self, records: list[Record]) -> None:
         """Adds written records to the history; shortens a journal that has grown."""
@@ -253,11 +261,11 @@ def _found_damage(error: OSError) -> bool:
 
 def _committed(records: list[Record], held: UncommittedRows) -> list[int]:
     """Returns the transactions whose rows go along; releases rows of invalid ones."""
-    committed = []
+    committed: list[int] = []
     for record in records:
-        if isinstance(record, Committed):
-            committed.append(record.transaction_id)
-        elif isinstance(record, Invalidated):
+        if record.__class__ is Committed:
+            committed += (record.transaction_id,)
+        elif record.__class__ is Invalidated:
             held.release(record.pointers)
     return committed
 

@@ -15,6 +15,7 @@ MORE = 4
 EXPIRY, ATTEMPT, RECEIPTS = b"e", b"a", b"r"
 
 _POINTER = struct.Struct(">q")
+_POINTED_HEAD = struct.Struct(">Bq").pack
 _MORE = struct.Struct(">cI")
 
 
@@ -31,6 +32,8 @@ def value_head(
     pointer: int | None, *, reference: bool = False, more: Mapping[bytes, bytes] = {}
 ) -> bytes:
     """Encodes a value up to its payload, the same for all messages of a request."""
+    if pointer is not None and not reference and not more:
+        return _POINTED_HEAD(POINTED, pointer)  # nearly always
     tag = REFERENCE if reference else PLAIN if pointer is None else POINTED
     parts = [bytes([tag | MORE if more else tag])]
     if pointer is not None:

@@ -7,7 +7,7 @@ from operator import itemgetter
 
 from coordinator.embedded.commit_log import Wait
 from coordinator.embedded.group_commit import End, GroupCommit, Then
-from coordinator.embedded.records import Aborted, Invalidated, Record
+from coordinator.embedded.records import Aborted, Invalidated, Record, Started
 from txaware.clock import ClockMs, StoreClock, system_clock_ms
 from txaware.errors import StoreCorrupted, Unavailable
 from txaware.interfaces import Emptiness, Row, Write
@@ -34,6 +34,8 @@ class StoreJournal(GroupCommit):
     def note(self, transaction_id: int, record: Record) -> None:
         """Keeps a record for the next batch."""
         super().note(transaction_id, record)
+        if record.__class__ is Started:
+            return  # nearly always, and it takes no call
         if isinstance(record, Aborted):
             self._held.release((transaction_id,))
         elif isinstance(record, Invalidated):

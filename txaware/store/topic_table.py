@@ -25,7 +25,7 @@ class TopicTable:
     def __init__(self, table: OrderedTable) -> None:
         self._table = table
         self._changing = threading.Lock()  # so that the last change is remembered
-        self._changes = 0
+        self.changes = 0
         self._in_doubt: set[TopicName] = set()
         self._known: dict[TopicName, Topic] = {}
 
@@ -35,6 +35,13 @@ class TopicTable:
         if topic is None or topic.generation < 0:
             raise TopicNotFound(f"topic {name} does not exist")
         return topic
+
+    def version(self) -> int | None:
+        """Returns the count of changes to topics; None while one is under way.
+
+        What was read between two looks that return the same number is as it was.
+        """
+        return None if self._changing.locked() else self.changes
 
     def remembered(self, name: TopicName) -> Topic | None:
         """Returns a remembered topic, also a deleted one; None without one."""
@@ -87,13 +94,13 @@ class TopicTable:
     def _read(self, name: TopicName) -> Topic | None:
         # A change holds the lock while it is written to disk. A read does not wait for
         # it, as an event loop may call, and many may read at once from a remote disk.
-        changes, is_changing = self._changes, self._changing.locked()
+        changes, is_changing = self.changes, self._changing.locked()
         topic = self._found(name)
         if topic is None or is_changing:
             return topic
         taken: list[bool] = []
         try:
-            unchanged = try_lock(self._changing, taken) and self._changes == changes
+            unchanged = try_lock(self._changing, taken) and self.changes == changes
             if unchanged and name not in self._in_doubt:
                 self._known[name] = topic
             return topic
@@ -107,7 +114,7 @@ class TopicTable:
 
     def _change(self, name: TopicName, change: Change) -> Topic:
         with self._changing:
-            self._changes += 1  # what is being read may be older
+            self.changes += 1  # what is being read may be older
             # Until it is known how the change ended, nothing is remembered: what was
             # interrupted, or failed, may be written all the same.
             self._in_doubt.add(name)

@@ -17,11 +17,12 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.interfaces import Write
-from txaware.keys import MESSAGE, payload_prefix, row_key
+from txaware.keys import payload_prefix, row_key
 from txaware.messages import PublishResponse, Receipt
 from txaware.requests import Payloads, Pointer, checked_pointer
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle
+from txaware.service.write.message_cargo import Load, MessageCargo
 from txaware.service.write.references import checked_receipts
 from txaware.service.write.topic_writer import Rows
 from txaware.store.columns import ATTEMPT, EXPIRY, RECEIPTS, encode_expiry, value_head
@@ -51,7 +52,7 @@ class Publishing:
         """Publishes without a transaction; on disk when it returns."""
         _check_plain(place.topic)
         began_s = time.perf_counter()
-        rows = partial(_rows, MESSAGE + place.topic.prefix, payloads)
+        rows = partial(_rows, place.message_prefix, payloads)
         place.writer.publish(len(payloads), rows)
         place.counters.published(
             len(payloads), payloads.size_bytes, time.perf_counter() - began_s
@@ -69,7 +70,7 @@ class Publishing:
                 )
             then(error)
 
-        rows = partial(_rows, MESSAGE + place.topic.prefix, payloads)
+        rows = partial(_rows, place.message_prefix, payloads)
         place.writer.publish_soon(len(payloads), rows, written)
 
     def transactional(
@@ -78,7 +79,7 @@ class Publishing:
         """Publishes in a transaction, visible with its commit."""
         self._check_transactional(place.topic, pointer)
         began_s = time.perf_counter()
-        prefix = MESSAGE + place.topic.prefix
+        prefix = place.message_prefix
         rows = partial(_rows, prefix, payloads, pointer=pointer)
         entry = self.enter(pointer)
         try:
@@ -92,6 +93,27 @@ class Publishing:
         )
         return response
 
+    def cargo(
+        self, messages: list[tuple[TopicHandle, Payloads]], tx: Transaction
+    ) -> MessageCargo | None:
+        """Returns messages as rows for their commit; None where they go before it."""
+        limit_bytes = self._settings.sync_limit_bytes
+        if self._settings.max_transaction_lifetime_s is not None:
+            return None
+        loads: list[Load] = []
+        for handle, payloads in messages:
+            size_bytes = payloads.size_bytes
+            limit_bytes -= size_bytes
+            if limit_bytes < 0 or handle.publishing == "plain":
+                return None
+            rows = partial(
+                _rows, handle.message_prefix, payloads, pointer=tx.transaction_id
+            )
+            loads += (Load(handle, len(payloads.payloads), size_bytes, rows),)
+        if len(loads) > 1:
+            loads.sort(key=lambda load: load.handle.message_prefix)
+        return MessageCargo(loads, tx.transaction_id, self._endings)
+
     def reference(
         self, place: TopicHandle, pointer: int, receipts: Iterable[Receipt] | None
     ) -> PublishResponse:
@@ -100,7 +122,7 @@ class Publishing:
             receipts = checked_receipts(receipts)
         self._check_transactional(place.topic, pointer)
         responses: list[PublishResponse] = []
-        prefix = MESSAGE + place.topic.prefix
+        prefix = place.message_prefix
         entry = self.enter(pointer)
         held = waits_for_commit(entry)
 
