@@ -8,8 +8,14 @@ from typing import Any
 
 import pytest
 
-from coordinator.coalesce import SharedCall
-from coordinator.threads import Condition, Event, JoinableThread, SafeFuture, try_lock
+from coordinator.threads import (
+    Condition,
+    Event,
+    JoinableThread,
+    SafeFuture,
+    SharedCall,
+    try_lock,
+)
 from tests.crash.test_interrupts import interrupts
 from tests.crash.test_store_interrupts import PATIENCE_S, elsewhere, interrupted_at
 from tests.unit.test_joinable import interrupted
