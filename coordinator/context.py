@@ -21,13 +21,12 @@ from coordinator.errors import (
 from coordinator.fork_guard import refuse
 from coordinator.interfaces import Cargo, Coordinator, TransactionAware
 from coordinator.participants import (
-    JoinedCargo,
     Participants,
-    cargo_of,
     checked_participant,
     flush,
     flushes_last,
     shares_journal,
+    take_cargo,
 )
 from coordinator.resolve_outcome import settle
 from coordinator.threads import BlockExit
@@ -174,7 +173,7 @@ class TransactionContext:
             changes = self._participants.changes(tx)
             asked_s = self._clock_s()
             to_flush = self._participants.in_commit_order()
-            cargo = self._take_cargo(to_flush, tx)
+            cargo = take_cargo(to_flush, self.coordinator, tx)
             if changes or cargo is None:
                 self._check(changes)
             if to_flush:
@@ -277,19 +276,6 @@ class TransactionContext:
                 f"{self.status.value}"
             ) from self._failure
 
-    def _take_cargo(
-        self, to_flush: list[TransactionAware], tx: Transaction
-    ) -> Cargo | None:
-        """Takes off the list the last participants whose rows the commit can carry."""
-        cargo: Cargo | None = None
-        while to_flush:
-            more = cargo_of(to_flush[-1], self.coordinator, tx)
-            if more is None:
-                break
-            del to_flush[-1]
-            cargo = more if cargo is None else JoinedCargo(more, cargo)
-        return cargo
-
     def _check(self, changes: Collection[bytes]) -> None:
         """Asks `can_commit`; without changed keys it may leave that to the commit.
 
@@ -319,8 +305,7 @@ class TransactionContext:
             if cargo is None:
                 self.coordinator.commit(tx)
             else:
-                coordinator: Any = self.coordinator  # it said that it can
-                coordinator.commit_with(tx, cargo)
+                self.coordinator.commit_with(tx, cargo)  # type: ignore[attr-defined]
         except TransactionRefused as refusal:
             self._undo(refusal)
             raise

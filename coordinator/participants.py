@@ -185,7 +185,7 @@ def flush(participants: Iterable[TransactionAware], tx: Transaction) -> None:
             raise _not_true(participant, "commit_tx", answer)
 
 
-def cargo_of(
+def _cargo_of(
     participant: TransactionAware, coordinator: Coordinator, tx: Transaction
 ) -> Cargo | None:
     """Returns what the commit can carry in place of `commit_tx`; None for nothing."""
@@ -197,6 +197,20 @@ def cargo_of(
     except BaseException as error:
         _name(error, participant, "commit_cargo", tx)
         raise
+    return cargo
+
+
+def take_cargo(
+    to_flush: list[TransactionAware], coordinator: Coordinator, tx: Transaction
+) -> Cargo | None:
+    """Takes off the list the last participants whose rows the commit can carry."""
+    cargo: Cargo | None = None
+    while to_flush:
+        more = _cargo_of(to_flush[-1], coordinator, tx)
+        if more is None:
+            break
+        del to_flush[-1]
+        cargo = more if cargo is None else JoinedCargo(more, cargo)
     return cargo
 
 

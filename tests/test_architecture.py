@@ -15,16 +15,17 @@ PACKAGES = ("coordinator", "txaware")
 # Lowest first. What shares a line knows nothing of its neighbours there.
 LAYERS = [
     ["coordinator"],
-    ["txaware.errors", "txaware.clock", "txaware.metrics"],
+    ["txaware.errors", "txaware.clock", "txaware.metrics", "txaware.signatures"],
     ["txaware.topics", "txaware.messages"],
     ["txaware.config", "txaware.loopback"],
-    ["txaware.requests", "txaware.keys", "txaware.markers"],
+    ["txaware.requests", "txaware.keys", "txaware.markers", "txaware.avro_items"],
+    ["txaware.reports", "txaware.keeper"],
     ["txaware.auth", "txaware.interfaces"],
     ["txaware.store", "txaware.local_hbase"],
     ["txaware.service", "txaware.publish", "txaware.consume"],
     ["txaware.http"],
     ["txaware.verbs", "txaware.parts"],
-    ["txaware.addresses", "txaware.operator_verbs"],
+    ["txaware.addresses"],
     ["txaware.messaging", "txaware.store_copy"],
     ["txaware.spark"],
     ["txaware.bench", "pyspark_txaware"],
@@ -86,6 +87,14 @@ def test_the_coordinator_knows_nothing_of_txaware() -> None:
     for module, path in modules().items():
         if module.startswith("coordinator"):
             assert not any(name.startswith("txaware") for name in imports(path))
+
+
+def test_the_client_and_the_ports_know_nothing_of_the_engine() -> None:
+    outside = ("txaware.interfaces", "txaware.http.client", "txaware.http.wire")
+    engine = ("txaware.service", "txaware.store")
+    for module, path in modules().items():
+        if module.startswith(outside):
+            assert not any(name.startswith(engine) for name in imports(path)), module
 
 
 @pytest.mark.parametrize(

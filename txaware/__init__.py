@@ -35,6 +35,8 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.http.client import ClientSettings, HttpAdministration, ServerInfo
+from txaware.interfaces import OperatorService
+from txaware.keeper import Keeper, KeepsRows
 from txaware.messages import (
     BlockedBy,
     Bounds,
@@ -54,11 +56,8 @@ from txaware.publish import (
     DirectPublisher,
     Publisher,
 )
+from txaware.reports import CleanUp, Peeked, Pruned, Report, TopicReport
 from txaware.service.administration import Administration
-from txaware.service.check.report import Report
-from txaware.service.keepers import Keeper, KeepsRows
-from txaware.service.monitor.inspection import Peeked, TopicReport
-from txaware.service.retention.clean_up import CleanUp, Pruned
 from txaware.service.transfer.backup import Backup
 from txaware.service.transfer.copying import Copied
 from txaware.store_copy import copy
@@ -103,6 +102,7 @@ __all__ = [
     "MisusedTransaction",
     "NotAuthenticated",
     "NotAuthorized",
+    "OperatorService",
     "Outgoing",
     "Page",
     "ParticipantFailed",

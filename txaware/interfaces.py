@@ -1,13 +1,14 @@
-"""The ports: the service that every program talks to, and the table under it."""
+"""The ports: the services for programs and operators, and the table under them."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, Protocol, cast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 from coordinator.embedded.commit_log import Wait
 from coordinator.embedded.group_commit import Then
 from coordinator.interfaces import Cargo
 from coordinator.transaction import Transaction
 from txaware.clock import StoreClock
+from txaware.keeper import Keeper, KeepsRows
 from txaware.messages import (
     Bounds,
     Message,
@@ -16,25 +17,31 @@ from txaware.messages import (
     PublishResponse,
     Receipt,
 )
-from txaware.requests import Payload, Pointer, Start
+from txaware.metrics import Metrics
+from txaware.reports import (
+    CleanUp,
+    OnProgress,
+    OpenPlan,
+    Peeked,
+    Progress,
+    Pruned,
+    Report,
+    TopicReport,
+)
+from txaware.requests import (
+    COMMITTED,
+    UNCOMMITTED,
+    UNSAID,
+    Isolation,
+    Payload,
+    Pointer,
+    Start,
+)
 from txaware.topics import Topic
 
 # A row to write: its key, and its value or None for a deletion.
 Write = tuple[bytes, bytes | None]
 Row = tuple[bytes, bytes]
-
-# The rows that a poll without a transaction delivers: all, or the committed ones.
-Isolation = Literal["uncommitted", "committed"]
-UNCOMMITTED: Isolation = "uncommitted"
-COMMITTED: Isolation = "committed"
-
-
-class _Unsaid(str):
-    """The isolation of a call whose caller named none."""
-
-
-# The transaction of a block decides only if the caller named no isolation.
-UNSAID = cast(Isolation, _Unsaid(UNCOMMITTED))
 
 
 class MessagingService(Protocol):
@@ -140,12 +147,106 @@ class MessagingService(Protocol):
         self,
         topic: str,
         *,
-        start: Start,
+        start: Start = None,
         inclusive: bool = True,
         isolation: Isolation = COMMITTED,
         timeout_s: float,
     ) -> bool:
         """Waits until there is a message to poll; returns False after the time-out."""
+
+
+class OperatorService(Protocol):
+    """The service that looks into a store, cleans it up and counts, for its operators.
+
+    The calls are the same embedded and over HTTP, where no progress is told. Any number
+    of threads may call. Reading or cleaning all of a large store takes a while.
+    """
+
+    def peek(
+        self, topic: str, *, start: Start = None, limit: int = 100
+    ) -> list[Peeked]:
+        """Reads rows of a topic as they are, whatever became of their transactions."""
+
+    def namespaces(self) -> list[str]:
+        """Returns all namespaces that have a topic, in order."""
+
+    def inspect(self, topic: str) -> TopicReport:
+        """Reports counts, sizes, times and who blocks a topic; reads all rows of it."""
+
+    def splits(
+        self, topic: str, *, start: MessageId, stop: MessageId, part_bytes: int
+    ) -> list[MessageId]:
+        """Returns the ids that cut a range of a topic into parts to read at once.
+
+        The ids rise and lie strictly between `start` and `stop`. Parts of about
+        `part_bytes` begin at them: [start, first), [first, second), up to [last, stop).
+        There are at most 10,000 ids, and none if all of the range fits one part. The
+        sizes are estimates: no large topic is read for them, and rows that are not
+        committed count too.
+        """
+
+    def first_undecided(
+        self, topic: str, *, start: MessageId, stop: MessageId, snapshot: Transaction
+    ) -> MessageId:
+        """Returns the id where a reader with this snapshot stops, or `stop`."""
+
+    def lag_ms(self, group: str, topic: str) -> int:
+        """Returns how far a group is behind the newest message of a topic."""
+
+    def oldest_unread_ms(self, group: str, topic: str) -> int:
+        """Returns the age of the oldest message a group may read; 0 if it has none."""
+
+    def check(self, progress: Progress | None = None) -> Report:
+        """Verifies every invariant of the data, which stays in use meanwhile.
+
+        `progress` is told how many rows were read, and what part of all rows that is.
+        """
+
+    def backup(self) -> Iterator[bytes]:
+        """Yields all that is on disk at this moment, as the bytes of a backup."""
+
+    def clean_up(self, on_progress: OnProgress | None = None) -> CleanUp:
+        """Removes expired rows, and marks the rows that invalid transactions wrote."""
+
+    def plan_clean_up(self, *, pieces: int = 1) -> OpenPlan:
+        """Plans a clean-up that many processes share, each by some of its pieces."""
+
+    def clean_piece(self, plan: str, piece: int) -> int:
+        """Does a piece of a plan, named by its id; returns how many rows it changed."""
+
+    def finish_clean_up(self, plan: str) -> CleanUp:
+        """Ends a plan after all its pieces; returns what they did together."""
+
+    def prune(self, *, exclusive: bool = False) -> Pruned:
+        """Has the coordinator forget invalid transactions that nothing here needs.
+
+        A coordinator that others share is asked only with `exclusive`, which says that
+        nobody has rows elsewhere but registered keepers. These are asked what they
+        still need; `KeeperMissing` is raised if one does not answer.
+        """
+
+    def register_keeper(self, participant: KeepsRows) -> Keeper:
+        """Makes `prune` keep what a participant with rows of its own still needs.
+
+        The registration is durable under its `transaction_aware_name`, which stands for
+        its rows. Its `smallest_pointer()` returns the least pointer that its rows may
+        still hold, or None. In the process that owns the data, every `prune` and
+        clean-up asks it, in their threads, and it has to be registered again after each
+        start. In any other process it is asked once, during this call, and the answer
+        holds until it registers again. It does so now and then to raise the pointer.
+        """
+
+    def report_keeper(self, name: str, smallest_pointer: int | None) -> Keeper:
+        """Records the least pointer that a keeper in another process still needs."""
+
+    def forget_keeper(self, name: str) -> None:
+        """Forgets a keeper whose rows are gone; `prune` no longer asks for it."""
+
+    def keepers(self) -> list[Keeper]:
+        """Returns the participants that keep rows of their own, registered or not."""
+
+    def metrics(self) -> Metrics:
+        """Returns the counts of this process, and the state at this moment."""
 
 
 class Emptiness(Protocol):
@@ -261,6 +362,7 @@ __all__ = [
     "Isolation",
     "Message",
     "MessagingService",
+    "OperatorService",
     "OrderedTable",
     "Payload",
     "Pointer",

@@ -22,7 +22,6 @@ from txaware.consume.subscribe_options import TIMEOUT_S
 from txaware.errors import Unavailable
 from txaware.http.server.server_file import ServerFile
 from txaware.interfaces import COMMITTED, Isolation
-from txaware.operator_verbs import KeeperVerbs, OperatorVerbs
 from txaware.parts import Parts, Reach
 from txaware.publish import (
     AsyncPublisher,
@@ -34,7 +33,7 @@ from txaware.publish import (
     publisher_key,
 )
 from txaware.publish.background_publishers import WhenFull
-from txaware.verbs import Verbs
+from txaware.verbs import OperatorVerbs, Verbs
 
 if TYPE_CHECKING:
     from txaware.http.server.server import HttpServer
@@ -51,7 +50,7 @@ class Closes(Protocol):
 KNOWN_PUBLISHERS = 10_000
 
 
-class Messaging(KeeperVerbs, Verbs, OperatorVerbs):
+class Messaging(Verbs, OperatorVerbs):
     """The object that a program holds: its topics, transactions and participants.
 
     It is a context manager. Any number of threads may share it. A forked child connects

@@ -23,8 +23,7 @@ from txaware.http.client import (
     within_limits,
 )
 from txaware.http.server.served import Served
-from txaware.interfaces import MessagingService
-from txaware.service.administration import Administration
+from txaware.interfaces import MessagingService, OperatorService
 
 
 @attrs.frozen
@@ -51,7 +50,7 @@ class Parts:
 
     service: MessagingService
     coordinator: Coordinator
-    administration: Administration | HttpAdministration
+    administration: OperatorService
     settings: Settings
     clock_ms: ClockMs
     shares_journal: bool
@@ -111,7 +110,7 @@ def open_remote(
     return Parts(
         service,
         chosen,
-        HttpAdministration(transport),
+        HttpAdministration(transport, chosen),
         limited,
         clock_ms,
         coordinator is None and info.shares_journal,

@@ -1,22 +1,39 @@
-"""Checks of what callers pass in: payloads, pointers, attempts, starts, limits."""
+"""Checks of what callers pass in, and the types of it: payloads, starts, ranges."""
 
 import math
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from typing import Literal, cast
 
 import attrs
 
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest, RequestTooLarge
-from txaware.messages import ID_BYTES, MessageId, Outgoing
+from txaware.messages import ID_BYTES, MessageId, Outgoing, PublishResponse, Receipt
 
 Payload = bytes | Outgoing
 Pointer = Transaction | int
 Start = MessageId | int | None
 
+# The rows that a poll without a transaction delivers: all, or the committed ones.
+Isolation = Literal["uncommitted", "committed"]
+UNCOMMITTED: Isolation = "uncommitted"
+COMMITTED: Isolation = "committed"
+
+
+class _Unsaid(str):
+    """The isolation of a call whose caller named none."""
+
+
+# The transaction of a block decides only if the caller named no isolation.
+UNSAID = cast(Isolation, _Unsaid(UNCOMMITTED))
+
 MAX_POINTER = 2**63 - 1
 MAX_TIME_MS = 2**63 - 1
 MAX_ATTEMPT_BYTES = 16
+MAX_PART_BYTES = 2**63 - 1
+# A clean-up cuts one topic into at most so many pieces for each reason.
+MOST_PIECES = 1000
 
 
 @attrs.frozen
@@ -159,3 +176,127 @@ def checked_wait_s(wait_s: object) -> float:
     if math.isnan(wait_s):
         raise BadRequest("wait_s is a number of seconds, not NaN")
     return wait_s
+
+
+def checked_isolation(isolation: object) -> str:
+    """Returns the isolation; raises `BadRequest` unless it is one of the two."""
+    if isolation not in (COMMITTED, UNCOMMITTED):
+        raise BadRequest(
+            f"isolation is {COMMITTED!r} or {UNCOMMITTED!r}, not {isolation!r}"
+        )
+    return str(isolation)
+
+
+def checked_snapshot(transaction: object) -> None:
+    """Refuses all but a `Transaction` or None: a bare pointer has no snapshot."""
+    if transaction is not None and not isinstance(transaction, Transaction):
+        raise BadRequest(
+            f"transaction is a Transaction, by whose snapshot is judged, not "
+            f"{transaction!r}; that of a context is its .transaction"
+        )
+
+
+def checked_receipts(receipts: Iterable[Receipt]) -> list[Receipt]:
+    """Returns receipts of `store` as a list; raises `BadRequest` for anything else."""
+    if isinstance(receipts, Iterable) and not isinstance(receipts, bytes | str):
+        listed = list(receipts)
+        if all(isinstance(receipt, Receipt) for receipt in listed):
+            return listed
+    raise BadRequest(f"receipts are what `store` answered, not {receipts!r}")
+
+
+def check_plain(payloads: Payloads, receipts: Iterable[Receipt] | None) -> None:
+    """Refuses what a publish without a transaction cannot have."""
+    if not len(payloads) or receipts is not None:
+        raise BadRequest(
+            "a publish without a transaction has messages, and no receipts"
+        )
+
+
+def checked_response(response: object) -> PublishResponse:
+    """Returns the answer to a transactional publish, as `rollback` takes it."""
+    if not isinstance(response, PublishResponse):
+        raise BadRequest(
+            f"rollback takes the answer of a transactional publish, not {response!r}"
+        )
+    checked_pointer(response.transaction_write_pointer)
+    return response
+
+
+def checked_position(position: object) -> MessageId:
+    """Returns the position of a group."""
+    if not isinstance(position, MessageId) or len(position) != ID_BYTES:
+        raise BadRequest(f"a position is a MessageId, not {position!r}")
+    return position
+
+
+@attrs.frozen
+class Wanted:
+    """The range to cut, from `start` to before `stop`, and the size of a part."""
+
+    start: MessageId
+    stop: MessageId
+    part_bytes: int
+
+    @property
+    def is_empty(self) -> bool:
+        """True when the range holds no id."""
+        return self.start >= self.stop
+
+
+def checked_wanted(start: object, stop: object, part_bytes: object) -> Wanted:
+    """Returns the range to cut; raises `BadRequest` unless all three are valid."""
+    if (
+        isinstance(part_bytes, bool)
+        or not isinstance(part_bytes, int)
+        or not 1 <= part_bytes <= MAX_PART_BYTES
+    ):
+        raise BadRequest(
+            f"part_bytes is a whole number from 1 to {MAX_PART_BYTES}, not "
+            f"{part_bytes!r:.100}"
+        )
+    return Wanted(_checked_end(start, "start"), _checked_end(stop, "stop"), part_bytes)
+
+
+def _checked_end(end: object, name: str) -> MessageId:
+    if not isinstance(end, MessageId) or len(end) != ID_BYTES:
+        raise BadRequest(
+            f"{name} is a MessageId, not {end!r:.100}; MessageId.of makes one of a "
+            f"time, and MessageId.parse reads text"
+        )
+    return end
+
+
+def check_range(start: object, stop: object, snapshot: object) -> None:
+    """Raises `BadRequest` unless it gets two ids and a transaction to judge by."""
+    for end in (start, stop):
+        if not isinstance(end, MessageId) or len(end) != ID_BYTES:
+            raise BadRequest(f"a range has two MessageIds, not {end!r:.100}")
+    if not isinstance(snapshot, Transaction):
+        raise BadRequest(f"a snapshot is a Transaction, not {snapshot!r:.100}")
+
+
+def checked_pieces(pieces: object) -> int:
+    """Returns the number of pieces of a topic; raises `BadRequest` if it is wrong."""
+    number = _whole(pieces, "the number of pieces")
+    if not 1 <= number <= MOST_PIECES:
+        raise BadRequest(f"a topic is cut into 1 to {MOST_PIECES} pieces")
+    return number
+
+
+def checked_piece(number: object) -> int:
+    """Returns the number of a piece; raises `BadRequest` for anything else."""
+    return _whole(number, "a piece")
+
+
+def checked_plan(plan: object) -> str:
+    """Returns the id of a plan, known or not; raises `BadRequest` unless a str."""
+    if not isinstance(plan, str):
+        raise BadRequest(f"a plan is named by a str, not {plan!r:.100}")
+    return plan
+
+
+def _whole(value: object, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise BadRequest(f"{what} is a whole number, not {value!r:.100}")
+    return value

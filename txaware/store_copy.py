@@ -12,7 +12,7 @@ from txaware.errors import BadRequest, Unavailable
 from txaware.interfaces import OrderedTable
 from txaware.keys import COORDINATOR
 from txaware.parts import named_coordinator
-from txaware.service.check.table_scan import Progress
+from txaware.reports import Progress
 from txaware.service.transfer import copying
 from txaware.service.transfer.copy_state import check_whole
 from txaware.service.transfer.copying import Copied, CopySource, Target

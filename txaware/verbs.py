@@ -1,15 +1,18 @@
-"""The verbs of the messaging service, passed on to the service that performs them."""
+"""The verbs of a `Messaging`, passed on to the services that perform them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from typing import Any, BinaryIO
 
 from coordinator.context import current_transaction
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
-from txaware.interfaces import COMMITTED, UNSAID, Isolation, MessagingService
-from txaware.messages import Bounds, MessageId, Page, PublishResponse, Receipt
+from txaware.interfaces import UNSAID, Isolation, MessagingService, OperatorService
+from txaware.messages import MessageId, Page, PublishResponse, Receipt
 from txaware.publish import WrittenByHand, written_by_hand
-from txaware.requests import Payload, Pointer, Start
-from txaware.topics import Topic
+from txaware.reports import Progress
+from txaware.requests import Payload, Pointer
+from txaware.service.transfer.backup import Backup, save
+from txaware.signatures import passed_on, signed_as
 
 
 class Verbs:
@@ -26,37 +29,11 @@ class Verbs:
         self._coordinator = coordinator
         self._shares_journal = shares_journal
 
-    def create_topic(
-        self,
-        topic: str,
-        *,
-        ttl_s: int | str | None = None,
-        properties: Mapping[str, str] | None = None,
-    ) -> Topic:
-        """Creates a topic, or the next generation of one that was deleted."""
-        return self._service.create_topic(topic, ttl_s=ttl_s, properties=properties)
-
-    def update_topic(
-        self,
-        topic: str,
-        *,
-        ttl_s: int | str | None = None,
-        properties: Mapping[str, str | None] | None = None,
-    ) -> Topic:
-        """Changes what is named and leaves the rest; None removes a property."""
-        return self._service.update_topic(topic, ttl_s=ttl_s, properties=properties)
-
-    def topic(self, topic: str) -> Topic:
-        """Returns the topic as it is now."""
-        return self._service.topic(topic)
-
-    def topics(self, namespace: str = "default") -> list[str]:
-        """Returns the names of a namespace's topics, in the order of their keys."""
-        return self._service.topics(namespace)
-
-    def delete_topic(self, topic: str) -> None:
-        """Deletes a topic; its messages are gone at once."""
-        self._service.delete_topic(topic)
+    create_topic = passed_on(MessagingService.create_topic, to="_service")
+    update_topic = passed_on(MessagingService.update_topic, to="_service")
+    topic = passed_on(MessagingService.topic, to="_service")
+    topics = passed_on(MessagingService.topics, to="_service")
+    delete_topic = passed_on(MessagingService.delete_topic, to="_service")
 
     def publish(
         self,
@@ -77,34 +54,21 @@ class Verbs:
             topic, messages, transaction=transaction, receipts=receipts
         )
 
-    def store(
-        self,
-        topic: str,
-        messages: Iterable[Payload],
-        *,
-        transaction: Pointer,
-        attempt: bytes | None = None,
-    ) -> Receipt:
-        """Stores payloads ahead of the commit; a reference publishes them later."""
+    @signed_as(MessagingService.store)
+    def store(self, topic: str, messages: Iterable[Payload], **options: Any) -> Receipt:
         current_transaction(self._coordinator)  # refuses a loop inside of a block
-        return self._service.store(
-            topic, messages, transaction=transaction, attempt=attempt
-        )
+        return self._service.store(topic, messages, **options)
 
-    def rollback(self, topic: str, response: PublishResponse) -> None:
-        """Hides what a publish wrote from all polls in a transaction."""
-        self._service.rollback(topic, response)
+    rollback = passed_on(MessagingService.rollback, to="_service")
 
+    @signed_as(MessagingService.poll)
     def poll(
         self,
         topic: str,
         *,
-        start: Start = None,
-        inclusive: bool = True,
-        limit: int = 100,
         transaction: Transaction | None = None,
         isolation: Isolation = UNSAID,
-        wait_s: float = 0,
+        **options: Any,
     ) -> Page:
         """Polls messages from `start`: an id, a time in ms, or None for the beginning.
 
@@ -118,13 +82,7 @@ class Verbs:
         if isolation is UNSAID:
             transaction = self._of_block("poll", transaction)
         return self._service.poll(
-            topic,
-            start=start,
-            inclusive=inclusive,
-            limit=limit,
-            transaction=transaction,
-            isolation=isolation,
-            wait_s=wait_s,
+            topic, transaction=transaction, isolation=isolation, **options
         )
 
     def position(
@@ -167,24 +125,51 @@ class Verbs:
             shares_journal=self._shares_journal,
         )
 
-    def bounds(self, topic: str) -> Bounds:
-        """Reads the first and last id, committed or not, and the place of the next."""
-        return self._service.bounds(topic)
+    def persist_stored(self, transaction: Transaction) -> None:
+        """Persists a transaction before other processes store rows of it here.
 
-    def wait(
-        self,
-        topic: str,
-        *,
-        start: Start = None,
-        inclusive: bool = True,
-        isolation: Isolation = COMMITTED,
-        timeout_s: float,
-    ) -> bool:
-        """Waits until there is a message to poll; returns False after the time-out."""
-        return self._service.wait(
-            topic,
-            start=start,
-            inclusive=inclusive,
-            isolation=isolation,
-            timeout_s=timeout_s,
-        )
+        It does what `coordinator.persist` does, which is for rows elsewhere. Rows in
+        the store that shares the coordinator's journal are marked before anything is
+        forgotten.
+        """
+        note_writers = getattr(self._coordinator, "note_writers", None)
+        if self._shares_journal and note_writers is not None:
+            note_writers(transaction, ())
+        self._coordinator.persist(transaction)
+
+    bounds = passed_on(MessagingService.bounds, to="_service")
+    wait = passed_on(MessagingService.wait, to="_service")
+
+
+class OperatorVerbs:
+    """The verbs for operators, and for participants whose rows `prune` respects."""
+
+    def __init__(self, administration: OperatorService) -> None:
+        self._administration = administration
+
+    @property
+    def administration(self) -> OperatorService:
+        """The verbs of operators, with the steps of a clean-up that processes share."""
+        return self._administration
+
+    peek = passed_on(OperatorService.peek, to="_administration")
+    namespaces = passed_on(OperatorService.namespaces, to="_administration")
+    inspect = passed_on(OperatorService.inspect, to="_administration")
+    splits = passed_on(OperatorService.splits, to="_administration")
+    lag_ms = passed_on(OperatorService.lag_ms, to="_administration")
+    oldest_unread_ms = passed_on(OperatorService.oldest_unread_ms, to="_administration")
+    check = passed_on(OperatorService.check, to="_administration")
+    clean_up = passed_on(OperatorService.clean_up, to="_administration")
+    prune = passed_on(OperatorService.prune, to="_administration")
+    metrics = passed_on(OperatorService.metrics, to="_administration")
+    register_keeper = passed_on(OperatorService.register_keeper, to="_administration")
+    forget_keeper = passed_on(OperatorService.forget_keeper, to="_administration")
+    keepers = passed_on(OperatorService.keepers, to="_administration")
+
+    def backup(self, file: BinaryIO, *, progress: Progress | None = None) -> Backup:
+        """Copies everything that is committed now to a file, while the data is in use.
+
+        `txaware restore` makes a data directory of the file. `progress` is told how
+        many rows were copied, and about what part of all rows that is.
+        """
+        return save(self._administration.backup(), file, progress=progress)

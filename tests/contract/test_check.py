@@ -40,7 +40,7 @@ from txaware.errors import Unavailable
 from txaware.keys import MARK, MESSAGE, TOPIC, row_key
 from txaware.messages import MessageId
 from txaware.service.check.checking import check, check_directory
-from txaware.service.check.report import LISTED
+from txaware.service.check.findings import LISTED
 from txaware.store.columns import RECEIPTS, encode_receipts, value_head
 from txaware.store.leveldb_store import Database
 from txaware.store.memory import MemoryTable

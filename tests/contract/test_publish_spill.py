@@ -274,9 +274,9 @@ def test_a_piece_that_is_refused_leaves_only_what_was_not_stored(
     outbox = spill.Outbox(service, "a", tx)
     sent = [b"%d" % number for number in range(5)]
     for message in sent:
-        outbox.add(message, 100)
+        outbox.buffer.add(message, 100)
     with pytest.raises(BadRequest):
         outbox.store()
-    assert outbox.size_bytes == 300
+    assert outbox.buffer.size_bytes == 300
     outbox.store()
     assert stored == sent

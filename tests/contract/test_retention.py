@@ -13,7 +13,7 @@ from txaware.config import Settings
 from txaware.errors import TransactionRefused
 from txaware.keys import MESSAGE, PAYLOAD, POSITION
 from txaware.messaging import Messaging
-from txaware.service.retention.clean_up import CleanUp
+from txaware.reports import CleanUp
 from txaware.service.retention.deletion import Deleting
 from txaware.service.retention.position_retention import PositionRetention
 from txaware.service.visibility import ForeignPointers

@@ -23,7 +23,7 @@ from tests.support.doubles import Clock
 from tests.support.messagings import commit, payloads, publish, table_of
 from txaware.http.wire.values import from_json, to_json
 from txaware.keys import MARK, MESSAGE, row_key
-from txaware.service.retention.clean_up import CleanUp
+from txaware.reports import CleanUp
 from txaware.service.retention.clean_up_plan import (
     EXPIRED,
     MARKED,

@@ -16,7 +16,7 @@ import pytest
 from tests.crash.test_interrupts import Interrupted
 from tests.support.doubles import Clock
 from tests.support.fake_leveldb import FakeDirectory
-from tests.support.store_load import Store
+from tests.support.store_load import Store, carried
 from txaware.store.leveldb import LevelDbTable
 
 PATIENCE_S = 20  # less than the 30 after which a drain looks again by itself
@@ -65,6 +65,9 @@ CALLS: dict[str, Callable[[Store, Any], object]] = {
     "store": lambda store, tx: store.service.store("a", [b"i"], transaction=tx),
     "reference": lambda store, tx: store.service.publish("b", [], transaction=tx),
     "commit": lambda store, tx: store.coordinator.commit(tx),
+    "commit with rows": lambda store, tx: store.coordinator.commit_with(
+        tx, carried(store, tx, [b"i"])
+    ),
     "poll": lambda store, tx: store.service.poll("a", isolation="committed"),
     "wait": lambda store, tx: store.service.poll("b", wait_s=0.0001),
 }
@@ -91,9 +94,8 @@ def test_an_interrupt_at_any_place_stops_nobody(name: str, limit_bytes: int) -> 
         if name == "store":
             service.publish("a", [], transaction=tx)
         began_s = time.monotonic()
-        (store.coordinator.invalidate if name == "commit" else store.coordinator.abort)(
-            tx
-        )
+        commits = name.startswith("commit")
+        (store.coordinator.invalidate if commits else store.coordinator.abort)(tx)
         assert time.monotonic() - began_s < PATIENCE_S, "its end waits for its write"
         other = store.coordinator.start_short()
         elsewhere(partial(service.publish, "a", [b"held"], transaction=other))

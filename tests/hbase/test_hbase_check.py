@@ -15,8 +15,8 @@ from tests.support.messagings import commit
 from txaware.errors import BadRequest
 from txaware.keys import JOURNAL, MESSAGE, STATE, row_key
 from txaware.messaging import Messaging
+from txaware.reports import Report
 from txaware.service.check.hbase import check_hbase
-from txaware.service.check.report import Report
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.cells import WHOLE
 from txaware.store.hbase.connections import HBaseConnections

@@ -28,9 +28,7 @@ from txaware.metrics import (
     TopicMetrics,
     WriteMetrics,
 )
-from txaware.service.check.report import Problem, Report
-from txaware.service.monitor.inspection import Peeked, TopicReport
-from txaware.service.retention.clean_up import CleanUp, Pruned
+from txaware.reports import CleanUp, Peeked, Problem, Pruned, Report, TopicReport
 from txaware.topics import Topic, TopicName
 
 ID = MessageId.of(1_700_000_000_000, 7)

@@ -16,8 +16,8 @@ from txaware.config import Settings
 from txaware.keys import JOURNAL, MESSAGE, PAYLOAD, POSITION, pointer_key, row_key
 from txaware.messages import MessageId
 from txaware.messaging import Messaging
+from txaware.reports import Report
 from txaware.service.check.checking import check_directory
-from txaware.service.check.report import Report
 from txaware.store.columns import ATTEMPT, RECEIPTS, encode_receipts, value_head
 from txaware.topics import TopicName, data_prefix
 

@@ -17,7 +17,8 @@ from txaware.config import Settings
 from txaware.interfaces import Row
 from txaware.keys import MARK, MESSAGE, PAYLOAD, POSITION, TOPIC
 from txaware.messaging import Messaging
-from txaware.service.retention.clean_up import CleanUp, Retention
+from txaware.reports import CleanUp
+from txaware.service.retention.clean_up import Retention
 from txaware.service.retention.clean_up_plan import PieceResult, Plan
 
 SETTINGS = Settings(janitor_interval_s=0, orphan_grace_s=5)

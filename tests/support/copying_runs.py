@@ -15,8 +15,8 @@ from txaware.errors import TxAwareError, Unavailable
 from txaware.interfaces import Row, Write
 from txaware.messages import Message, MessageId
 from txaware.messaging import Messaging
+from txaware.reports import Report
 from txaware.service.check.checking import check
-from txaware.service.check.report import Report
 from txaware.service.local import LocalService
 from txaware.service.store_context import StoreContext
 from txaware.service.transfer.copied_rows import COPIED

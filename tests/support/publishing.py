@@ -85,7 +85,7 @@ class Setting:
         for participant in tx._participants.in_commit_order():
             assert isinstance(participant, TransactionPublisher)
             outboxes = participant._outboxes.values()
-            held_bytes = sum(outbox.size_bytes for outbox in outboxes)
+            held_bytes = sum(outbox.buffer.size_bytes for outbox in outboxes)
             assert held_bytes == participant._held_bytes
             self.held_bytes = max(self.held_bytes, held_bytes)
 

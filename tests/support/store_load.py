@@ -8,6 +8,8 @@ from contextlib import suppress
 from typing import Any, TextIO
 
 from coordinator.embedded.coordinator import EmbeddedCoordinator
+from coordinator.interfaces import Cargo
+from coordinator.participants import JoinedCargo
 from coordinator.resolve_outcome import settle
 from coordinator.transaction import Transaction
 from tests.support.checker import FAIL, NEVER, OK, UNKNOWN, Moved, Poll, Publish
@@ -15,6 +17,7 @@ from txaware.clock import ClockMs
 from txaware.config import Settings
 from txaware.errors import TransactionRefused, TxAwareError, Unavailable
 from txaware.messages import MessageId, PublishResponse
+from txaware.requests import Payload
 from txaware.service.local import LocalService
 from txaware.service.store_context import StoreContext
 from txaware.store.journaled_table import JournaledTable
@@ -159,9 +162,13 @@ class Client:
         notes.add("ended", number, outcome)
 
     def both(self) -> None:
-        """Messages on two topics, in one transaction."""
+        """Messages on two topics in one transaction; half the commits carry them."""
         sent = [(t, v) for topic in TOPICS for t, v in self.values(topic)]
-        self.transact(sent, lambda tx: self._publish(tx, sent))
+        self.transact(
+            sent,
+            lambda tx: self._publish(tx, sent),
+            carry=self._message_cargo if self.chance.random() < 0.5 else None,
+        )
 
     def rolled_back(self) -> None:
         """The same, and then it changes its mind."""
@@ -212,7 +219,23 @@ class Client:
             self._service.save_position(GROUP, "a", page.next, transaction=tx)
             return self._publish(tx, sent)
 
-        self.transact(sent, write, changes=[b"position"], tx=tx, moved=moved)
+        def carry(tx: Transaction, sent: Sent) -> Cargo | None:
+            messages = self._message_cargo(tx, sent)
+            position = self._service.position_cargo(
+                self._coordinator, tx, GROUP, "a", page.next
+            )
+            if messages is None or position is None:
+                return None
+            return JoinedCargo(position, messages)
+
+        self.transact(
+            sent,
+            write,
+            changes=[b"position"],
+            tx=tx,
+            moved=moved,
+            carry=carry if self.chance.random() < 0.5 else None,
+        )
 
     def transact(
         self,
@@ -223,8 +246,12 @@ class Client:
         commits: bool = True,
         tx: Transaction | None = None,
         moved: list[str] | None = None,
+        carry: Callable[[Transaction, Sent], Cargo | None] | None = None,
     ) -> None:
-        """One transaction, and what became of it as far as can be told."""
+        """One transaction, and what became of it as far as can be told.
+
+        With `carry` its commit carries what it makes, and `write` is not called.
+        """
         try:
             tx = tx or self._coordinator.start_short()
         except (Unavailable, TransactionRefused):
@@ -233,13 +260,17 @@ class Client:
         responses: list[tuple[str, PublishResponse]] | None = None
         asked, outcome = False, FAIL
         try:
-            responses = write(tx)
+            cargo = None if carry is None else carry(tx, sent)
+            responses = [] if cargo is not None else write(tx)
             if not commits:
                 raise _ChangedItsMind
             self._coordinator.can_commit(tx, changes)
             asked = True
             self._notes.add("asked", number)
-            self._coordinator.commit(tx)
+            if cargo is None:
+                self._coordinator.commit(tx)
+            else:
+                self._coordinator.commit_with(tx, cargo)
             outcome = OK
         except TransactionRefused:
             self._undo(tx, responses)
@@ -249,6 +280,16 @@ class Client:
             else:
                 self._undo(tx, None)
         self._notes.add("ended", number, outcome)
+
+    def _message_cargo(self, tx: Transaction, sent: Sent) -> Cargo | None:
+        """The same as rows for the commit; None where it cannot carry them."""
+        parts: list[tuple[str, list[Payload]]] = [
+            (topic, [value.encode() for to, value in sent if to == topic])
+            for topic in TOPICS
+        ]
+        return self._service.cargo(
+            self._coordinator, tx, [part for part in parts if part[1]]
+        )
 
     def _publish(
         self, tx: Transaction, sent: Sent
@@ -285,6 +326,13 @@ class Client:
         except TxAwareError:
             return UNKNOWN
         return OK if committed else FAIL
+
+
+def carried(store: Store, tx: Transaction, messages: list[bytes]) -> Cargo:
+    """Messages for topic a, as the commit carries them."""
+    cargo = store.service.cargo(store.coordinator, tx, [("a", [*messages])])
+    assert cargo is not None
+    return cargo
 
 
 def payloads(sent: Sent) -> list[bytes]:

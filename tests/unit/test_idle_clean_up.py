@@ -17,8 +17,9 @@ from tests.support.hbase_owners import Owner, close, made
 from txaware.config import Settings
 from txaware.interfaces import Emptiness, Write
 from txaware.keys import MARK, MESSAGE, PAYLOAD, pointer_key, row_key, topic_key
+from txaware.reports import CleanUp
 from txaware.service.retention import planning
-from txaware.service.retention.clean_up import CleanUp, Retention
+from txaware.service.retention.clean_up import Retention
 from txaware.service.retention.clean_up_plan import Plan
 from txaware.service.retention.planning import Planning
 from txaware.service.store_context import StoreContext

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import pydoc
 import subprocess
 import sys
 import typing
@@ -14,9 +15,20 @@ import pytest
 
 import txaware
 from txaware.consume import subscribe
+from txaware.http.client import HttpService
+from txaware.http.client.admin_calls import AdminCalls
+from txaware.http.client.calls import ServiceCalls
 from txaware.http.server.server import Access
+from txaware.interfaces import MessagingService, OperatorService
 from txaware.publish import AsyncPublisher, AtMostOncePublisher
+from txaware.service.administration import Administration
+from txaware.service.local import LocalService
 
+# A backup goes to a file, and asyncio tells no progress.
+HAVE_THEIR_OWN = {
+    (txaware.Messaging, "backup"),
+    *((txaware.AsyncMessaging, name) for name in ("check", "clean_up")),
+}
 WHO_NAMES = [
     *(txaware.connect, txaware.connect_async, txaware.copy, txaware.retry_on_conflict),
     *(txaware.Messaging, txaware.AsyncMessaging, txaware.MessagingTransaction),
@@ -122,6 +134,36 @@ def test_no_public_signature_hides_options() -> None:
     assert hiding == []
 
 
+@pytest.mark.parametrize("port", [MessagingService, OperatorService])
+def test_a_verb_has_the_signature_of_its_port_wherever_it_is(port: type) -> None:
+    classes = [
+        *(txaware.Messaging, txaware.AsyncMessaging, LocalService, Administration),
+        *(HttpService, txaware.HttpAdministration, ServiceCalls, AdminCalls),
+    ]
+    for verb in functions(port):
+        meant = inspect.signature(verb).parameters
+        for one in classes:
+            method = getattr(one, verb.__name__, None)
+            if method is None or (one, verb.__name__) in HAVE_THEIR_OWN:
+                continue
+            shown = inspect.signature(method).parameters
+            assert [*shown][: len(meant)] == [*meant], (one, verb.__name__)
+            for name, parameter in meant.items():
+                assert shown[name].default == parameter.default, (one, verb.__name__)
+                assert shown[name].kind == parameter.kind, (one, verb.__name__)
+            is_awaited = one is txaware.AsyncMessaging
+            assert inspect.iscoroutinefunction(method) == is_awaited, verb.__name__
+
+
+def test_help_shows_the_options_of_a_verb_and_says_what_it_does() -> None:
+    text = pydoc.plain(pydoc.render_doc(txaware.Messaging.create_topic))
+    assert "ttl_s: int | str | None = None" in text
+    assert "Creates a topic, or the next generation of one that was deleted." in text
+    text = pydoc.plain(pydoc.render_doc(txaware.AsyncMessaging.poll))
+    assert "async poll(self, topic: str, *, start: " in text
+    assert "it sees the block's snapshot" in text
+
+
 def test_dir_shows_the_public_names_only() -> None:
     assert dir(txaware) == txaware.__all__
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
@@ -141,6 +183,10 @@ WRONG = """
 import txaware
 
 with txaware.connect("memory:") as messaging:
+    messaging.create_topic("t", ttl=5)
+    messaging.store("t", [b"a"])
+    messaging.peek("t", limit="5")
+    messaging.administration.clean_piece("plan", "first")
     messaging.poll("t", isolation="comitted")
     messaging.wait("t", isolation="any", timeout_s=1)
     messaging.consumer("t", isolation="none")
@@ -155,6 +201,8 @@ with txaware.connect("memory:") as messaging:
 
 async def wrong() -> None:
     async with txaware.connect_async("http://h:1") as messaging:
+        await messaging.create_topic("t", ttl_s=b"5")
+        await messaging.peek("t", limits=5)
         await messaging.poll("t", isolation="comitted")
         await messaging.consumer("t", start="newest")
 """
@@ -168,6 +216,9 @@ def handle(message: txaware.Message) -> None:
 
 with txaware.connect("memory:") as messaging:
     messaging.update_topic("t", properties={"owner": None})
+    topic: txaware.Topic = messaging.create_topic("t", ttl_s="5", properties={})
+    report: txaware.TopicReport = messaging.inspect("t")
+    operator: txaware.OperatorService = messaging.administration
     page: txaware.Page = messaging.poll("t", isolation="committed")
     consumer: txaware.Consumer = messaging.consumer("t", start="first")
     with messaging.serve() as server:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.messagings import Site, payloads, publish, seen_by
+from txaware.avro_items import Encoded
 from txaware.http.server.page_encoders import EncodedItems
 from txaware.http.wire import AVRO, PollRequest
 from txaware.interfaces import Row
@@ -22,7 +23,6 @@ from txaware.service.read.scan_cache import (
     weight_bytes,
 )
 from txaware.store.columns import value_head
-from txaware.store.encoded import Encoded
 from txaware.store.message_table import Block, MessageTable, decode_block
 
 pytestmark = pytest.mark.in_process

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txaware.messages import MessageId
+from txaware.requests import Wanted
 from txaware.service.read.splits import (
     MOST_CUTS,
     MOST_MARKS,
     Marks,
-    Wanted,
     divided,
     first_where,
     folded,

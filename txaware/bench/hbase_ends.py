@@ -11,7 +11,7 @@ from txaware.bench.trial import PAYLOAD, Trial, payloads
 from txaware.keys import row_key
 from txaware.messages import MessageId
 from txaware.messaging import Messaging
-from txaware.service.retention.clean_up import CleanUp
+from txaware.reports import CleanUp
 from txaware.topics import Topic, TopicName
 
 OLD, FEW_OLD, TOPICS, LOOKS, PAGE = 1_000_000, 10, 10_000, 200_000, 1000

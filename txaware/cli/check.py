@@ -15,10 +15,9 @@ from txaware.errors import BadRequest
 from txaware.http.server.server_file import read_server_file
 from txaware.messaging import Messaging
 from txaware.parts import Reach, is_http, named_coordinator, open_remote
+from txaware.reports import Progress, Report
 from txaware.service.check.checking import check_directory
 from txaware.service.check.hbase import check_hbase
-from txaware.service.check.report import Report
-from txaware.service.check.table_scan import Progress
 from txaware.service.coordinator_kind import ANY_ADDRESS
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.connections import HBaseConnections

@@ -23,7 +23,7 @@ from txaware.consume import Consumer
 from txaware.errors import ParticipantFailed
 from txaware.interfaces import COMMITTED
 from txaware.messaging import Messaging, connect
-from txaware.service.monitor.inspection import Peeked
+from txaware.reports import Peeked
 
 REPORTS = "reports"
 LINES = [b"line %02d of the yearly report" % number for number in range(60)]

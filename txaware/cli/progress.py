@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from txaware.cli.show import counted
-from txaware.service.check.table_scan import Progress
+from txaware.reports import Progress
 
 STEPS = 1000
 

@@ -30,7 +30,7 @@ from txaware.cli.values import (
 from txaware.consume.start_places import StartAt
 from txaware.messages import BlockedBy, MessageId
 from txaware.messaging import Messaging
-from txaware.service.monitor.inspection import Peeked, TopicReport
+from txaware.reports import Peeked, TopicReport
 from txaware.topics import Topic
 
 

@@ -27,8 +27,8 @@ from txaware.cli.transaction_view import (
 )
 from txaware.cli.values import duration, pointer
 from txaware.errors import NotAuthorized
+from txaware.keeper import UNREGISTERED
 from txaware.messaging import Messaging
-from txaware.service.keepers import UNREGISTERED
 from txaware.topics import DEFAULT_NAMESPACE
 
 STATES = ("open", "invalid", "all")

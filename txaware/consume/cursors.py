@@ -15,7 +15,7 @@ from coordinator.resolve_outcome import settle
 from coordinator.transaction import Transaction, TransactionType
 from txaware.consume.start_places import ReadPlace
 from txaware.errors import MisusedTransaction, TransactionConflict
-from txaware.interfaces import MessagingService
+from txaware.interfaces import CargoCounted, MessagingService
 from txaware.messages import MessageId
 from txaware.topics import TopicName
 
@@ -70,6 +70,7 @@ class GroupPosition:
         self._group = group
         self._tx: Transaction | None = None
         self._write = TrackedWrite()
+        self._cargo: CargoCounted | None = None
 
     def move(self, position: MessageId) -> None:
         """Goes on from a position, if the transaction commits."""
@@ -99,6 +100,17 @@ class GroupPosition:
         """Returns a key only if the group moved: a poll in vain disturbs nobody."""
         return (self._group.change_key,) if self._moved else ()
 
+    def commit_cargo(self, coordinator: Coordinator) -> CargoCounted | None:
+        """Returns the row for the commit to carry; None if it goes before it."""
+        carry = getattr(self._group.service, "position_cargo", None)
+        if carry is None or self._tx is None:
+            return None
+        group, moved_to = self._group, self.position if self._moved else None
+        self._cargo = carry(
+            coordinator, self._tx, group.name, str(group.topic), moved_to
+        )
+        return self._cargo
+
     def commit_tx(self) -> bool:
         """Writes the row, which nobody sees before the commit."""
         tx, position = self._tx, self.position
@@ -107,7 +119,9 @@ class GroupPosition:
         return True
 
     def post_tx_commit(self) -> None:
-        """Does nothing: the row is visible now, and nothing is remembered."""
+        """Counts a row that the commit carried; nothing is remembered."""
+        if self._cargo is not None:
+            self._cargo.count()
 
     def rollback_tx(self) -> bool:
         """Takes the row back; False where nobody knows whether it was written."""

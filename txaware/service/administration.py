@@ -10,31 +10,37 @@ import attrs
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.errors import TopicNotFound, Unavailable
+from txaware.keeper import Keeper, KeepsRows
 from txaware.keys import row_key
 from txaware.messages import Bounds, MessageId
 from txaware.metrics import Counts, GroupLag, Metrics
-from txaware.requests import Start, checked_limit, checked_start
-from txaware.service.check.checking import check
-from txaware.service.check.hbase import check_hbase
-from txaware.service.check.report import Report
-from txaware.service.check.table_scan import Progress
-from txaware.service.keepers import Keeper, KeepsRows
-from txaware.service.local import LocalService
-from txaware.service.monitor.inspection import (
-    MOST_COUNTED,
-    GoOn,
-    Inspection,
+from txaware.reports import (
+    CleanUp,
+    OnProgress,
+    OpenPlan,
     Peeked,
+    Progress,
+    Pruned,
+    Report,
     TopicReport,
 )
+from txaware.requests import (
+    Start,
+    check_range,
+    checked_limit,
+    checked_start,
+    checked_wanted,
+)
+from txaware.service.check.checking import check
+from txaware.service.check.hbase import check_hbase
+from txaware.service.local import LocalService
+from txaware.service.monitor.inspection import MOST_COUNTED, GoOn, Inspection
 from txaware.service.monitor.row_counts import RowCounts
 from txaware.service.monitor.turns import Failures
 from txaware.service.monitor.unread import MOST_ROWS, first_unread
-from txaware.service.read.first_undecided import check_range, first_undecided
+from txaware.service.read.first_undecided import first_undecided
 from txaware.service.read.split_planner import Splits
-from txaware.service.read.splits import checked_wanted
-from txaware.service.retention.clean_up import CleanUp, OnProgress, Pruned, Retention
-from txaware.service.retention.clean_up_plan import OpenPlan
+from txaware.service.retention.clean_up import Retention
 from txaware.service.retention.open_plans import OpenPlans
 from txaware.service.store_context import StoreContext
 from txaware.service.transfer.backup import backup_chunks

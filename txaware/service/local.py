@@ -10,32 +10,33 @@ from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
 from txaware.interfaces import UNCOMMITTED
 from txaware.keys import position_prefix
-from txaware.messages import ID_BYTES, Bounds, MessageId, Page, PublishResponse, Receipt
+from txaware.messages import Bounds, MessageId, Page, PublishResponse, Receipt
 from txaware.metrics import Latencies, TopicMetrics
 from txaware.requests import (
     Payload,
     Payloads,
     Pointer,
     Start,
+    check_plain,
     checked_attempt,
+    checked_isolation,
     checked_limit,
     checked_payloads,
     checked_pointer,
+    checked_position,
+    checked_response,
+    checked_snapshot,
     checked_start,
 )
 from txaware.service.monitor.unread import Readers
-from txaware.service.read.reading import (
-    Ask,
-    Reading,
-    checked_isolation,
-    checked_snapshot,
-)
+from txaware.service.read.reading import Ask, Reading
 from txaware.service.read.scan import Scan
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle, TopicHandles
 from txaware.service.write.message_cargo import MessageCargo
-from txaware.service.write.positions import Positions
+from txaware.service.write.positions import PositionCargo, Positions
 from txaware.service.write.publishing import Publishing, waits_for_commit
+from txaware.store.position_table import position_write
 from txaware.topics import (
     Topic,
     TopicName,
@@ -122,7 +123,7 @@ class LocalService:
         """Publishes in one piece; in a transaction returns what `rollback` takes."""
         place, payloads = self._places.at(topic), self._payloads(messages)
         if transaction is None:
-            _check_plain(payloads, receipts)
+            check_plain(payloads, receipts)
             self._publishing.plain(place, payloads)
             return None
         pointer = self._publishing.begun(transaction)
@@ -157,7 +158,7 @@ class LocalService:
         It serves an event loop: `then` is called in another thread, and must be quick.
         """
         payloads = self._payloads(messages)
-        _check_plain(payloads, None)
+        check_plain(payloads, None)
         self._publishing.plain_soon(place, payloads, then)
 
     def store(
@@ -180,13 +181,7 @@ class LocalService:
     def rollback(self, topic: str, response: PublishResponse) -> None:
         """Hides the rows of a publish from all who poll in a transaction."""
         place = self._places.at(topic)
-        if not isinstance(response, PublishResponse):
-            raise BadRequest(
-                f"rollback takes the answer of a transactional publish, not "
-                f"{response!r}"
-            )
-        checked_pointer(response.transaction_write_pointer)
-        self._publishing.roll_back(place, response)
+        self._publishing.roll_back(place, checked_response(response))
 
     def poll(
         self,
@@ -218,7 +213,7 @@ class LocalService:
         self,
         topic: str,
         *,
-        start: Start,
+        start: Start = None,
         inclusive: bool = True,
         isolation: str = "committed",
         timeout_s: float,
@@ -301,8 +296,7 @@ class LocalService:
             with self._publishing.undoing(pointer):
                 self._positions.take_back(checked_group(group), name, pointer)
             return
-        if not isinstance(position, MessageId) or len(position) != ID_BYTES:
-            raise BadRequest(f"a position is a MessageId, not {position!r}")
+        checked_position(position)
         self._publishing.begun(transaction)
         entry = self._publishing.enter(pointer)
         try:
@@ -317,6 +311,32 @@ class LocalService:
             self._publishing.leave(entry)
         self.readers.saw(group, str(name))
         self._position_retention.saved(position_prefix(group, name))
+
+    def position_cargo(
+        self,
+        coordinator: Coordinator,
+        tx: Transaction,
+        group: str,
+        topic: str,
+        position: MessageId | None,
+    ) -> PositionCargo | None:
+        """Returns a position as a row that the commit of `tx` carries.
+
+        None for a position means that the group did not move. Returns None where the
+        coordinator cannot carry rows.
+        """
+        if coordinator is not self._carrier:
+            return None
+        if position is None:
+            return PositionCargo([])
+        name, pointer = self.topic(topic).topic, tx.transaction_id
+
+        def count() -> None:
+            self.readers.saw(group, str(name))
+            self._position_retention.saved(position_prefix(group, name))
+
+        write = position_write(checked_group(group), name, pointer, position)
+        return PositionCargo([write], count)
 
     def bounds(self, topic: str) -> Bounds:
         """Returns the first and last id, committed or not, and the id of the next."""
@@ -379,13 +399,6 @@ def _carrier(site: StoreContext) -> Coordinator | None:
     journal = getattr(site.table, "journal", None)
     is_ours = site.gate is not None and type(site.coordinator) is EmbeddedCoordinator
     return site.coordinator if is_ours and journal is not None else None
-
-
-def _check_plain(payloads: Payloads, receipts: Iterable[Receipt] | None) -> None:
-    if not len(payloads) or receipts is not None:
-        raise BadRequest(
-            "a publish without a transaction has messages, and no receipts"
-        )
 
 
 def _asked(

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 
+from txaware.avro_items import Encoded
 from txaware.interfaces import OrderedTable, Row
 from txaware.keys import MESSAGE
 from txaware.messages import NO_PAYLOAD_ROW, Message, MessageId
 from txaware.store.columns import MORE, PLAIN, POINTED, decode, is_reference, pointer_of
-from txaware.store.encoded import Encoded
 from txaware.store.ranges import negate, pieces
 
 _NOTHING: Mapping[int, Mapping[bytes, bytes]] = {}

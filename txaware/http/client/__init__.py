@@ -1,10 +1,9 @@
 """The client: the same calls as embedded, made of a server."""
 
-from txaware.http.client.administration import HttpAdministration
 from txaware.http.client.coordinator_calls import CoordinatorSend
 from txaware.http.client.link import Link
 from txaware.http.client.server_info import ServerInfo
-from txaware.http.client.service import HttpService, within_limits
+from txaware.http.client.service import HttpAdministration, HttpService, within_limits
 from txaware.http.client.settings import ClientSettings
 from txaware.http.client.transport import Transport
 

@@ -1,7 +1,7 @@
 """The asyncio client: the same calls, awaited; one implementation of what they say."""
 
 from collections.abc import Iterable
-from typing import Self
+from typing import Any, Self
 
 from coordinator.context import TransactionContext
 from coordinator.fork_guard import guard
@@ -12,7 +12,6 @@ from txaware.auth import token_to_send
 from txaware.config import Settings
 from txaware.consume import Consumer
 from txaware.consume.start_places import StartAt
-from txaware.http.client import admin_calls
 from txaware.http.client.async_consumer import TopicConsumer
 from txaware.http.client.async_publisher import TopicPublisher
 from txaware.http.client.async_service import AsyncService
@@ -27,83 +26,16 @@ from txaware.http.client.link import Link
 from txaware.http.client.service import HttpService, within_limits
 from txaware.http.client.settings import ClientSettings
 from txaware.http.client.transport import Transport
-from txaware.interfaces import COMMITTED, UNSAID, Isolation
+from txaware.interfaces import COMMITTED, UNSAID, Isolation, MessagingService
+from txaware.keeper import Keeper, KeepsRows, named_pointer
 from txaware.messages import MessageId, Page, PublishResponse, Receipt
-from txaware.metrics import Metrics
 from txaware.publish import KnownTopics, Publisher, WrittenByHand, written_by_hand
-from txaware.requests import Payload, Pointer, Start
-from txaware.service.check.report import Report
-from txaware.service.keepers import Keeper, KeepsRows, named_pointer
-from txaware.service.monitor.inspection import Peeked, TopicReport
-from txaware.service.retention.clean_up import CleanUp, Pruned
+from txaware.requests import Payload, Pointer
+from txaware.signatures import signed_as
 from txaware.topics import TopicName
 
 
-class AsyncOperator(AsyncService):
-    """The verbs of `Messaging` beside those of the service, awaited; see there.
-
-    Reading or cleaning all of a large store takes a while; no progress is told.
-    """
-
-    async def peek(
-        self, topic: str, *, start: Start = None, limit: int = 100
-    ) -> list[Peeked]:
-        """Returns rows as they stand, whatever became of their transactions."""
-        return await self._run(admin_calls.peek(topic, start, limit))
-
-    async def namespaces(self) -> list[str]:
-        """Returns all namespaces that have a topic, in order."""
-        return await self._perform(admin_calls.namespaces())
-
-    async def inspect(self, topic: str) -> TopicReport:
-        """Returns counts, sizes, times and the blocker of a topic; reads all of it."""
-        return await self._perform(admin_calls.inspect(topic))
-
-    async def splits(
-        self, topic: str, *, start: MessageId, stop: MessageId, part_bytes: int
-    ) -> list[MessageId]:
-        """Returns the ids between both at which parts of so many bytes begin; cheap."""
-        return await self._perform(
-            admin_calls.splits(topic, start=start, stop=stop, part_bytes=part_bytes)
-        )
-
-    async def lag_ms(self, group: str, topic: str) -> int:
-        """Returns how far a group is behind the newest message of a topic."""
-        return await self._perform(admin_calls.lag_ms(group, topic))
-
-    async def oldest_unread_ms(self, group: str, topic: str) -> int:
-        """Returns the age of the oldest message a group may read; 0 without one."""
-        return await self._perform(admin_calls.oldest_unread_ms(group, topic))
-
-    async def check(self) -> Report:
-        """Verifies every invariant of the server's data, which stays in use."""
-        return await self._perform(admin_calls.check())
-
-    async def clean_up(self) -> CleanUp:
-        """Removes what has expired, and marks what invalid transactions wrote.
-
-        The server goes on with it when the task that awaits it is cancelled.
-        """
-        return await self._perform(admin_calls.clean_up())
-
-    async def prune(self, *, exclusive: bool = False) -> Pruned:
-        """Has the coordinator forget invalid transactions that nothing here needs."""
-        return await self._perform(admin_calls.prune(exclusive=exclusive))
-
-    async def forget_keeper(self, name: str) -> None:
-        """Has `prune` no longer ask for a keeper, as its rows are gone."""
-        await self._perform(admin_calls.forget_keeper(name))
-
-    async def keepers(self) -> list[Keeper]:
-        """Returns the participants that keep rows of their own, registered or not."""
-        return await self._perform(admin_calls.keepers())
-
-    async def metrics(self) -> Metrics:
-        """Returns what was counted in the server, and how things stand."""
-        return await self._perform(admin_calls.metrics())
-
-
-class AsyncMessaging(AsyncOperator):
+class AsyncMessaging(AsyncService):
     """A `Messaging` for asyncio: an async context manager, of one event loop.
 
     Verbs go through the loop's own connections, and thousands may wait at once.
@@ -191,7 +123,7 @@ class AsyncMessaging(AsyncOperator):
             name, bound = await worker.run(
                 lambda: named_pointer(participant, self._coordinator)
             )
-        return await self._perform(admin_calls.report_keeper(name, bound))
+        return await self._transport.run(self._calls.report_keeper(name, bound))
 
     async def publish(
         self,
@@ -220,16 +152,14 @@ class AsyncMessaging(AsyncOperator):
 
         return await block.run(publish)
 
+    @signed_as(MessagingService.poll)
     async def poll(
         self,
         topic: str,
         *,
-        start: Start = None,
-        inclusive: bool = True,
-        limit: int = 100,
         transaction: Transaction | None = None,
         isolation: Isolation = UNSAID,
-        wait_s: float = 0,
+        **options: Any,
     ) -> Page:
         """Returns messages from `start` on: an id, a time in ms, or None for the first.
 
@@ -239,13 +169,7 @@ class AsyncMessaging(AsyncOperator):
         if isolation is UNSAID:
             transaction = self._of_block("poll", transaction)
         return await super().poll(
-            topic,
-            start=start,
-            inclusive=inclusive,
-            limit=limit,
-            transaction=transaction,
-            isolation=isolation,
-            wait_s=wait_s,
+            topic, transaction=transaction, isolation=isolation, **options
         )
 
     async def position(

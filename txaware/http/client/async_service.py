@@ -1,151 +1,62 @@
-"""The verbs of the messaging service as coroutines."""
+"""The verbs for programs and for operators as coroutines."""
 
-from collections.abc import Iterable, Mapping
-
-from coordinator.transaction import Transaction
-from txaware.http.client.async_transport import AsyncTransport
+from txaware.http.client.admin_calls import AdminCalls
+from txaware.http.client.async_transport import AsyncTransport, awaited
 from txaware.http.client.calls import ServiceCalls
 from txaware.http.client.server_info import ServerInfo
-from txaware.interfaces import COMMITTED, UNCOMMITTED, Isolation
-from txaware.messages import Bounds, MessageId, Page, PublishResponse, Receipt
-from txaware.requests import Payload, Pointer, Start
-from txaware.topics import Topic
+from txaware.interfaces import MessagingService, OperatorService
+from txaware.reports import CleanUp, Report
+
+
+class AllCalls(ServiceCalls, AdminCalls):
+    """The calls of one client, for programs and for operators, with the same paths."""
 
 
 class AsyncService:
-    """The verbs of `MessagingService`, awaited; see there what each promises."""
+    """The verbs of `MessagingService` and most of `OperatorService`, awaited."""
 
     def __init__(self, transport: AsyncTransport) -> None:
-        self._run = transport.run
-        self._perform = transport.perform
         self._transport = transport
-        self._calls = ServiceCalls(transport.link)
+        self._calls = AllCalls(transport.link)
 
-    async def create_topic(
-        self,
-        topic: str,
-        *,
-        ttl_s: int | str | None = None,
-        properties: Mapping[str, str] | None = None,
-    ) -> Topic:
-        """Creates a topic, or the next generation of one that was deleted."""
-        return await self._run(self._calls.create_topic(topic, ttl_s, properties))
+    create_topic = awaited(MessagingService.create_topic, ServiceCalls.create_topic)
+    update_topic = awaited(MessagingService.update_topic, ServiceCalls.update_topic)
+    topic = awaited(MessagingService.topic, ServiceCalls.topic)
+    topics = awaited(MessagingService.topics, ServiceCalls.topics)
+    delete_topic = awaited(MessagingService.delete_topic, ServiceCalls.delete_topic)
+    publish = awaited(MessagingService.publish, ServiceCalls.publish)
+    store = awaited(MessagingService.store, ServiceCalls.store)
+    rollback = awaited(MessagingService.rollback, ServiceCalls.rollback)
+    poll = awaited(MessagingService.poll, ServiceCalls.poll)
+    position = awaited(MessagingService.position, ServiceCalls.position)
+    save_position = awaited(MessagingService.save_position, ServiceCalls.save_position)
+    bounds = awaited(MessagingService.bounds, ServiceCalls.bounds)
+    wait = awaited(MessagingService.wait, ServiceCalls.wait)
 
-    async def update_topic(
-        self,
-        topic: str,
-        *,
-        ttl_s: int | str | None = None,
-        properties: Mapping[str, str | None] | None = None,
-    ) -> Topic:
-        """Changes what is named and leaves the rest; a property set to None goes."""
-        return await self._run(self._calls.update_topic(topic, ttl_s, properties))
+    peek = awaited(OperatorService.peek, AdminCalls.peek)
+    namespaces = awaited(OperatorService.namespaces, AdminCalls.namespaces)
+    inspect = awaited(OperatorService.inspect, AdminCalls.inspect)
+    splits = awaited(OperatorService.splits, AdminCalls.splits)
+    lag_ms = awaited(OperatorService.lag_ms, AdminCalls.lag_ms)
+    oldest_unread_ms = awaited(
+        OperatorService.oldest_unread_ms, AdminCalls.oldest_unread_ms
+    )
+    prune = awaited(OperatorService.prune, AdminCalls.prune)
+    forget_keeper = awaited(OperatorService.forget_keeper, AdminCalls.forget_keeper)
+    keepers = awaited(OperatorService.keepers, AdminCalls.keepers)
+    metrics = awaited(OperatorService.metrics, AdminCalls.metrics)
 
-    async def topic(self, topic: str) -> Topic:
-        """Returns the topic as it stands."""
-        return await self._run(self._calls.topic(topic))
+    async def check(self) -> Report:
+        """Verifies every invariant of the server's data, which stays in use."""
+        return await self._transport.run(self._calls.check())
 
-    async def topics(self, namespace: str = "default") -> list[str]:
-        """Returns the names of a namespace's topics, in the order of their keys."""
-        return await self._run(self._calls.topics(namespace))
+    async def clean_up(self) -> CleanUp:
+        """Removes what has expired, and marks what invalid transactions wrote.
 
-    async def delete_topic(self, topic: str) -> None:
-        """Deletes a topic; its messages are gone at once."""
-        await self._run(self._calls.delete_topic(topic))
-
-    async def publish(
-        self,
-        topic: str,
-        messages: Iterable[Payload],
-        *,
-        transaction: Pointer | None = None,
-        receipts: Iterable[Receipt] | None = None,
-    ) -> PublishResponse | None:
-        """Publishes in one piece; in a transaction answers what `rollback` takes."""
-        return await self._run(
-            self._calls.publish(topic, messages, transaction, receipts)
-        )
-
-    async def store(
-        self,
-        topic: str,
-        messages: Iterable[Payload],
-        *,
-        transaction: Pointer,
-        attempt: bytes | None = None,
-    ) -> Receipt:
-        """Stores payloads ahead of the commit; a reference publishes them later."""
-        return await self._run(self._calls.store(topic, messages, transaction, attempt))
-
-    async def rollback(self, topic: str, response: PublishResponse) -> None:
-        """Hides what a publish wrote from all who poll in a transaction."""
-        await self._run(self._calls.rollback(topic, response))
-
-    async def poll(
-        self,
-        topic: str,
-        *,
-        start: Start = None,
-        inclusive: bool = True,
-        limit: int = 100,
-        transaction: Transaction | None = None,
-        isolation: Isolation = UNCOMMITTED,
-        wait_s: float = 0,
-    ) -> Page:
-        """Returns messages from `start` on: an id, a time in ms, None for the first."""
-        return await self._run(
-            self._calls.poll(
-                topic,
-                start=start,
-                inclusive=inclusive,
-                limit=limit,
-                transaction=transaction,
-                isolation=isolation,
-                wait_s=wait_s,
-            )
-        )
-
-    async def position(
-        self, group: str, topic: str, *, transaction: Transaction | None = None
-    ) -> MessageId | None:
-        """Returns a group's position, as the transaction or a new snapshot sees it."""
-        return await self._run(self._calls.position(group, topic, transaction))
-
-    async def save_position(
-        self,
-        group: str,
-        topic: str,
-        position: MessageId | None,
-        *,
-        transaction: Pointer,
-    ) -> None:
-        """Moves a group with the commit; None takes back what this one had saved."""
-        await self._run(self._calls.save_position(group, topic, position, transaction))
-
-    async def bounds(self, topic: str) -> Bounds:
-        """Returns the first and last id, committed or not, and where the next goes."""
-        return await self._run(self._calls.bounds(topic))
-
-    async def wait(
-        self,
-        topic: str,
-        *,
-        start: Start = None,
-        inclusive: bool = True,
-        isolation: Isolation = COMMITTED,
-        timeout_s: float,
-    ) -> bool:
-        """Waits until something is there to poll; False after the time-out."""
-        return await self._run(
-            self._calls.wait(
-                topic,
-                start=start,
-                inclusive=inclusive,
-                isolation=isolation,
-                timeout_s=timeout_s,
-            )
-        )
+        The server goes on with it when the task that awaits it is cancelled.
+        """
+        return await self._transport.run(self._calls.clean_up())
 
     async def info(self) -> ServerInfo:
         """Returns the instance of the server, and its limits."""
-        return await self._run(self._calls.info())
+        return await self._transport.run(self._calls.info())

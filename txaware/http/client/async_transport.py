@@ -2,9 +2,9 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import httpcore
 import tenacity
@@ -14,6 +14,7 @@ from txaware.http.client.call import Call, Steps
 from txaware.http.client.connections import connection_options, is_at_end, shown
 from txaware.http.client.link import Link, ServerPlace
 from txaware.http.client.retry import FAILURES, Retry, again
+from txaware.signatures import signed_as
 
 
 class AsyncConnections:
@@ -93,6 +94,7 @@ async def _close(connection: httpcore.AsyncHTTPConnection) -> None:
         await connection.aclose()
 
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -120,8 +122,10 @@ class AsyncTransport:
                 self._pools[place, waits] = pool
         self._closed = False
 
-    async def run(self, steps: Steps[T]) -> T:
+    async def run(self, steps: Steps[T] | Call[T]) -> T:
         """Performs the calls of a verb, and answers what it returns."""
+        if isinstance(steps, Call):
+            return await self.perform(steps)
         answer: Any = None
         try:
             while True:
@@ -173,3 +177,19 @@ class AsyncTransport:
     def __repr__(self) -> str:
         state = "closed" if self._closed else shown(*self._pools.values())
         return f"<AsyncTransport to {self.link.url}, {state}>"
+
+
+def awaited(
+    verb: Callable[Concatenate[Any, P], T],
+    steps: Callable[Concatenate[Any, P], Steps[T] | Call[T]],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """Makes the coroutine method that performs a verb of a port.
+
+    Its object has a `_transport`, and `_calls`, whose method `steps` is.
+    """
+
+    async def performed(self: Any, *args: P.args, **options: P.kwargs) -> T:
+        answer: T = await self._transport.run(steps(self._calls, *args, **options))
+        return answer
+
+    return signed_as(verb)(performed)

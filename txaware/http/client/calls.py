@@ -19,14 +19,6 @@ from txaware.http.client.call import (
     reading_field,
     start_field,
 )
-from txaware.http.client.checks import (
-    checked_inclusive,
-    checked_named,
-    checked_position,
-    checked_response,
-    checked_wait,
-    messages_of,
-)
 from txaware.http.client.server_info import ENVELOPE_BYTES, ServerInfo
 from txaware.http.client.topic_calls import TopicCalls
 from txaware.http.wire import (
@@ -44,23 +36,31 @@ from txaware.http.wire import (
     encode_publish,
     encode_rollback,
 )
-from txaware.interfaces import UNCOMMITTED
+from txaware.interfaces import COMMITTED, UNCOMMITTED, Isolation
 from txaware.messages import MessageId, Outgoing, Page, PublishResponse, Receipt
 from txaware.requests import (
     Payload,
     Payloads,
     Pointer,
     Start,
+    check_plain,
     checked_attempt,
+    checked_isolation,
     checked_limit,
     checked_payloads,
     checked_pointer,
+    checked_position,
+    checked_receipts,
+    checked_response,
+    checked_snapshot,
     checked_start,
+    checked_wait_s,
 )
-from txaware.service.read.reading import checked_isolation, checked_snapshot
+from txaware.topics import TopicName
 
 # The most that a message takes in a request beside its payload.
 BESIDE_BYTES = 32
+_MOST_LONG, _MOST_INT = 2**63 - 1, 2**31 - 1
 
 
 def require_fit(messages: int, size_bytes: int, info: ServerInfo) -> None:
@@ -133,17 +133,18 @@ class ServiceCalls(TopicCalls):
         self,
         topic: str,
         messages: Iterable[Payload],
-        transaction: Pointer | None,
-        receipts: Iterable[Receipt] | None,
+        *,
+        transaction: Pointer | None = None,
+        receipts: Iterable[Receipt] | None = None,
     ) -> Steps[PublishResponse | None]:
         """Makes one request, whatever its size, so that all stays in one piece."""
         path = self._paths.topic(topic)
         info = yield from self.info()
         payloads = checked_payloads(messages, limit_bytes=info.message_bytes)
         pointer = None if transaction is None else checked_pointer(transaction)
-        named = checked_named(receipts)
+        named = _sendable_receipts(receipts)
         _check_publish(payloads, pointer, named)
-        request = PublishRequest(pointer, messages_of(payloads), receipts=named)
+        request = PublishRequest(pointer, _messages_of(payloads), receipts=named)
         body = encode_publish(request)
         require_fit(len(payloads), len(body), info)
         read = done if pointer is None else _response
@@ -154,17 +155,22 @@ class ServiceCalls(TopicCalls):
         self,
         topic: str,
         messages: Iterable[Payload],
+        *,
         transaction: Pointer,
-        attempt: bytes | None,
+        attempt: bytes | None = None,
     ) -> Steps[Receipt]:
-        """Makes as many requests of one attempt as it takes."""
+        """Makes as many requests of one attempt as it takes.
+
+        Where one of several fails, others may be stored, and the attempt must not be
+        named in a reference.
+        """
         path = self._paths.topic(topic)
         info = yield from self.info()
         payloads = checked_payloads(messages, limit_bytes=info.message_bytes)
         pointer, attempt = checked_pointer(transaction), checked_attempt(attempt)
         if not len(payloads):
             raise BadRequest("a store has messages")
-        request = PublishRequest(pointer, messages_of(payloads), attempt=attempt)
+        request = PublishRequest(pointer, _messages_of(payloads), attempt=attempt)
         receipts: list[Receipt] = []
         for body in cut_to_fit(request, info):
             receipts.append((yield _keyed(path + "/store", body, _receipt)))
@@ -173,27 +179,27 @@ class ServiceCalls(TopicCalls):
     def rollback(self, topic: str, response: PublishResponse) -> Steps[None]:
         """Hides what a publish wrote; once more does no harm."""
         path = self._paths.topic(topic) + "/rollback"
-        body = encode_rollback(checked_response(response))
+        body = encode_rollback(_sendable_response(response))
         yield Call("POST", path, done, body, _OWN, _OWN)
 
     def poll(
         self,
         topic: str,
         *,
-        start: Start,
-        inclusive: bool,
-        limit: int,
-        transaction: Transaction | None,
-        isolation: str,
-        wait_s: float,
+        start: Start = None,
+        inclusive: bool = True,
+        limit: int = 100,
+        transaction: Transaction | None = None,
+        isolation: Isolation = UNCOMMITTED,
+        wait_s: float = 0,
     ) -> Steps[Page]:
         """Asks again where the server waits for less than `wait_s`."""
         path = self._paths.topic(topic) + "/poll"
-        until_s = self._link.clock_s() + checked_wait(wait_s, transaction)
+        until_s = self._link.clock_s() + _checked_wait(wait_s, transaction)
         checked_snapshot(transaction)
         checked = (
             checked_start(start),
-            checked_inclusive(inclusive),
+            _checked_inclusive(inclusive),
             checked_limit(limit),
             transaction,
             checked_isolation(isolation),
@@ -220,7 +226,7 @@ class ServiceCalls(TopicCalls):
         checked_snapshot(transaction)
         body = _poll_body(
             checked_start(start),
-            checked_inclusive(inclusive),
+            _checked_inclusive(inclusive),
             checked_limit(limit),
             transaction,
             UNCOMMITTED,
@@ -234,17 +240,17 @@ class ServiceCalls(TopicCalls):
         self,
         topic: str,
         *,
-        start: Start,
-        inclusive: bool,
-        isolation: str,
+        start: Start = None,
+        inclusive: bool = True,
+        isolation: Isolation = COMMITTED,
         timeout_s: float,
     ) -> Steps[bool]:
         """Asks again where the server waits for less."""
         path = self._paths.topic(topic) + "/wait"
-        until_s = self._link.clock_s() + checked_wait(timeout_s, None)
+        until_s = self._link.clock_s() + checked_wait_s(timeout_s)
         fields = {
             "startFrom": start_field(checked_start(start)),
-            "inclusive": checked_inclusive(inclusive),
+            "inclusive": _checked_inclusive(inclusive),
             "isolation": checked_isolation(isolation),
         }
         while True:
@@ -263,7 +269,7 @@ class ServiceCalls(TopicCalls):
         return min(left_s, info.long_poll_s), left_s <= info.long_poll_s
 
     def position(
-        self, group: str, topic: str, transaction: Transaction | None
+        self, group: str, topic: str, *, transaction: Transaction | None = None
     ) -> Steps[MessageId | None]:
         """Asks how far a group has come."""
         path = self._paths.position(group, topic)
@@ -277,7 +283,12 @@ class ServiceCalls(TopicCalls):
         return position
 
     def save_position(
-        self, group: str, topic: str, position: MessageId | None, transaction: Pointer
+        self,
+        group: str,
+        topic: str,
+        position: MessageId | None,
+        *,
+        transaction: Pointer,
     ) -> Steps[None]:
         """Moves a group.
 
@@ -285,7 +296,7 @@ class ServiceCalls(TopicCalls):
         """
         path = self._paths.position(group, topic)
         body = json_body(
-            position=checked_position(position),
+            position=None if position is None else str(checked_position(position)),
             transaction=checked_pointer(transaction),
         )
         yield from self.info()
@@ -299,10 +310,8 @@ def _keyed(path: str, body: bytes, read: Callable[..., Any]) -> Call[Any]:
 def _check_publish(
     payloads: Payloads, pointer: int | None, receipts: list[Receipt] | None
 ) -> None:
-    if pointer is None and (not len(payloads) or receipts is not None):
-        raise BadRequest(
-            "a publish without a transaction has messages, and no receipts"
-        )
+    if pointer is None:
+        check_plain(payloads, receipts)
     if len(payloads) and receipts is not None:
         raise BadRequest("a publish has messages or receipts, not both")
 
@@ -328,3 +337,54 @@ def _poll_body(
         )
     except (struct.error, OverflowError) as error:
         raise BadRequest(f"the transaction has odd numbers: {error}") from error
+
+
+def _checked_inclusive(inclusive: object) -> bool:
+    if not isinstance(inclusive, bool):
+        raise BadRequest(f"inclusive is True or False, not {inclusive!r}")
+    return inclusive
+
+
+def _checked_wait(wait_s: object, transaction: Transaction | None) -> float:
+    if wait_s and transaction is not None:
+        raise BadRequest(
+            "a poll in a transaction cannot wait: its snapshot sees nothing that "
+            "commits later; wait before the transaction begins"
+        )
+    return checked_wait_s(wait_s)
+
+
+def _messages_of(payloads: Payloads) -> list[Payload]:
+    if payloads.expire_after_s is None:
+        return list(payloads.payloads)
+    pairs = zip(payloads.payloads, payloads.expire_after_s, strict=True)
+    return [p if after_s is None else Outgoing(p, after_s) for p, after_s in pairs]
+
+
+def _sendable_receipts(receipts: Iterable[Receipt] | None) -> list[Receipt] | None:
+    """Returns receipts as `store` answered them, which the wire can carry."""
+    if receipts is None:
+        return None
+    return [_sendable_receipt(receipt) for receipt in checked_receipts(receipts)]
+
+
+def _sendable_receipt(receipt: Receipt) -> Receipt:
+    TopicName.parse(receipt.topic)
+    checked_pointer(receipt.pointer)
+    _check_fits(receipt.count, "the count of a receipt", _MOST_INT)
+    return attrs.evolve(receipt, attempt=checked_attempt(receipt.attempt))
+
+
+def _sendable_response(response: PublishResponse) -> PublishResponse:
+    """Returns a response that the wire can carry; the server knows if it names rows."""
+    checked_response(response)
+    for time_ms in (response.start_timestamp, response.end_timestamp):
+        _check_fits(time_ms, "a time in it", _MOST_LONG, least=~_MOST_LONG)
+    for sequence in (response.start_sequence_id, response.end_sequence_id):
+        _check_fits(sequence, "a sequence in it", _MOST_INT, least=~_MOST_INT)
+    return response
+
+
+def _check_fits(value: object, name: str, most: int, *, least: int = 0) -> None:
+    if not isinstance(value, int) or not least <= value <= most:
+        raise BadRequest(f"{name} is from {least} to {most}, not {value!r}")

@@ -1,19 +1,22 @@
-"""The messaging service at the other end of a connection."""
+"""The services at the other end of a connection, for programs and for operators."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator
 
 import attrs
 
+from coordinator.interfaces import Coordinator
+from coordinator.remote.client import RemoteCoordinator
 from coordinator.transaction import Transaction
 from txaware.config import Settings
+from txaware.http.client.admin_calls import AdminCalls
 from txaware.http.client.calls import ServiceCalls
+from txaware.http.client.coordinator_calls import CoordinatorSend
 from txaware.http.client.server_info import ServerInfo
-from txaware.http.client.transport import Transport
+from txaware.http.client.transport import Transport, blocking
 from txaware.http.wire import ColumnarPage
-from txaware.interfaces import COMMITTED, UNCOMMITTED
-from txaware.messages import Bounds, MessageId, Page, PublishResponse, Receipt
-from txaware.requests import Payload, Pointer, Start
-from txaware.topics import Topic
+from txaware.interfaces import MessagingService, OperatorService
+from txaware.keeper import Keeper, KeepsRows, named_pointer
+from txaware.requests import Start
 
 
 class HttpService:
@@ -24,95 +27,22 @@ class HttpService:
     """
 
     def __init__(self, transport: Transport) -> None:
-        self._run = transport.run
         self._transport = transport
         self._calls = ServiceCalls(transport.link)
 
-    def create_topic(
-        self,
-        topic: str,
-        *,
-        ttl_s: int | str | None = None,
-        properties: Mapping[str, str] | None = None,
-    ) -> Topic:
-        """Creates a topic, or the next generation of one that was deleted."""
-        return self._run(self._calls.create_topic(topic, ttl_s, properties))
-
-    def update_topic(
-        self,
-        topic: str,
-        *,
-        ttl_s: int | str | None = None,
-        properties: Mapping[str, str | None] | None = None,
-    ) -> Topic:
-        """Changes what is named and leaves the rest; a property set to None goes."""
-        return self._run(self._calls.update_topic(topic, ttl_s, properties))
-
-    def topic(self, topic: str) -> Topic:
-        """Returns the topic as it stands."""
-        return self._run(self._calls.topic(topic))
-
-    def topics(self, namespace: str = "default") -> list[str]:
-        """Returns the names of a namespace's topics, in the order of their keys."""
-        return self._run(self._calls.topics(namespace))
-
-    def delete_topic(self, topic: str) -> None:
-        """Deletes a topic; its messages are gone at once."""
-        self._run(self._calls.delete_topic(topic))
-
-    def publish(
-        self,
-        topic: str,
-        messages: Iterable[Payload],
-        *,
-        transaction: Pointer | None = None,
-        receipts: Iterable[Receipt] | None = None,
-    ) -> PublishResponse | None:
-        """Publishes in one piece; in a transaction answers what `rollback` takes."""
-        return self._run(self._calls.publish(topic, messages, transaction, receipts))
-
-    def store(
-        self,
-        topic: str,
-        messages: Iterable[Payload],
-        *,
-        transaction: Pointer,
-        attempt: bytes | None = None,
-    ) -> Receipt:
-        """Stores payloads ahead of the commit; a reference publishes them later.
-
-        What is too large for one request goes in several: where one of these fails,
-        others may be stored, and the attempt must not be named in a reference.
-        """
-        return self._run(self._calls.store(topic, messages, transaction, attempt))
-
-    def rollback(self, topic: str, response: PublishResponse) -> None:
-        """Hides what a publish wrote from all who poll in a transaction."""
-        self._run(self._calls.rollback(topic, response))
-
-    def poll(
-        self,
-        topic: str,
-        *,
-        start: Start = None,
-        inclusive: bool = True,
-        limit: int = 100,
-        transaction: Transaction | None = None,
-        isolation: str = UNCOMMITTED,
-        wait_s: float = 0,
-    ) -> Page:
-        """Returns messages from `start` on: an id, a time in ms, None for the first."""
-        return self._run(
-            self._calls.poll(
-                topic,
-                start=start,
-                inclusive=inclusive,
-                limit=limit,
-                transaction=transaction,
-                isolation=isolation,
-                wait_s=wait_s,
-            )
-        )
+    create_topic = blocking(MessagingService.create_topic, ServiceCalls.create_topic)
+    update_topic = blocking(MessagingService.update_topic, ServiceCalls.update_topic)
+    topic = blocking(MessagingService.topic, ServiceCalls.topic)
+    topics = blocking(MessagingService.topics, ServiceCalls.topics)
+    delete_topic = blocking(MessagingService.delete_topic, ServiceCalls.delete_topic)
+    publish = blocking(MessagingService.publish, ServiceCalls.publish)
+    store = blocking(MessagingService.store, ServiceCalls.store)
+    rollback = blocking(MessagingService.rollback, ServiceCalls.rollback)
+    poll = blocking(MessagingService.poll, ServiceCalls.poll)
+    position = blocking(MessagingService.position, ServiceCalls.position)
+    save_position = blocking(MessagingService.save_position, ServiceCalls.save_position)
+    bounds = blocking(MessagingService.bounds, ServiceCalls.bounds)
+    wait = blocking(MessagingService.wait, ServiceCalls.wait)
 
     def poll_columns(
         self,
@@ -124,7 +54,7 @@ class HttpService:
         transaction: Transaction | None = None,
     ) -> ColumnarPage:
         """Returns what `poll` answers at once, as columns, for makers of tables."""
-        return self._run(
+        return self._transport.run(
             self._calls.poll_columns(
                 topic,
                 start=start,
@@ -134,50 +64,9 @@ class HttpService:
             )
         )
 
-    def position(
-        self, group: str, topic: str, *, transaction: Transaction | None = None
-    ) -> MessageId | None:
-        """Returns a group's position, as the transaction or a new snapshot sees it."""
-        return self._run(self._calls.position(group, topic, transaction))
-
-    def save_position(
-        self,
-        group: str,
-        topic: str,
-        position: MessageId | None,
-        *,
-        transaction: Pointer,
-    ) -> None:
-        """Moves a group with the commit; None takes back what this one had saved."""
-        self._run(self._calls.save_position(group, topic, position, transaction))
-
-    def bounds(self, topic: str) -> Bounds:
-        """Returns the first and last id, committed or not, and where the next goes."""
-        return self._run(self._calls.bounds(topic))
-
-    def wait(
-        self,
-        topic: str,
-        *,
-        start: Start,
-        inclusive: bool = True,
-        isolation: str = COMMITTED,
-        timeout_s: float,
-    ) -> bool:
-        """Waits until something is there to poll; False after the time-out."""
-        return self._run(
-            self._calls.wait(
-                topic,
-                start=start,
-                inclusive=inclusive,
-                isolation=isolation,
-                timeout_s=timeout_s,
-            )
-        )
-
     def info(self) -> ServerInfo:
         """Returns the instance of the server, and its limits."""
-        return self._run(self._calls.info())
+        return self._transport.run(self._calls.info())
 
     def close(self) -> None:
         """Closes the connections."""
@@ -185,6 +74,52 @@ class HttpService:
 
     def __repr__(self) -> str:
         return f"<HttpService by {self._transport!r}>"
+
+
+class HttpAdministration:
+    """An `OperatorService` by way of a server; no progress comes over the network.
+
+    `coordinator` is the one that keepers write with, by default the server's own.
+    """
+
+    def __init__(
+        self, transport: Transport, coordinator: Coordinator | None = None
+    ) -> None:
+        self._transport = transport
+        self._coordinator = coordinator or RemoteCoordinator(CoordinatorSend(transport))
+        self._calls = AdminCalls()
+
+    peek = blocking(OperatorService.peek, AdminCalls.peek)
+    namespaces = blocking(OperatorService.namespaces, AdminCalls.namespaces)
+    inspect = blocking(OperatorService.inspect, AdminCalls.inspect)
+    splits = blocking(OperatorService.splits, AdminCalls.splits)
+    first_undecided = blocking(
+        OperatorService.first_undecided, AdminCalls.first_undecided
+    )
+    lag_ms = blocking(OperatorService.lag_ms, AdminCalls.lag_ms)
+    oldest_unread_ms = blocking(
+        OperatorService.oldest_unread_ms, AdminCalls.oldest_unread_ms
+    )
+    check = blocking(OperatorService.check, AdminCalls.check)
+    clean_up = blocking(OperatorService.clean_up, AdminCalls.clean_up)
+    plan_clean_up = blocking(OperatorService.plan_clean_up, AdminCalls.plan_clean_up)
+    clean_piece = blocking(OperatorService.clean_piece, AdminCalls.clean_piece)
+    finish_clean_up = blocking(
+        OperatorService.finish_clean_up, AdminCalls.finish_clean_up
+    )
+    prune = blocking(OperatorService.prune, AdminCalls.prune)
+    report_keeper = blocking(OperatorService.report_keeper, AdminCalls.report_keeper)
+    forget_keeper = blocking(OperatorService.forget_keeper, AdminCalls.forget_keeper)
+    keepers = blocking(OperatorService.keepers, AdminCalls.keepers)
+    metrics = blocking(OperatorService.metrics, AdminCalls.metrics)
+
+    def backup(self) -> Iterator[bytes]:
+        """Yields all that is on disk there at this moment, as the bytes of a backup."""
+        return self._transport.stream(self._calls.backup())
+
+    def register_keeper(self, participant: KeepsRows) -> Keeper:
+        """Asks a participant here and now, and reports its answer to the server."""
+        return self.report_keeper(*named_pointer(participant, self._coordinator))
 
 
 def within_limits(settings: Settings, info: ServerInfo) -> Settings:

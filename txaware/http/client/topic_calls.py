@@ -49,7 +49,11 @@ class TopicCalls:
         return info
 
     def create_topic(
-        self, topic: str, ttl_s: int | str | None, properties: Mapping[str, str] | None
+        self,
+        topic: str,
+        *,
+        ttl_s: int | str | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> Steps[Topic]:
         """Creates a topic, and then asks how it stands."""
         path, checked = self._paths.topic(topic), checked_properties(properties)
@@ -61,8 +65,9 @@ class TopicCalls:
     def update_topic(
         self,
         topic: str,
-        ttl_s: int | str | None,
-        properties: Mapping[str, str | None] | None,
+        *,
+        ttl_s: int | str | None = None,
+        properties: Mapping[str, str | None] | None = None,
     ) -> Steps[Topic]:
         """Changes a topic, and then asks how it stands.
 
@@ -87,7 +92,7 @@ class TopicCalls:
         found: Topic = yield Call("GET", path, read)
         return found
 
-    def topics(self, namespace: str) -> Steps[list[str]]:
+    def topics(self, namespace: str = "default") -> Steps[list[str]]:
         """Asks for the names of a namespace's topics."""
         path = f"/v1/namespaces/{checked_namespace(namespace)}/topics"
         names: list[str] = yield Call("GET", path, _names)

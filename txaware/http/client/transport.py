@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import httpcore
 import tenacity
@@ -14,7 +14,9 @@ from txaware.http.client.call import Call, Steps
 from txaware.http.client.connections import Connections, connection_options, shown
 from txaware.http.client.link import Link, ServerPlace
 from txaware.http.client.retry import FAILURES, Retry, again
+from txaware.signatures import signed_as
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Key = tuple[int, ServerPlace, bool]
 
@@ -44,8 +46,10 @@ class Transport:
         self._pools: dict[Key, Connections] = {}
         self._closed = False
 
-    def run(self, steps: Steps[T]) -> T:
+    def run(self, steps: Steps[T] | Call[T]) -> T:
         """Performs the calls of a verb, and answers what it returns."""
+        if isinstance(steps, Call):
+            return self.perform(steps)
         answer: Any = None
         try:
             while True:
@@ -143,3 +147,19 @@ class Transport:
         ]
         state = "closed" if self._closed else shown(*pools)
         return f"<Transport to {self.link.url}, {state}>"
+
+
+def blocking(
+    verb: Callable[Concatenate[Any, P], T],
+    steps: Callable[Concatenate[Any, P], Steps[T] | Call[T]],
+) -> Callable[Concatenate[Any, P], T]:
+    """Makes the method that performs a verb of a port, in the thread of its caller.
+
+    Its object has a `_transport`, and `_calls`, whose method `steps` is.
+    """
+
+    def performed(self: Any, *args: P.args, **options: P.kwargs) -> T:
+        answer: T = self._transport.run(steps(self._calls, *args, **options))
+        return answer
+
+    return signed_as(verb)(performed)

@@ -19,8 +19,8 @@ from txaware.http.openapi.schema import (
 )
 from txaware.http.routes.operator import FINISH, MOST_PEEKED, PIECE, PLAN
 from txaware.http.routes.topics import TOPIC
+from txaware.requests import MOST_PIECES
 from txaware.service.read.splits import MOST_CUTS
-from txaware.service.retention.clean_up_plan import MOST_PIECES
 
 OPERATORS, OPEN = "operators", "open"
 _NUMBER: Schema = {"type": "number"}

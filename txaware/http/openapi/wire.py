@@ -28,15 +28,12 @@ from txaware.http.wire.json_format import PAYLOAD_AS
 from txaware.http.wire.requests import MAX_MESSAGES
 from txaware.http.wire.values import camel
 from txaware.interfaces import COMMITTED, UNCOMMITTED
+from txaware.keeper import Keeper
 from txaware.messages import MessageId
 from txaware.metrics import Metrics
+from txaware.reports import CleanUp, OpenPlan, Peeked, Pruned, Report, TopicReport
 from txaware.requests import MAX_ATTEMPT_BYTES, MAX_TIME_MS
-from txaware.service.check.report import Report
-from txaware.service.keepers import Keeper
-from txaware.service.monitor.inspection import Peeked, TopicReport
 from txaware.service.monitor.overview_report import OverviewReport
-from txaware.service.retention.clean_up import CleanUp, Pruned
-from txaware.service.retention.clean_up_plan import OpenPlan
 from txaware.topics import DEFAULT_TTL_S, MAX_TTL_S, PUBLISHING
 
 _COUNT = tagged("int", whole(1, INT_MAX))

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
+from txaware.avro_items import Encoded, encode_item
 from txaware.http.wire import ColumnarWriter, PageWriter
 from txaware.messages import NO_PAYLOAD_ROW, Message
 from txaware.service.read.scan import Found, Messages
-from txaware.store.encoded import Encoded, encode_item
 from txaware.store.message_table import Block
 
 # A block is closed when it has that much, as CDAP does it.

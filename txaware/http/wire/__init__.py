@@ -3,6 +3,7 @@
 import re
 
 from txaware import errors
+from txaware.avro_items import encode_item, long_bytes
 from txaware.http.wire.avro_format import AVRO, COLUMNS, OWN
 from txaware.http.wire.columnar import (
     ColumnarPage,
@@ -22,7 +23,6 @@ from txaware.http.wire.own_client import (
 )
 from txaware.http.wire.requests import MAX_MESSAGES, PollRequest, PublishRequest
 from txaware.http.wire.schemas import schemas
-from txaware.store.encoded import encode_item, long_bytes
 
 _JSON = re.compile(
     rf'{re.escape(JSON.media_type)}\s*(?:;\s*charset\s*=\s*(?:utf-8|"utf-8")\s*)?',

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeVar
 
+from txaware.avro_items import ID_HEAD
 from txaware.errors import BadRequest, RequestTooLarge
 from txaware.http.wire.requests import MAX_MESSAGES
 from txaware.messages import ID_BYTES, BlockedBy, Message, MessageId, Page
-from txaware.store.encoded import ID_HEAD
 
 LONG_BITS, INT_BITS = 64, 32
 

@@ -3,13 +3,13 @@
 import attrs
 
 from coordinator import codec
+from txaware.avro_items import long_bytes
 from txaware.errors import BadRequest
 from txaware.http.wire.avro_reading import INT_BITS, Cursor, read_payloads
 from txaware.http.wire.avro_writing import FIRST, data_bytes
 from txaware.http.wire.requests import PollRequest, PublishRequest, expiring, seconds
 from txaware.messages import MessageId, PublishResponse, Receipt
 from txaware.requests import Payload, Start
-from txaware.store.encoded import long_bytes
 
 
 def write_response(response: PublishResponse) -> bytes:

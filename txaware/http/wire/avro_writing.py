@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import TypeVar
 
+from txaware.avro_items import ID_HEAD, long_bytes
 from txaware.messages import ID_BYTES, BlockedBy, Message, MessageId
-from txaware.store.encoded import ID_HEAD, long_bytes
 
 FIRST, SECOND = b"\0", b"\2"
 

@@ -5,6 +5,7 @@ was cut off is none. Functions that write take values that were checked before.
 """
 
 from coordinator import codec
+from txaware.avro_items import long_bytes
 from txaware.http.wire.avro_reading import INT_BITS, read, read_page
 from txaware.http.wire.avro_requests import (
     read_receipt,
@@ -28,7 +29,6 @@ from txaware.http.wire.requests import (
 )
 from txaware.messages import Page, PublishResponse, Receipt
 from txaware.requests import Start
-from txaware.store.encoded import long_bytes
 
 _MOST = 2 ** (INT_BITS - 1) - 1
 _BYTES, _LONG, _NULL = map(long_bytes, range(3))

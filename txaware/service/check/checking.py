@@ -19,7 +19,9 @@ from txaware.keys import (
     STATE,
     TOPIC,
 )
+from txaware.reports import Progress, Report
 from txaware.service.check.copy import copied
+from txaware.service.check.findings import Findings
 from txaware.service.check.groups import Judging
 from txaware.service.check.journal import (
     Uncommitted,
@@ -31,8 +33,7 @@ from txaware.service.check.journal import (
 )
 from txaware.service.check.messages import MessageCheck
 from txaware.service.check.payloads import check_marks, check_payloads, check_positions
-from txaware.service.check.report import Findings, Report
-from txaware.service.check.table_scan import CheckedRows, CheckScan, Progress, SizeBytes
+from txaware.service.check.table_scan import CheckedRows, CheckScan, SizeBytes
 from txaware.service.coordinator_kind import OTHER, coordinator_of
 from txaware.store.journaled_table import FIRST_FORMAT, FORMAT
 

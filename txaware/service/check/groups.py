@@ -6,8 +6,8 @@ import attrs
 
 from txaware.errors import BadRequest, StoreCorrupted
 from txaware.keys import POINTER_BYTES, ROW_KEY_BYTES, TOPIC
+from txaware.service.check.findings import Findings
 from txaware.service.check.journal import Uncommitted, saved_ms
-from txaware.service.check.report import Findings
 from txaware.service.check.table_scan import CheckedRows
 from txaware.store.columns import (
     EXPIRY,

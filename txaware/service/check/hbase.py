@@ -5,10 +5,10 @@ from collections.abc import Container
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.errors import StoreCorrupted
 from txaware.keys import JOURNAL, MESSAGE, PAYLOAD
+from txaware.reports import Progress, Report
 from txaware.service.check.checking import KNOWN, check
+from txaware.service.check.findings import Findings
 from txaware.service.check.journal import NUMBER_BYTES
-from txaware.service.check.report import Findings, Report
-from txaware.service.check.table_scan import Progress
 from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.head import OWNER_BYTES
 from txaware.store.hbase.salting import BUCKETS, bucket_of

@@ -19,7 +19,7 @@ from txaware.keys import (
     STATE,
     UNWATCHED,
 )
-from txaware.service.check.report import Findings
+from txaware.service.check.findings import Findings
 from txaware.service.check.table_scan import CheckedRows, CheckScan
 from txaware.service.coordinator_kind import EMBEDDED, OTHER, coordinator_of
 from txaware.service.keepers import read_keeper

@@ -5,13 +5,12 @@ from typing import Protocol
 
 from txaware.errors import StoreCorrupted
 from txaware.interfaces import Row
-from txaware.service.check.report import Findings
+from txaware.reports import Progress
+from txaware.service.check.findings import Findings
 
 READ_ROWS, READ_BYTES = 2000, 4 << 20
 _ABOVE_ALL = b"\xff" * 64
 
-# Called with the rows done so far, and about the part of all; None if not known.
-Progress = Callable[[int, float | None], object]
 # Returns about how much of the disk the rows of a range take.
 SizeBytes = Callable[[bytes, bytes], int]
 

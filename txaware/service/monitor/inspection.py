@@ -4,12 +4,11 @@ from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import TypeVar
 
-import attrs
-
 from coordinator.transaction import Transaction
 from txaware.interfaces import OrderedTable
 from txaware.keys import MESSAGE, PAYLOAD
 from txaware.messages import BlockedBy, Bounds, MessageId
+from txaware.reports import Peeked, TopicReport
 from txaware.service.topic_handles import TopicHandle
 from txaware.service.visibility import ForeignPointers
 from txaware.store.message_table import Block, MessageTable
@@ -23,41 +22,6 @@ PLAIN, COMMITTED, IN_PROGRESS = "plain", "committed", "in progress"
 INVALID, ROLLED_BACK = "invalid", "rolled back"
 _END = b"\xff" * 10
 MOST_COUNTED, MOST_COUNTED_BYTES = 10_000, 64 << 20
-
-
-@attrs.frozen
-class Peeked:
-    """A row of a topic as it stands: `payload` is None for a reference."""
-
-    id: MessageId
-    payload: bytes | None
-    pointer: int | None
-    state: str
-
-    @property
-    def size_bytes(self) -> int:
-        """The size of its payload."""
-        return len(self.payload or b"")
-
-
-@attrs.frozen
-class TopicReport:
-    """The content of a topic: rows, with expired ones that are not removed yet.
-
-    `stored` counts payload rows, `bytes` the payloads of all. `in_progress` are the
-    transactions whose rows keep committed readers waiting, `blocked_by` the first.
-    """
-
-    messages: int
-    references: int
-    stored: int
-    bytes: int
-    rolled_back: int
-    oldest_ms: int | None
-    newest_ms: int | None
-    in_progress: list[int]
-    blocked_by: BlockedBy | None
-    bounds: Bounds
 
 
 class Inspection:

@@ -1,10 +1,9 @@
 """Finds the first row of a range that a snapshot cannot decide; expands nothing."""
 
 from coordinator.transaction import POINTERS_PER_MS, Transaction
-from txaware.errors import BadRequest
 from txaware.interfaces import OrderedTable
 from txaware.keys import MESSAGE, row_key
-from txaware.messages import ID_BYTES, MessageId
+from txaware.messages import MessageId
 from txaware.service.visibility import STOP, Visibility
 from txaware.store.columns import pointer_of
 
@@ -41,12 +40,3 @@ def first_undecided(
                 return min(stop, max(start, MessageId.of_row(key)))
         first = rows[-1][0] + b"\0"
     return stop
-
-
-def check_range(start: object, stop: object, snapshot: object) -> None:
-    """Raises `BadRequest` unless it gets two ids and a transaction to judge by."""
-    for end in (start, stop):
-        if not isinstance(end, MessageId) or len(end) != ID_BYTES:
-            raise BadRequest(f"a range has two MessageIds, not {end!r:.100}")
-    if not isinstance(snapshot, Transaction):
-        raise BadRequest(f"a snapshot is a Transaction, not {snapshot!r:.100}")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import attrs
 
 from coordinator.transaction import Transaction
-from txaware.errors import BadRequest, Unavailable
+from txaware.errors import Unavailable
 from txaware.interfaces import COMMITTED, UNCOMMITTED
 from txaware.keys import row_key
 from txaware.messages import Bounds, MessageId, Page
@@ -180,22 +180,4 @@ class Reading:
             now_ms,
             row_key(max(0, now_ms - grace_ms)) if judged else b"",
             skipped_before,
-        )
-
-
-def checked_isolation(isolation: object) -> str:
-    """Returns the isolation; raises `BadRequest` unless it is one of the two."""
-    if isolation not in (COMMITTED, UNCOMMITTED):
-        raise BadRequest(
-            f"isolation is {COMMITTED!r} or {UNCOMMITTED!r}, not {isolation!r}"
-        )
-    return str(isolation)
-
-
-def checked_snapshot(transaction: object) -> None:
-    """Refuses all but a `Transaction` or None: a bare pointer has no snapshot."""
-    if transaction is not None and not isinstance(transaction, Transaction):
-        raise BadRequest(
-            f"transaction is a Transaction, by whose snapshot is judged, not "
-            f"{transaction!r}; that of a context is its .transaction"
         )

@@ -10,11 +10,12 @@ import attrs
 from txaware.interfaces import OrderedTable, Row
 from txaware.keys import MESSAGE, PAYLOAD, POINTER_BYTES, payload_prefix
 from txaware.messages import ID_BYTES, ROW_KEY_BYTES, MessageId
+from txaware.requests import Wanted
 from txaware.service.read.splits import (
+    GRAINS_PER_PART,
     MOST_MARKS,
     Marks,
     SizeOf,
-    Wanted,
     divided,
     first_where,
     folded,
@@ -369,7 +370,9 @@ class Splits:
 
     def _grain_bytes(self, whole_bytes: int) -> float:
         return max(
-            self._wanted.grain_bytes, whole_bytes / MOST_MARKS, LEAST_GRAIN_BYTES
+            self._wanted.part_bytes / GRAINS_PER_PART,
+            whole_bytes / MOST_MARKS,
+            LEAST_GRAIN_BYTES,
         )
 
     def _add(self, stretch: Stretch, weights: Iterable[Weight]) -> None:

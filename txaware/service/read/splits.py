@@ -3,62 +3,17 @@
 import math
 from collections.abc import Callable, Iterable, Iterator
 
-import attrs
-
-from txaware.errors import BadRequest
-from txaware.messages import ID_BYTES, MessageId
+from txaware.messages import MessageId
+from txaware.requests import Wanted
 
 # With more cuts than this the parts become larger than asked for.
 MOST_CUTS = 10_000
 # A part is made of so many grains, the unit in which sizes are known.
 GRAINS_PER_PART = 8
 MOST_MARKS = GRAINS_PER_PART * (MOST_CUTS + 1)
-MOST_PART_BYTES = 2**63 - 1
 
 SizeOf = Callable[[int, int], int]
 Narrow = Callable[[int, int], tuple[int, int] | None]
-
-
-@attrs.frozen
-class Wanted:
-    """The range to cut, from `start` to before `stop`, and the size of a part."""
-
-    start: MessageId
-    stop: MessageId
-    part_bytes: int
-
-    @property
-    def grain_bytes(self) -> float:
-        """The most bytes between two places where a cut is possible."""
-        return self.part_bytes / GRAINS_PER_PART
-
-    @property
-    def is_empty(self) -> bool:
-        """True when the range holds no id."""
-        return self.start >= self.stop
-
-
-def checked_wanted(start: object, stop: object, part_bytes: object) -> Wanted:
-    """Returns the range to cut; raises `BadRequest` unless all three are valid."""
-    if (
-        isinstance(part_bytes, bool)
-        or not isinstance(part_bytes, int)
-        or not 1 <= part_bytes <= MOST_PART_BYTES
-    ):
-        raise BadRequest(
-            f"part_bytes is a whole number from 1 to {MOST_PART_BYTES}, not "
-            f"{part_bytes!r:.100}"
-        )
-    return Wanted(_checked_end(start, "start"), _checked_end(stop, "stop"), part_bytes)
-
-
-def _checked_end(end: object, name: str) -> MessageId:
-    if not isinstance(end, MessageId) or len(end) != ID_BYTES:
-        raise BadRequest(
-            f"{name} is a MessageId, not {end!r:.100}; MessageId.of makes one of a "
-            f"time, and MessageId.parse reads text"
-        )
-    return end
 
 
 class Marks:
@@ -70,7 +25,7 @@ class Marks:
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
-        self._grain_bytes = wanted.grain_bytes
+        self._grain_bytes = wanted.part_bytes / GRAINS_PER_PART
         self._ids: list[bytes] = []
         self._sizes: list[float] = []
 

@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -13,6 +13,7 @@ from coordinator.threads import Event, JoinableThread
 from coordinator.transaction import Transaction
 from txaware.errors import TxAwareError
 from txaware.metrics import RetentionCounters
+from txaware.reports import CleanUp, OnProgress, Pruned
 from txaware.service.retention.clean_up_plan import (
     EXPIRED,
     Piece,
@@ -25,49 +26,17 @@ from txaware.service.retention.deletion import Deleting
 from txaware.service.retention.mark_invalid_rows import Marking
 from txaware.service.retention.payload_retention import PayloadRetention
 from txaware.service.retention.planning import Planning
-from txaware.service.retention.prune import Forgetting, Pruned
+from txaware.service.retention.prune import Forgetting
 from txaware.service.store_context import StoreContext
 from txaware.store.topic_table import TopicTable
 
-__all__ = ["CleanUp", "OnProgress", "Pruned", "Retention"]
-
 log = logging.getLogger(__name__)
 
-# Called with the topic that is done, how many are done, and how many there are.
-OnProgress = Callable[[str, int, int], object]
 # The reasons for which rows are removed or marked: fields of `CleanUp`.
 REASONS = (
     *("expired_messages", "expired_payloads", "old_generation_rows"),
     *("marked_rows", "positions"),
 )
-
-
-@attrs.frozen
-class CleanUp:
-    """The rows that one clean-up removed or marked, by reason.
-
-    Where pieces were done beside each other, two that found the same expired reference
-    may both have counted it.
-
-    Every invalid transaction below `least_needed` may be forgotten by its coordinator.
-    It is None where the coordinator was not asked, as nothing had to be judged. It is
-    also None where a topic failed, or a piece of it (the log says why; all others were
-    cleaned up).
-
-    `forgotten` counts the invalid transactions that the coordinator has forgotten.
-    `held_back` says why others of more than a day ago were kept, or is None.
-    """
-
-    topics: int = 0
-    failed_topics: int = 0
-    expired_messages: int = 0
-    expired_payloads: int = 0
-    old_generation_rows: int = 0
-    marked_rows: int = 0
-    positions: int = 0
-    least_needed: int | None = None
-    forgotten: int = 0
-    held_back: str | None = None
 
 
 class Retention:

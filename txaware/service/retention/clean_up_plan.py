@@ -8,13 +8,10 @@ import attrs
 
 from coordinator.codec import decode
 from coordinator.transaction import Transaction
-from txaware.errors import BadRequest
 
 # The reasons for which a piece removes or marks rows: fields of `CleanUp`.
 EXPIRED, PAYLOADS = "expired_messages", "expired_payloads"
 OLD_GENERATIONS, MARKED = "old_generation_rows", "marked_rows"
-# One topic has at most so many for each reason.
-MOST_PIECES = 1000
 
 
 @attrs.frozen
@@ -90,38 +87,3 @@ class PieceResult:
 
 # By the number of the piece in its plan; a missing piece failed, or never began.
 Results = Mapping[int, PieceResult]
-
-
-@attrs.frozen
-class OpenPlan:
-    """A plan that is kept where it was made, for processes that ask for its pieces."""
-
-    id: str
-    topics: int
-    pieces: int
-
-
-def checked_pieces(pieces: object) -> int:
-    """Returns the number of pieces of a topic; raises `BadRequest` if it is wrong."""
-    number = _whole(pieces, "the number of pieces")
-    if not 1 <= number <= MOST_PIECES:
-        raise BadRequest(f"a topic is cut into 1 to {MOST_PIECES} pieces")
-    return number
-
-
-def checked_piece(number: object) -> int:
-    """Returns the number of a piece; raises `BadRequest` for anything else."""
-    return _whole(number, "a piece")
-
-
-def checked_plan(plan: object) -> str:
-    """Returns the id of a plan, known or not; raises `BadRequest` unless a str."""
-    if not isinstance(plan, str):
-        raise BadRequest(f"a plan is named by a str, not {plan!r:.100}")
-    return plan
-
-
-def _whole(value: object, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise BadRequest(f"{what} is a whole number, not {value!r:.100}")
-    return value

@@ -7,15 +7,10 @@ import attrs
 
 from coordinator.transaction import ClockMs, elapsed_of
 from txaware.errors import BadRequest, PlanForgotten
-from txaware.service.retention.clean_up import CleanUp, Retention
-from txaware.service.retention.clean_up_plan import (
-    OpenPlan,
-    PieceResult,
-    Plan,
-    checked_piece,
-    checked_pieces,
-    checked_plan,
-)
+from txaware.reports import CleanUp, OpenPlan
+from txaware.requests import checked_piece, checked_pieces, checked_plan
+from txaware.service.retention.clean_up import Retention
+from txaware.service.retention.clean_up_plan import PieceResult, Plan
 
 MOST_PLANS = 8
 FORGOTTEN_AFTER_MS = 3_600_000

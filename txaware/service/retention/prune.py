@@ -1,26 +1,11 @@
 """Has the coordinator forget invalid transactions that nobody can need any more."""
 
-import attrs
-
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.errors import KeeperMissing
+from txaware.reports import Pruned
 from txaware.service.keepers import HOW_TO_GO_ON, Kept
 from txaware.service.retention.mark_invalid_rows import Marking
 from txaware.service.store_context import StoreContext
-
-
-@attrs.frozen
-class Pruned:
-    """The number of invalid transactions that the coordinator has forgotten.
-
-    `held_back` says why others of more than a day ago were kept, or is None.
-    `held_back_count` is the number of those.
-    """
-
-    pruned: int
-    least_needed: int | None
-    held_back: str | None = None
-    held_back_count: int = 0
 
 
 class Forgetting:

@@ -20,7 +20,7 @@ from txaware.config import Settings
 from txaware.errors import BadRequest, StoreCorrupted, Unavailable
 from txaware.interfaces import OrderedTable, Row
 from txaware.keys import MESSAGE, POSITION
-from txaware.service.check.table_scan import Progress
+from txaware.reports import Progress
 from txaware.service.transfer.backup_format import BackupReading, BackupWriting, Passing
 from txaware.store.columns import negated, pointer_of
 from txaware.store.damage import said

@@ -11,7 +11,8 @@ from coordinator.transaction import Transaction
 from txaware.errors import StoreCorrupted, Unavailable
 from txaware.interfaces import Row, Write
 from txaware.keys import COPY, COPY_PLACE
-from txaware.service.check.table_scan import Progress, SizeBytes
+from txaware.reports import Progress
+from txaware.service.check.table_scan import SizeBytes
 
 TIME_BYTES, DIGEST_BYTES = 8, 32
 _GOING_ON, _DONE = b"c", b"d"

@@ -24,7 +24,7 @@ from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.errors import BadRequest, StoreCorrupted
 from txaware.interfaces import OrderedTable, Row, Write
 from txaware.keys import UNWATCHED
-from txaware.service.check.table_scan import Progress
+from txaware.reports import Progress
 from txaware.service.coordinator_kind import EMBEDDED, OTHER, claim
 from txaware.service.transfer.copied_rows import (
     COPIED,

@@ -1,11 +1,42 @@
 """Saves the positions of groups, and reads them by a snapshot, like messages."""
 
-from txaware.interfaces import OrderedTable
+from collections.abc import Callable
+
+from coordinator.embedded.commit_log import Wait
+from coordinator.interfaces import SubmitRows
+from txaware.errors import Unavailable
+from txaware.interfaces import OrderedTable, Write
 from txaware.messages import MessageId
 from txaware.service.visibility import DELIVER, Visibility
 from txaware.store.position_table import PositionTable, position_write
 from txaware.store.ranges import negate
 from txaware.topics import TopicName
+
+
+class PositionCargo:
+    """The move of a group as a row that its commit carries; no row if it did not move.
+
+    `then` is called once the commit has happened.
+    """
+
+    def __init__(
+        self, writes: list[Write], then: Callable[[], object] | None = None
+    ) -> None:
+        self._writes = writes
+        self._then = then
+
+    def load(self, submit: SubmitRows) -> Wait | None:
+        """Submits the row; the order of such rows does not matter."""
+        return submit(self._writes, _nothing)
+
+    def count(self) -> None:
+        """Notes that the group has moved."""
+        if self._then is not None:
+            self._then()
+
+
+def _nothing(_: Unavailable | None) -> None:
+    """Does nothing: nobody waits for a position's row alone."""
 
 
 class Positions:

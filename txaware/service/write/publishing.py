@@ -19,11 +19,10 @@ from txaware.errors import (
 from txaware.interfaces import Write
 from txaware.keys import payload_prefix, row_key
 from txaware.messages import PublishResponse, Receipt
-from txaware.requests import Payloads, Pointer, checked_pointer
+from txaware.requests import Payloads, Pointer, checked_pointer, checked_receipts
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle
 from txaware.service.write.message_cargo import Load, MessageCargo
-from txaware.service.write.references import checked_receipts
 from txaware.service.write.topic_writer import Rows
 from txaware.store.columns import ATTEMPT, EXPIRY, RECEIPTS, encode_expiry, value_head
 from txaware.store.message_table import MessageTable

@@ -11,7 +11,7 @@ from txaware.errors import BadRequest, TransactionRefused, changed_nothing
 from txaware.interfaces import OrderedTable, Write
 from txaware.keys import mark_key
 from txaware.messages import Receipt
-from txaware.requests import checked_attempt
+from txaware.requests import checked_attempt, checked_receipts
 from txaware.store.columns import decode_receipts, encode_receipts
 from txaware.store.payload_table import PayloadTable
 from txaware.topics import Topic
@@ -207,15 +207,6 @@ class References:
             stored = self._stored[key]
             if not stored.own and not stored.users:
                 del self._stored[key]
-
-
-def checked_receipts(receipts: Iterable[Receipt]) -> list[Receipt]:
-    """Returns receipts of `store` as a list; raises `BadRequest` for anything else."""
-    if isinstance(receipts, Iterable) and not isinstance(receipts, bytes | str):
-        listed = list(receipts)
-        if all(isinstance(receipt, Receipt) for receipt in listed):
-            return listed
-    raise BadRequest(f"receipts are what `store` answered, not {receipts!r}")
 
 
 def _named(

@@ -1,0 +1,150 @@
+"""Reports: the answers that an operator gets, about a store and about work on it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+from txaware.messages import BlockedBy, Bounds, MessageId
+
+# Called with the rows done so far, and about the part of all; None if not known.
+Progress = Callable[[int, float | None], object]
+# Called with the topic that is done, how many are done, and how many there are.
+OnProgress = Callable[[str, int, int], object]
+
+
+@attrs.frozen
+class Peeked:
+    """A row of a topic as it stands: `payload` is None for a reference."""
+
+    id: MessageId
+    payload: bytes | None
+    pointer: int | None
+    state: str
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of its payload."""
+        return len(self.payload or b"")
+
+
+@attrs.frozen
+class TopicReport:
+    """The content of a topic: rows, with expired ones that are not removed yet.
+
+    `stored` counts payload rows, `bytes` the payloads of all. `in_progress` are the
+    transactions whose rows keep committed readers waiting, `blocked_by` the first.
+    """
+
+    messages: int
+    references: int
+    stored: int
+    bytes: int
+    rolled_back: int
+    oldest_ms: int | None
+    newest_ms: int | None
+    in_progress: list[int]
+    blocked_by: BlockedBy | None
+    bounds: Bounds
+
+
+@attrs.frozen
+class Problem:
+    """One thing that is not as it has to be: what kind, at which key, in a sentence."""
+
+    kind: str
+    key: str
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.key or '-'}: {self.sentence}"
+
+
+@attrs.frozen
+class Report:
+    """The result of a check.
+
+    `needed` is, for each topic, the smallest pointer among its rows that is invalid and
+    not yet marked in the row: the coordinator must not forget it before. It is None
+    where a coordinator elsewhere was not asked which are invalid: then nobody knows.
+    `coordinator` is `embedded`, the address of another one, or None if that is unknown.
+    """
+
+    counts: Mapping[str, int]
+    problems: tuple[Problem, ...]
+    problem_count: int
+    needed: Mapping[str, int] | None
+    coordinator: str | None = None
+
+    @property
+    def is_clean(self) -> bool:
+        """True when nothing is wrong."""
+        return not self.problem_count
+
+    @property
+    def least_needed(self) -> int | None:
+        """The smallest pointer that any topic still needs; None also for unknown."""
+        return min((self.needed or {}).values(), default=None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON shows it."""
+        return {
+            "clean": self.is_clean,
+            "counts": dict(self.counts),
+            "problem_count": self.problem_count,
+            "problems": [attrs.asdict(problem) for problem in self.problems],
+            "needed": None if self.needed is None else dict(self.needed),
+            "least_needed": self.least_needed,
+            "coordinator": self.coordinator,
+        }
+
+
+@attrs.frozen
+class CleanUp:
+    """The rows that one clean-up removed or marked, by reason.
+
+    Where pieces were done beside each other, two that found the same expired reference
+    may both have counted it.
+
+    Every invalid transaction below `least_needed` may be forgotten by its coordinator.
+    It is None where the coordinator was not asked, as nothing had to be judged. It is
+    also None where a topic failed, or a piece of it (the log says why; all others were
+    cleaned up).
+
+    `forgotten` counts the invalid transactions that the coordinator has forgotten.
+    `held_back` says why others of more than a day ago were kept, or is None.
+    """
+
+    topics: int = 0
+    failed_topics: int = 0
+    expired_messages: int = 0
+    expired_payloads: int = 0
+    old_generation_rows: int = 0
+    marked_rows: int = 0
+    positions: int = 0
+    least_needed: int | None = None
+    forgotten: int = 0
+    held_back: str | None = None
+
+
+@attrs.frozen
+class OpenPlan:
+    """A plan that is kept where it was made, for processes that ask for its pieces."""
+
+    id: str
+    topics: int
+    pieces: int
+
+
+@attrs.frozen
+class Pruned:
+    """The number of invalid transactions that the coordinator has forgotten.
+
+    `held_back` says why others of more than a day ago were kept, or is None.
+    `held_back_count` is the number of those.
+    """
+
+    pruned: int
+    least_needed: int | None
+    held_back: str | None = None
+    held_back_count: int = 0

@@ -1,0 +1,41 @@
+"""Signatures of verbs: a port says them, methods that pass a verb on show them."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+def signed_as(
+    verb: Callable[Concatenate[Any, P], object],
+) -> Callable[[Callable[..., T]], Callable[Concatenate[Any, P], T]]:
+    """Gives a method the signature of a verb, and its docstring unless it has one.
+
+    Type checkers, `help` and `inspect.signature` show it. Nothing is called in between.
+    """
+
+    def signed(method: Callable[..., T]) -> Callable[Concatenate[Any, P], T]:
+        shown: Any = method
+        shown.__name__, shown.__qualname__ = verb.__name__, verb.__qualname__
+        shown.__module__ = verb.__module__
+        shown.__doc__ = method.__doc__ or verb.__doc__
+        shown.__annotations__ = dict(verb.__annotations__)
+        shown.__signature__ = inspect.signature(verb)
+        return method
+
+    return signed
+
+
+def passed_on(
+    verb: Callable[Concatenate[Any, P], R], *, to: str
+) -> Callable[Concatenate[Any, P], R]:
+    """Makes a method that passes a verb on to the object in the attribute `to`."""
+    name = verb.__name__
+
+    def call(self: Any, *args: Any, **options: Any) -> Any:
+        return getattr(getattr(self, to), name)(*args, **options)
+
+    return signed_as(verb)(call)
