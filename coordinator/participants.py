@@ -43,8 +43,8 @@ def checked_participant(participant: object) -> None:
         return
     if isinstance(participant, type):
         raise BadRequest(
-            f"the class {participant.__name__} takes part in no transaction; an object "
-            f"of it does"
+            f"{participant.__name__} is a class, and cannot take part in a "
+            f"transaction; pass an object of it"
         )
     missing = [name for name in (*_CALLS, _NAME) if not _has(participant, name)]
     if missing:

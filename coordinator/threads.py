@@ -1,4 +1,4 @@
-"""Threads, conditions, events and blocks that Ctrl-C cannot leave half done.
+"""Threads, locks, blocks and shared calls that Ctrl-C cannot leave half done.
 
 Python raises an interrupt in the main thread when a Python function begins, when a C
 function returns, and in waits. `with lock:` is safe, because a lock is written in C.
@@ -17,7 +17,7 @@ from functools import partial
 from itertools import repeat
 from queue import Empty, SimpleQueue
 from types import MethodType
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 Exits = Callable[[type[BaseException] | None, BaseException | None, object], None]
@@ -184,3 +184,65 @@ def try_lock(lock: Any, taken: list[bool]) -> bool:
     """Takes a lock if it is free, and notes in `taken` whether it did, in one step."""
     taken.extend(map(lock.acquire, (False,)))
     return taken[-1]
+
+
+class _Round(Generic[T]):
+    """A call that several threads wait for, and its answer or error."""
+
+    def __init__(self) -> None:
+        self.done = Event()
+        self.answer: tuple[T] | None = None
+        self.error: Exception | None = None
+
+
+class SharedCall(Generic[T]):
+    """Calls a function once for all threads that asked before the call began.
+
+    A thread that asks during a call must not have its answer, which could be older
+    than the question. It shares the next call. A call that raises an `Exception` raises
+    it for all threads that wait for it.
+    """
+
+    def __init__(self, call: Callable[[], T]) -> None:
+        self._call = call
+        self._lock = threading.Lock()  # guards the round that is being joined
+        self._sending = threading.Lock()
+        self._joinable: _Round[T] | None = None
+
+    def __call__(self) -> T:
+        while True:
+            new: _Round[T] = _Round()
+            try:
+                with self._lock:
+                    joined = self._joinable
+                    if joined is None:
+                        joined = self._joinable = new
+                if joined is new:
+                    self._lead(new)
+            finally:
+                try:
+                    self._end(new)
+                except BaseException:  # an interrupt, and others may wait for this
+                    self._end(new)
+                    raise
+            joined.done.wait()
+            if joined.error is not None:
+                raise type(joined.error)(*joined.error.args) from joined.error
+            if joined.answer is not None:
+                return joined.answer[0]
+            # The thread that made the call was interrupted, so ask again.
+
+    def _lead(self, round_: _Round[T]) -> None:
+        try:
+            with self._sending:
+                with self._lock:
+                    self._joinable = None
+                round_.answer = (self._call(),)
+        except Exception as error:
+            round_.error = error
+
+    def _end(self, round_: _Round[T]) -> None:
+        with self._lock:
+            if self._joinable is round_:  # interrupted before it was sent
+                self._joinable = None
+        round_.done.set()

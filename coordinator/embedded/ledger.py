@@ -60,7 +60,7 @@ class InvalidPointers:
     def restored(
         cls, ended_ms: Mapping[int, int], now: Ended, lost: Ranges = NO_RANGES
     ) -> Self:
-        """Returns those of an earlier process; the clock tells the time since then."""
+        """Takes over the pointers of an earlier process, with the times they ended."""
         self = cls(lost)
         self._ended = {
             pointer: Ended(at_ms, now.elapsed_ms - max(0, now.clock_ms - at_ms))
@@ -83,9 +83,9 @@ class InvalidPointers:
     def ended_by(self, latest: Ended, pointers: Iterable[int]) -> Pointers:
         """Returns the given pointers that became invalid by `latest`, by both times.
 
-        A clock that jumps ahead must not have them forgotten too early. And a caller
-        that asks by the ids, which stand still while the clock is behind them, must not
-        be late.
+        One time alone is not enough. The clock may jump ahead, and pointers would be
+        forgotten too early. The times of ids stand still while the clock is behind
+        them, and pointers would be forgotten too late.
         """
         return Pointers(
             pointer
@@ -262,7 +262,7 @@ class Ledger:
         return self.first <= pointer <= self.last
 
     def was_lost(self, transaction_id: int) -> bool:
-        """Tells whether a crash lost all trace of it, so that it cannot have committed.
+        """Tells whether a crash lost every record of it: then it never committed.
 
         A pointer that was never given out is refused: nobody here can tell its fate.
         """

@@ -8,7 +8,6 @@ from typing import Self
 
 import attrs
 
-from coordinator.coalesce import SharedCall
 from coordinator.errors import (
     BadRequest,
     TransactionOutcomeUnknown,
@@ -19,6 +18,7 @@ from coordinator.errors import (
 from coordinator.outcome import Outcome, checked_written
 from coordinator.pointers import NO_POINTERS, Pointers
 from coordinator.tephra.calls import TephraCalls, stripped
+from coordinator.threads import SharedCall
 from coordinator.transaction import POINTERS_PER_MS, Transaction, checked_timeout_s
 
 LOOK_FOR_ENDED_AT = 1000

@@ -223,5 +223,5 @@ def test_what_spark_remembers_is_no_group(messaging: Messaging) -> None:
         ("reset", marker, "t", "--to", "first", "--yes"),
     ):
         told = error_of("groups", *command, code=2, obj=messaging)
-        assert told.startswith(f"{marker} is no group: by it Spark's saves and streams")
+        assert told.startswith(f"{marker} is not a consumer group: Spark keeps there")
     assert messaging.position(marker, "t") is not None

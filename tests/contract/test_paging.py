@@ -13,7 +13,7 @@ from coordinator.transaction import Transaction
 from tests.support.messagings import KINDS, Site, lent_site, payloads, publish, seen_by
 from txaware.messages import Message, MessageId
 from txaware.messaging import Messaging
-from txaware.service.read import scan as polling
+from txaware.service.read import scan as looks
 from txaware.service.read import scan_cache
 
 
@@ -151,7 +151,7 @@ def shared(
     """One service for all examples, which reads and keeps few rows at a time."""
     directory: Path = tmp_path_factory.mktemp("paging")
     with (
-        patch.multiple(polling, READ_ROWS=3),
+        patch.multiple(looks, READ_ROWS=3),
         patch.multiple(scan_cache, BLOCK_ROWS=4),
         lent_site(request, directory, cache_bytes=6_000) as opened,
     ):

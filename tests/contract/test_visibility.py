@@ -18,7 +18,7 @@ from txaware.errors import (
 )
 from txaware.interfaces import Write
 from txaware.messaging import Messaging
-from txaware.service.read.scan import Polling
+from txaware.service.read.scan import CachedRows
 
 
 def test_a_transaction_that_timed_out_writes_nothing_more(site: Site) -> None:
@@ -208,7 +208,7 @@ def test_a_row_that_is_rolled_back_while_it_is_read_is_not_delivered(
     """The snapshot comes before the rows; later it would take an abort for a yes."""
     tx = messaging.coordinator.start_short()
     response = publish(messaging, b"never", transaction=tx)
-    read, reads = Polling._read, [0]
+    read, reads = CachedRows.read, [0]
 
     def read_and_roll_back(*args: Any) -> Any:
         found = read(*args)
@@ -218,6 +218,6 @@ def test_a_row_that_is_rolled_back_while_it_is_read_is_not_delivered(
             messaging.coordinator.abort(tx)
         return found
 
-    monkeypatch.setattr(Polling, "_read", read_and_roll_back)
+    monkeypatch.setattr(CachedRows, "read", read_and_roll_back)
     assert payloads(messaging.poll("t", isolation="committed")) == []
     assert reads[0] >= 2

@@ -8,8 +8,14 @@ from typing import Any
 
 import pytest
 
-from coordinator.coalesce import SharedCall
-from coordinator.threads import Condition, Event, JoinableThread, SafeFuture, try_lock
+from coordinator.threads import (
+    Condition,
+    Event,
+    JoinableThread,
+    SafeFuture,
+    SharedCall,
+    try_lock,
+)
 from tests.support.interrupts import (
     PATIENCE_S,
     elsewhere,

@@ -30,8 +30,7 @@ from tests.support.http_raw import (
 from tests.support.messagings import commit
 from txaware.http.server.server_context import SLOW_THREADS
 from txaware.service.administration import Administration
-from txaware.service.read.scan import FRESH_ROWS, QUICK_ROWS
-from txaware.service.read.selection import READ_ROWS, Selection
+from txaware.service.read.scan import FRESH_ROWS, QUICK_ROWS, READ_ROWS, Scan
 from txaware.service.wakeups import Signal
 from txaware.store.batch_writer import BatchWriter
 from txaware.store.leveldb import LevelDbTable
@@ -212,13 +211,13 @@ def test_what_a_long_poll_was_woken_for_is_read_in_a_thread_but_for_a_little(
 def test_many_rows_that_nobody_may_see_are_judged_in_a_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    judged, take, count = {"loop": 0, "all": 0}, Selection.take, 4 * QUICK_ROWS
+    judged, take, count = {"loop": 0, "all": 0}, Scan._take, 4 * QUICK_ROWS
 
-    def counting(selection: Selection, block: Block) -> bool:
+    def counting(scan: Scan, block: Block) -> bool:
         judged["all"] += len(block)
         if threading.current_thread().name == LOOP:
             judged["loop"] += len(block)
-        return take(selection, block)
+        return take(scan, block)
 
     with serving() as here:
         tx = here.messaging.coordinator.start_short()
@@ -231,7 +230,7 @@ def test_many_rows_that_nobody_may_see_are_judged_in_a_thread(
             startFrom=here.clock.now_ms,  # of older rows none is kept
             transaction=base64.b64encode(snapshot).decode(),
         )
-        monkeypatch.setattr(Selection, "take", counting)
+        monkeypatch.setattr(Scan, "_take", counting)
         for kept in (False, True):
             judged |= {"loop": 0, "all": 0}
             assert len(here.ask(asked).json()) == 1

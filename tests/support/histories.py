@@ -24,8 +24,7 @@ from tests.support.service_model import (
 )
 from txaware.keys import MESSAGE, payload_prefix
 from txaware.messages import MessageId, Outgoing, PublishResponse
-from txaware.service.read import scan as polling
-from txaware.service.read import scan_cache
+from txaware.service.read import scan, scan_cache
 from txaware.store.columns import decode
 from txaware.topics import TopicName, data_prefix
 
@@ -57,7 +56,7 @@ class History(RuleBasedStateMachine):
     def open(self) -> None:
         self.directory = tempfile.TemporaryDirectory()
         self.patches = [
-            patch.object(polling, "READ_ROWS", 3),
+            patch.object(scan, "READ_ROWS", 3),
             patch.object(scan_cache, "BLOCK_ROWS", 4),
         ]
         for each in self.patches:

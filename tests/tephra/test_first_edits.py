@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.errors import Unavailable
-from coordinator.tephra.coordinator import FirstEdits
+from coordinator.tephra.tephra_coordinator import FirstEdits
 
 PATIENCE_S = 20.0
 

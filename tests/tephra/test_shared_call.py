@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from coordinator.coalesce import SharedCall
 from coordinator.errors import Unavailable
+from coordinator.threads import SharedCall
 
 PATIENCE_S = 20.0
 

@@ -26,7 +26,7 @@ from coordinator.interfaces import Coordinator
 from coordinator.java import py4j_client
 from coordinator.java.process import JavaProcess, find_java
 from coordinator.tephra import TephraCoordinator
-from coordinator.tephra import coordinator as tephra_module
+from coordinator.tephra import tephra_coordinator as tephra_module
 from coordinator.tephra.rules import TephraRules
 from tests.support.coordinators import commit_changes
 from tests.support.tephra_tricks import crash, is_running, python, wait_until

@@ -24,7 +24,7 @@ from txaware.service.retention.clean_up_plan import Plan
 from txaware.service.retention.planning import Planning
 from txaware.service.store_context import StoreContext
 from txaware.store.columns import value_head
-from txaware.store.hbase import key_walk
+from txaware.store.hbase import table as hbase_table
 from txaware.store.hbase.table import HBaseTable
 from txaware.store.outline import Outline
 from txaware.topics import Topic, TopicName, data_prefix
@@ -107,8 +107,8 @@ def test_what_is_due_in_one_of_many_goes(store: Store) -> None:
 def test_topics_with_very_many_rows_are_given_up_on_and_looked_into(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(key_walk, "PAGE_ROWS", 2)
-    monkeypatch.setattr(key_walk, "FREE_PAGES", 1)
+    monkeypatch.setattr(hbase_table, "PAGE_ROWS", 2)
+    monkeypatch.setattr(hbase_table, "FREE_PAGES", 1)
     made_ones = topics(40)
     now_ms = store.clock()
     store.write([rows_of(topic) for topic in made_ones])
@@ -201,8 +201,8 @@ def test_the_plan_is_the_one_that_looks_into_every_topic(
     if invalid:
         store.coordinator.invalidate(tx)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(key_walk, "PAGE_ROWS", page)
-        patch.setattr(key_walk, "FREE_PAGES", free)
+        patch.setattr(hbase_table, "PAGE_ROWS", page)
+        patch.setattr(hbase_table, "FREE_PAGES", free)
         patch.setattr(planning, "FEW_TOPICS", 0)
         seen = planned(store, all_)
         patch.setattr(HBaseTable, "outline", lambda *_: None)

@@ -75,7 +75,11 @@ INCOMPLETE: list[tuple[Any, str]] = [
     (Asking(), "its commit_tx is called with nothing, and missing a required argument"),
     (Awaited(), "its rollback_tx is a coroutine, which nobody awaits"),
     (Flag(), "its post_tx_commit is no method"),
-    (Recorder, "the class Recorder takes part in no transaction; an object of it does"),
+    (
+        Recorder,
+        "Recorder is a class, and cannot take part in a transaction; pass an object "
+        "of it",
+    ),
     (30, "30 cannot take part in a transaction: it has no start_tx, update_tx, get_"),
     (None, "None cannot take part in a transaction: it has no start_tx"),
 ]

@@ -29,8 +29,8 @@ STDIO = "-"
 def backup(session: Session, file: str, *, overwrite: bool, as_json: bool) -> None:
     """Copy all data to one file, as it is at this moment, while it is in use.
 
-    Everything is in it that was acknowledged before; of a transaction that is open,
-    nothing. FILE appears when it is complete and on disk. With - the bytes go to
+    It has everything that was acknowledged before, and nothing of a transaction that is
+    still open. FILE appears when it is complete and on disk. With - the bytes go to
     standard output; `txaware restore` finds out if some are missing.
 
     \b

@@ -42,8 +42,9 @@ def copy(
     does not exist; a copy that was interrupted goes on with the same command. At its
     end TARGET is read back and compared by a digest.
 
-    What transactions in progress have written is left out, and told. A coordinator
-    elsewhere, as a Tephra, has to see already whatever was committed at SOURCE.
+    Rows of transactions in progress are left out, and the transactions are named. A
+    coordinator elsewhere, such as a Tephra, must already see all that was committed at
+    SOURCE.
 
     \b
     Example:

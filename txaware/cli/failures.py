@@ -46,19 +46,19 @@ class WrongCall(Failure):
 
 
 class NotNow(Failure):
-    """The same command may work later."""
+    """A failure after which the same command may work later."""
 
     exit_code = 3
 
 
 class Unknown(Failure):
-    """It may be committed or not."""
+    """A failure that leaves open whether it is committed."""
 
     exit_code = 4
 
 
 class Bug(Failure):
-    """Nobody foresaw this."""
+    """A failure that nobody foresaw."""
 
     exit_code = 70
 
@@ -117,7 +117,7 @@ def _sentence(error: TxAwareError) -> str:
 
 
 def _silence_stdout() -> None:
-    """The interpreter flushes at its end, and would complain once more."""
+    """Has the interpreter flush to nowhere at its end: it would complain once more."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):  # not a file: somebody tests us

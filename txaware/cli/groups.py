@@ -114,10 +114,10 @@ def list_(session: Session, *, as_json: bool) -> None:
     """List groups, the topics they read, and how far behind they are.
 
     BEHIND is the time from what they read last to the newest message, and stands still
-    where nothing is published. OLDEST UNREAD is how long the oldest message waits that
-    they may read. Of ROWS, counted up to 10,000, some may not be committed.
+    where nothing is published. OLDEST UNREAD is how long the oldest message that they
+    may read has been waiting. ROWS counts up to 10,000; some may not be committed.
     What Spark remembers of its saves and streams (spark-save-..., spark- and the id of
-    a query) is no group.
+    a query) is not listed.
 
     \b
     Example:
@@ -215,9 +215,9 @@ def reset(
 ) -> None:
     """Move a group to another place in a topic. Asks first, on a terminal.
 
-    It is a transaction of its own: who reads for the group at that moment is refused,
-    and goes on from the new place, or this command is, and may be repeated. A group
-    that has no position yet gets one.
+    It is a transaction of its own. If somebody reads for the group at that moment, one
+    of the two is refused: the reader, which goes on from the new place, or this
+    command, which may be repeated. A group that has no position yet gets one.
 
     \b
     Example:
@@ -249,8 +249,8 @@ def _require_readers(group: str) -> None:
     """Refuses the markers that Spark keeps beside the positions of groups."""
     if is_marker(group):
         raise BadRequest(
-            f"{group} is no group: by it Spark's saves and streams know what they have "
-            f"published, and who moves it has messages lost or doubled"
+            f"{group} is not a consumer group: Spark keeps there what its saves and "
+            f"streams have published, and moving it would lose or double messages"
         )
 
 

@@ -36,8 +36,8 @@ def create_tables(
 ) -> None:
     """Make the tables of a store that are missing.
 
-    Tables that are there are not changed; what is different about them is said, a line
-    each, and the exit code is 1 then.
+    Tables that are there are not changed. If they differ from what a store needs, each
+    difference is printed on a line of its own, and the exit code is 1.
 
     \b
     Example:
@@ -191,8 +191,8 @@ def run(
 def compact(zookeeper: str, *, prefix: str, as_json: bool) -> None:
     """Give the disk back what is deleted, expired or replaced: a major compaction.
 
-    The tables can be used meanwhile. Region servers count whole MiB, and one for a
-    region with less. It needs Java, and no access to HDFS.
+    The tables can be used meanwhile. Sizes are in whole MiB, as region servers count
+    them; a region with less counts as one. It needs Java, and no access to HDFS.
 
     \b
     Example:

@@ -57,11 +57,11 @@ def janitor(
 ) -> None:
     """Remove expired messages, deleted topics, and what never committed.
 
-    The space goes back to the disk. Invalid transactions of more than a day ago, all of
-    whose rows are marked, it has the data's own coordinator forget, unless a
-    participant with rows of its own may need them; then it says which. It also tells
-    the least transaction id that the data still needs. See `txaware transactions
-    prune`.
+    The space goes back to the disk. The data's own coordinator then forgets invalid
+    transactions of more than a day ago whose rows are all marked. It keeps those that a
+    participant with rows of its own may need, and the output names that participant.
+    The output also has the least transaction id that the data still needs.
+    See `txaware transactions prune`.
 
     With --spark the data has to be served: executors do pieces of the work there.
 

@@ -232,8 +232,8 @@ def prune(session: Session, *, exclusive: bool, as_json: bool) -> None:
 
     It cleans up first, as `txaware janitor` does: what they wrote is marked. One that
     ended within the last day stays, for whoever still asks about its commit. A Tephra
-    that others share is not changed, unless it is --exclusive; it shows the least
-    transaction id that this data still needs.
+    that others share is not changed without --exclusive: the command then only shows
+    the least transaction id that this data still needs.
 
     What a participant wrote to a table of its own is not marked here: once its
     transaction is forgotten, its rows count as committed. So such a participant

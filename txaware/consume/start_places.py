@@ -47,7 +47,7 @@ def place_of(
         return service.bounds(topic).next.before()
     if isinstance(start, bool) or not isinstance(start, int):
         raise BadRequest(
-            f"{start!r} is no start; a MessageId, a time in ms, None, "
-            f"'first', 'last' or 'next' is"
+            f"start is a MessageId, a time in ms, None, 'first', 'last' or 'next', "
+            f"not {start!r}"
         )
     return MessageId.of(start).before() if start else None

@@ -266,7 +266,7 @@ class LocalService:
     def position_seen(
         self, group: str, topic: str, transaction: Transaction | None = None
     ) -> MessageId | None:
-        """Does as `position` for an observer: it is not counted as a reader."""
+        """Returns the position for an observer, who does not count as a reader."""
         checked_snapshot(transaction)
         name = self.topic(topic).topic
         checked_group(group)
@@ -352,7 +352,7 @@ class LocalService:
         return self._places.at(topic)
 
     def place_at_once(self, topic: str) -> TopicHandle | None:
-        """Does as `place` for an event loop; None where it would wait for a network."""
+        """Returns a topic for an event loop; None where it would wait for a network."""
         return self._places.at_once(topic)
 
     @property

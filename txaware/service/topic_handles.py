@@ -75,7 +75,7 @@ class TopicHandles:
         return name
 
     def at(self, topic: str) -> TopicHandle:
-        """Returns the place of a topic; raises `TopicNotFound` where there is none."""
+        """Returns a topic with its writer; raises `TopicNotFound` if there is none."""
         known = self._current.get(topic) if topic.__class__ is str else None
         if known is not None and known[0] == self.topics.changes:
             return known[1]
@@ -91,7 +91,7 @@ class TopicHandles:
         return place
 
     def at_once(self, topic: str) -> TopicHandle | None:
-        """Does as `at` for an event loop; None where it would wait for a network."""
+        """Returns a topic for an event loop; None where it would wait for a network."""
         if not self._table.reads_wait:
             return self.at(topic)
         name = self.name(topic)

@@ -52,14 +52,14 @@ class NoJudge(Visibility):
     """Delivers everything, rolled back or not."""
 
     def __init__(self) -> None:
-        """Needs no snapshot."""
+        """Makes a judge without a snapshot."""
 
     def verdict(self, _: int | None) -> int:
-        """Everything is delivered."""
+        """Returns `DELIVER`, whatever the pointer."""
         return DELIVER
 
     def delivers_all(self, _: Iterable[int | None]) -> bool:
-        """Everything is delivered."""
+        """Returns True, whatever the pointers."""
         return True
 
 

@@ -49,8 +49,8 @@ class StoreAddress:
         scheme, _, path = self.url.partition(":")
         if scheme == "memory":
             raise BadRequest(
-                "memory: is inside one process, and Spark's are others; name the "
-                "server that serves it, http://HOST:PORT"
+                "memory: is inside one process, and Spark's processes are others; "
+                "name the server that serves it, http://HOST:PORT"
             )
         if scheme == "leveldb":
             directory = Path(path).absolute()

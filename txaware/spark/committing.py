@@ -171,7 +171,7 @@ class Once:
         return found.write_time_ms, found.sequence << 16 | found.payload_sequence
 
     def fence(self, messaging: Messaging, tx: Transaction) -> None:
-        """Ends transactions that began to publish a batch of this name and did not end.
+        """Ends earlier transactions that published under this name and are still open.
 
         Readers would wait for such a transaction until its time-out. It has saved its
         position before it published anything, so it is found here. If its program is

@@ -17,8 +17,7 @@ from txaware.http.wire import PageWriter, PollRequest, format_of
 from txaware.http.wire.json_format import read_wait
 from txaware.interfaces import COMMITTED
 from txaware.messages import MessageId
-from txaware.service.read.scan import Scan
-from txaware.service.read.selection import Messages
+from txaware.service.read.scan import Messages, Scan
 from txaware.service.topic_handles import TopicHandle
 
 PIECE_BYTES = 1 << 20

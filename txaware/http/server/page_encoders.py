@@ -7,7 +7,7 @@ from typing import Protocol
 from txaware.avro_items import Encoded, encode_item
 from txaware.http.wire import ColumnarWriter, PageWriter
 from txaware.messages import NO_PAYLOAD_ROW, Message
-from txaware.service.read.selection import Found, Messages
+from txaware.service.read.scan import Found, Messages
 from txaware.store.message_table import Block
 
 # A block is closed when it has that much, as CDAP does it.

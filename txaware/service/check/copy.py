@@ -130,8 +130,8 @@ def _held_still(directory: Path) -> Iterator[None]:
         except OSError as error:
             holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
             raise DirectoryInUse(
-                f"{directory} is in use by process {holder or 'unknown'}, and is "
-                f"checked when that has closed it"
+                f"{directory} is in use by process {holder or 'unknown'}; check it "
+                f"once that process has closed it"
             ) from error
         yield
     finally:

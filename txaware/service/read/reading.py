@@ -11,8 +11,7 @@ from txaware.interfaces import COMMITTED, UNCOMMITTED
 from txaware.keys import row_key
 from txaware.messages import Bounds, MessageId, Page
 from txaware.requests import Start, checked_wait_s
-from txaware.service.read.scan import Polling, Scan
-from txaware.service.read.selection import Messages, Query
+from txaware.service.read.scan import CachedRows, Messages, Query, Scan
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle
 from txaware.service.visibility import NoJudge, Visibility
@@ -46,7 +45,8 @@ class Reading:
         self, site: StoreContext, *, clock_s: Callable[[], float] = time.monotonic
     ) -> None:
         self._messages = MessageTable(site.table)
-        self._polling = Polling(self._messages, PayloadTable(site.table), site.cache)
+        self._rows = CachedRows(self._messages, site.cache)
+        self._payloads = PayloadTable(site.table)
         self._coordinator = site.coordinator
         self._gate = site.gate
         self._strangers = site.strangers
@@ -58,8 +58,7 @@ class Reading:
     def poll(self, place: Callable[[], TopicHandle], ask: Ask, wait_s: float) -> Page:
         """Waits up to `wait_s` for a first message; returns the page, and counts it."""
         page, scan, took_s = self.wait(place, ask, wait_s)
-        size_bytes = sum([len(message.payload) for message in page])
-        scan.place.counters.polled(len(page), size_bytes, took_s)
+        scan.place.counters.polled(scan.count, scan.size_bytes, took_s)
         return Page(
             page,
             next_id=scan.next,
@@ -92,27 +91,26 @@ class Reading:
         if self._closed:
             raise Unavailable("the messaging service is closed")
         seen = place.writer.signal.count  # first: what comes later is not missed
-        query, skipped_before = self._query(place, ask, stop=place.writer.mark())
+        query = self._query(place, ask)
+        judge: Visibility = _NO_JUDGE
         is_over = False
         if ask.transaction is not None:
             judge = self.judge(ask.transaction)
-        elif ask.isolation == UNCOMMITTED:
-            judge = _NO_JUDGE
-        elif self._polling.is_empty(query):
-            judge, is_over = _NO_JUDGE, True
-        else:
-            # First the snapshot, then the rows: one that was rolled back between
-            # the two would be delivered.
-            judge = self.judge(None)
-            query = attrs.evolve(query, stop=place.writer.mark())
+        elif ask.isolation == COMMITTED:
+            is_over = self._rows.is_empty(query)
+            if not is_over:
+                # First the snapshot, then the rows: one that was rolled back between
+                # the two would be delivered.
+                judge = self.judge(None)
+                query = attrs.evolve(query, stop=place.writer.mark())
         return Scan(
-            self._polling,
+            self._rows,
+            self._payloads,
             place,
             query,
             judge,
             seen=seen,
             strangers=self._strangers,
-            skipped_before=skipped_before,
             is_over=is_over,
         )
 
@@ -155,10 +153,8 @@ class Reading:
     def _bound_ms(self, place: TopicHandle) -> int:
         return max(0, self._clock_ms() - place.topic.ttl_ms)
 
-    def _query(
-        self, place: TopicHandle, ask: Ask, *, stop: bytes
-    ) -> tuple[Query, int | None]:
-        """Returns the query, and the time below which the time to live cuts it off."""
+    def _query(self, place: TopicHandle, ask: Ask) -> Query:
+        stop = place.writer.mark()
         settings, bound_ms = self._settings, self._bound_ms(place)
         start, inclusive, skipped_before = ask.start, ask.inclusive, None
         if start is None:
@@ -173,17 +169,15 @@ class Reading:
         now_ms = self._clock_ms()
         judged = ask.transaction is not None or ask.isolation == COMMITTED
         grace_ms = int(settings.prune_grace_s * 500)
-        return (
-            Query(
-                place.topic.prefix,
-                before,
-                start,
-                inclusive,
-                stop,
-                min(ask.limit, settings.poll_limit_messages),
-                settings.poll_limit_bytes,
-                now_ms,
-                row_key(max(0, now_ms - grace_ms)) if judged else b"",
-            ),
+        return Query(
+            place.topic.prefix,
+            before,
+            start,
+            inclusive,
+            stop,
+            min(ask.limit, settings.poll_limit_messages),
+            settings.poll_limit_bytes,
+            now_ms,
+            row_key(max(0, now_ms - grace_ms)) if judged else b"",
             skipped_before,
         )

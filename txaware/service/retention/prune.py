@@ -38,10 +38,10 @@ class Forgetting:
         return self._forget(snapshot, kept, late_ms, watched_from=0)
 
     def by_itself(self) -> Pruned:
-        """Forgets unasked, where the coordinator is ours alone and all keepers answer.
+        """Forgets by itself, if the coordinator is ours alone and all keepers answer.
 
-        For transactions from before keepers were written down, nobody knows who wrote
-        elsewhere with them: they are left to `prune`.
+        Transactions from before keepers were written down are left to `prune`, as
+        nobody knows who wrote elsewhere with them.
         """
         if not self._coordinator.invalid_size():
             return Pruned(0, None)

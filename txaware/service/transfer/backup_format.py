@@ -32,7 +32,7 @@ class Readable(Protocol):
     """The source of a backup: a file, or a stream."""
 
     def read(self, size: int, /) -> bytes:
-        """So many bytes, or fewer; none at the end."""
+        """Returns so many bytes, or fewer; none at the end."""
 
 
 class BackupWriting:
@@ -187,7 +187,7 @@ class Passing:
         self._left = b""
 
     def read(self, size: int, /) -> bytes:
-        """So many bytes, or fewer; none at the end."""
+        """Returns so many bytes, or fewer; none at the end."""
         while not self._left:
             chunk = next(self._chunks, None)
             if chunk is None:

@@ -36,7 +36,7 @@ class AsOf:
     before_ms: int
 
     def write(self) -> Write:
-        """The row that keeps it."""
+        """Returns the write of the row that keeps it."""
         time = self.before_ms.to_bytes(TIME_BYTES, "big")
         return COPY, time + codec.encode(self.snapshot)
 
@@ -50,7 +50,7 @@ class CopyPlace:
     is_done: bool = False
 
     def write(self) -> Write:
-        """The row that keeps it."""
+        """Returns the write of the row that keeps it."""
         return COPY_PLACE, (_DONE if self.is_done else _GOING_ON) + (
             self.digest + self.key
         )

@@ -77,7 +77,7 @@ def _started(pid: int) -> str:
 
 
 def _exists(pid: int) -> str:
-    """Returns a mark, the same for all, of a process on a system without /proc."""
+    """Returns one mark for every process that exists, on a system without /proc."""
     if Path("/proc/self/stat").exists():
         return ""
     try:
@@ -210,13 +210,13 @@ class Ownership:
             raise self._lost(self._lost_to)
 
     def move(self, old: Head, new: Head) -> None:
-        """Sets the head; raises `Unavailable` if nobody knows, or it is another's."""
+        """Sets the head; raises `Unavailable` if it is not set, or that is unknown."""
         found = self._cell.move(old, new)
         if found != new:
             raise self._taken(found)
 
     def settle(self, old: Head, wanted: Head | None) -> Head:
-        """Finds out which of two the head is; after `old` it never becomes `wanted`."""
+        """Finds out whether the head is `wanted`; if not, it never becomes that."""
         found = self._cell.read()
         while found == old and wanted is not None:
             found = self._cell.move(old, old.follow())

@@ -110,7 +110,7 @@ class Tallies:
                 self._connections.once(partial(self._put, full, time_ms))
 
     def size_bytes(self, start: bytes, stop: bytes, scan: Scan) -> int:
-        """Returns about the bytes from one key to before another of the same table."""
+        """Returns about how many bytes lie between two keys of the same table."""
         if start >= stop:
             return 0
         told = self._told(start, stop)
