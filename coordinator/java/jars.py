@@ -31,6 +31,12 @@ class Jar:
 Fetch = Callable[[Jar, Path], Path]
 
 
+def locked_jars(lock: Path) -> tuple[Jar, ...]:
+    """Reads a lock file: coordinates and SHA-256 in each line, and comments with #."""
+    lines = lock.read_text().splitlines()
+    return tuple(Jar(*line.split()) for line in lines if not line.startswith("#"))
+
+
 def caches_folder() -> Path:
     """Returns our folder within the user's cache folder."""
     if sys.platform == "darwin":

@@ -1,11 +1,11 @@
-"""The floors of HBase: `pytest -m benchmark -s`, or `txaware bench hbase`."""
+"""The floors of HBase: `pytest -m benchmark -s`, or `tests.benchmarks hbase`."""
 
 from pathlib import Path
 
 import pytest
 
+from tests.benchmarks.hbase import LETTERS, figures
 from tests.benchmarks.measure import are_kept
-from txaware.bench.hbase import LETTERS, figures
 from txaware.bench.trial import Trial
 from txaware.local_hbase import LocalHBase
 

@@ -1,11 +1,11 @@
-"""The floors of Spark: `pytest -m benchmark -s`, or `txaware bench spark`."""
+"""The floors of Spark: `pytest -m benchmark -s`, or `tests.benchmarks spark`."""
 
 from pathlib import Path
 
 import pytest
 
 from tests.benchmarks.measure import are_kept
-from txaware.bench.spark import LETTERS, figures
+from tests.benchmarks.spark import LETTERS, figures
 from txaware.bench.trial import Trial
 
 pytestmark = pytest.mark.benchmark

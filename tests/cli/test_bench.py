@@ -6,9 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from click import Command
 from click.testing import CliRunner
 
-from txaware.bench import hbase, http, load, measure, memory
+from tests.benchmarks import hbase, large, memory
+from tests.benchmarks.__main__ import benchmarks
+from txaware.bench import http, load, measure
 from txaware.bench.embedded import FIGURES, LETTERS, figures
 from txaware.bench.measure import (
     Figure,
@@ -17,7 +20,7 @@ from txaware.bench.measure import (
     per_second_of_threads,
 )
 from txaware.bench.server import serving
-from txaware.bench.trial import Trial, batches, payloads
+from txaware.bench.trial import Measured, Trial, batches, payloads
 from txaware.cli.root import command
 from txaware.config import Settings
 from txaware.local_hbase import LocalHBase
@@ -29,10 +32,14 @@ def figure(at_least: float | None = None, at_most: float | None = None) -> Figur
     return Figure("n", "tx/s", [8, 10, 99], [4, 4, 9], "puts", at_least, at_most)
 
 
-@pytest.mark.parametrize("letter", LETTERS)
+@pytest.mark.parametrize("letter", LETTERS + large.LETTERS + memory.LETTERS)
 def test_each_figure_is_measured(letter: str, tmp_path: Path) -> None:
     trial = Trial(directory=tmp_path, **TINY)  # type: ignore[arg-type]
-    found = list(figures(trial, letter))
+    found = [
+        figure
+        for some in (figures, large.figures, memory.figures)
+        for figure in some(trial, letter)
+    ]
     assert found
     assert all(figure.name.startswith(f"{letter})") for figure in found)
     assert all(figure.ratio > 0 for figure in found)
@@ -81,8 +88,8 @@ def test_the_command_measures_the_hbase_that_it_is_given(
     shared_hbase: LocalHBase, tmp_path: Path
 ) -> None:
     url = f"hbase://127.0.0.1:{shared_hbase.thrift_port}/bench_cli"
-    arguments = ["bench", "hbase", "--quick", "--only", "d", "--url", url]
-    done = CliRunner().invoke(command, [*arguments, "--directory", str(tmp_path)])
+    arguments = ["hbase", "--quick", "--only", "d", "--url", url]
+    done = CliRunner().invoke(benchmarks, [*arguments, "--directory", str(tmp_path)])
     assert done.exit_code == 0, done.output
     line, record = done.stdout.splitlines()
     assert line.startswith("d) publish of one message, p50")
@@ -90,10 +97,28 @@ def test_the_command_measures_the_hbase_that_it_is_given(
 
 
 def test_a_bench_of_hbase_needs_the_address_of_one(tmp_path: Path) -> None:
-    arguments = ["bench", "hbase", "--url", "http://here", "--directory"]
-    done = CliRunner().invoke(command, [*arguments, str(tmp_path)])
+    arguments = ["hbase", "--url", "http://here", "--directory"]
+    done = CliRunner().invoke(benchmarks, [*arguments, str(tmp_path)])
     assert done.exit_code != 0
     assert "is not hbase://HOST:PORT/PREFIX" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["hbase", "--quick", "--url", "hbase://here:1/x"], "hbase"),
+        (["spark", "--help"], "spark"),
+        (["embedded", "--messages", "1000"], "large"),
+        (["embedded", "--only", "a,g"], "large or memory"),
+    ],
+)
+def test_a_benchmark_that_moved_says_its_new_command(
+    arguments: list[str], name: str
+) -> None:
+    done = CliRunner().invoke(command, ["bench", *arguments])
+    assert done.exit_code == 2
+    told = " ".join(done.stderr.split())
+    assert f"a checkout of txaware, with python -m tests.benchmarks {name}" in told
 
 
 def test_medians_are_those_of_a_round() -> None:
@@ -121,7 +146,7 @@ def test_load_that_is_refused_is_no_figure(tmp_path: Path) -> None:
 
 
 def test_there_is_a_figure_for_each_floor() -> None:
-    assert LETTERS == "abcdefghi"
+    assert LETTERS + large.LETTERS + memory.LETTERS == "abcdefghi"
     assert http.LETTERS == "abcdef"
     assert hbase.LETTERS == "abcdef"
 
@@ -212,21 +237,30 @@ def test_the_command_prints_one_line_and_one_object_for_each(tmp_path: Path) -> 
     assert os.listdir(tmp_path) == []
 
 
-def test_the_command_tells_how_it_measures() -> None:
-    for name, listed in (
-        ("embedded", FIGURES),
-        ("http", http.FIGURES),
-        ("hbase", hbase.FIGURES),
-    ):
-        text = CliRunner().invoke(command, ["bench", name, "--help"]).stdout
-        joined = " ".join(text.split())
-        for measured in listed:
-            assert f"{measured.letter}) {measured.method.split('. ')[0][:20]}" in joined
+MEASURED = [
+    (command, ["bench", "embedded"], FIGURES),
+    (command, ["bench", "http"], http.FIGURES),
+    (benchmarks, ["hbase"], hbase.FIGURES),
+    (benchmarks, ["large"], large.FIGURES),
+    (benchmarks, ["memory"], memory.FIGURES),
+]
 
 
-@pytest.mark.parametrize("name", ["embedded", "http", "hbase"])
+@pytest.mark.parametrize(("program", "name", "listed"), MEASURED)
+def test_the_command_tells_how_it_measures(
+    program: Command, name: list[str], listed: list[Measured]
+) -> None:
+    text = CliRunner().invoke(program, [*name, "--help"]).stdout
+    joined = " ".join(text.split())
+    for measured in listed:
+        assert f"{measured.letter}) {measured.method.split('. ')[0][:20]}" in joined
+
+
+@pytest.mark.parametrize(("program", "name", "_listed"), MEASURED)
 @pytest.mark.parametrize("only", ["", "z", "a,z"])
-def test_the_command_refuses_figures_that_there_are_not(name: str, only: str) -> None:
-    done = CliRunner().invoke(command, ["bench", name, "--only", only])
+def test_the_command_refuses_figures_that_there_are_not(
+    program: Command, name: list[str], _listed: list[Measured], only: str
+) -> None:
+    done = CliRunner().invoke(program, [*name, "--only", only])
     assert done.exit_code == 2
     assert "figures are" in done.stderr

@@ -289,8 +289,8 @@ def test_a_further_token_is_added_and_all_else_stays_as_it_was(path: Path) -> No
         "bob@home",
     ]
     left = path.read_text()
-    for token, comma in ((NEW, ", "), (THEIRS, "")):
-        left = left.replace(f'"{digest_text(token)}"{comma}', "")
+    for token, before, after in ((NEW, "    ", ",\n"), (THEIRS, "", "")):
+        left = left.replace(f'{before}"{digest_text(token)}"{after}', "")
     assert left == WRITTEN
     assert path.stat().st_mode & 0o777 == 0o640
 
@@ -356,11 +356,19 @@ def test_tokens_that_are_added_at_the_same_time_are_all_there(path: Path) -> Non
         "[principals.'ann']\n'tokens' = []\n",
     ],
 )
-def test_a_file_written_in_a_way_not_foreseen_is_left_alone(
+def test_a_token_is_added_however_its_principal_is_written(
     path: Path, text: str
 ) -> None:
     path.write_text(text)
-    with pytest.raises(BadRequest):
+    enrol(path, Enrolment(principal="ann", token=NEW, rule={}))
+    assert name_of(Tokens.load(path), NEW) == "ann"
+    assert path.read_text().replace(f'"{digest_text(NEW)}"', "") == text
+
+
+def test_a_file_that_takes_no_further_section_is_left_alone(path: Path) -> None:
+    text = "principals = {bob = {tokens = []}}\n"
+    path.write_text(text)
+    with pytest.raises(BadRequest, match="in a way that cannot be added to"):
         enrol(path, Enrolment(principal="ann", token=NEW, rule={}))
     assert path.read_text() == text
 

@@ -84,10 +84,6 @@ class FakeHBase:
                 for row in table.values()
             ]
 
-    def forget_scanners(self) -> None:
-        """As a Thrift server that was started again."""
-        self._scanners.clear()
-
     def getTableNames(self) -> list[bytes]:  # noqa: N802
         return sorted(self.tables)
 

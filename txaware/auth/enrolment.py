@@ -1,9 +1,7 @@
 """Enrolment: a token is added to a tokens file, and all else in it stays as it is."""
 
 import fcntl
-import json
 import os
-import re
 import stat
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import tomlkit
 
 from txaware.auth.digests import digest_text
 from txaware.auth.tokens_file import parse_tokens, read_text
 from txaware.errors import BadRequest
-
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @attrs.frozen(kw_only=True)
@@ -30,14 +27,9 @@ class Enrolment:
 
     def section(self) -> str:
         """Writes the lines of a new principal, and checks them."""
-        lines = [
-            f"[principals.{self._key}]",
-            f"tokens = [{_toml(digest_text(self.token))}]",
-        ]
-        if self.rule:
-            lines.append(f"[[principals.{self._key}.rules]]")
-            lines += [f"{key} = {_toml(value)}" for key, value in self.rule.items()]
-        text = "\n".join(lines) + "\n"
+        document = tomlkit.document()
+        self._add_to(document)
+        text = tomlkit.dumps(document)
         parse_tokens(text.encode(), where="the new principal")
         return text
 
@@ -47,43 +39,44 @@ class Enrolment:
         wanted = tomllib.loads(text)
         known: Any = wanted.setdefault("principals", {}).get(self.principal)
         if known is None:
-            section, before = self.section(), text.rstrip()
-            added = f"{before}\n\n{section}" if before else section
-            wanted["principals"] |= tomllib.loads(section)["principals"]
+            wanted["principals"] |= tomllib.loads(self.section())["principals"]
         elif self.rule:
             raise BadRequest(
                 f"{where} has {self.principal} already; its rules are changed there, "
                 f"and a further token takes none"
             )
         else:
-            added = self._beside_its_tokens(text)
             known["tokens"].insert(0, digest_text(self.token))
-        # There are many ways to write TOML, and not all are foreseen here.
-        if _data(added) != wanted:
+        try:
+            document = tomlkit.parse(text)
+            self._add_to(document)
+            added = tomlkit.dumps(document)
+            is_as_wanted = tomllib.loads(added) == wanted
+        except ValueError:  # tables within braces take no lines of their own
+            is_as_wanted = False
+        if not is_as_wanted:
             raise BadRequest(
                 f"{where} is written in a way that cannot be added to; without --file "
                 f"the lines are printed, to be put there by hand"
             )
         return added
 
-    def _beside_its_tokens(self, text: str) -> str:
-        name = re.escape(self.principal)
-        found = re.search(
-            rf"^[ \t]*\[[ \t]*principals[ \t]*\.[ \t]*(?:{name}|\"{name}\"|'{name}')"
-            rf"[ \t]*\][^\n]*\n(?:(?![ \t]*\[)[^\n]*\n)*?[ \t]*tokens[ \t]*=[ \t]*\[",
-            text,
-            re.MULTILINE,
+    def _add_to(self, document: tomlkit.TOMLDocument) -> None:
+        principals: Any = document.setdefault(
+            "principals", tomlkit.table(is_super_table=True)
         )
-        if found is None:
-            return text
-        rest = text[found.end() :]
-        comma = "" if rest.lstrip().startswith("]") else ", "
-        return f"{text[: found.end()]}{_toml(digest_text(self.token))}{comma}{rest}"
-
-    @property
-    def _key(self) -> str:
-        is_bare = _BARE.fullmatch(self.principal)
-        return self.principal if is_bare else _toml(self.principal)
+        if self.principal in principals:
+            tokens = principals[self.principal]["tokens"]
+            tokens.insert(0, digest_text(self.token))
+            return
+        principal = tomlkit.table()
+        principal.add("tokens", [digest_text(self.token)])
+        if self.rule:
+            rules = tomlkit.aot()
+            rules.append(tomlkit.item(dict(self.rule)))
+            principal.add("rules", rules)
+            rules[0].trivia.indent = ""  # no empty line before it
+        principals.add(self.principal, principal)
 
 
 def enrol(path: Path, enrolment: Enrolment) -> None:
@@ -129,15 +122,3 @@ def _locked(directory: Path) -> Iterator[None]:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-def _toml(value: Sequence[str] | bool) -> str:
-    """Writes a value as TOML, which for text, lists of it and truth is JSON."""
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _data(text: str) -> object:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        return None

@@ -3,13 +3,11 @@
 from collections.abc import Collection, Iterator
 
 from txaware.bench.commits import COMMITS, RECEIVE
-from txaware.bench.large import LARGE
 from txaware.bench.measure import Figure
-from txaware.bench.memory import MEMORY
 from txaware.bench.reading import READING
 from txaware.bench.trial import Measured, Trial, measured
 
-FIGURES: list[Measured] = [*COMMITS, *READING, *RECEIVE, *LARGE, *MEMORY]
+FIGURES: list[Measured] = [*COMMITS, *READING, *RECEIVE]
 LETTERS = "".join(figure.letter for figure in FIGURES)
 
 

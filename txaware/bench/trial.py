@@ -1,6 +1,5 @@
 """One run of the figures: its directory, its duration, and its scale."""
 
-import os
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing, contextmanager
@@ -93,12 +92,6 @@ def _payload(numbers: random.Random, number: int, size_bytes: int) -> bytes:
     )
     note = numbers.randbytes(max(0, size_bytes - len(start) - 2) // 2 + 1).hex()
     return (start + note.encode())[: size_bytes - 2] + b'"}'
-
-
-def free_bytes(directory: Path) -> int:
-    """Returns how much space the disk has left."""
-    found = os.statvfs(directory)
-    return found.f_bavail * found.f_frsize
 
 
 def batches(count: int, size: int) -> Iterator[range]:

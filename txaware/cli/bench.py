@@ -11,19 +11,15 @@ from typing import Any, TypeVar
 import attrs
 import click
 
-from coordinator.errors import install_with
 from txaware.bench import embedded as embedded_figures
-from txaware.bench import hbase as hbase_figures
 from txaware.bench import http as http_figures
-from txaware.bench import spark as spark_figures
 from txaware.bench.measure import Figure
-from txaware.bench.trial import MANY_MESSAGES, Measured, Trial
+from txaware.bench.trial import Measured, Trial
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 # The shortest time that wrk can measure is one second.
 HTTP_FOR_S, HTTP_QUICK_S = 2.0, 1.0
-HBASE_FOR_S = 2.0
 
 METHOD = """Measures the embedded mode against what LevelDB and the disk allow.
 
@@ -45,31 +41,25 @@ Java, on a machine of two processors.
 """
 
 
-SPARK_METHOD = f"""Measures PySpark with two tasks at once, and a server beside it.
-
-All of them share this machine. Needs Java 17, and {install_with("spark")}. Every
-figure is shown as by `txaware bench embedded`.
-"""
+MOVED = (
+    "it is measured from a checkout of txaware, with python -m tests.benchmarks {name}"
+)
 
 
-HBASE_METHOD = f"""Measures a store in HBase against what happybase does by itself.
-
-Nothing is read from the cache of this process. By default it starts an HBase of its
-own, which needs Java 17, and {install_with("hbase")}; all of it shares this
-machine. Every figure is shown as by `txaware bench embedded`.
-"""
-
-
-def _help(method: str, figures: Sequence[Measured]) -> str:
+def help_text(method: str, figures: Sequence[Measured]) -> str:
     """Returns a help text that says how each figure is measured."""
     return "\n\n".join([method, *(f"{one.letter}) {one.method}" for one in figures)])
 
 
-def _options(letters: str) -> Callable[[F], F]:
+def bench_options(letters: str) -> Callable[[F], F]:
     """Adds the options that all benchmarks take."""
 
     def checked(_: object, __: object, text: str) -> str:
         found = text.replace(",", "").replace(" ", "")
+        if letters == embedded_figures.LETTERS and set(found) & set("ghi"):
+            raise click.BadParameter(
+                f"g, h and i: {MOVED.format(name='large')} or memory"
+            )
         if set(found) - set(letters) or not found:
             raise click.BadParameter(f"figures are {', '.join(letters)}, not {text!r}")
         return found
@@ -105,78 +95,67 @@ def _options(letters: str) -> Callable[[F], F]:
     return add
 
 
+def _large_moved(_: object, __: object, value: str | None) -> None:
+    if value is not None:
+        raise click.UsageError(MOVED.format(name="large"))
+
+
 @click.group()
 def bench() -> None:
     """Measures this machine: every figure beside its limit, in one run."""
 
 
-@bench.command(help=_help(METHOD, embedded_figures.FIGURES))
-@_options(embedded_figures.LETTERS)
-@click.option(
-    "--messages",
-    type=click.IntRange(1000),
-    help=f"How many messages g and h open; the default is {MANY_MESSAGES:,}.",
-)
-def embedded(
-    *, quick: bool, only: str, directory: Path, messages: int | None, only_json: bool
-) -> None:
+@bench.command(help=help_text(METHOD, embedded_figures.FIGURES))
+@bench_options(embedded_figures.LETTERS)
+@click.option("--messages", hidden=True, callback=_large_moved, expose_value=False)
+def embedded(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
     """Measures the embedded mode; the help is made of what is measured."""
-    with _trial(directory) as trial:
+    with bench_trial(directory) as trial:
         if quick:
-            trial = attrs.evolve(
-                trial, rounds=3, for_s=0.2, scale=0.04, messages=100_000
-            )
-        if messages is not None:
-            trial = attrs.evolve(trial, messages=messages)
-        kept = _show_all(embedded_figures.figures(trial, only), only_json=only_json)
-    _end(kept, quick=quick)
+            trial = attrs.evolve(trial, rounds=3, for_s=0.2, scale=0.04)
+        kept = show_all(embedded_figures.figures(trial, only), only_json=only_json)
+    end_with(kept, quick=quick)
 
 
-@bench.command(help=_help(HTTP_METHOD, http_figures.FIGURES))
-@_options(http_figures.LETTERS)
+@bench.command(help=help_text(HTTP_METHOD, http_figures.FIGURES))
+@bench_options(http_figures.LETTERS)
 def http(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
     """Measures a server; the help is made of what is measured."""
-    with _trial(directory) as trial:
+    with bench_trial(directory) as trial:
         trial = attrs.evolve(trial, for_s=HTTP_FOR_S)
         if quick:
             trial = attrs.evolve(trial, rounds=2, for_s=HTTP_QUICK_S, scale=0.04)
-        kept = _show_all(http_figures.figures(trial, only), only_json=only_json)
-    _end(kept, quick=quick)
+        kept = show_all(http_figures.figures(trial, only), only_json=only_json)
+    end_with(kept, quick=quick)
 
 
-@bench.command(help=_help(SPARK_METHOD, spark_figures.FIGURES))
-@_options(spark_figures.LETTERS)
-def spark(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
-    """Measures Spark; the help is made of what is measured."""
-    with _trial(directory) as trial:
-        if quick:
-            trial = attrs.evolve(trial, rounds=2, scale=0.04)
-        kept = _show_all(spark_figures.figures(trial, only), only_json=only_json)
-    _end(kept, quick=quick)
-
-
-@bench.command(help=_help(HBASE_METHOD, hbase_figures.FIGURES))
-@_options(hbase_figures.LETTERS)
-@click.option(
-    "--url",
-    metavar="hbase://HOST:PORT/PREFIX",
-    help="Measure this HBase, in tables of new names that begin with PREFIX, and that "
-    "are removed in the end.",
+@bench.command(
+    "hbase",
+    hidden=True,
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True},
 )
-def hbase(
-    *, quick: bool, only: str, directory: Path, url: str | None, only_json: bool
-) -> None:
-    """Measures a store in HBase; the help is made of what is measured."""
-    with _trial(directory) as trial:
-        trial = attrs.evolve(trial, hbase=url, for_s=HBASE_FOR_S)
-        if quick:
-            trial = attrs.evolve(trial, rounds=3, for_s=0.5, scale=0.1)
-        kept = _show_all(hbase_figures.figures(trial, only), only_json=only_json)
-    _end(kept, quick=quick)
+@click.argument("arguments", nargs=-1)
+def moved_hbase(arguments: tuple[str, ...]) -> None:
+    """Names the command that measures a store in HBase."""
+    raise click.UsageError(MOVED.format(name="hbase"))
+
+
+@bench.command(
+    "spark",
+    hidden=True,
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True},
+)
+@click.argument("arguments", nargs=-1)
+def moved_spark(arguments: tuple[str, ...]) -> None:
+    """Names the command that measures Spark."""
+    raise click.UsageError(MOVED.format(name="spark"))
 
 
 @contextmanager
-def _trial(directory: Path) -> Iterator[Trial]:
+def bench_trial(directory: Path) -> Iterator[Trial]:
+    """Yields a trial in a new directory, which is removed at the end."""
     directory.mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix="txaware-bench-", dir=directory))
     try:
@@ -185,12 +164,14 @@ def _trial(directory: Path) -> Iterator[Trial]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _show_all(figures: Iterable[Figure], *, only_json: bool) -> bool:
+def show_all(figures: Iterable[Figure], *, only_json: bool) -> bool:
+    """Shows figures as they come; tells whether all bounds are kept."""
     kept = [_show(figure, only_json=only_json) for figure in figures]
     return all(kept)
 
 
-def _end(kept: bool, *, quick: bool) -> None:
+def end_with(kept: bool, *, quick: bool) -> None:
+    """Ends with 1 if a bound was missed, and enough was measured to say so."""
     if not (quick or kept):
         raise SystemExit(1)
 

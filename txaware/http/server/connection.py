@@ -71,7 +71,7 @@ class Sink:
         self._end()
 
     def is_closing(self) -> bool:
-        """Tells whether the connection is over, so that nobody would get an answer."""
+        """Tells uvicorn whether the connection is over: nobody would get an answer."""
         return self.is_over
 
 

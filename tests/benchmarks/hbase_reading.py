@@ -2,8 +2,8 @@
 
 import time
 
-from txaware.bench.busy import Busy
-from txaware.bench.hbase_store import Store, message_row, store
+from tests.benchmarks.busy import Busy
+from tests.benchmarks.hbase_store import Store, message_row, store
 from txaware.bench.measure import Figure, in_turns, off_the_main_thread
 from txaware.bench.reading import polled_per_second
 from txaware.bench.trial import Trial, batches, payloads

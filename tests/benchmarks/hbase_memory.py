@@ -5,8 +5,8 @@ import os
 import subprocess
 import sys
 
-from txaware.bench.hbase_ends import TOPICS, load_topics, publish_to_all
-from txaware.bench.hbase_store import store
+from tests.benchmarks.hbase_ends import TOPICS, load_topics, publish_to_all
+from tests.benchmarks.hbase_store import store
 from txaware.bench.measure import Figure
 from txaware.bench.server import BenchServer
 from txaware.bench.trial import Trial

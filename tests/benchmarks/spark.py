@@ -13,10 +13,10 @@ from txaware.errors import MissingExtra
 def _jobs() -> ModuleType:
     """Imports the measures, which need PySpark; the command line does not."""
     try:
-        from txaware.bench import spark_jobs
+        from tests.benchmarks import spark_jobs
     except ImportError as error:
         raise MissingExtra(
-            f"bench spark needs PySpark and PyArrow: {install_with('spark')}"
+            f"this benchmark needs PySpark and PyArrow: {install_with('spark')}"
         ) from error
     return spark_jobs
 

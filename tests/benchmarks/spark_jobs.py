@@ -13,9 +13,9 @@ import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from tests.benchmarks.spark_limits import SparkLimits
 from txaware.bench.measure import Figure, in_turns
 from txaware.bench.server import MIB, BenchServer, serving
-from txaware.bench.spark_limits import SparkLimits
 from txaware.bench.trial import Trial, batches, payloads
 from txaware.messaging import Messaging, connect
 from txaware.spark.data_source import TxAwareDataSource

@@ -2,8 +2,8 @@
 
 from itertools import count
 
-from txaware.bench.busy import Busy
-from txaware.bench.hbase_store import store
+from tests.benchmarks.busy import Busy
+from tests.benchmarks.hbase_store import store
 from txaware.bench.measure import (
     Figure,
     in_turns,

@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Iterator
 
-from txaware.bench import hbase_ends, hbase_memory, hbase_reading, hbase_writing
-from txaware.bench.hbase_store import reached
+from tests.benchmarks import hbase_ends, hbase_memory, hbase_reading, hbase_writing
+from tests.benchmarks.hbase_store import reached
 from txaware.bench.measure import Figure
 from txaware.bench.trial import Measured, Trial, measured
 

@@ -1,11 +1,11 @@
 """Figures g and h: a directory with millions of messages and thousands of topics."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
 from txaware.bench.measure import Figure, in_turns, per_second_of_threads
-from txaware.bench.trial import Measured, Trial, batches, payloads
+from txaware.bench.trial import Measured, Trial, batches, measured, payloads
 from txaware.clock import system_clock_ms
 from txaware.config import Settings
 from txaware.interfaces import Write
@@ -103,7 +103,7 @@ def poll_at_the_end(trial: Trial) -> list[Figure]:
     ]
 
 
-LARGE = [
+FIGURES = [
     Measured(
         "g",
         "connect() to a directory with 5 million messages of 100 bytes (--messages) "
@@ -118,3 +118,9 @@ LARGE = [
         poll_at_the_end,
     ),
 ]
+LETTERS = "".join(figure.letter for figure in FIGURES)
+
+
+def figures(trial: Trial, letters: Collection[str] = LETTERS) -> Iterator[Figure]:
+    """Measures one figure after the other."""
+    return measured(FIGURES, trial, letters)

@@ -6,10 +6,11 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from txaware.bench.measure import Figure
-from txaware.bench.trial import Measured, Trial
+from txaware.bench.trial import Measured, Trial, measured
 from txaware.messages import MessageId
 from txaware.messaging import Messaging, connect
 
@@ -106,7 +107,7 @@ def most_resident_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-MEMORY = [
+FIGURES = [
     Measured(
         "i",
         "1,000,000 messages of 1 KiB published in one transaction, which spills, and "
@@ -116,6 +117,13 @@ MEMORY = [
         resident,
     ),
 ]
+LETTERS = "".join(figure.letter for figure in FIGURES)
+
+
+def figures(trial: Trial, letters: Collection[str] = LETTERS) -> Iterator[Figure]:
+    """Measures one figure after the other."""
+    return measured(FIGURES, trial, letters)
+
 
 if __name__ == "__main__":
     print(json.dumps(run(Path(sys.argv[1]), int(sys.argv[2]))))

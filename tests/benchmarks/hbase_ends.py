@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import cycle
 
-from txaware.bench.hbase_store import Store, message_row, store, topic_row
+from tests.benchmarks.hbase_store import Store, message_row, store, topic_row
 from txaware.bench.measure import Figure, medians_in_turns, took_ms
 from txaware.bench.trial import PAYLOAD, Trial, payloads
 from txaware.keys import row_key

@@ -1,0 +1,120 @@
+"""Benchmarks that need more than `txaware bench`: HBase, Spark, many rows, memory.
+
+python -m tests.benchmarks hbase|spark|large|memory --help
+"""
+
+from pathlib import Path
+
+import attrs
+import click
+
+from coordinator.errors import install_with
+from tests.benchmarks import hbase as hbase_figures
+from tests.benchmarks import large as large_figures
+from tests.benchmarks import memory as memory_figures
+from tests.benchmarks import spark as spark_figures
+from txaware.bench.trial import MANY_MESSAGES
+from txaware.cli.bench import (
+    bench_options,
+    bench_trial,
+    end_with,
+    help_text,
+    show_all,
+)
+from txaware.cli.failures import Commands
+
+SPARK_METHOD = f"""Measures PySpark with two tasks at once, and a server beside it.
+
+All of them share this machine. Needs Java 17, and {install_with("spark")}. Every
+figure is shown as by `txaware bench embedded`.
+"""
+
+HBASE_METHOD = f"""Measures a store in HBase against what happybase does by itself.
+
+Nothing is read from the cache of this process. By default it starts an HBase of its
+own, which needs Java 17, and {install_with("hbase")}; all of it shares this
+machine. Every figure is shown as by `txaware bench embedded`.
+"""
+
+LARGE_METHOD = """Measures a directory with millions of messages.
+
+Every figure is shown as by `txaware bench embedded`.
+"""
+
+MEMORY_METHOD = """Measures the memory of a very large transaction.
+
+Every figure is shown as by `txaware bench embedded`.
+"""
+
+
+@click.group(cls=Commands)
+def benchmarks() -> None:
+    """Measures HBase, Spark, many rows and memory, each figure beside its limit."""
+
+
+@benchmarks.command(help=help_text(SPARK_METHOD, spark_figures.FIGURES))
+@bench_options(spark_figures.LETTERS)
+def spark(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
+    """Measures Spark; the help is made of what is measured."""
+    with bench_trial(directory) as trial:
+        if quick:
+            trial = attrs.evolve(trial, rounds=2, scale=0.04)
+        kept = show_all(spark_figures.figures(trial, only), only_json=only_json)
+    end_with(kept, quick=quick)
+
+
+@benchmarks.command(help=help_text(HBASE_METHOD, hbase_figures.FIGURES))
+@bench_options(hbase_figures.LETTERS)
+@click.option(
+    "--url",
+    metavar="hbase://HOST:PORT/PREFIX",
+    help="Measure this HBase, in tables of new names that begin with PREFIX, and that "
+    "are removed in the end.",
+)
+def hbase(
+    *, quick: bool, only: str, directory: Path, url: str | None, only_json: bool
+) -> None:
+    """Measures a store in HBase; the help is made of what is measured."""
+    with bench_trial(directory) as trial:
+        trial = attrs.evolve(trial, hbase=url, for_s=2.0)
+        if quick:
+            trial = attrs.evolve(trial, rounds=3, for_s=0.5, scale=0.1)
+        kept = show_all(hbase_figures.figures(trial, only), only_json=only_json)
+    end_with(kept, quick=quick)
+
+
+@benchmarks.command(help=help_text(LARGE_METHOD, large_figures.FIGURES))
+@bench_options(large_figures.LETTERS)
+@click.option(
+    "--messages",
+    type=click.IntRange(1000),
+    help=f"How many messages g and h open; the default is {MANY_MESSAGES:,}.",
+)
+def large(
+    *, quick: bool, only: str, directory: Path, messages: int | None, only_json: bool
+) -> None:
+    """Measures much data; the help is made of what is measured."""
+    with bench_trial(directory) as trial:
+        if quick:
+            trial = attrs.evolve(
+                trial, rounds=3, for_s=0.2, scale=0.04, messages=100_000
+            )
+        if messages is not None:
+            trial = attrs.evolve(trial, messages=messages)
+        kept = show_all(large_figures.figures(trial, only), only_json=only_json)
+    end_with(kept, quick=quick)
+
+
+@benchmarks.command(help=help_text(MEMORY_METHOD, memory_figures.FIGURES))
+@bench_options(memory_figures.LETTERS)
+def memory(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
+    """Measures memory; the help is made of what is measured."""
+    with bench_trial(directory) as trial:
+        if quick:
+            trial = attrs.evolve(trial, scale=0.04)
+        kept = show_all(memory_figures.figures(trial, only), only_json=only_json)
+    end_with(kept, quick=quick)
+
+
+if __name__ == "__main__":
+    benchmarks(prog_name="python -m tests.benchmarks")

@@ -1,0 +1,108 @@
+"""What we use of the private parts of uvicorn and httpcore is where it was.
+
+Both are pinned to their minor version in pyproject.toml. Raise a bound there after this
+test, tests/http/test_http_framing.py and tests/http/test_http_connections.py pass.
+"""
+
+import inspect
+import re
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import httpcore
+import pytest
+from httpcore._async.http11 import AsyncHTTP11Connection
+from httpcore._sync.http11 import HTTP11Connection
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import (
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
+
+from txaware.http.server.connection import Connection, Flow
+from txaware.http.server.request_parser import Feeding
+
+PROJECT = Path(__file__).parents[2] / "pyproject.toml"
+OVERRIDDEN = {
+    Feeding: {
+        "on_message_begin": "(self)",
+        "on_headers_complete": "(self)",
+        "on_body": "(self, body)",
+        "on_message_complete": "(self)",
+    },
+    Connection: {
+        "connection_made": "(self, transport)",
+        "connection_lost": "(self, exc)",
+        "data_received": "(self, data)",
+        "eof_received": "(self)",
+        "pause_writing": "(self)",
+        "resume_writing": "(self)",
+        "on_message_begin": "(self)",
+        "on_headers_complete": "(self)",
+        "on_message_complete": "(self)",
+        "on_response_complete": "(self)",
+        "timeout_keep_alive_handler": "(self)",
+        "shutdown": "(self)",
+        "_start_asgi_task": "(self, cycle, app)",
+    },
+    Flow: {"resume_reading": "(self)"},
+}
+# Attributes that are set by them, and read or set by us.
+PROTOCOL = (
+    *("access_log", "app_state", "client", "connections", "cycle", "flow", "headers"),
+    *("loop", "parser", "pipeline", "scheme", "timeout_keep_alive_task", "transport"),
+    "url",
+)
+CYCLE = (
+    *("disconnected", "keep_alive", "message_event", "response_started", "transport"),
+    "waiting_for_100_continue",
+)
+CONNECTION = ("_connection", "_request_lock")
+HTTP11 = ("_h11_state", "_network_stream")
+
+
+@pytest.mark.parametrize("package", ["uvicorn", "httpcore"])
+def test_it_is_pinned_to_the_minor_version_that_is_installed(package: str) -> None:
+    needed = tomllib.loads(PROJECT.read_text())["project"]["dependencies"]
+    [found] = [one for one in needed if re.split(r"[\[>]", one)[0] == package]
+    major, minor = map(int, version(package).split(".")[:2])
+    least, below = found.partition(">=")[2].split(",")
+    assert least.split(".")[:2] == [str(major), str(minor)]
+    assert below == f"<{major}.{minor + 1}"
+
+
+@pytest.mark.parametrize("ours", OVERRIDDEN)
+def test_what_we_override_is_called_as_before(ours: type) -> None:
+    theirs: Any = FlowControl if ours is Flow else HttpToolsProtocol
+    found = {
+        name: f"({', '.join(inspect.signature(getattr(theirs, name)).parameters)})"
+        for name, value in vars(ours).items()
+        if inspect.isfunction(value)
+        and not name.startswith("__")
+        and hasattr(theirs, name)
+    }
+    assert found == OVERRIDDEN[ours]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "names"),
+    [
+        (HttpToolsProtocol, PROTOCOL),
+        (RequestResponseCycle, CYCLE),
+        (httpcore.HTTPConnection, CONNECTION),
+        (httpcore.AsyncHTTPConnection, CONNECTION),
+        (HTTP11Connection, HTTP11),
+        (AsyncHTTP11Connection, HTTP11),
+    ],
+)
+def test_what_we_look_at_is_there(theirs: type, names: tuple[str, ...]) -> None:
+    functions = filter(inspect.isfunction, vars(theirs).values())
+    source = "".join(map(inspect.getsource, functions))
+    assert [name for name in names if f"self.{name}" not in source] == []
+
+
+def test_the_keep_alive_timer_is_still_ended_by_uvicorn() -> None:
+    found = inspect.signature(HttpToolsProtocol._unset_keepalive_if_required)
+    assert [*found.parameters] == ["self"]
