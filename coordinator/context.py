@@ -22,9 +22,12 @@ from coordinator.fork_guard import refuse
 from coordinator.interfaces import Cargo, Coordinator, TransactionAware
 from coordinator.participants import (
     Participants,
+    apart_with_cargo,
     checked_participant,
     flush,
     flushes_last,
+    note_others,
+    raise_interrupt,
     shares_journal,
     take_cargo,
 )
@@ -130,13 +133,13 @@ class TransactionContext:
         `while_ending` is for a participant that has nothing to flush, only something to
         undo. It may join while others flush, and is rolled back with them.
         """
-        ending = while_ending and self.status is Status.ENDING
-        if self.status is not Status.ACTIVE and not ending:
+        if not (self.may_undo if while_ending else self.status is Status.ACTIVE):
             self._require_active("joined")
         found: Any = self._known.get(key)
         if found is None:
             found = make()
-            self._participants.start(found, self.transaction)
+            if found not in self._participants:
+                self._participants.start(found, self.transaction)
             self._known[key] = found
         return found  # type: ignore[no-any-return]  # the type that `make` has
 
@@ -172,12 +175,16 @@ class TransactionContext:
         try:
             changes = self._participants.changes(tx)
             asked_s = self._clock_s()
-            to_flush = self._participants.in_commit_order()
-            cargo = take_cargo(to_flush, self.coordinator, tx)
-            if changes or cargo is None:
+            first, last = apart_with_cargo(self._participants.in_commit_order())
+            if first or changes:
                 self._check(changes)
-            if to_flush:
-                self._flush(to_flush)
+            if first:
+                self._flush(first)
+            cargo = take_cargo(last, self.coordinator, tx)
+            if cargo is None and not (first or changes):
+                self._check(changes)
+            if last:
+                self._flush(last)
             interrupt = self._commit(tx, asked_s, cargo)
         except BaseException as error:
             if self.status is Status.ENDING:  # the commit was not asked for
@@ -185,7 +192,7 @@ class TransactionContext:
             raise
         self.status = Status.COMMITTED
         try:
-            self._announce(interrupt)
+            self._announce(tx, interrupt)
         except BaseException:
             self._participants.announce(self.transaction)  # those that are left
             raise
@@ -201,8 +208,8 @@ class TransactionContext:
 
     def __enter__(self) -> Self:
         """Begins; an interrupt finds the block entered, or everything undone."""
-        here, open_ones = _here(), _open.get()
-        outer = _at(here, self.coordinator) if open_ones else None
+        here = _here()
+        outer = _at(here, self.coordinator) if _open.get() else None
         if outer is not None and outer.status in (Status.ACTIVE, Status.ENDING):
             raise MisusedTransaction(
                 f"{outer} is already open here; join it with its join(), or begin the "
@@ -213,7 +220,7 @@ class TransactionContext:
         self._place = here
         try:
             self.start()
-            _open.set((*open_ones, self))
+            _open.set((*_open.get(), self))  # a participant may have opened one, too
         except BaseException as error:
             if self.may_undo:
                 self._undo(error)
@@ -350,19 +357,19 @@ class TransactionContext:
                 except Exception as another:
                     failures.append(another)
         self.status = Status.ABORTED if undone else Status.INVALIDATED
-        _note(cause, failures)
-        _raise_interrupt(failures, cause)
+        note_others(cause, failures)
+        raise_interrupt(failures, cause)
 
-    def _announce(self, interrupt: BaseException | None) -> None:
-        failures = self._participants.announce(self.transaction)
+    def _announce(self, tx: Transaction, interrupt: BaseException | None) -> None:
+        failures = self._participants.announce(tx)
         if interrupt is not None:
             failures.insert(0, interrupt)
         if not failures:
             return
         first, *others = failures
         first.add_note(f"{self} stays committed")
-        _note(first, others)
-        _raise_interrupt(others, first)
+        note_others(first, others)
+        raise_interrupt(others, first)
         raise first
 
 
@@ -436,15 +443,3 @@ def _here() -> tuple[int, object]:
     if asyncio is None or asyncio._get_running_loop() is None:
         return threading.get_ident(), None
     return threading.get_ident(), asyncio.current_task()
-
-
-def _note(first: BaseException, others: list[BaseException]) -> None:
-    """Attaches the other failures to the first one, which is the one raised."""
-    for other in others:
-        first.add_note("; ".join([f"then {other!r}", *getattr(other, "__notes__", [])]))
-
-
-def _raise_interrupt(failures: list[BaseException], cause: BaseException) -> None:
-    for failure in failures:
-        if not isinstance(failure, Exception):
-            raise failure from cause

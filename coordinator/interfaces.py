@@ -125,11 +125,12 @@ class Coordinator(Protocol):
     def __exit__(self, *exc_info: object) -> None: ...
 
 
-# Hands rows to a commit, with what to call when its batch has ended. Returns a function
-# that waits for that; None where the rows cannot go now.
-SubmitRows = Callable[
-    [Sequence[Any], Callable[[Unavailable | None], None]], Callable[[], None] | None
-]
+# Is told how the batch of a commit ended, while nobody can begin a transaction. Returns
+# what to call after that; None for nothing.
+Told = Callable[[Unavailable | None], Callable[[], object] | None]
+# Hands rows to a commit, with what is told its end. Returns a function that waits for
+# it; None where the rows cannot go now.
+SubmitRows = Callable[[Sequence[Any], Told], Callable[[], None] | None]
 
 
 class Cargo(Protocol):

@@ -16,11 +16,14 @@ from coordinator.errors import (
     Unavailable,
     changed_nothing,
 )
-from coordinator.interfaces import Cargo, Coordinator, SubmitRows, TransactionAware
+from coordinator.interfaces import (
+    Cargo,
+    Coordinator,
+    SubmitRows,
+    Told,
+    TransactionAware,
+)
 from coordinator.transaction import Transaction
-
-# Is told how a batch ended.
-Told = Callable[[Unavailable | None], None]
 
 # The number of arguments of each call.
 _CALLS: dict[str, int] = {
@@ -97,7 +100,10 @@ class Participants:
         self._failures: list[BaseException] = []
 
     def __contains__(self, participant: TransactionAware) -> bool:
-        return any(participant is one for one in self._joined)
+        for one in self._joined:  # noqa: SIM110  # a third of the calls of `any`
+            if participant is one:
+                return True
+        return False
 
     def add(self, participant: TransactionAware) -> None:
         """Lists a participant without calling it."""
@@ -190,15 +196,25 @@ def _cargo_of(
     participant: TransactionAware, coordinator: Coordinator, tx: Transaction
 ) -> Cargo | None:
     """Returns what the commit can carry in place of `commit_tx`; None for nothing."""
-    make = getattr(type(participant), "commit_cargo", None)
-    if make is None:
-        return None
     try:
-        cargo: Cargo | None = make(participant, coordinator)
+        cargo: Cargo | None = participant.commit_cargo(coordinator)  # type: ignore[attr-defined]
     except BaseException as error:
         _name(error, participant, "commit_cargo", tx)
         raise
     return cargo
+
+
+def apart_with_cargo(
+    in_order: list[TransactionAware],
+) -> tuple[list[TransactionAware], list[TransactionAware]]:
+    """Splits off the last participants that may have a cargo for the commit.
+
+    All others flush before anybody is asked for one.
+    """
+    at = len(in_order)
+    while at and hasattr(type(in_order[at - 1]), "commit_cargo"):
+        at -= 1
+    return in_order[:at], in_order[at:]
 
 
 def take_cargo(
@@ -215,6 +231,21 @@ def take_cargo(
     return cargo
 
 
+def tell_all(listeners: Sequence[Told]) -> Told:
+    """Returns a listener that tells each of the given ones, and then wakes for all."""
+
+    def tell(error: Unavailable | None) -> Callable[[], object]:
+        wakes = [wake for listen in listeners if (wake := listen(error)) is not None]
+
+        def wake_all() -> None:
+            for wake in wakes:
+                wake()
+
+        return wake_all
+
+    return tell
+
+
 class JoinedCargo:
     """The cargo of two participants, which one commit carries."""
 
@@ -229,11 +260,7 @@ class JoinedCargo:
             def submit_both(
                 more: Sequence[Any], tell_more: Told
             ) -> Callable[[], None] | None:
-                def tell_both(error: Unavailable | None) -> None:
-                    tell(error)
-                    tell_more(error)
-
-                return submit([*rows, *more], tell_both)
+                return submit([*rows, *more], tell_all([tell, tell_more]))
 
             return self._second.load(submit_both)
 
@@ -264,6 +291,19 @@ def _name(
     """Adds to an error the participant and the call that raised it."""
     name = participant.transaction_aware_name
     error.add_note(f"in {call} of {name}, transaction {tx.transaction_id}")
+
+
+def note_others(first: BaseException, others: list[BaseException]) -> None:
+    """Attaches the other failures to the first one, which is the one raised."""
+    for other in others:
+        first.add_note("; ".join([f"then {other!r}", *getattr(other, "__notes__", [])]))
+
+
+def raise_interrupt(failures: list[BaseException], cause: BaseException) -> None:
+    """Raises the interrupt among the failures, if there is one."""
+    for failure in failures:
+        if not isinstance(failure, Exception):
+            raise failure from cause
 
 
 logger = logging.getLogger(__name__)

@@ -345,7 +345,7 @@ class MessagingTransaction(TransactionContext):
         begun: Transaction | None = None,
     ) -> None:
         super().__init__(
-            messaging.coordinator,
+            messaging._parts.coordinator,
             *participants,
             timeout_s=timeout_s,
             long=long,

@@ -40,9 +40,9 @@ class HistogramCounter:
         lock: "threading.Lock | None" = None,
     ) -> None:
         self._lock = threading.Lock() if lock is None else lock
-        self._bounds = tuple(bounds)
-        self._counts = [0] * (len(bounds) + 1)
-        self._total = 0.0
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
 
     def add(self, value: float) -> None:
         """Counts one value."""
@@ -51,13 +51,13 @@ class HistogramCounter:
 
     def add_locked(self, value: float) -> None:
         """Counts one value for a caller that has the lock."""
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._total += value
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
 
     def snapshot(self) -> Histogram:
         """Returns the counts as they are now."""
         with self._lock:
-            return Histogram(self._bounds, tuple(self._counts), self._total)
+            return Histogram(self.bounds, tuple(self.counts), self.total)
 
 
 @attrs.frozen
@@ -191,9 +191,13 @@ class WriteCounters:
     def written(self, rows: int, transactions: int, took_s: float) -> None:
         """Counts a batch that is on disk, and the commits in it."""
         with self._lock:
-            self._rows.add_locked(rows)
-            self._transactions.add_locked(transactions)
-            self._sync_s.add_locked(took_s)
+            for counter, value in (
+                (self._rows, rows),
+                (self._transactions, transactions),
+                (self._sync_s, took_s),
+            ):  # as `add_locked`: a third of the calls, once a commit
+                counter.counts[bisect_left(counter.bounds, value)] += 1
+                counter.total += value
 
     def failed(self) -> None:
         """Counts a batch that could not be written; one thread calls at a time."""

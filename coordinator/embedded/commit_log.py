@@ -19,6 +19,7 @@ from coordinator.embedded.records import (
 )
 from coordinator.embedded.recovery import Reserve
 from coordinator.errors import NotWritten, Unavailable
+from coordinator.interfaces import Told
 from coordinator.threads import Condition
 
 Wait = Callable[[], None]
@@ -48,12 +49,12 @@ class CommitLog:
         now_ms: int,
         *,
         rows: Sequence[Any] = (),
-        then: Then | None = None,
+        told: Told | None = None,
     ) -> Wait:
         """Commits a transaction that was checked just now, with rows in its batch.
 
-        `then` is told the result: a failure before anybody else can know of it, and a
-        success once all can see it.
+        `told` is told the result under the lock, in one step with what follows from it:
+        readers of several topics see the commit in all of them at once.
         """
         # After a restart only transactions that outlive it can still meet a conflict.
         # Keys that nobody can need are left out (a tenth of the time of a commit).
@@ -61,7 +62,7 @@ class CommitLog:
         reserved = self._reserve.due(now_ms)
         return self._submit(
             entry,
-            partial(self._commit_written, entry, bool(keys), reserved, then),
+            partial(self._commit_written, entry, bool(keys), reserved, told),
             Committed(entry.transaction_id, keys),
             *reserved,
             reserve=entry.changes,
@@ -183,25 +184,28 @@ class CommitLog:
         entry: OpenTransaction,
         seen: bool,
         reserved: tuple[Reserved, ...],
-        then: Then | None,
+        told: Told | None,
         error: Unavailable | None,
     ) -> None:
-        if error is not None and then is not None:
-            then(error)
+        wake: Callable[[], object] | None = None
         with self._lock:
             if not self._is_ending(entry):
                 return
+            if told is not None and error is not None:
+                wake = told(error)  # before anybody may decide it after all
             if error is None:
                 if reserved:
                     self._reserve.extend(reserved)
                 self._ledger.whole(partial(self._apply_commit, entry, seen=seen))
+                if told is not None:
+                    wake = told(None)  # nobody begins between the two
             elif isinstance(error, NotWritten):
                 self._ledger.give_back(entry)
             else:
                 self.undecided.add(entry.transaction_id)
                 entry.stage = Stage.UNDECIDED
-        if error is None and then is not None:
-            then(None)
+        if wake is not None:
+            wake()
 
     def _is_ending(self, entry: OpenTransaction) -> bool:
         """Tells whether its end is not applied yet: an interrupt may tell it twice."""

@@ -10,7 +10,6 @@ import attrs
 
 from coordinator.embedded.commit_log import CommitLog, Wait
 from coordinator.embedded.file_journal import FileJournal
-from coordinator.embedded.group_commit import Then
 from coordinator.embedded.history import outcome_records
 from coordinator.embedded.journal import Journal, MemoryJournal
 from coordinator.embedded.ledger import Ended, Limits
@@ -28,7 +27,7 @@ from coordinator.embedded.recovery import Reserve, recover
 from coordinator.embedded.write_barrier import WriteBarrier
 from coordinator.errors import TransactionNotInProgress, Unavailable
 from coordinator.fork_guard import guard
-from coordinator.interfaces import Cargo
+from coordinator.interfaces import Cargo, Told
 from coordinator.outcome import Outcome, checked_written
 from coordinator.threads import Condition
 from coordinator.transaction import (
@@ -157,13 +156,21 @@ class EmbeddedCoordinator:
 
     def commit_with(self, tx: Transaction, cargo: Cargo) -> None:
         """Commits as `commit` does, and writes the cargo with it: both or neither."""
-        while (wait := cargo.load(partial(self._submit_with, tx))) is None:
-            with self._lock:  # no lock of the rows is held while this waits
-                self.gate.drain(self._require(tx.transaction_id))
+        entry: OpenTransaction | None = None
+        try:
+            while (wait := cargo.load(partial(self._submit_with, tx))) is None:
+                self._tidy_if_due()  # no lock of the rows is held while this waits
+                with self._lock:
+                    entry = self._require(tx.transaction_id)
+                    self.gate.drain(entry)
+                    entry.end_asked = True  # until it is loaded again
+        finally:
+            if entry is not None:
+                entry.end_asked = False
         wait()
 
     def _submit_with(
-        self, tx: Transaction, rows: Sequence[Any], then: Then
+        self, tx: Transaction, rows: Sequence[Any], told: Told
     ) -> Wait | None:
         """Submits a commit and its rows; None if it would have to wait for others."""
         with self._lock:
@@ -174,7 +181,7 @@ class EmbeddedCoordinator:
                 return None
             self._check_open(entry)
             self._ledger.check_commit(entry)
-            return self._ends.commit(entry, self._now_ms(), rows=rows, then=then)
+            return self._ends.commit(entry, self._now_ms(), rows=rows, told=told)
 
     def abort(self, tx: Transaction) -> None:
         """Ends a transaction whose holder has undone everything it wrote."""
@@ -404,7 +411,7 @@ class EmbeddedCoordinator:
                     self._require(of)
                 now_ms = self._now_ms()
                 pointer = self._ledger.next_pointer(now_ms)
-                if self._reserve.covers(pointer):
+                if pointer <= self._reserve.limit:
                     return use(pointer, now_ms, elapsed_ms)
                 reserved = self._reserve.due(now_ms, pointer=pointer)
             self._journal.append(*reserved)

@@ -183,6 +183,7 @@ class JournalFile:
         self.name = str(self.path)
         self.history = History()
         self.broken = False
+        self.kept = False  # what a failed write left is cut off
         self._disk = disk
         self._compact_bytes = compact_bytes
         self._write_problem: str | None = None

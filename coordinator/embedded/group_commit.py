@@ -122,6 +122,10 @@ class Destination(Protocol):
     def broken(self) -> bool:
         """True when a failed write has to be repaired before the next one."""
 
+    @property
+    def kept(self) -> bool:
+        """True when the last repair found the batch in doubt to be on disk."""
+
     def repair(self) -> None:
         """Undoes or finds out what a failed write left.
 
@@ -167,6 +171,8 @@ class GroupCommit:
         self._forming = Batch()
         self._notes: Notes = {}
         self._carried: Notes = {}
+        # The notes of a batch that may be on disk or not, until a repair tells.
+        self._doubtful: Notes | None = None
         self._writing = threading.Lock()  # guards the file
         self._closed = False
         self._owner = os.getpid()
@@ -239,6 +245,7 @@ class GroupCommit:
         """Returns when every note of that transaction is on disk."""
         with self._queue:
             waiting = transaction_id in self._notes or transaction_id in self._carried
+            waiting = waiting or transaction_id in (self._doubtful or ())
         if waiting:
             self.append()
 
@@ -329,8 +336,11 @@ class GroupCommit:
         """Writes the batch and the waiting notes; the batch then holds the result."""
         try:
             try:
-                self._repair()
-            finally:
+                self._destination.repair()
+            except OSError as error:
+                name = self._destination.name
+                raise NotWritten(f"{name} is not to be written: {error}") from error
+            finally:  # if a repair takes long, others may join the batch
                 records, taken = self._take(batch)
             self._write(batch, records, taken)
         except Unavailable as error:
@@ -345,14 +355,6 @@ class GroupCommit:
         finally:
             self._discharge(on_disk=batch.on_disk)
 
-    def _repair(self) -> None:
-        """Repairs the destination; if that takes long, others may join the batch."""
-        try:
-            self._destination.repair()
-        except OSError as error:
-            name = self._destination.name
-            raise NotWritten(f"{name} is not to be written: {error}") from error
-
     def _take(self, batch: Batch) -> tuple[list[Record], Any]:
         """Fixes in one step the records, notes and rows that the batch carries.
 
@@ -360,19 +362,35 @@ class GroupCommit:
         no batch yet. After a crash they would look committed.
         """
         with self._queue:
+            if self._doubtful is not None and not self._destination.broken:
+                if not self._destination.kept:
+                    self._give_back(self._doubtful)
+                self._doubtful = None
             self._forming = Batch()
             self._carried, self._notes = self._notes, {}
             records = batch.records
             return records, self._destination.take(records)
 
     def _discharge(self, *, on_disk: bool) -> None:
-        """Forgets the notes that the last batch carried, or takes them back."""
+        """Forgets the notes that the last batch carried, or takes them back.
+
+        Those of a batch that may be on disk wait for the repair. A start that came
+        behind its commit in the journal would undo it.
+        """
         with self._queue:
             carried, self._carried = self._carried, {}
-            if not on_disk:
-                for transaction_id, notes in self._notes.items():
-                    carried.setdefault(transaction_id, []).extend(notes)
-                self._notes = carried
+            if on_disk:
+                return
+            if self._doubtful is None and self._destination.broken:
+                self._doubtful = carried
+            else:
+                self._give_back(carried)
+
+    def _give_back(self, earlier: Notes) -> None:
+        """Puts notes before those that were made since."""
+        for transaction_id, notes in self._notes.items():
+            earlier.setdefault(transaction_id, []).extend(notes)
+        self._notes = earlier
 
     def _write(self, batch: Batch, new: list[Record], taken: Any) -> None:
         # The start of a transaction need not be written together with its commit.

@@ -14,14 +14,14 @@ AHEAD_MS = 10_000
 
 
 class Reserve:
-    """The highest pointer that the disk allows to give out."""
+    """The highest pointer that the disk allows to give out, its `limit`."""
 
     def __init__(self) -> None:
-        self._limit = 0
+        self.limit = 0
 
     def covers(self, pointer: int) -> bool:
         """Tells whether the pointer is reserved, so no crash gives it out twice."""
-        return pointer <= self._limit
+        return pointer <= self.limit
 
     def due(self, now_ms: int, *, pointer: int = 0) -> tuple[Reserved, ...]:
         """Returns a record for the next batch, if little is left or `pointer` is above.
@@ -30,7 +30,7 @@ class Reserve:
         has to. Otherwise crash after crash would add up.
         """
         enough = (now_ms + AHEAD_MS // 2) * POINTERS_PER_MS
-        if self._limit >= enough and self._limit >= pointer:
+        if self.limit >= enough and self.limit >= pointer:
             return ()
         ahead = (now_ms + AHEAD_MS) * POINTERS_PER_MS
         return (Reserved(max(ahead, pointer + POINTERS_PER_MS)),)
@@ -38,7 +38,7 @@ class Reserve:
     def extend(self, written: tuple[Reserved, ...]) -> None:
         """Extends the reserve by records that are on disk."""
         for reserved in written:
-            self._limit = max(self._limit, reserved.limit)
+            self.limit = max(self.limit, reserved.limit)
 
 
 UNCHECKED = "the coordinator was restarted since its changes were checked"

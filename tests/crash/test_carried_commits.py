@@ -13,28 +13,32 @@ import pytest
 
 import txaware
 from coordinator import EmbeddedCoordinator, transaction
-from coordinator.context import Status
+from coordinator.context import Status, current_transaction
 from coordinator.embedded.records import Record
 from coordinator.embedded.write_barrier import WriteBarrier
 from tests.support.concurrency import at_once
 from tests.support.doubles import Clock, Recorder
 from tests.support.fake_leveldb import DONE, OPEN, SYNC, WRITE, FakeDirectory, io_error
+from tests.support.interrupts import elsewhere
 from tests.support.store_lives import close, opened
-from tests.support.store_load import carried
+from tests.support.store_load import Store, carried
 from txaware.clock import system_clock_ms
 from txaware.config import Settings
 from txaware.errors import (
     NotWritten,
     ParticipantFailed,
+    TopicNotFound,
     TransactionConflict,
     TransactionNotInProgress,
     Unavailable,
 )
 from txaware.interfaces import COMMITTED, UNCOMMITTED
+from txaware.keys import MESSAGE, after
 from txaware.messaging import Messaging
 from txaware.publish import TransactionPublisher
 from txaware.service.local import LocalService
 from txaware.service.store_context import StoreContext
+from txaware.service.wakeups import Signal
 from txaware.store.leveldb import LevelDbTable
 
 # Python and C functions that one transaction with one message may call, all together.
@@ -313,3 +317,123 @@ def test_a_coordinator_derived_from_ours_gets_every_call(tmp_path: Path) -> None
         assert coordinator.commits == 1
         assert [m.payload for m in service.poll("a")] == [b"one"]
     table.close()
+
+
+def test_a_snapshot_that_sees_a_commit_sees_it_in_all_topics(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever another thread begins while the commit tells its topics one by one."""
+    store = opened(FakeDirectory(), Clock())
+    coordinator, service = store.coordinator, store.service
+    tx = coordinator.start_short()
+    cargo = service.cargo(coordinator, tx, [("a", [b"one"]), ("b", [b"two"])])
+    assert cargo is not None
+    seen: list[tuple[bool, list[bytes]]] = []
+
+    def look() -> None:
+        reader = coordinator.start_short()
+        found = [
+            message.payload
+            for topic in ("a", "b")
+            for message in service.poll(topic, transaction=reader)
+        ]
+        seen.append((reader.is_visible(tx.transaction_id), found))
+        coordinator.abort(reader)
+
+    tell = Signal.tell
+
+    def look_and_tell(signal: Signal) -> None:
+        elsewhere(look)
+        tell(signal)
+
+    monkeypatch.setattr(Signal, "tell", look_and_tell)
+    coordinator.commit_with(tx, cargo)
+    monkeypatch.undo()
+    assert seen
+    assert all(found == ([b"one", b"two"] if sees else []) for sees, found in seen)
+    store.close()
+
+
+def test_a_participant_that_has_joined_already_is_not_started_again(
+    messaging: Messaging,
+) -> None:
+    participant = Recorder()
+    with messaging.transaction(participant) as context:
+        assert context.joined("key", lambda: participant) is participant
+    assert participant.log.count("start_tx table") == 1
+    assert participant.log.count("commit_tx table") == 1
+
+
+def test_a_block_that_a_participant_opens_as_it_starts_stays_open(
+    messaging: Messaging,
+) -> None:
+    other = EmbeddedCoordinator()
+    inner = transaction(other)
+    opens = Recorder(start_tx=inner.__enter__)
+    with messaging.transaction(opens):
+        assert current_transaction(other) is inner
+        inner.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_topic_that_another_participant_deletes_is_looked_for_after_that(
+    messaging: Messaging, comes_back: bool
+) -> None:
+    def delete() -> bool:
+        messaging.delete_topic("a")
+        if comes_back:
+            messaging.create_topic("a")
+        return True
+
+    def transact() -> None:
+        with messaging.transaction(Recorder(commit_tx=delete)):
+            messaging.publisher("a").publish(b"x")
+
+    if comes_back:
+        transact()
+        assert payloads(messaging, "a") == [b"x"]
+    else:
+        with pytest.raises(TopicNotFound):
+            transact()
+
+
+def test_a_commit_that_was_left_open_is_settled_by_asking_again() -> None:
+    directory = FakeDirectory()
+    store = opened(directory, Clock())
+    tx = store.coordinator.start_short()
+    cargo = carried(store, tx, [b"one"])
+    down = [1]
+
+    def before(_: int, step: str) -> None:
+        if step == DONE or (step == OPEN and down[0]):
+            down[0] -= step == OPEN
+            raise io_error()
+
+    directory.before = before
+    with pytest.raises(Unavailable):
+        store.coordinator.commit_with(tx, cargo)
+    directory.before = lambda number, step: None
+    with suppress(TransactionNotInProgress):  # where it is found on disk
+        store.coordinator.commit_with(tx, cargo)
+    page = store.service.poll("a", isolation="committed")
+    assert [message.payload for message in page] == [b"one"]
+    store.close()
+
+
+def test_rows_that_a_clean_up_removes_before_a_batch_has_them_are_forgotten() -> None:
+    clock = Clock()
+    table = LevelDbTable(
+        "fake", FakeDirectory().open, clock_ms=clock, sync_limit_bytes=1000
+    )
+    store = Store(table, clock)
+    for _ in range(4):
+        tx = store.coordinator.start_short()
+        response = store.service.publish("a", [b"x" * 300], transaction=tx)
+        assert response is not None
+        store.service.rollback("a", response)
+        store.coordinator.abort(tx)
+        rows = table._held.scan(MESSAGE, MESSAGE, after(MESSAGE))
+        table.submit([(MESSAGE + key, None) for key, _ in rows])()
+    tx = store.coordinator.start_short()
+    assert table.hold(tx.transaction_id, [(b"key", b"value")]), "memory that leaks"
+    store.close()

@@ -28,6 +28,7 @@ from tests.support.hbase_owners import (
     elsewhere,
     made,
 )
+from tests.support.store_load import Store
 from txaware.errors import BadRequest, NotWritten, RequestTooLarge, Unavailable
 from txaware.keys import MESSAGE, TOPIC, row_key
 from txaware.store.hbase import redo
@@ -255,6 +256,24 @@ def test_what_hbase_would_never_take_is_refused_before_it_is_part_of_the_store(
     again = Owner(hbase, Clock()).table()
     assert again.get(KEY) == b"goes on"
     again.close()
+
+
+def test_a_commit_carries_no_row_above_the_limits(hbase: FakeHBase) -> None:
+    """Nor does it fail the others in its batch."""
+    clock = Clock()
+    store = Store(Owner(hbase, clock).table(), clock)
+    store.service.publish("a", [b"one"])
+    position = store.service.poll("a")[0].id
+    tx = store.coordinator.start_short()
+    cargo = store.service.position_cargo(
+        store.coordinator, tx, "g" * MOST_KEY_BYTES, "a", position
+    )
+    assert cargo is not None
+    with pytest.raises(BadRequest, match="too long for HBase"):
+        store.coordinator.commit_with(tx, cargo)
+    store.coordinator.abort(tx)
+    assert store.table.write_metrics().failed == 0
+    store.close()
 
 
 def test_the_largest_row_that_is_taken_is_written(hbase: FakeHBase) -> None:

@@ -79,7 +79,7 @@ def test_a_loop_that_closes_harms_nobody_who_shares_the_batch(
             return thread
 
         def came(count: int) -> bool:
-            return until(lambda: len(journal._forming._submitted) == count)
+            return until(lambda: len(journal._forming._ends) == count)
 
         with journal._writing:  # a batch is being written; the next one forms
             service.publish_soon(

@@ -3,8 +3,10 @@
 from collections.abc import Callable
 
 import attrs
+import pytest
 
 from tests.support.doubles import Clock
+from txaware.errors import TopicExists
 from txaware.store.memory import MemoryTable
 from txaware.store.topic_table import TopicTable
 from txaware.topics import Topic, TopicName
@@ -64,3 +66,23 @@ def test_what_is_read_while_a_topic_changes_is_not_remembered() -> None:
     topics.update(A, of_five_seconds)
     assert topics.remembered(B) is None
     assert topics.remembered(A) is not None
+
+
+def test_a_topic_that_could_not_be_made_is_remembered_as_it_is() -> None:
+    table, topics = reopened()
+    with pytest.raises(TopicExists):
+        topics.create(Topic(A, 1))
+    topics.get(A)
+    table.asked = 0
+    assert topics.get(A).topic == A
+    assert table.asked == 0
+
+
+def test_a_refused_change_leaves_the_doubt_of_one_before() -> None:
+    _, topics = reopened()
+    topics._in_doubt.add(A)  # as an interrupted change leaves it
+    with pytest.raises(TopicExists):
+        topics.create(Topic(A, 1))
+    for _ in range(2):
+        topics.get(A)
+    assert topics.remembered(A) is None

@@ -5,6 +5,7 @@
 """
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import attrs
 
@@ -102,11 +103,11 @@ class GroupPosition:
 
     def commit_cargo(self, coordinator: Coordinator) -> CargoCounted | None:
         """Returns the row for the commit to carry; None if it goes before it."""
-        carry = getattr(self._group.service, "position_cargo", None)
-        if carry is None or self._tx is None:
-            return None
         group, moved_to = self._group, self.position if self._moved else None
-        self._cargo = carry(
+        service: Any = group.service
+        if self._tx is None or not hasattr(type(service), "position_cargo"):
+            return None
+        self._cargo = service.position_cargo(
             coordinator, self._tx, group.name, str(group.topic), moved_to
         )
         return self._cargo

@@ -135,8 +135,10 @@ class Publisher:
         self._shares_journal = shares_journal
         self._known_topics = known_topics or KnownTopics(service)
         self._key = publisher_key(service)
-        # A service in this process may have its rows carried by the commit.
-        self._carry = getattr(service, "cargo", None)
+        # The commit may carry the rows of a service in this process, and not of what
+        # stands before one: that may do something else in its `publish`.
+        own = hasattr(type(service), "cargo")
+        self._carry = getattr(service, "cargo") if own else None  # noqa: B009
         guard(self)
 
     def publish(self, payload: Payload) -> None:

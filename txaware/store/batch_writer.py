@@ -64,6 +64,7 @@ class BatchWriter:
         self._folded = False
         self._closed = False
         self._in_doubt: _Batch | None = None
+        self.kept = False
         self._read()
 
     @property
@@ -159,7 +160,7 @@ class BatchWriter:
             raise OSError(said(error)) from error
         if is_kept:
             self._kept(batch)
-        self._in_doubt = None
+        self._in_doubt, self.kept = None, is_kept
 
     def _kept(self, batch: _Batch) -> None:
         """Notes that a batch is on disk."""

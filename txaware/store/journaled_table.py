@@ -82,7 +82,11 @@ class JournaledTable:
         except BaseException:
             store.close()
             raise
-        self.journal = StoreJournal(self._batches, self._held)
+        self.journal = self._journal()
+
+    def _journal(self) -> StoreJournal:
+        """Makes the journal, whose batches the rows share."""
+        return StoreJournal(self._batches, self._held)
 
     def _clock(self, clock_ms: ClockMs) -> StoreClock:
         """Makes the store's clock, which begins at the last time that was saved."""

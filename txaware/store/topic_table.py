@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import attrs
 
 from coordinator.threads import try_lock
-from txaware.errors import TopicExists, TopicNotFound
+from txaware.errors import TopicExists, TopicNotFound, TxAwareError
 from txaware.interfaces import OrderedTable
 from txaware.keys import TOPIC, topic_key
 from txaware.store.ranges import pieces
@@ -117,12 +117,18 @@ class TopicTable:
             self.changes += 1  # what is being read may be older
             # Until it is known how the change ended, nothing is remembered: what was
             # interrupted, or failed, may be written all the same.
+            was_in_doubt = name in self._in_doubt
             self._in_doubt.add(name)
             self._known.pop(name, None)
             while True:
                 old = self._table.get(topic_key(name))
                 found = None if old is None else Topic.from_bytes(name, old)
-                topic = change(found)
+                try:
+                    topic = change(found)
+                except TxAwareError:  # refused, and nothing is written
+                    if not was_in_doubt:
+                        self._in_doubt.discard(name)
+                    raise
                 if self._table.compare_and_set(topic_key(name), old, topic.to_bytes()):
                     self._known[name] = topic
                     self._in_doubt.discard(name)

@@ -31,7 +31,7 @@ class UncommittedRows:
         self._ended: dict[int, None] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._groups)
+        return bool(self._groups or self._keys)
 
     def hold(self, pointer: int, writes: Sequence[Write], limit_bytes: int) -> bool:
         """Takes rows; False, and none taken, if they are too many for one transaction.

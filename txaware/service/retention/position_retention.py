@@ -8,6 +8,7 @@ from itertools import groupby, pairwise
 
 from coordinator.embedded.write_barrier import WriteBarrier
 from coordinator.interfaces import Coordinator
+from coordinator.threads import try_lock
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.config import Settings
 from txaware.errors import TxAwareError, Unavailable
@@ -75,12 +76,15 @@ class PositionRetention:
         try:
             if count == SAVES - 1:  # so that little is between this and the next one
                 self._looked(self._coordinator.snapshot())
-            elif count >= SAVES and self._rewriting.acquire(blocking=False):
+            elif count >= SAVES:
+                taken: list[bool] = []
                 try:
-                    self._saves.pop(prefix, None)
-                    self._trim(prefix)
+                    if try_lock(self._rewriting, taken):
+                        self._saves.pop(prefix, None)
+                        self._trim(prefix)
                 finally:
-                    self._rewriting.release()
+                    if True in taken:
+                        self._rewriting.release()
         except TxAwareError as error:
             log.info("positions are looked through again later: %s", error)
 

@@ -6,9 +6,8 @@ from functools import partial
 from typing import NamedTuple
 
 from coordinator.embedded.commit_log import Wait
-from coordinator.embedded.group_commit import Then
-from coordinator.interfaces import SubmitRows
-from txaware.errors import Unavailable
+from coordinator.interfaces import SubmitRows, Told
+from coordinator.participants import tell_all
 from txaware.interfaces import Write
 from txaware.service.topic_handles import TopicHandle
 from txaware.service.wakeups import Endings
@@ -45,19 +44,14 @@ class MessageCargo:
         return self._carry(self._loads[0], submit)
 
     def _load_from(
-        self, at: int, writes: list[Write], tell: list[Then], submit: SubmitRows
+        self, at: int, writes: list[Write], told: list[Told], submit: SubmitRows
     ) -> Wait | None:
         """Adds the rows of one topic after the other, and submits them all."""
         if at == len(self._loads):
+            return submit(writes, tell_all(told))
 
-            def settled(error: Unavailable | None) -> None:
-                for then in tell:
-                    then(error)
-
-            return submit(writes, settled)
-
-        def add(mine: Sequence[Write], then: Then) -> Wait | None:
-            return self._load_from(at + 1, [*writes, *mine], [*tell, then], submit)
+        def add(mine: Sequence[Write], told_mine: Told) -> Wait | None:
+            return self._load_from(at + 1, [*writes, *mine], [*told, told_mine], submit)
 
         return self._carry(self._loads[at], add)
 

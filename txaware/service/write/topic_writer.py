@@ -121,11 +121,11 @@ class TopicWriter:
         `unsure` is called if the batch fails: the commit may still be found on disk.
         """
 
-        def settled(error: Unavailable | None) -> None:
+        def told(error: Unavailable | None) -> Callable[[], object]:
             if error is not None:
                 unsure()
             self._in_flight.popleft()  # as in `_settled`
-            self.signal.tell()
+            return self.signal.tell
 
         try:
             with self._lock:
@@ -134,7 +134,7 @@ class TopicWriter:
                 self._in_flight.append(keys[0])
                 wait = None
                 try:
-                    wait = submit(writes, settled)
+                    wait = submit(writes, told)
                 except Exception:
                     self._in_flight.pop()
                     raise

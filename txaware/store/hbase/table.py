@@ -6,7 +6,8 @@ from functools import partial
 from typing import Any, NoReturn
 
 from coordinator.embedded.commit_log import Wait
-from coordinator.embedded.group_commit import Then
+from coordinator.embedded.group_commit import End, Then
+from coordinator.embedded.records import Record
 from txaware.clock import ClockMs
 from txaware.config import Settings
 from txaware.errors import BadRequest
@@ -23,13 +24,25 @@ from txaware.store.hbase.schema import SALTED, check_fits, kind_of
 from txaware.store.hbase.view import HBaseView
 from txaware.store.hbase.writing import Writing
 from txaware.store.interfaces import Notes
-from txaware.store.journaled_table import JournaledTable
+from txaware.store.journaled_table import JournaledTable, StoreJournal
 from txaware.store.outline import Outline, group_of
 
 PAGE_ROWS = 256
 # If a page tells of less than two topics, a look into each topic is not worse. The walk
 # reads so many pages before it judges that.
 FREE_PAGES = 32
+
+
+class HBaseJournal(StoreJournal):
+    """The coordinator's journal in HBase, which takes no rows above HBase's limits."""
+
+    def submit(
+        self, *records: Record, end: End | None = None, rows: Sequence[Any] = ()
+    ) -> Callable[[], None]:
+        """Puts records and rows into the next batch; returns a function that waits."""
+        if rows:
+            check_fits(rows)
+        return super().submit(*records, end=end, rows=rows)
 
 
 class HBaseTable(JournaledTable):
@@ -66,6 +79,10 @@ class HBaseTable(JournaledTable):
     ) -> HBaseView | None:
         """Notes what is wrong with keys as HBase has them; returns a view of all."""
         return KeyCheck(self.connections).checked_keys(notes, tags, go_on)
+
+    def _journal(self) -> StoreJournal:
+        """Makes the journal, whose batches the rows share."""
+        return HBaseJournal(self._batches, self._held)
 
     def submit(self, writes: Sequence[Write], then: Then | None = None) -> Wait:
         """Takes writes for the next batch; refuses any above HBase's limits."""
