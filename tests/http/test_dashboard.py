@@ -132,7 +132,7 @@ def test_a_publish_arrives(page: Browser, messaging: Messaging) -> None:
     page.wait(lambda: "L" in page.run(drawn), "a chart of more than one point")
 
 
-def test_a_blocked_topic_is_shown_and_released(
+def test_a_blocked_topic_is_shown_and_aborted(
     page: Browser, messaging: Messaging, clock: Clock
 ) -> None:
     with messaging.transaction():
@@ -150,14 +150,14 @@ def test_a_blocked_topic_is_shown_and_released(
     row_reads(page, str(pointer), "short", "orders", table="transactions")
     announced = page.run("return document.getElementById('announce').textContent")
     assert announced == f"Readers of orders wait for transaction {pointer}."
-    page.click("#topics button.release")
-    page.reads("#release", f"Transaction {pointer}", "Readers of orders")
+    page.click("#topics button.abort")
+    page.reads("#abort", f"Transaction {pointer}", "Readers of orders")
     assert focused(page) == "Leave it open"  # Enter alone ends nothing
     page.press(Keys.ESCAPE)
-    page.wait(lambda: not page.all("#release"), "the dialog closed")
+    page.wait(lambda: not page.all("#abort"), "the dialog closed")
     assert pointer in messaging.coordinator.snapshot().in_progress
-    page.click("#attention button.release")
-    page.click("#release-now")
+    page.click("#attention button.abort")
+    page.click("#abort-now")
     page.wait(lambda: not page.all("#attention"), "no reader waiting")
     assert pointer in messaging.coordinator.snapshot().invalids
     row_reads(page, "billing", "2", "behind", table="groups")
@@ -288,8 +288,8 @@ def test_whose_transaction_blocks_is_shown(
     with txaware.connect(server.url) as client:
         theirs = client.coordinator.start_short(timeout_s=3600).transaction_id
         row_reads(page, str(theirs), "anybody at 127.0.0.1:", table="transactions")
-    page.click("#topics button.release")
-    page.reads("#release-text", f"{own}", "Begun by: the coordinator's own process.")
+    page.click("#topics button.abort")
+    page.reads("#abort-text", f"{own}", "Begun by: the coordinator's own process.")
 
 
 def test_messages_are_looked_at_without_being_consumed(
@@ -413,9 +413,9 @@ def test_a_token_is_asked_for_and_kept_in_the_tab(
     assert browser.run("return document.cookie") == ""
     browser.driver.refresh()
     browser.reads("#connection", "Live")
-    browser.click("#attention button.release")
-    browser.click("#release-now")
-    browser.reads("#release-problem", "ops may not use transactions")
+    browser.click("#attention button.abort")
+    browser.click("#abort-now")
+    browser.reads("#abort-problem", "ops may not use transactions")
     assert pointer in messaging.coordinator.snapshot().in_progress
     assert browser.complaints(but="Failed to load resource") == []
     browser.close_page()
@@ -499,7 +499,7 @@ def test_everything_can_be_reached_with_a_keyboard(
         assert name in walk
     assert walk[-1] == "Abort…"
     page.press(Keys.ENTER)
-    page.reads("#release", "Abort this transaction?")
+    page.reads("#abort", "Abort this transaction?")
     page.press(Keys.ESCAPE)
     page.wait(lambda: focused(page) == "Abort…", "the focus where it was")
     page.run("document.activeElement.blur()")
@@ -625,7 +625,7 @@ def test_it_is_readable_and_fits_on_every_screen(
     states: dict[str, Callable[[], object]] = {
         "page": lambda: None,
         "messages": lambda: page.click("#topics tbody tr:last-child button.name"),
-        "release": lambda: page.click("#attention button.release"),
+        "abort": lambda: page.click("#attention button.abort"),
     }
     for name, act in states.items():
         act()

@@ -5,10 +5,10 @@ import { ask } from "./server.js";
 import { make, setText } from "./table.js";
 import { begunBy, duration, short, some } from "./words.js";
 
-const dialog = document.getElementById("release");
-const text = document.getElementById("release-text");
-const problem = document.getElementById("release-problem");
-const confirm = document.getElementById("release-now");
+const dialog = document.getElementById("abort");
+const text = document.getElementById("abort-text");
+const problem = document.getElementById("abort-problem");
+const confirm = document.getElementById("abort-now");
 let asked;
 let tellAborted;
 

@@ -112,13 +112,13 @@ function announceChanges(wrong, shown, left, report) {
 function item(key, what, why) {
   let found = [...list.children].find((one) => one.dataset.key === key);
   if (!found) {
-    found = make("li");
+    found = make("li", "row notice");
     found.dataset.key = key;
     list.append(found);
   }
   const text = child(found, "div", "text");
   setName(child(text, "p", "what"), what(words.short), what(whole));
-  setName(child(text, "p", "why"), why(words.short), why(whole));
+  setName(child(text, "p", "soft"), why(words.short), why(whole));
   return found;
 }
 
@@ -152,7 +152,7 @@ function showWaiting(transaction, report) {
   const by = `by transaction ${id} (${words.begunBy(transaction)})${left}`;
   const shown = item(id, what, (say) => `${by}${who(say)}`);
   shown.classList.toggle("grave", blocksMs >= GRAVE_AFTER_MS);
-  button(shown, "release", "Abort…", () => askToAbort(transaction))
+  button(shown, "abort", "Abort…", () => askToAbort(transaction))
     .setAttribute("aria-label", `Abort what blocks ${words.some(blocks)}`);
 }
 
@@ -176,7 +176,7 @@ function showState(report) {
   while (state.children.length > facts.length) state.lastChild.remove();
   facts.forEach(([name, value], at) => {
     const fact = state.children[at] ?? state.appendChild(make("p"));
-    setText(child(fact, "span", "label"), name);
+    setText(child(fact, "span", "soft"), name);
     const shown = setText(child(fact, "span", "value"), value);
     const isPart = name === "Store" || name === "Coordinator";
     shown.classList.toggle("wrong", isPart && value !== "OK");

@@ -144,7 +144,7 @@ function show() {
 
 function item(row) {
   const element = make("li", row.state.replace(" ", "-"));
-  const line = make("p", "line");
+  const line = make("p", "row soft");
   line.append(make("time", "", time(timeOf(row.id))));
   line.append(make("span", "badge", row.state));
   if (row.pointer !== null) line.append(make("span", "pointer", `transaction ${row.pointer}`));
@@ -154,7 +154,7 @@ function item(row) {
     return element;
   }
   const data = Uint8Array.from(atob(row.payload), (letter) => letter.charCodeAt(0));
-  line.append(make("span", "size", bytes(data.length)));
+  line.append(make("span", "", bytes(data.length)));
   const shownText = make("pre", "payload", payload(data.subarray(0, SHOWN_BYTES)));
   element.append(shownText);
   if (data.length > SHOWN_BYTES) {

@@ -67,7 +67,7 @@ export class LiveTable {
     for (const column of columns) row.append(this.#header(column));
     head.append(row);
     table.append(head, this.#body);
-    this.#empty = make("p", "empty");
+    this.#empty = make("p", "empty soft");
     table.after(this.#empty);
     this.#table = table;
     this.#mark();

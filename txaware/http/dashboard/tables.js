@@ -106,12 +106,12 @@ function showTopic(cell, topic) {
   setName(button(cell, "name", topic.topic, () => showMessages(topic.topic)), topic.topic);
   const generation = topic.generation > 1 ? `, generation ${topic.generation}` : "";
   const kept = `kept for ${words.duration(topic.ttlS * 1000)}${generation}`;
-  setText(child(cell, "span", "under"), kept);
+  setText(child(cell, "div", "soft"), kept);
 }
 
 function showRate(cell, rate, count, bytes) {
-  setText(child(cell, "span", "figure"), words.rate(rate));
-  const under = setText(child(cell, "span", "under"), `${words.shortCount(count)} in all`);
+  setText(child(cell, "div", "figure"), words.rate(rate));
+  const under = setText(child(cell, "div", "soft"), `${words.shortCount(count)} in all`);
   under.title = `${words.several(count, "message")}, ${words.bytes(bytes)} since the start`;
 }
 
@@ -133,12 +133,12 @@ function showAge(cell, ageMs, ms) {
 
 function showTopicState(cell, topic) {
   const isBlocked = topic.blockedMs !== null && topic.blockedMs >= BLOCKED_AFTER_MS;
-  cell.classList.toggle("waits", isBlocked);
+  cell.classList.toggle("wrong", isBlocked);
   const unseen = topic.expiredUnseen ? `${words.count(topic.expiredUnseen)} expired unseen` : "";
   const text = isBlocked ? `blocked for ${words.duration(topic.blockedMs)}` : unseen;
   cell.classList.toggle("nothing", !text);
   setText(child(cell, "span", "badge"), text);
-  const abort = button(cell, "release", "Abort…", () => askToAbort(topic.blocker));
+  const abort = button(cell, "abort", "Abort…", () => askToAbort(topic.blocker));
   abort.setAttribute("aria-label", `Abort what blocks ${topic.topic}`);
   abort.hidden = !isBlocked;
 }
@@ -159,7 +159,7 @@ function groupState(group) {
 
 function showGroupState(cell, group) {
   const state = groupState(group);
-  cell.classList.toggle("waits", state === "waits");
+  cell.classList.toggle("wrong", state === "waits");
   setText(cell, state === "waits" ? `waits for ${group.waitsFor}` : state);
 }
 
@@ -168,6 +168,6 @@ function typeOf({ stage, type }) {
 }
 
 function showAbort(cell, transaction) {
-  const abort = button(cell, "release", "Abort…", () => askToAbort(transaction));
+  const abort = button(cell, "abort", "Abort…", () => askToAbort(transaction));
   abort.setAttribute("aria-label", `Abort transaction ${transaction.id}`);
 }
