@@ -26,6 +26,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def every_verb(group: click.Group, *names: str) -> list[tuple[str, ...]]:
     found = []
     for name, verb in group.commands.items():
+        if verb.hidden:  # an earlier name, which says what it is now
+            continue
         found.append((*names, name))
         if isinstance(verb, click.Group):
             found += every_verb(verb, *names, name)

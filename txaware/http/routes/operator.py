@@ -9,7 +9,16 @@ from txaware.http.server.exchange import JSON, Reply, Request, Stream, json_repl
 from txaware.http.server.permissions import monitor, on_topic, operator, sight
 from txaware.http.server.routing import Route
 from txaware.http.server.server_context import ServerContext
-from txaware.http.wire.json_body import FLAG, ID, SNAPSHOT, TEXT, Body, Field, plain
+from txaware.http.wire.json_body import (
+    FLAG,
+    ID,
+    SNAPSHOT,
+    TEXT,
+    Body,
+    Field,
+    Kind,
+    plain,
+)
 from txaware.http.wire.values import read_json, to_json
 from txaware.messages import MessageId
 from txaware.requests import MOST_PIECES, Start
@@ -159,7 +168,14 @@ PLAN, PIECE, FINISH = (
 )
 
 
-_PLAN = Field("plan", TEXT)
+def _plan_id(value: object, *, what: str) -> str:
+    """Reads the id of a plan; what no server gave out is a plan that is forgotten."""
+    if isinstance(value, str):
+        return value
+    raise BadRequest(f"{what} is text, not {value!r:.100}")
+
+
+_PLAN = Field("plan", Kind(_plan_id, TEXT.schema))
 PLANNED = Body(
     "the body", (Field("pieces", plain(1, MOST_PIECES), default=1),), others=True
 )
