@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 
+from coordinator.remote.wire import shown
 from txaware.errors import BadRequest
 from txaware.http.metrics.topic_labels import seen_metrics
 from txaware.http.routes.topics import TOPIC
@@ -172,7 +173,7 @@ def _plan_id(value: object, *, what: str) -> str:
     """Reads the id of a plan; what no server gave out is a plan that is forgotten."""
     if isinstance(value, str):
         return value
-    raise BadRequest(f"{what} is text, not {value!r:.100}")
+    raise BadRequest(f"{what} is a string, not {shown(value)}")
 
 
 _PLAN = Field("plan", Kind(_plan_id, TEXT.schema))
