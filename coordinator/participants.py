@@ -105,10 +105,6 @@ class Participants:
                 return True
         return False
 
-    def add(self, participant: TransactionAware) -> None:
-        """Lists a participant without calling it."""
-        self._joined.append(participant)
-
     def start(self, participant: TransactionAware, tx: Transaction) -> None:
         """Starts a participant, and lists it if that went well."""
         checked_participant(participant)
@@ -231,7 +227,33 @@ def take_cargo(
     return cargo
 
 
-def tell_all(listeners: Sequence[Told]) -> Told:
+class JoinedCargo:
+    """Several cargoes that one commit carries, loaded one inside the other."""
+
+    def __init__(self, *cargoes: Cargo) -> None:
+        self._cargoes = cargoes
+
+    def load(self, submit: SubmitRows) -> Callable[[], None] | None:
+        """Submits the rows of all in one piece; tells all of them how it ended."""
+        return self._load_from(0, (), (), submit)
+
+    def _load_from(
+        self,
+        at: int,
+        rows: Sequence[Any],
+        listeners: Sequence[Told],
+        submit: SubmitRows,
+    ) -> Callable[[], None] | None:
+        if at == len(self._cargoes):
+            return submit(rows, _tell_all(listeners))
+
+        def add(more: Sequence[Any], told: Told) -> Callable[[], None] | None:
+            return self._load_from(at + 1, [*rows, *more], [*listeners, told], submit)
+
+        return self._cargoes[at].load(add)
+
+
+def _tell_all(listeners: Sequence[Told]) -> Told:
     """Returns a listener that tells each of the given ones, and then wakes for all."""
 
     def tell(error: Unavailable | None) -> Callable[[], object]:
@@ -244,27 +266,6 @@ def tell_all(listeners: Sequence[Told]) -> Told:
         return wake_all
 
     return tell
-
-
-class JoinedCargo:
-    """The cargo of two participants, which one commit carries."""
-
-    def __init__(self, first: Cargo, second: Cargo) -> None:
-        self._first = first
-        self._second = second
-
-    def load(self, submit: SubmitRows) -> Callable[[], None] | None:
-        """Calls `submit` with the rows of both, and tells both how the batch ended."""
-
-        def submit_first(rows: Sequence[Any], tell: Told) -> Callable[[], None] | None:
-            def submit_both(
-                more: Sequence[Any], tell_more: Told
-            ) -> Callable[[], None] | None:
-                return submit([*rows, *more], tell_all([tell, tell_more]))
-
-            return self._second.load(submit_both)
-
-        return self._first.load(submit_first)
 
 
 def flushes_last(participant: TransactionAware) -> bool:

@@ -306,7 +306,7 @@ class EmbeddedCoordinator:
         return (
             bool(self._ends.undecided)
             or self._ledger.elapsed_ms() > self._ledger.open.next_expiry_ms
-            or not self._reserve.covers(latest + soon)
+            or latest + soon > self._reserve.limit
         )
 
     def close(self) -> None:

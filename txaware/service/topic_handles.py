@@ -61,7 +61,6 @@ class TopicHandles:
         self._names: dict[str, TopicName] = {}
         self._writers: dict[TopicName, TopicWriter] = {}
         self._counters: dict[TopicName, TopicCounters] = {}
-        self._places: dict[str, TopicHandle] = {}
         # Each with the count of changes to topics at which it was read.
         self._current: dict[str, tuple[int, TopicHandle]] = {}
 
@@ -80,7 +79,7 @@ class TopicHandles:
         if known is not None and known[0] == self.topics.changes:
             return known[1]
         name, version = self.name(topic), self.topics.version()
-        place = self._place(topic, name, self.topics.get(name))
+        place = self._place(name, self.topics.get(name))
         if (
             version is not None
             and version == self.topics.version()
@@ -98,20 +97,14 @@ class TopicHandles:
         found = self.topics.remembered(name)
         if found is None or found.generation < 0:
             return None
-        return self._place(topic, name, found)
+        return self._place(name, found)
 
-    def _place(self, topic: str, name: TopicName, found: Topic) -> TopicHandle:
-        place = self._places.get(topic)
-        if place is not None and place.topic is found:
-            return place
+    def _place(self, name: TopicName, found: Topic) -> TopicHandle:
         writer = self._writers.get(name)
         if writer is None:
             self._counters.setdefault(name, TopicCounters(self.latencies))
             writer = self._writers.setdefault(name, TopicWriter(self._table))
-        place = TopicHandle(found, writer, self._counters[name])
-        if len(self._places) < KNOWN_NAMES:
-            self._places[topic] = place
-        return place
+        return TopicHandle(found, writer, self._counters[name])
 
     def described(
         self,

@@ -100,8 +100,6 @@ class UncommittedRows:
 
     def carried(self, taken: Taken) -> None:
         """Forgets the rows of a batch on disk, but for those changed since."""
-        if not taken:
-            return
         with self._lock:
             for pointer, rows in taken.items():
                 keys = self._keys.get(pointer)

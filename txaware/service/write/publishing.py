@@ -22,7 +22,7 @@ from txaware.messages import PublishResponse, Receipt
 from txaware.requests import Payloads, Pointer, checked_pointer, checked_receipts
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle
-from txaware.service.write.message_cargo import Load, MessageCargo
+from txaware.service.write.message_cargo import MessageCargo, TopicCargo
 from txaware.service.write.topic_writer import Rows
 from txaware.store.columns import ATTEMPT, EXPIRY, RECEIPTS, encode_expiry, value_head
 from txaware.store.message_table import MessageTable
@@ -99,7 +99,7 @@ class Publishing:
         limit_bytes = self._settings.sync_limit_bytes
         if self._settings.max_transaction_lifetime_s is not None:
             return None
-        loads: list[Load] = []
+        topics: list[TopicCargo] = []
         for handle, payloads in messages:
             size_bytes = payloads.size_bytes
             limit_bytes -= size_bytes
@@ -108,10 +108,19 @@ class Publishing:
             rows = partial(
                 _rows, handle.message_prefix, payloads, pointer=tx.transaction_id
             )
-            loads += (Load(handle, len(payloads.payloads), size_bytes, rows),)
-        if len(loads) > 1:
-            loads.sort(key=lambda load: load.handle.message_prefix)
-        return MessageCargo(loads, tx.transaction_id, self._endings)
+            topics += (
+                TopicCargo(
+                    handle,
+                    len(payloads.payloads),
+                    size_bytes,
+                    rows,
+                    tx.transaction_id,
+                    self._endings,
+                ),
+            )
+        if len(topics) > 1:
+            topics.sort(key=lambda topic: topic.handle.message_prefix)
+        return MessageCargo(topics)
 
     def reference(
         self, place: TopicHandle, pointer: int, receipts: Iterable[Receipt] | None
