@@ -1,7 +1,7 @@
 """Checks of what callers pass in, and the types of it: payloads, starts, ranges."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Literal, cast
 
@@ -68,6 +68,9 @@ class Payloads:
         """The size of all payloads together, with their keys and headers."""
         return sum(map(len, self.payloads)) + size_bytes_of(self.labels)
 
+    def __iter__(self) -> Iterator[Payload]:
+        return iter(self.messages())
+
     def messages(self) -> list[Payload]:
         """Returns them as they are published."""
         if self.expire_after_s is None and self.labels is None:
@@ -82,7 +85,19 @@ class Payloads:
 
 
 def checked_payloads(messages: Iterable[Payload], *, limit_bytes: int) -> Payloads:
-    """Returns bytes and `Outgoing` as payloads; anything else is a `BadRequest`."""
+    """Returns bytes and `Outgoing` as payloads; anything else is a `BadRequest`.
+
+    What was checked before is taken as it is, but for its size.
+    """
+    payloads = messages if isinstance(messages, Payloads) else _checked(messages)
+    if len(payloads) and (largest := _largest(payloads, limit_bytes)) > limit_bytes:
+        raise RequestTooLarge(
+            f"a message of {largest} bytes is above the limit of {limit_bytes} bytes"
+        )
+    return payloads
+
+
+def _checked(messages: Iterable[Payload]) -> Payloads:
     if messages.__class__ is not list and (
         isinstance(messages, bytes | str) or not isinstance(messages, Iterable)
     ):
@@ -90,17 +105,11 @@ def checked_payloads(messages: Iterable[Payload], *, limit_bytes: int) -> Payloa
     listed = list(messages)
     plain: list[bytes] = listed
     if {*map(type, listed)} <= {bytes}:
-        payloads = Payloads(plain)
-    else:
-        payloads = _with_labels(listed)
-    if plain and (largest := _largest_bytes(payloads, limit_bytes)) > limit_bytes:
-        raise RequestTooLarge(
-            f"a message of {largest} bytes is above the limit of {limit_bytes} bytes"
-        )
-    return payloads
+        return Payloads(plain)
+    return _with_labels(listed)
 
 
-def _largest_bytes(payloads: Payloads, limit_bytes: int) -> int:
+def _largest(payloads: Payloads, limit_bytes: int) -> int:
     """Returns the size of the largest message, if it may be above the limit."""
     labels, largest = payloads.labels, max(map(len, payloads.payloads))
     if labels is None or largest + MOST_LABEL_BYTES <= limit_bytes:

@@ -4,7 +4,7 @@ from txaware.http.openapi.operation import Content, Operation, json_of
 from txaware.http.routes.groups import POSITION
 from txaware.http.routes.topics import TOPIC, TOPICS
 from txaware.http.wire.json_schema import BYTES, FLAG, any_of, fields, ref, whole
-from txaware.http.wire.schemas import AVRO_TYPE, COLUMNS_TYPE, OWN_TYPE
+from txaware.http.wire.schemas import AVRO_TYPE, OWN_TYPES
 
 TAG = "messages"
 _WRITES = (404, 409)
@@ -20,7 +20,7 @@ _RESPONSE = {
 
 def _in_all_formats(json: Content, *, body: str, own: str | None = None) -> Content:
     """Adds all Avro types; `own` is the name in txaware's types, if another."""
-    names = {AVRO_TYPE: body, OWN_TYPE: own or body, COLUMNS_TYPE: own or body}
+    names = {AVRO_TYPE: body, **dict.fromkeys(OWN_TYPES, own or body)}
     return json | {kind: {"schema": _avro(kind, name)} for kind, name in names.items()}
 
 
@@ -31,7 +31,13 @@ def _avro(media_type: str, body: str) -> dict[str, str]:
 _PUBLISH = _in_all_formats(
     json_of(
         ref("PublishRequest"),
-        example={"messages": ["ann paid 5", {"utf8": "grüße"}, {"base64": "AAEC"}]},
+        example={
+            "messages": [
+                "ann paid 5",
+                {"utf8": "grüße", "key": "ann", "headers": {"source": "till 3"}},
+                {"base64": "AAEC", "expireAfterMs": 60_000},
+            ]
+        },
     ),
     body="PublishRequest",
 )
@@ -44,7 +50,7 @@ _STORE = _in_all_formats(
 )
 _RECEIPT: Content = {
     **json_of(ref("Receipt")),
-    **{kind: {"schema": _avro(kind, "Receipt")} for kind in (OWN_TYPE, COLUMNS_TYPE)},
+    **{kind: {"schema": _avro(kind, "Receipt")} for kind in OWN_TYPES},
 }
 _POLL = _in_all_formats(
     json_of(

@@ -60,7 +60,7 @@ class MessageRoutes:
             return await self._hosted.in_thread(
                 self._publish_asked, request, format_, asked
             )
-        await self._publish_plain(place, asked.messages)
+        await self._publish_plain(place, asked.labelled)
         return _done(request, format_)
 
     async def _publish_plain(
@@ -95,7 +95,7 @@ class MessageRoutes:
             self._owners.check((asked.pointer,), request.principal)
         response = self._service.publish(
             request.topic,
-            asked.messages,
+            asked.labelled,
             transaction=None if asked.pointer is None else _named(asked.pointer),
             receipts=asked.receipts,
         )
@@ -114,7 +114,7 @@ class MessageRoutes:
         self._owners.check((asked.pointer,), request.principal)
         receipt = self._service.store(
             request.topic,
-            asked.messages,
+            asked.labelled,
             transaction=_named(asked.pointer),
             attempt=asked.attempt,
         )
