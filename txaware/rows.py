@@ -11,7 +11,6 @@ from txaware.topics import DEFAULT_NAMESPACE, checked_namespace, is_name
 # HBase takes keys of at most 32,767 bytes, and a zero byte takes two.
 KEY_LIMIT_BYTES = 8192
 PAGE_ROWS = 1000
-PAGE_BYTES = 4 << 20
 
 
 @attrs.frozen(cache_hash=True)

@@ -7,10 +7,9 @@ from typing import TypeVar
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
 from txaware.interfaces import Write
-from txaware.keys import POINTER_BYTES, pointer_key
+from txaware.keys import pointer_key
 from txaware.requests import Pointer, checked_pointer, checked_snapshot
 from txaware.rows import (
-    PAGE_BYTES,
     PAGE_ROWS,
     KeyRange,
     RowChange,
@@ -29,8 +28,10 @@ from txaware.service.write.publishing import Publishing, waits_for_commit
 from txaware.store.columns import POINTED, pointer_of
 from txaware.store.ranges import negate
 from txaware.store.table_versions import (
+    BEHIND_KEY,
+    ZERO,
     TableVersions,
-    key_of,
+    unescaped,
     value_at,
     version_write,
     versions_prefix,
@@ -38,6 +39,10 @@ from txaware.store.table_versions import (
 from txaware.topics import checked_namespace
 
 T = TypeVar("T")
+# No key is escaped to this.
+NO_KEY = b"\0"
+# Each piece is up to 1 MiB; a page has no more than so many.
+PAGE_PIECES = 4
 # The same few names come again and again; so many are kept.
 KNOWN_NAMES = 10_000
 
@@ -181,10 +186,11 @@ class TableStore:
         have one of few pointers, a value, and a row of their own.
         """
         rows: list[tuple[bytes, bytes]] = []
-        row, is_there, size_bytes = b"", False, 0
+        user_key, is_there = NO_KEY, False
         delivered: dict[bytes, bool] = {}
         now_ms = self._clock_ms()
-        for versions in self._versions.within(name, keys):
+        pieces = self._versions.within(name, keys, at_once=limit + 1)
+        for number, versions in enumerate(pieces, 1):
             for key, version in versions:
                 seen = delivered.get(version[1:9])
                 if seen is None:
@@ -192,23 +198,18 @@ class TableStore:
                     delivered[version[1:9]] = seen
                 if not seen:
                     continue
-                if key[:-POINTER_BYTES] == row:
-                    if is_there:
-                        rows.pop()
-                else:
-                    row = key[:-POINTER_BYTES]
-                if version[0] == POINTED:
-                    rows.append((key, version[9:]))
-                    is_there = True
-                else:
-                    value = value_at(version, now_ms)
-                    is_there = value is not None
-                    if value is not None:
-                        rows.append((key, value))
-            size_bytes += sum([len(version) for _, version in versions])
+                if key[:-BEHIND_KEY] != user_key:
+                    user_key = key[:-BEHIND_KEY]
+                elif is_there:
+                    rows.pop()
+                plain = version[0] == POINTED
+                value = version[9:] if plain else value_at(version, now_ms)
+                is_there = value is not None
+                if value is not None:
+                    rows.append((user_key, value))
             if len(rows) > limit:
                 return _page(rows[:limit], rows[limit][0])
-            if size_bytes > PAGE_BYTES and len(rows) > 1:
+            if number >= PAGE_PIECES and len(rows) > 1:
                 # The last row may have newer versions behind these.
                 return _page(rows[:-1], rows[-1][0])
         return _page(rows)
@@ -224,5 +225,6 @@ class TableStore:
 
 def _page(rows: list[tuple[bytes, bytes]], following: bytes | None = None) -> Rows:
     """Returns rows by the keys of their users."""
-    found = [(key_of(key), value) for key, value in rows]
-    return Rows(found, None if following is None else key_of(following))
+    if ZERO in b"".join([key for key, _ in rows]):
+        rows = [(unescaped(key), value) for key, value in rows]
+    return Rows(rows, None if following is None else unescaped(following))

@@ -18,8 +18,10 @@ from txaware.store.columns import (
     value_head,
 )
 
-END = b"\0\0"
-_BEHIND_KEY = len(END) + POINTER_BYTES
+# A zero byte in a key, and the end of a key.
+ZERO, END = b"\0\xff", b"\0\0"
+# The bytes of a version's key that follow the user's key.
+BEHIND_KEY = len(END) + POINTER_BYTES
 _POINTER_END = 1 + POINTER_BYTES
 # The newest version is nearly always the one that its reader sees.
 FIRST_LOOK, MOST_ROWS = 1, 1000
@@ -27,7 +29,7 @@ FIRST_LOOK, MOST_ROWS = 1, 1000
 
 def escaped(key: bytes) -> bytes:
     """Returns a user's key so that no other one continues it, in the same order."""
-    return key.replace(b"\0", b"\0\xff")
+    return key.replace(b"\0", ZERO)
 
 
 def versions_prefix(table: TableName, key: bytes) -> bytes:
@@ -35,10 +37,9 @@ def versions_prefix(table: TableName, key: bytes) -> bytes:
     return TABLE + table.key + escaped(key) + END
 
 
-def key_of(version: bytes) -> bytes:
-    """Returns the user's key, from the key of a version without table and name."""
-    key = version[:-_BEHIND_KEY]
-    return key.replace(b"\0\xff", b"\0") if 0 in key else key
+def unescaped(key: bytes) -> bytes:
+    """Returns the user's key that `escaped` was given."""
+    return key.replace(ZERO, b"\0")
 
 
 def name_of(version: bytes) -> TableName:
@@ -89,11 +90,13 @@ class TableVersions:
                 yield value
             stop, limit = rows[-1][0], MOST_ROWS
 
-    def within(self, table: TableName, keys: KeyRange) -> Iterator[list[Row]]:
+    def within(
+        self, table: TableName, keys: KeyRange, *, at_once: int
+    ) -> Iterator[list[Row]]:
         """Reads the versions of a range in order, without the name of the table."""
         prefix = TABLE + table.key
         start, stop = bounds_of(keys)
-        while rows := self._table.scan(prefix, start=start, stop=stop, limit=MOST_ROWS):
+        while rows := self._table.scan(prefix, start=start, stop=stop, limit=at_once):
             yield rows
             start = rows[-1][0] + b"\0"
 

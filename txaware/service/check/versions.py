@@ -6,7 +6,7 @@ from txaware.rows import TableName
 from txaware.service.check.groups import Judging
 from txaware.service.check.table_scan import CheckScan
 from txaware.store.columns import EXPIRY
-from txaware.store.table_versions import END, key_of, versions_prefix
+from txaware.store.table_versions import BEHIND_KEY, END, unescaped, versions_prefix
 
 _EXPIRY_BYTES = 8
 
@@ -27,7 +27,7 @@ def _name_of(judging: Judging, key: bytes) -> TableName | None:
         row = key[:-POINTER_BYTES]
         if len(rest) < len(END) + POINTER_BYTES or not row.endswith(END):
             raise ValueError("it has no end before the pointer")
-        if versions_prefix(found, key_of(rest)) != TABLE + row:
+        if versions_prefix(found, unescaped(rest[:-BEHIND_KEY])) != TABLE + row:
             raise ValueError("its zero bytes are not written as in keys")
     except (ValueError, BadRequest) as error:
         judging.problem("key", TABLE + key, f"no row of a table has that key: {error}")
