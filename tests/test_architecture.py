@@ -16,6 +16,7 @@ PACKAGES = ("coordinator", "txaware")
 LAYERS = [
     ["coordinator"],
     ["txaware.errors", "txaware.clock", "txaware.metrics", "txaware.signatures"],
+    ["txaware.labels"],
     ["txaware.topics", "txaware.messages"],
     ["txaware.config", "txaware.loopback"],
     [
