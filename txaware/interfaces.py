@@ -141,8 +141,16 @@ class MessagingService(Protocol):
     ) -> None:
         """Moves a group with the commit; None takes back what the transaction saved."""
 
-    def bounds(self, topic: str) -> Bounds:
-        """Reads the first and last id, committed or not, and the place of the next."""
+    def bounds(
+        self, topic: str, *, start: Start = None, isolation: Isolation = UNCOMMITTED
+    ) -> Bounds:
+        """Reads the first and last id from `start` on, and the place of the next.
+
+        `start` is an id, a time in ms, or None for the beginning: `first` is then the
+        first message of that time or later. With `isolation="committed"` rows count as
+        a committed reader gets them: `next` is at most the first row whose transaction
+        is open, and `first` and `last` are committed and before it.
+        """
 
     def wait(
         self,
@@ -237,7 +245,7 @@ class OperatorService(Protocol):
         """Returns the id where a reader with this snapshot stops, or `stop`."""
 
     def lag_ms(self, group: str, topic: str) -> int:
-        """Returns how far a group is behind the newest message of a topic."""
+        """Returns how far a group is behind the last committed message of a topic."""
 
     def oldest_unread_ms(self, group: str, topic: str) -> int:
         """Returns the age of the oldest message a group may read; 0 if it has none."""

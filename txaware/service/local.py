@@ -7,7 +7,7 @@ from coordinator.embedded.group_commit import Then
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
-from txaware.interfaces import UNCOMMITTED
+from txaware.interfaces import COMMITTED, UNCOMMITTED
 from txaware.keys import position_prefix
 from txaware.messages import Bounds, MessageId, Page, PublishResponse, Receipt
 from txaware.metrics import Latencies, TopicMetrics
@@ -341,9 +341,18 @@ class LocalService:
         write = position_write(checked_group(group), name, pointer, position)
         return RowCargo([write], count)
 
-    def bounds(self, topic: str) -> Bounds:
-        """Returns the first and last id, committed or not, and the id of the next."""
-        return self._reading.bounds(self._places.at(topic))
+    def bounds(
+        self, topic: str, *, start: Start = None, isolation: str = UNCOMMITTED
+    ) -> Bounds:
+        """Returns the first and last id from `start` on, and the id of the next."""
+        place, begin = self._places.at(topic), checked_start(start)
+        if checked_isolation(isolation) == COMMITTED:
+            return self._reading.committed_bounds(place, begin, None)
+        return self._reading.bounds(place, begin)
+
+    def bounds_seen(self, topic: str, snapshot: Transaction | None = None) -> Bounds:
+        """Returns the bounds of what a snapshot, or a fresh one, sees as committed."""
+        return self._reading.committed_bounds(self._places.at(topic), None, snapshot)
 
     def ended(self, pointers: Iterable[int]) -> None:
         """Wakes readers that wait for ended transactions, and forgets their stores."""
