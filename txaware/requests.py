@@ -38,18 +38,17 @@ MOST_PIECES = 1000
 
 @attrs.frozen
 class Payloads:
-    """The payloads of one request; `expire_after_s` is None if none of them expires."""
+    """The payloads of one request; `expire_after_s` is None if none of them expires.
+
+    `size_bytes` is the size of all payloads together.
+    """
 
     payloads: list[bytes]
+    size_bytes: int
     expire_after_s: list[float | None] | None = None
 
     def __len__(self) -> int:
         return len(self.payloads)
-
-    @property
-    def size_bytes(self) -> int:
-        """The size of all payloads together."""
-        return sum(map(len, self.payloads))
 
 
 def checked_payloads(messages: Iterable[Payload], *, limit_bytes: int) -> Payloads:
@@ -66,11 +65,12 @@ def checked_payloads(messages: Iterable[Payload], *, limit_bytes: int) -> Payloa
         expiries = [_expire_after_s(message) for message in listed]
         if expiries.count(None) == len(expiries):
             expiries = None
-    if payloads and (largest := max(map(len, payloads))) > limit_bytes:
+    size_bytes = sum(map(len, payloads))
+    if size_bytes > limit_bytes and (largest := max(map(len, payloads))) > limit_bytes:
         raise RequestTooLarge(
             f"a message of {largest} bytes is above the limit of {limit_bytes} bytes"
         )
-    return Payloads(payloads, expiries)
+    return Payloads(payloads, size_bytes, expiries)
 
 
 def _payload(message: object) -> bytes:
