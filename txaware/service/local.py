@@ -32,7 +32,7 @@ from txaware.service.read.reading import Ask, Reading
 from txaware.service.read.scan import Scan
 from txaware.service.store_context import StoreContext, carrier
 from txaware.service.topic_handles import TopicHandle, TopicHandles
-from txaware.service.write.message_cargo import MessageCargo
+from txaware.service.write.message_cargo import TopicCargo, TopicsCargo
 from txaware.service.write.positions import Positions, RowCargo
 from txaware.service.write.publishing import Publishing, waits_for_commit
 from txaware.store.position_table import position_write
@@ -138,7 +138,7 @@ class LocalService:
         coordinator: Coordinator,
         tx: Transaction,
         messages: Iterable[tuple[str, list[Payload]]],
-    ) -> MessageCargo | None:
+    ) -> TopicCargo | TopicsCargo | None:
         """Returns messages as rows that the commit of `tx` carries.
 
         None where the coordinator cannot carry them, or where they are too many.
@@ -356,8 +356,10 @@ class LocalService:
 
     def ended(self, pointers: Iterable[int]) -> None:
         """Wakes readers that wait for ended transactions, and forgets their stores."""
-        self._endings.ended(pointers)
-        self._references.ended(pointers)
+        if self._endings.signals:  # both are mostly empty, and this is called often
+            self._endings.ended(pointers)
+        if self._references.own_prefixes:
+            self._references.ended(pointers)
 
     def place(self, topic: str) -> TopicHandle:
         """Returns a topic with its writer and its counters."""
