@@ -9,7 +9,7 @@ import attrs
 from txaware.errors import BadRequest
 from txaware.http.routes.messages import QUICK_BYTES
 from txaware.http.routes.topics import TOPIC
-from txaware.http.server.exchange import Reply, Request, Stream, json_reply
+from txaware.http.server.exchange import Reply, Request, Stream, json_reply, start_in
 from txaware.http.server.long_polls import LongPolls, Look, Read, read_piece
 from txaware.http.server.page_encoders import PIECE_MESSAGES, gathering
 from txaware.http.server.permissions import on_topic
@@ -17,7 +17,7 @@ from txaware.http.server.routing import Answer, Begun, Route, Told, in_a_task
 from txaware.http.server.server_context import ServerContext
 from txaware.http.wire import Format, PageWriter, PollRequest, format_of
 from txaware.http.wire.json_format import read_wait
-from txaware.interfaces import COMMITTED
+from txaware.interfaces import COMMITTED, UNCOMMITTED
 from txaware.messages import MessageId
 from txaware.service.read.scan import Messages, Scan
 from txaware.service.topic_handles import TopicHandle
@@ -47,7 +47,13 @@ class PollingRoutes:
                 begin=self._poll,
             ),
             Route("POST", TOPIC + "/wait", self._wait, consume, waits=True),
-            Route("GET", TOPIC + "/bounds", self._bounds, consume),
+            Route(
+                "GET",
+                TOPIC + "/bounds",
+                self._bounds,
+                consume,
+                query=("startFrom", "isolation"),
+            ),
         ]
 
     def _poll(self, request: Request, told: Told) -> Begun:
@@ -126,7 +132,15 @@ class PollingRoutes:
         return json_reply({"ready": bool(found)})
 
     async def _bounds(self, request: Request) -> Reply:
-        bounds = await self._hosted.in_thread(self._service.bounds, request.topic)
+        fields = request.query()
+        isolation = fields.get("isolation", UNCOMMITTED)
+        hosted, asks = self._hosted, isolation == COMMITTED
+        bounds = await (hosted.in_coordinator_thread if asks else hosted.in_thread)(
+            self._service.bounds,
+            request.topic,
+            start=start_in(fields),
+            isolation=isolation,
+        )
         return json_reply(
             {
                 "first": _hex(bounds.first),

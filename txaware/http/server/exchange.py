@@ -11,6 +11,8 @@ import attrs
 from txaware.auth import Principal
 from txaware.errors import BadRequest
 from txaware.http.server.admission import WORTH_BYTES, compressed, takes_gzip
+from txaware.messages import ID_BYTES, MessageId
+from txaware.requests import Start
 
 JSON = "application/json"
 Headers = Sequence[tuple[bytes, bytes]]
@@ -131,6 +133,22 @@ def dressed(reply: Reply, asked: Mapping[bytes, bytes]) -> tuple[bytes, Headers]
 def query_fields(query_string: bytes) -> dict[str, str]:
     """Returns the fields of a query, decoded."""
     return dict(parse_qsl(query_string.decode("latin-1"), keep_blank_values=True))
+
+
+def start_in(fields: Mapping[str, str]) -> Start:
+    """Returns the field `startFrom` of a query: an id, a time in ms, or None."""
+    text = fields.get("startFrom")
+    if text is None:
+        return None
+    is_id = len(text) == 2 * ID_BYTES
+    return MessageId.parse(text) if is_id else whole_number(text, "startFrom")
+
+
+def whole_number(text: str, name: str) -> int:
+    """Returns the number of a field in a query; raises `BadRequest` for other text."""
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise BadRequest(f"{name} is a whole number, not {text[:50]!r}")
+    return int(text)
 
 
 def check_query(query_string: bytes, known: Collection[str]) -> None:

@@ -270,6 +270,7 @@ class HttpServer:
         hidden_paths = HiddenPaths.of(served.directory)
         hosted = ServerContext(
             served.service,
+            served.tables,
             served.administration,
             served.coordinator,
             served.settings,
