@@ -47,6 +47,9 @@ DAY_S = 86_400
 SOON_MS = 1000
 # The name for a participant that writes elsewhere and did not give one.
 UNNAMED = "(unnamed)"
+# A transaction that may be open for longer is remembered with what its program has of
+# it. Others time out before anybody asks.
+HELD_ABOVE_S = 60
 
 
 class EmbeddedCoordinator:
@@ -109,17 +112,23 @@ class EmbeddedCoordinator:
             timeout_s = self._timeout_s
         else:
             checked_timeout_s(timeout_s)
-        return self._start(
+        tx = self._start(
             TransactionType.SHORT, timeout_s, outlives_process=outlives_process
         )
+        if timeout_s > HELD_ABOVE_S and not outlives_process:
+            self._ledger.open.hold(tx)
+        return tx
 
     def start_long(self, *, outlives_process: bool = False) -> Transaction:
         """Begins a transaction that may run for a day."""
-        return self._start(
+        tx = self._start(
             TransactionType.LONG,
             self._long_timeout_s,
             outlives_process=outlives_process,
         )
+        if not outlives_process:
+            self._ledger.open.hold(tx)
+        return tx
 
     def can_commit(self, tx: Transaction, changes: Iterable[bytes]) -> None:
         """Checks the changed keys, and remembers them for `commit`."""
@@ -219,9 +228,12 @@ class EmbeddedCoordinator:
         def checkpoint(pointer: int, _: int, __: int) -> Transaction:
             entry = self._ledger.require(tx.transaction_id)
             self._ledger.whole(partial(self._checkpointed, entry, pointer))
-            return attrs.evolve(
+            found = attrs.evolve(
                 tx, write_pointer=pointer, checkpoint_write_pointers=entry.checkpoints
             )
+            if entry.holder is not None:
+                self._ledger.open.hold(found)
+            return found
 
         return self._with_pointer(checkpoint, of=tx.transaction_id)
 
