@@ -10,6 +10,7 @@ import attrs
 
 from txaware.auth import Principal
 from txaware.errors import BadRequest
+from txaware.http.server.admission import WORTH_BYTES, compressed, takes_gzip
 from txaware.messages import ID_BYTES, MessageId
 from txaware.requests import Start
 
@@ -41,6 +42,18 @@ class Peer(Protocol):
 
     def tell_when_gone(self, event: asyncio.Event | None) -> None:
         """Sets the event when the other end goes; None takes that back."""
+
+
+@attrs.frozen
+class Head:
+    """The head of a request; `listed` are its headers as they came, in their order."""
+
+    method: str
+    path: str
+    query_string: bytes
+    headers: Mapping[bytes, bytes]
+    listed: Headers
+    peer: Peer
 
 
 @attrs.frozen
@@ -100,6 +113,21 @@ class Stream:
     pieces: AsyncIterator[bytes]
     content_type: str
     headers: Headers = ()
+
+
+GZIPPED = ((b"content-encoding", b"gzip"), (b"vary", b"accept-encoding"))
+
+
+def dressed(reply: Reply, asked: Mapping[bytes, bytes]) -> tuple[bytes, Headers]:
+    """Returns the body as it goes out, and all headers that go with it."""
+    body, headers = reply.body, [*reply.headers]
+    if len(body) >= WORTH_BYTES and takes_gzip(asked):
+        body = compressed(body)
+        headers += GZIPPED
+    if reply.content_type is not None:
+        headers.append((b"content-type", reply.content_type.encode()))
+    headers.append((b"content-length", b"%d" % len(body)))
+    return body, headers
 
 
 def query_fields(query_string: bytes) -> dict[str, str]:
