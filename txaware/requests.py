@@ -19,6 +19,7 @@ from txaware.labels import (
     label_bytes,
     labels_or_none,
     packed,
+    size_bytes_of,
     unpacked,
 )
 from txaware.messages import ID_BYTES, MessageId, Outgoing, PublishResponse, Receipt
