@@ -13,7 +13,11 @@ from coordinator.embedded.file_journal import FileJournal
 from coordinator.embedded.history import outcome_records
 from coordinator.embedded.journal import Journal, MemoryJournal
 from coordinator.embedded.ledger import Ended, Limits
-from coordinator.embedded.open_transactions import OpenTransaction, Stage
+from coordinator.embedded.open_transactions import (
+    HELD_ABOVE_S,
+    OpenTransaction,
+    Stage,
+)
 from coordinator.embedded.records import (
     Aborted,
     Checkpointed,
@@ -47,9 +51,6 @@ DAY_S = 86_400
 SOON_MS = 1000
 # The name for a participant that writes elsewhere and did not give one.
 UNNAMED = "(unnamed)"
-# A transaction that may be open for longer is remembered with what its program has of
-# it. Others time out before anybody asks.
-HELD_ABOVE_S = 60
 
 
 class EmbeddedCoordinator:
@@ -116,7 +117,7 @@ class EmbeddedCoordinator:
             TransactionType.SHORT, timeout_s, outlives_process=outlives_process
         )
         if timeout_s > HELD_ABOVE_S and not outlives_process:
-            self._ledger.open.hold(tx)
+            return self._ledger.open.hold(tx)
         return tx
 
     def start_long(self, *, outlives_process: bool = False) -> Transaction:
@@ -126,9 +127,7 @@ class EmbeddedCoordinator:
             self._long_timeout_s,
             outlives_process=outlives_process,
         )
-        if not outlives_process:
-            self._ledger.open.hold(tx)
-        return tx
+        return tx if outlives_process else self._ledger.open.hold(tx)
 
     def can_commit(self, tx: Transaction, changes: Iterable[bytes]) -> None:
         """Checks the changed keys, and remembers them for `commit`."""
@@ -234,9 +233,7 @@ class EmbeddedCoordinator:
             found = attrs.evolve(
                 tx, write_pointer=pointer, checkpoint_write_pointers=entry.checkpoints
             )
-            if entry.holder is not None:
-                self._ledger.open.hold(found)
-            return found
+            return found if entry.holder is None else self._ledger.open.hold(found)
 
         return self._with_pointer(checkpoint, of=tx.transaction_id)
 

@@ -13,6 +13,9 @@ from coordinator.transaction import NO_POINTER, Transaction, TransactionType
 
 # The heap of expiries may hold about this many ended transactions before it is tidied.
 _STALE = 1000
+# A transaction that may be open for longer is remembered with what its program has of
+# it. Others time out before anybody asks.
+HELD_ABOVE_S = 60
 
 
 class Stage(enum.Enum):
@@ -97,11 +100,12 @@ class OpenTransactions:
             if self.first_short == NO_POINTER:
                 self.first_short = pointer
 
-    def hold(self, tx: Transaction) -> None:
+    def hold(self, tx: Transaction) -> Transaction:
         """Notes what its program has of a transaction, to tell later if it is gone."""
         entry = self.by_id.get(tx.transaction_id)
         if entry is not None:
             entry.holder = weakref.ref(tx)
+        return tx
 
     def remove(self, entry: OpenTransaction) -> None:
         """Removes a transaction and its checkpoints; a second call removes the rest."""
