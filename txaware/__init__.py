@@ -61,6 +61,7 @@ from txaware.service.administration import Administration
 from txaware.service.transfer.backup import Backup
 from txaware.service.transfer.copying import Copied
 from txaware.store_copy import copy
+from txaware.tables import Table
 from txaware.topics import Topic, TopicName
 
 if typing.TYPE_CHECKING:
@@ -121,6 +122,7 @@ __all__ = [
     "StoreCorrupted",
     "Subscriber",
     "SubscriberMetrics",
+    "Table",
     "Tokens",
     "Topic",
     "TopicConsumer",

@@ -15,11 +15,12 @@ _STALE = 1000
 
 
 class Stage(enum.Enum):
-    """The stage of an open transaction."""
+    """The stage of a transaction."""
 
     OPEN = "open"
     ENDING = "its end is being written down"
     UNDECIDED = "its commit may or may not be on disk"
+    ENDED = "it has ended"
 
 
 @attrs.define(eq=False)
@@ -74,14 +75,19 @@ class OpenTransactions:
     def add(self, entry: OpenTransaction) -> None:
         """Adds a transaction whose id is the greatest so far."""
         self._note(entry)
-        self._append(entry.transaction_id)
+        pointer = entry.transaction_id
+        self.in_progress = self.in_progress.appended(pointer)
+        if self.first_short == NO_POINTER and entry.type is not TransactionType.LONG:
+            self.first_short = pointer
 
     def add_checkpoint(self, entry: OpenTransaction, pointer: int) -> None:
         """Adds a pointer of the transaction, the greatest so far."""
         if pointer not in entry.checkpoints:
             entry.checkpoints = entry.checkpoints.appended(pointer)
         if pointer not in self.in_progress:
-            self._append(pointer)
+            self.in_progress = self.in_progress.appended(pointer)
+            if self.first_short == NO_POINTER:
+                self.first_short = pointer
 
     def remove(self, entry: OpenTransaction) -> None:
         """Removes a transaction and its checkpoints; a second call removes the rest."""
@@ -145,13 +151,10 @@ class OpenTransactions:
             self.outliving.add(transaction_id)
         self.expect_expiry(transaction_id, entry.due_ms)
 
-    def _append(self, pointer: int) -> None:
-        self.in_progress = self.in_progress.appended(pointer)
-        if self.first_short == NO_POINTER and pointer not in self._long:
-            self.first_short = pointer
-
     def _forget(self, entry: OpenTransaction) -> None:
-        self.by_id.pop(entry.transaction_id, None)
+        entry.stage = Stage.ENDED
+        if entry.transaction_id in self.by_id:
+            del self.by_id[entry.transaction_id]
         if self._long:
             self._long.discard(entry.transaction_id)
         if self.outliving:

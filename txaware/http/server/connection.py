@@ -7,11 +7,14 @@ from contextlib import suppress
 from typing import Any
 
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from txaware.http.server.connection_limits import ConnectionLimits, is_vital
+from txaware.http.server.direct_lane import DirectRequest, Lane
+from txaware.http.server.exchange import Headers
 from txaware.http.server.request_parser import BODY, HEAD, NOTHING, Feeding, WrongHead
 from txaware.http.server.server_context import Stopping
+from txaware.http.server.streams import Send
 
 
 class Flow(FlowControl):
@@ -53,10 +56,17 @@ class Sink:
         head, self._head = self._head, b""
         if not head and data.startswith(_HEADS):
             self._head = data
-        elif len(data) > _LARGE_BYTES:
-            self._transport.writelines((head, data))
         else:
-            self._transport.write(head + data)
+            self.write_whole(head, data)
+
+    def write_whole(self, head: bytes, body: bytes) -> None:
+        """Writes a whole answer."""
+        if self.is_over:
+            return
+        if len(body) > _LARGE_BYTES:
+            self._transport.writelines((head, body))
+        else:
+            self._transport.write(head + body)
 
     def flush(self) -> None:
         """Writes a head that no body follows."""
@@ -106,6 +116,9 @@ class Connection(Feeding):
         self._refusal: bytes | None = None
         self._too_many: str | None = None  # why it is beyond the limits
         self._running: Any = None
+        self._lane: Lane = self.app.lane
+        self._direct: DirectRequest | None = None  # as long as its body comes
+        self._is_driving = False
         self.app_state = {"peer": self}
         # A handler of the root logger would get each request, query and all.
         self.access_log = False
@@ -205,6 +218,8 @@ class Connection(Feeding):
         if self._sink.is_over or self._refusal is not None:
             return
         self.feed(data)
+        if self._direct is not None:
+            self._drive()
         if self.part is not NOTHING:
             self._expect_rest()
 
@@ -227,7 +242,73 @@ class Connection(Feeding):
             self._unset_keepalive_if_required()
         if self._request_timer is not None:
             self._stop_expecting()
-        self.cycle.transport = self._sink  # type: ignore[assignment]
+
+    def begin_request(self) -> None:
+        """Begins a request in the direct lane, or the general way."""
+        direct = self._direct_request()
+        if direct is None:
+            super().begin_request()
+            self.cycle.transport = self._sink  # type: ignore[assignment]
+        else:
+            self.cycle = self._running = self._direct = direct  # type: ignore[assignment]
+
+    def _direct_request(self) -> DirectRequest | None:
+        """Returns a request for the lane, if this connection may have one now."""
+        parser = self.parser
+        if (
+            self._is_answering
+            or self._too_many is not None
+            or self.expect_100_continue
+            or self.flow.write_paused
+            or parser.should_upgrade()
+            or parser.get_http_version() != "1.1"
+        ):
+            return None
+        direct = self._lane.request(parser.get_method(), self.url, self.headers, self)
+        if direct is not None:
+            direct.keep_alive = parser.should_keep_alive()
+        return direct
+
+    def _drive(self) -> None:
+        """Goes on with the request in the lane, outside of the parser."""
+        self._is_driving = True
+        if self._direct is not None and self._direct.go_on():
+            self._direct = None
+        self._is_driving = False
+
+    @property
+    def default_headers(self) -> Headers:
+        """The headers of every answer; others from second to second."""
+        return self.server_state.default_headers
+
+    def answer(self, head: bytes, body: bytes, *, keep_alive: bool) -> None:
+        """Sends a whole answer, and goes on with the next request."""
+        self._sink.write_whole(head, body)
+        if not keep_alive:
+            self._sink.close()
+        self.on_response_complete()
+
+    def sender(self, request: DirectRequest) -> Send:
+        """Returns what sends the answer to that request in pieces, as uvicorn does."""
+        cycle = RequestResponseCycle(
+            scope={"method": "POST"},  # type: ignore[typeddict-item]
+            transport=self._sink,  # type: ignore[arg-type]
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=self.access_log,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=False,
+            keep_alive=request.keep_alive,
+            on_response=self.on_response_complete,
+        )
+        cycle.disconnected = request.disconnected
+        self._running = cycle
+        latest: object = self.cycle
+        if latest is request:  # nothing is pipelined behind it
+            self.cycle = cycle
+        return cycle.send  # type: ignore[return-value]
 
     def on_message_complete(self) -> None:
         """Ends the wait for the request's rest; the next one's headers may follow."""
@@ -243,10 +324,17 @@ class Connection(Feeding):
         super().on_response_complete()
         is_usual = self.part is NOTHING and self._refusal is None
         if not is_usual or self._has_ended or self.has_unfed:
-            self._go_on()
+            if self._is_driving:  # else each of many requests would call the next one
+                self.loop.call_soon(self._go_on)
+            else:
+                self._go_on()
 
     def _go_on(self) -> None:
+        if self.is_closed:
+            return
         self.feed_unfed()
+        if self._direct is not None:
+            self._drive()
         if self._is_answering or self.is_closed:
             self._expect_rest()
         elif self._refusal is not None:

@@ -6,6 +6,7 @@ from functools import lru_cache
 from txaware.auth import Principal, Verb
 from txaware.errors import NotAuthorized
 from txaware.loopback import is_local
+from txaware.rows import TableName
 from txaware.topics import TopicName, checked_group, checked_namespace
 
 Params = Mapping[str, str]
@@ -57,6 +58,21 @@ def on_topic(verb: Verb, *, transactions: bool = False) -> Allow:
     def allow(principal: Principal, params: Params) -> None:
         principal.require(verb, _topic(params))
         if transactions:
+            principal.require_transactions()
+
+    return allow
+
+
+def on_table(verb: Verb) -> Allow:
+    """Allows those who may read a table's rows (consume), or change them (publish).
+
+    Whoever changes rows does so in a transaction.
+    """
+
+    def allow(principal: Principal, params: Params) -> None:
+        name = TableName.parse(f"{params['namespace']}:{params['table']}")
+        principal.require_table(verb, name.namespace, name.name)
+        if verb == "publish":
             principal.require_transactions()
 
     return allow

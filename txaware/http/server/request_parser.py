@@ -102,7 +102,7 @@ class Feeding(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Expects a head from the first byte of a request on."""
-        super().on_message_begin()
+        self.url, self.headers, self.expect_100_continue = b"", [], False
         if not self._is_replayed:
             self.part = HEAD
 
@@ -111,10 +111,18 @@ class Feeding(HttpToolsProtocol):
         if self._is_replayed:
             return
         self._check_head()
-        super().on_headers_complete()
+        self.begin_request()
         self.part = BODY
         # Headers behind a body are of no use to anybody, and change nothing.
         self._head, self.headers = self.headers, []
+
+    def begin_request(self) -> None:
+        """Begins to answer; its body may come later. What ASGI needs is made here."""
+        url, listed, expect = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expect
+        self.headers += listed
+        super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """Takes some of a request's body."""

@@ -1,7 +1,9 @@
 """The table of routes: a method and a path to the function that answers."""
 
+import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import Any
 from urllib.parse import unquote
 
 import attrs
@@ -13,6 +15,10 @@ from txaware.http.server.permissions import Allow, anybody
 
 Answer = Reply | Stream
 Handle = Callable[[Request], Awaitable[Answer]]
+Told = Callable[[Reply | Exception], None]
+# An answer, what to await for it, or None where `Told` is called later with it.
+Begun = Answer | Coroutine[Any, Any, Answer] | None
+Begin = Callable[[Request, Told], Begun]
 
 # Paths that were looked up; the same few come again and again.
 # Nobody had to show a token for them, so they are bounded in number and in length.
@@ -30,7 +36,8 @@ class Route:
     `waits` is True when it may wait for messages, and is counted apart. A `keyed` route
     remembers its answers for clients that repeat a request. `query` are the fields that
     it knows; None takes any, as programs that watch a server add some to get past
-    caches. `is_page` is True when links of other sites may open it.
+    caches. `is_page` is True when links of other sites may open it. `begin` answers
+    without a task where it can, and `handle` does the same in one.
     """
 
     method: str
@@ -42,6 +49,7 @@ class Route:
     keyed: bool = False
     query: tuple[str, ...] | None = ()
     is_page: bool = False
+    begin: Begin | None = None
 
     @property
     def is_vital(self) -> bool:
@@ -52,6 +60,28 @@ class Route:
     def pattern(self) -> re.Pattern[str]:
         """The pattern of this route's paths, which are still percent-encoded."""
         return re.compile(_NAME.sub(_group, re.escape(self.path)))
+
+
+def in_a_task(begin: Begin) -> Handle:
+    """Returns the function that does what `begin` does, and waits for it."""
+
+    async def handle(request: Request) -> Answer:
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+
+        def told(outcome: Reply | Exception) -> None:
+            if future.done():
+                return
+            if isinstance(outcome, Reply):
+                future.set_result(outcome)
+            else:
+                future.set_exception(outcome)
+
+        begun = begin(request, told)
+        if begun is None:
+            return await future
+        return begun if isinstance(begun, Reply | Stream) else await begun
+
+    return handle
 
 
 def _group(name: re.Match[str]) -> str:
@@ -74,6 +104,10 @@ class Routes:
         self.table = tuple(routes)
         self._patterns = [(route, route.pattern) for route in self.table]
         self._known: dict[tuple[str, str], Match] = {}
+
+    def known(self, method: str, raw_path: str) -> Match | None:
+        """Returns the match of a path that was looked up before; None otherwise."""
+        return self._known.get((method, raw_path))
 
     def match(self, method: str, raw_path: str) -> Match | Reply:
         """Returns the match, or a 404 or 405. A name is checked after decoding."""

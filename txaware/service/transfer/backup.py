@@ -20,7 +20,7 @@ from txaware.clock import ClockMs, system_clock_ms
 from txaware.config import Settings
 from txaware.errors import BadRequest, StoreCorrupted, Unavailable
 from txaware.interfaces import OrderedTable, Row
-from txaware.keys import MESSAGE, POSITION
+from txaware.keys import MESSAGE, POSITION, TABLE
 from txaware.reports import Progress
 from txaware.service.transfer.backup_format import BackupReading, BackupWriting, Passing
 from txaware.store.columns import negated, pointer_of
@@ -32,7 +32,7 @@ from txaware.store.leveldb_store import leveldb_at
 PIECE_BYTES = 1 << 20
 # A new file system of its own is as good as empty.
 _NOT_OURS = {"lost+found"}
-_JUDGED = (MESSAGE, POSITION)
+_JUDGED = (MESSAGE, POSITION, TABLE)
 
 
 @attrs.frozen
