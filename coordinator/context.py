@@ -22,7 +22,6 @@ from coordinator.fork_guard import refuse
 from coordinator.interfaces import Cargo, Coordinator, TransactionAware
 from coordinator.participants import (
     Participants,
-    apart_with_cargo,
     checked_participant,
     flush,
     flushes_last,
@@ -122,8 +121,7 @@ class TransactionContext:
             self._waiting.append(participant)
             return
         self._require_active("join")
-        if participant not in self._participants:
-            self._participants.start(participant, self.transaction)
+        self._participants.add(participant, self.transaction)
 
     def joined(
         self, key: Hashable, make: Callable[[], P], *, while_ending: bool = False
@@ -138,8 +136,7 @@ class TransactionContext:
         found: Any = self._known.get(key)
         if found is None:
             found = make()
-            if found not in self._participants:
-                self._participants.start(found, self.transaction)
+            self._participants.add(found, self._tx or self.transaction)
             self._known[key] = found
         return found  # type: ignore[no-any-return]  # the type that `make` has
 
@@ -169,13 +166,14 @@ class TransactionContext:
 
     def finish(self) -> None:
         """Commits; raises when that was refused, or when the outcome is unknown."""
-        self._require_active("finish")
-        tx = self.transaction
+        if self.status is not Status.ACTIVE:
+            self._require_active("finish")
+        tx = self._tx or self.transaction
         self.status = Status.ENDING
         try:
             changes = self._participants.changes(tx)
             asked_s = self._clock_s()
-            first, last = apart_with_cargo(self._participants.in_commit_order())
+            first, last = self._participants.apart_with_cargo()
             if first or changes:
                 self._check(changes)
             if first:
@@ -192,7 +190,9 @@ class TransactionContext:
             raise
         self.status = Status.COMMITTED
         try:
-            self._announce(tx, interrupt)
+            failures = self._participants.announce(tx)
+            if failures or interrupt is not None:
+                self._raise_after_commit(failures, interrupt)
         except BaseException:
             self._participants.announce(self.transaction)  # those that are left
             raise
@@ -208,8 +208,8 @@ class TransactionContext:
 
     def __enter__(self) -> Self:
         """Begins; an interrupt finds the block entered, or everything undone."""
-        here = _here()
-        outer = _at(here, self.coordinator) if _open.get() else None
+        here, opened = _here(), _open.get()
+        outer = _at(here, self.coordinator, opened) if opened else None
         if outer is not None and outer.status in (Status.ACTIVE, Status.ENDING):
             raise MisusedTransaction(
                 f"{outer} is already open here; join it with its join(), or begin the "
@@ -249,7 +249,9 @@ class TransactionContext:
         finally:
             self._place = None  # also for tasks that were made in the block
             self._within = False
-            _open.set(tuple([one for one in _open.get() if one._within]))
+            opened = _open.get()
+            alone = opened == (self,)  # nearly always
+            _open.set(() if alone else tuple([one for one in opened if one._within]))
 
     def __str__(self) -> str:
         return f"transaction {self._tx.transaction_id if self._tx else '(not begun)'}"
@@ -257,12 +259,8 @@ class TransactionContext:
     def __repr__(self) -> str:
         return f"<TransactionContext {self}, {self.status.value}>"
 
-    def _is_abandoned(self) -> bool:
-        """Tells whether an interrupt ended its block just before `__exit__` began."""
-        return self._within and self._block is not None and self._block() is None
-
     def _abandon(self) -> None:
-        """Undoes an abandoned block, once a later call notices it."""
+        """Undoes a block that an interrupt ended just before `__exit__` began."""
         self._within = False
         if self.may_undo:
             self._undo(ParticipantFailed(f"an interrupt ended the block of {self}"))
@@ -360,12 +358,11 @@ class TransactionContext:
         note_others(cause, failures)
         raise_interrupt(failures, cause)
 
-    def _announce(self, tx: Transaction, interrupt: BaseException | None) -> None:
-        failures = self._participants.announce(tx)
+    def _raise_after_commit(
+        self, failures: list[BaseException], interrupt: BaseException | None
+    ) -> None:
         if interrupt is not None:
             failures.insert(0, interrupt)
-        if not failures:
-            return
         first, *others = failures
         first.add_note(f"{self} stays committed")
         note_others(first, others)
@@ -396,9 +393,13 @@ def current_transaction(coordinator: Coordinator) -> TransactionContext | None:
     A task whose event loop runs inside a block, as with `asyncio.run`, is refused: its
     writes would miss the block, and the tasks of a loop must not share a transaction.
     """
+    opened = _open.get()
+    if not opened:
+        return None
     here = _here()
-    found = _at(here, coordinator)
-    if found is None and (around := _at((here[0], None), coordinator)) is not None:
+    found = _at(here, coordinator, opened)
+    around = found or _at((here[0], None), coordinator, opened)
+    if around is not found:
         raise MisusedTransaction(
             f"{around} was begun outside of the event loop that runs here, and is of "
             f"none of its tasks; do this outside of the loop, or begin a transaction "
@@ -407,17 +408,20 @@ def current_transaction(coordinator: Coordinator) -> TransactionContext | None:
     return found
 
 
-def _at(place: object, coordinator: Coordinator) -> TransactionContext | None:
-    for context in _open.get():
+def _at(
+    place: object, coordinator: Coordinator, opened: tuple[TransactionContext, ...]
+) -> TransactionContext | None:
+    for context in opened:
         if (
             context.coordinator is coordinator
             and context.status is not Status.COMMITTED
             and context._place == place
             and context._within
         ):
-            if not context._is_abandoned():
+            block = context._block
+            if block is None or block() is not None:
                 return context
-            context._abandon()
+            context._abandon()  # a later call notices it
     return None
 
 
@@ -439,7 +443,8 @@ def _here() -> tuple[int, object]:
     A new thread or task may inherit the context variables of its creator, and is
     still another one.
     """
-    asyncio = sys.modules.get("asyncio")
-    if asyncio is None or asyncio._get_running_loop() is None:
-        return threading.get_ident(), None
-    return threading.get_ident(), asyncio.current_task()
+    if "asyncio" in sys.modules:
+        asyncio = sys.modules["asyncio"]
+        if asyncio._get_running_loop() is not None:
+            return threading.get_ident(), asyncio.current_task()
+    return threading.get_ident(), None

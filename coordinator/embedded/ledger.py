@@ -187,7 +187,7 @@ class Ledger:
         # The step that an interrupt may leave half done: see `mend`.
         self.torn: Callable[[], object] | None = None
         self._limits = limits
-        self._latest_ms = 0
+        self.latest_ms = 0  # the time of the last decision
 
     def whole(self, step: Callable[[], object]) -> None:
         """Takes a step that may be repeated after an interrupt in the middle of it."""
@@ -209,9 +209,9 @@ class Ledger:
 
     def now_ms(self, clock_ms: int) -> int:
         """Returns the time, which never goes back."""
-        if clock_ms > self._latest_ms:
-            self._latest_ms = clock_ms
-        return self._latest_ms
+        if clock_ms > self.latest_ms:
+            self.latest_ms = clock_ms
+        return self.latest_ms
 
     def next_pointer(self, now_ms: int) -> int:
         """Returns the pointer that would be given out next."""

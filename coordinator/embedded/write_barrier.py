@@ -34,7 +34,7 @@ class WriteBarrier:
         self.is_shared = False
         # Writes are kept by thread, and not counted: an interrupt (Ctrl-C) may keep a
         # thread from leaving, but at its next call it is no longer in that write.
-        self._inside: dict[int, OpenTransaction] = {}
+        self.inside: dict[int, OpenTransaction] = {}
 
     def owns(self, pointer: int) -> bool:
         """Tells whether only this coordinator can have given that pointer out."""
@@ -111,25 +111,25 @@ class WriteBarrier:
                 raise TransactionNotInProgress(
                     f"transaction {transaction_id} takes no more writes: it timed out"
                 )
-            self._inside[threading.get_ident()] = entry
+            self.inside[threading.get_ident()] = entry
             return entry
 
     def leave(self, entry: OpenTransaction) -> bool:
         """Ends a write, however it went; tells whether the transaction is open."""
         with self._lock:
             self._lock.notify_all()
-            self._inside.pop(threading.get_ident(), None)
+            self.inside.pop(threading.get_ident(), None)
             return entry.transaction_id in self._ledger.open.by_id
 
     def is_writing(self, transaction_id: int) -> bool:
         """Tells whether a write is under way, even after an invalidation."""
         with self._lock:
-            inside = self._inside.values()
+            inside = self.inside.values()
             return any(entry.transaction_id == transaction_id for entry in inside)
 
     def is_busy(self, entry: OpenTransaction) -> bool:
         """Tells whether the end of a transaction has to wait; called under the lock."""
-        return bool(self._inside) and self._others_in(entry) > 0
+        return self._others_in(entry) > 0
 
     def drain(self, entry: OpenTransaction) -> None:
         """Returns when no other thread writes; called under the lock, waits outside."""
@@ -156,7 +156,7 @@ class WriteBarrier:
 
     def _others_in(self, entry: OpenTransaction) -> int:
         me = threading.get_ident()
-        return sum([e is entry and t != me for t, e in self._inside.items()])
+        return sum([e is entry and t != me for t, e in self.inside.items()])
 
 
 def _tell_nobody(_: int, __: Sequence[str]) -> None:

@@ -40,7 +40,8 @@ class PublishRequest:
         ]
         payloads = [payload_of(message) for message in self.messages]
         expiries = after_s if is_any_said(after_s) else None
-        return Payloads(payloads, expiries, self.labels)
+        size_bytes = sum(map(len, payloads)) + self.labels.size_bytes
+        return Payloads(payloads, size_bytes, expiries, self.labels)
 
     def part(self, first: int, last: int) -> "PublishRequest":
         """Returns the request with some of the messages."""

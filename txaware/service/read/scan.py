@@ -71,12 +71,17 @@ class Query:
     @property
     def first_key(self) -> bytes:
         """The least row key that may have a message at or after the start."""
-        key = self.start.row_key
-        return key + b"\0" if self.start.payload_key == _AFTER_ALL else key
+        return first_key(self.start)
 
     def asks_for(self, message: Message) -> bool:
         """Tells whether a message in the row of the start is at or after the start."""
         return message.id > self.start or (self.inclusive and message.id == self.start)
+
+
+def first_key(start: MessageId) -> bytes:
+    """Returns the least row key that may have a message at or after an id."""
+    key = start.row_key
+    return key + b"\0" if start.payload_key == _AFTER_ALL else key
 
 
 class CachedRows:

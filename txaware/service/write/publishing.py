@@ -23,7 +23,7 @@ from txaware.messages import PublishResponse, Receipt
 from txaware.requests import Payloads, Pointer, checked_pointer, checked_receipts
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle
-from txaware.service.write.message_cargo import MessageCargo, TopicCargo
+from txaware.service.write.message_cargo import TopicCargo, TopicsCargo
 from txaware.service.write.topic_writer import Rows
 from txaware.store.columns import (
     ATTEMPT,
@@ -59,7 +59,7 @@ class Publishing:
 
     def plain(self, place: TopicHandle, payloads: Payloads) -> None:
         """Publishes without a transaction; on disk when it returns."""
-        _check_plain(place.topic)
+        _check_plain(place)
         began_s = time.perf_counter()
         rows = partial(_rows, place.message_prefix, payloads)
         place.writer.publish(len(payloads), rows)
@@ -69,7 +69,7 @@ class Publishing:
 
     def plain_soon(self, place: TopicHandle, payloads: Payloads, then: Then) -> None:
         """Publishes and does not wait; `then` is called in another thread."""
-        _check_plain(place.topic)
+        _check_plain(place)
         began_s = time.perf_counter()
 
         def written(error: Unavailable | None) -> None:
@@ -104,7 +104,7 @@ class Publishing:
 
     def cargo(
         self, messages: list[tuple[TopicHandle, Payloads]], tx: Transaction
-    ) -> MessageCargo | None:
+    ) -> TopicCargo | TopicsCargo | None:
         """Returns messages as rows for their commit; None where they go before it."""
         limit_bytes = self._settings.sync_limit_bytes
         if self._settings.max_transaction_lifetime_s is not None:
@@ -121,16 +121,14 @@ class Publishing:
             topics += (
                 TopicCargo(
                     handle,
-                    len(payloads.payloads),
+                    len(payloads.payloads),  # that of `payloads` is a call more
                     size_bytes,
                     rows,
                     tx.transaction_id,
                     self._endings,
                 ),
             )
-        if len(topics) > 1:
-            topics.sort(key=lambda topic: topic.handle.message_prefix)
-        return MessageCargo(topics)
+        return topics[0] if len(topics) == 1 else TopicsCargo(topics)
 
     def reference(
         self, place: TopicHandle, pointer: int, receipts: Iterable[Receipt] | None
@@ -280,9 +278,11 @@ class Publishing:
             )
 
 
-def _check_plain(topic: Topic) -> None:
-    if topic.publishing == "transactional":
-        raise BadRequest(f"topic {topic.topic} accepts messages in transactions only")
+def _check_plain(place: TopicHandle) -> None:
+    if place.publishing == "transactional":
+        raise BadRequest(
+            f"topic {place.topic.topic} accepts messages in transactions only"
+        )
 
 
 def waits_for_commit(entry: OpenTransaction | None) -> bool:
