@@ -15,6 +15,7 @@ from coordinator import (
 from txaware.auth import AuditLog, Tokens
 from txaware.config import Settings
 from txaware.consume import Consumer, Decoded, Delivery, Subscriber, SubscriberMetrics
+from txaware.encoding import from_json, from_json_as, to_json
 from txaware.errors import (
     BadRequest,
     KeeperMissing,
@@ -54,6 +55,7 @@ from txaware.publish import (
     AsyncPublisher,
     AtMostOncePublisher,
     DirectPublisher,
+    EncodingPublisher,
     Publisher,
 )
 from txaware.reports import CleanUp, Peeked, Pruned, Report, TopicReport
@@ -92,6 +94,7 @@ __all__ = [
     "Decoded",
     "Delivery",
     "DirectPublisher",
+    "EncodingPublisher",
     "HttpAdministration",
     "HttpServer",
     "Keeper",
@@ -145,7 +148,10 @@ __all__ = [
     "connect",
     "connect_async",
     "copy",
+    "from_json",
+    "from_json_as",
     "retry_on_conflict",
+    "to_json",
 ]
 
 # These are imported when they are first asked for: a server and an event loop take long

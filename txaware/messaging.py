@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, overload
 from weakref import WeakSet
 
 from coordinator import (
@@ -16,9 +16,10 @@ from txaware.addresses import open_parts, served_already
 from txaware.auth import AuditLog, Tokens
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.config import Settings
-from txaware.consume import Consumer, Subscriber, subscribe
+from txaware.consume import Consumer, Subscriber, consumer_of, subscribe
 from txaware.consume.start_places import StartAt
 from txaware.consume.subscribe_options import TIMEOUT_S
+from txaware.encoding import Decode, Encode
 from txaware.errors import Unavailable
 from txaware.http.server.server_file import ServerFile
 from txaware.interfaces import COMMITTED, Isolation
@@ -27,6 +28,7 @@ from txaware.publish import (
     AsyncPublisher,
     AtMostOncePublisher,
     DirectPublisher,
+    EncodingPublisher,
     KnownTopics,
     Publisher,
     TransactionPublisher,
@@ -106,14 +108,36 @@ class Messaging(Verbs, OperatorVerbs):
             "meanwhile: with messaging.serve(): ..."
         )
 
+    @overload
     def publisher(
-        self, topic: str, *, buffer_limit_bytes: int | None = None
-    ) -> Publisher:
+        self,
+        topic: str,
+        *,
+        buffer_limit_bytes: int | None = None,
+        encode: None = None,
+    ) -> Publisher: ...
+
+    @overload
+    def publisher(
+        self, topic: str, *, buffer_limit_bytes: int | None = None, encode: Encode
+    ) -> EncodingPublisher: ...
+
+    def publisher(
+        self,
+        topic: str,
+        *,
+        buffer_limit_bytes: int | None = None,
+        encode: Encode | None = None,
+    ) -> Publisher | EncodingPublisher:
         """Returns a publisher to the open transaction of this thread or task.
 
         Without an open transaction it publishes at once. Above `buffer_limit_bytes`
-        (8 MiB) it stores messages ahead of the commit.
+        (8 MiB) it stores messages ahead of the commit. It takes bytes, or any values
+        with an `encode` that makes bytes of them, as `txaware.to_json` does.
         """
+        if encode is not None:
+            plain = self.publisher(topic, buffer_limit_bytes=buffer_limit_bytes)
+            return EncodingPublisher(plain, encode)
         if buffer_limit_bytes is None and isinstance(topic, str):
             found = self._publishers.get(topic)
             if found is not None:
@@ -233,14 +257,16 @@ class Messaging(Verbs, OperatorVerbs):
         start: StartAt = None,
         inclusive: bool = True,
         isolation: Isolation = COMMITTED,
+        decode: Decode | None = None,
     ) -> Consumer:
         """Returns a reader of a topic; a `group` has one position, saved by the commit.
 
         `start` counts if the group has no position yet, and always without a group. It
         is an id, a time in ms, `"first"`, `"last"`, `"next"`, or None for the
-        beginning.
+        beginning. With `decode` (`txaware.from_json`) its messages are `Decoded`.
         """
-        return Consumer(
+        return consumer_of(
+            decode,
             self._service,
             self._parts.coordinator,
             topic,

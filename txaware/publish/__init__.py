@@ -1,6 +1,7 @@
 """Publishers: with a transaction, at once, and in the background."""
 
 from txaware.publish.background_publishers import AsyncPublisher, AtMostOncePublisher
+from txaware.publish.encoding_publisher import EncodingPublisher
 from txaware.publish.outbox import TransactionPublisher
 from txaware.publish.publisher import (
     DirectPublisher,
@@ -14,6 +15,7 @@ __all__ = [
     "AsyncPublisher",
     "AtMostOncePublisher",
     "DirectPublisher",
+    "EncodingPublisher",
     "KnownTopics",
     "Publisher",
     "TransactionPublisher",
