@@ -19,7 +19,7 @@ LAYERS = [
     ["txaware.topics", "txaware.messages"],
     ["txaware.config", "txaware.loopback"],
     ["txaware.requests", "txaware.keys", "txaware.markers", "txaware.avro_items"],
-    ["txaware.reports", "txaware.keeper"],
+    ["txaware.reports", "txaware.keeper", "txaware.producers"],
     ["txaware.auth", "txaware.interfaces"],
     ["txaware.store", "txaware.local_hbase"],
     ["txaware.service", "txaware.publish", "txaware.consume"],

@@ -18,6 +18,7 @@ from txaware.messages import (
     Receipt,
 )
 from txaware.metrics import Metrics
+from txaware.producers import KnownProducer, ProducerIdentity, ProducerOpened
 from txaware.reports import (
     CleanUp,
     OnProgress,
@@ -153,6 +154,42 @@ class MessagingService(Protocol):
         timeout_s: float,
     ) -> bool:
         """Waits until there is a message to poll; returns False after the time-out."""
+
+
+class ProducerService(Protocol):
+    """The service of producers, whose repeated publishes store nothing twice.
+
+    The calls are the same embedded, over HTTP and on HBase. Any number of threads may
+    call. A call that raises `OutOfOrderSequence` or `ProducerFenced` stored nothing.
+    """
+
+    def open_producer(self, transactional_id: str | None = None) -> ProducerOpened:
+        """Opens a new producer with an id of its own; that is durable."""
+
+    def publish_once(
+        self,
+        topic: str,
+        messages: Iterable[Payload],
+        *,
+        producer: ProducerIdentity,
+        sequence: int,
+    ) -> list[MessageId]:
+        """Publishes in one piece, unless it did already; returns the ids either way.
+
+        `sequence` is the number of the first message, counted from 0 for each producer
+        and topic; after 2,147,483,647 comes 0. Messages that are among the last five
+        requests are a repeat. A gap ends the producer. An expired or forgotten one is
+        refused as fenced.
+        """
+
+    def producers(self) -> list[KnownProducer]:
+        """Returns all producers that the store knows, by their ids."""
+
+    def producer(self, producer_id: int) -> KnownProducer:
+        """Returns one producer, with its topics."""
+
+    def forget_producer(self, producer_id: int) -> None:
+        """Forgets a producer; what it publishes later is refused as fenced."""
 
 
 class OperatorService(Protocol):
