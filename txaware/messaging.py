@@ -28,6 +28,7 @@ from txaware.publish import (
     AtMostOncePublisher,
     DirectPublisher,
     KnownTopics,
+    Producer,
     Publisher,
     TransactionPublisher,
     publisher_key,
@@ -62,7 +63,7 @@ class Messaging(Verbs, OperatorVerbs):
             self, parts.service, parts.coordinator, shares_journal=parts.shares_journal
         )
         self._parts = parts
-        OperatorVerbs.__init__(self, parts.administration)
+        OperatorVerbs.__init__(self, parts.administration, parts.producers)
         self._known_topics = KnownTopics(parts.service)
         self._publishers: dict[str, Publisher] = {}
         self._to_close: WeakSet[Closes] = WeakSet()
@@ -141,6 +142,13 @@ class Messaging(Verbs, OperatorVerbs):
         """Returns a publisher that joins no transaction; a call ends once on disk."""
         limit_bytes = self._parts.settings.message_limit_bytes
         return DirectPublisher(self._service, topic, message_limit_bytes=limit_bytes)
+
+    def producer(self) -> Producer:
+        """Opens a producer, whose repeated publishes store nothing twice."""
+        limit_bytes = self._parts.settings.message_limit_bytes
+        producer = Producer(self._parts.producers, message_limit_bytes=limit_bytes)
+        self._to_close.add(producer)
+        return producer
 
     def async_publisher(
         self,

@@ -8,7 +8,7 @@ from coordinator.embedded.group_commit import Then
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
-from txaware.interfaces import UNCOMMITTED
+from txaware.interfaces import UNCOMMITTED, ProducerService
 from txaware.keys import position_prefix
 from txaware.messages import Bounds, MessageId, Page, PublishResponse, Receipt
 from txaware.metrics import Latencies, TopicMetrics
@@ -29,6 +29,7 @@ from txaware.requests import (
     checked_start,
 )
 from txaware.service.monitor.unread import Readers
+from txaware.service.producers.producing import Producing
 from txaware.service.read.reading import Ask, Reading
 from txaware.service.read.scan import Scan
 from txaware.service.store_context import StoreContext
@@ -36,6 +37,7 @@ from txaware.service.topic_handles import TopicHandle, TopicHandles
 from txaware.service.write.message_cargo import MessageCargo
 from txaware.service.write.positions import PositionCargo, Positions
 from txaware.service.write.publishing import Publishing, waits_for_commit
+from txaware.signatures import passed_on
 from txaware.store.position_table import position_write
 from txaware.topics import (
     Topic,
@@ -60,6 +62,7 @@ class LocalService:
         self.readers = Readers(site.clock_ms)
         self._position_retention = site.positions
         self._publishing = Publishing(site)
+        self.producing = Producing(site, self._places, self._publishing)
         # A class derived from ours may replace any call.
         self._carrier = _carrier(site) if type(self) is LocalService else None
         self._reading = Reading(site)
@@ -345,6 +348,12 @@ class LocalService:
     def bounds(self, topic: str) -> Bounds:
         """Returns the first and last id, committed or not, and the id of the next."""
         return self._reading.bounds(self._places.at(topic))
+
+    open_producer = passed_on(ProducerService.open_producer, to="producing")
+    publish_once = passed_on(ProducerService.publish_once, to="producing")
+    producers = passed_on(ProducerService.producers, to="producing")
+    describe_producer = passed_on(ProducerService.describe_producer, to="producing")
+    forget_producer = passed_on(ProducerService.forget_producer, to="producing")
 
     def ended(self, pointers: Iterable[int]) -> None:
         """Wakes readers that wait for ended transactions, and forgets their stores."""

@@ -11,10 +11,11 @@ from txaware.config import Settings
 from txaware.http.client.admin_calls import AdminCalls
 from txaware.http.client.calls import ServiceCalls
 from txaware.http.client.coordinator_calls import CoordinatorSend
+from txaware.http.client.producer_calls import ProducerCalls
 from txaware.http.client.server_info import ServerInfo
 from txaware.http.client.transport import Transport, blocking
 from txaware.http.wire import ColumnarPage
-from txaware.interfaces import MessagingService, OperatorService
+from txaware.interfaces import MessagingService, OperatorService, ProducerService
 from txaware.keeper import Keeper, KeepsRows, named_pointer
 from txaware.requests import Start
 
@@ -74,6 +75,24 @@ class HttpService:
 
     def __repr__(self) -> str:
         return f"<HttpService by {self._transport!r}>"
+
+
+class HttpProducers:
+    """A `ProducerService` by way of a server; any number of threads may call."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._calls = ProducerCalls(transport.link)
+
+    open_producer = blocking(ProducerService.open_producer, ProducerCalls.open_producer)
+    publish_once = blocking(ProducerService.publish_once, ProducerCalls.publish_once)
+    producers = blocking(ProducerService.producers, ProducerCalls.producers)
+    describe_producer = blocking(
+        ProducerService.describe_producer, ProducerCalls.describe_producer
+    )
+    forget_producer = blocking(
+        ProducerService.forget_producer, ProducerCalls.forget_producer
+    )
 
 
 class HttpAdministration:
