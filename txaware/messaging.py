@@ -1,8 +1,9 @@
 """The entry of a program: `connect`, and the `Messaging` that it returns."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, overload
 from weakref import WeakSet
 
 from coordinator import (
@@ -23,16 +24,20 @@ from txaware.errors import Unavailable
 from txaware.http.server.server_file import ServerFile
 from txaware.interfaces import COMMITTED, Isolation
 from txaware.parts import Parts, Reach
+from txaware.producers import ProducerOpened
 from txaware.publish import (
     AsyncPublisher,
     AtMostOncePublisher,
     DirectPublisher,
     KnownTopics,
+    Producer,
     Publisher,
     TransactionPublisher,
     publisher_key,
 )
 from txaware.publish.background_publishers import WhenFull
+from txaware.publish.fenced_transaction import FencedTransaction, Instance
+from txaware.publish.transactional_producer import TransactionalProducer
 from txaware.verbs import OperatorVerbs, Verbs
 
 if TYPE_CHECKING:
@@ -63,6 +68,7 @@ class Messaging(Verbs, OperatorVerbs):
         )
         self._parts = parts
         OperatorVerbs.__init__(self, parts.administration)
+        self._producers: Any = parts.service
         self._known_topics = KnownTopics(parts.service)
         self._publishers: dict[str, Publisher] = {}
         self._to_close: WeakSet[Closes] = WeakSet()
@@ -90,6 +96,40 @@ class Messaging(Verbs, OperatorVerbs):
         return MessagingTransaction(
             self, *participants, timeout_s=timeout_s, long=long, begun=begun
         )
+
+    @overload
+    def producer(self) -> Producer: ...
+
+    @overload
+    def producer(self, transactional_id: str) -> TransactionalProducer: ...
+
+    def producer(
+        self, transactional_id: str | None = None
+    ) -> Producer | TransactionalProducer:
+        """Returns a producer, which stores nothing twice: `messaging.producer()`.
+
+        With a `transactional_id` it has transactions, and is the one instance of that
+        id: when this returns, every older instance is fenced, and what these left open
+        has ended.
+        """
+        if transactional_id is None:
+            return self._idempotent(None)
+        opened = self._producers.open_producer(transactional_id)
+        return TransactionalProducer(
+            Instance(
+                self._producers,
+                transactional_id,
+                opened.identity,
+                self._parts.shares_journal,
+            ),
+            self._idempotent(opened),
+            make=partial(ProducerTransaction, self),
+            publisher=self.publisher,
+        )
+
+    def _idempotent(self, opened: ProducerOpened | None) -> Producer:
+        limit_bytes = self._parts.settings.message_limit_bytes
+        return Producer(self._producers, message_limit_bytes=limit_bytes, opened=opened)
 
     def reach(self) -> Reach:
         """Tells where other processes reach this data: a server's address and token."""
@@ -358,6 +398,10 @@ class MessagingTransaction(TransactionContext):
         held = self._known.get(publisher_key(self.messaging._service))
         if isinstance(held, TransactionPublisher):
             held.store_held()
+
+
+class ProducerTransaction(FencedTransaction, MessagingTransaction):
+    """A transaction of a `Messaging` that counts for a producer."""
 
 
 def connect(

@@ -7,7 +7,12 @@ from coordinator.fork_guard import guard
 from txaware.errors import BadRequest, PublisherClosed
 from txaware.interfaces import Payload, ProducerService
 from txaware.messages import MessageId
-from txaware.producers import SEQUENCES, ProducerIdentity, checked_sequence
+from txaware.producers import (
+    SEQUENCES,
+    ProducerIdentity,
+    ProducerOpened,
+    checked_sequence,
+)
 from txaware.publish.publisher import checked_many
 from txaware.topics import TopicName
 
@@ -18,10 +23,17 @@ class Producer:
     Any number of threads may share it. Each topic has a sequence of its own.
     """
 
-    def __init__(self, service: ProducerService, *, message_limit_bytes: int) -> None:
+    def __init__(
+        self,
+        service: ProducerService,
+        *,
+        message_limit_bytes: int,
+        opened: ProducerOpened | None = None,
+    ) -> None:
         self._service = service
         self._message_limit_bytes = message_limit_bytes
-        self._identity: ProducerIdentity = service.open_producer().identity
+        opened = service.open_producer() if opened is None else opened
+        self._identity: ProducerIdentity = opened.identity
         self._next: dict[str, int] = {}
         self._closed = False
         guard(self)

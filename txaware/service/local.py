@@ -12,6 +12,7 @@ from txaware.interfaces import UNCOMMITTED
 from txaware.keys import position_prefix
 from txaware.messages import Bounds, MessageId, Page, PublishResponse, Receipt
 from txaware.metrics import Latencies, TopicMetrics
+from txaware.producers import Entered, ProducerIdentity, ProducerOpened
 from txaware.requests import (
     Payload,
     Payloads,
@@ -29,6 +30,7 @@ from txaware.requests import (
     checked_start,
 )
 from txaware.service.monitor.unread import Readers
+from txaware.service.producers.transactional_ids import TransactionalIds
 from txaware.service.read.reading import Ask, Reading
 from txaware.service.read.scan import Scan
 from txaware.service.store_context import StoreContext
@@ -63,6 +65,14 @@ class LocalService:
         # A class derived from ours may replace any call.
         self._carrier = _carrier(site) if type(self) is LocalService else None
         self._reading = Reading(site)
+        self.transactional_ids = TransactionalIds(
+            site,
+            self._publishing,
+            self._positions,
+            judge=self._reading.judge,
+            seen=self._seen,
+            new_producer_id=site.clock_ms,
+        )
         self._places.create_from_settings()
 
     def create_topic(
@@ -276,6 +286,11 @@ class LocalService:
         checked_group(group)
         if transaction is None and not self._positions.has_any(group, name):
             return None  # saves a snapshot, which costs the coordinator something
+        return self._seen(group, name, transaction)
+
+    def _seen(
+        self, group: str, name: TopicName, transaction: Transaction | None = None
+    ) -> MessageId | None:
         while True:
             removals = self._position_retention.removals
             judge = self._reading.judge(transaction)
@@ -341,6 +356,56 @@ class LocalService:
 
         write = position_write(checked_group(group), name, pointer, position)
         return PositionCargo([write], count)
+
+    def open_producer(self, transactional_id: str | None = None) -> ProducerOpened:
+        """Opens a producer, or a new instance of the one of that id."""
+        if transactional_id is None:
+            raise NotImplementedError
+        return self.transactional_ids.open(transactional_id)
+
+    def enter_transaction(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        transaction: Transaction,
+        *,
+        key: str | None = None,
+        ahead: bool = True,
+    ) -> Entered:
+        """Makes a transaction that of a producer; returns the commits that it sees.
+
+        Without `ahead` its rows are those of its `producer_cargo`.
+        """
+        return self.transactional_ids.enter(
+            transactional_id, producer, transaction, key=key, ahead=ahead
+        )
+
+    def leave_transaction(
+        self, transactional_id: str, transaction: Pointer, *, key: str | None = None
+    ) -> None:
+        """Takes back what `enter_transaction` did, for a rollback."""
+        pointer = checked_pointer(transaction)
+        self.transactional_ids.leave(transactional_id, pointer, key=key)
+
+    def producer_commits(
+        self, transactional_id: str, producer: ProducerIdentity | None = None
+    ) -> int:
+        """Returns how many transactions of a transactional id have committed."""
+        return self.transactional_ids.commits(transactional_id, producer)
+
+    def producer_cargo(
+        self,
+        coordinator: Coordinator,
+        transactional_id: str,
+        tx: Transaction,
+        commits: int,
+        *,
+        key: str | None = None,
+    ) -> PositionCargo | None:
+        """Returns the rows of a producer's transaction, for its commit to carry."""
+        if coordinator is not self._carrier:
+            return None
+        return self.transactional_ids.cargo(transactional_id, tx, commits, key=key)
 
     def bounds(self, topic: str) -> Bounds:
         """Returns the first and last id, committed or not, and the id of the next."""

@@ -14,7 +14,7 @@ from txaware.http.client.coordinator_calls import CoordinatorSend
 from txaware.http.client.server_info import ServerInfo
 from txaware.http.client.transport import Transport, blocking
 from txaware.http.wire import ColumnarPage
-from txaware.interfaces import MessagingService, OperatorService
+from txaware.interfaces import MessagingService, OperatorService, ProducerService
 from txaware.keeper import Keeper, KeepsRows, named_pointer
 from txaware.requests import Start
 
@@ -43,6 +43,16 @@ class HttpService:
     save_position = blocking(MessagingService.save_position, ServiceCalls.save_position)
     bounds = blocking(MessagingService.bounds, ServiceCalls.bounds)
     wait = blocking(MessagingService.wait, ServiceCalls.wait)
+    open_producer = blocking(ProducerService.open_producer, ServiceCalls.open_producer)
+    enter_transaction = blocking(
+        ProducerService.enter_transaction, ServiceCalls.enter_transaction
+    )
+    leave_transaction = blocking(
+        ProducerService.leave_transaction, ServiceCalls.leave_transaction
+    )
+    producer_commits = blocking(
+        ProducerService.producer_commits, ServiceCalls.producer_commits
+    )
 
     def poll_columns(
         self,

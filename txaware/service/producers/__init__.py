@@ -1,0 +1,1 @@
+"""Producers: who they are, and what they have published."""
