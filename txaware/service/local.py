@@ -8,11 +8,11 @@ from coordinator.embedded.group_commit import Then
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
-from txaware.interfaces import UNCOMMITTED
+from txaware.interfaces import UNCOMMITTED, ProducerService
 from txaware.keys import position_prefix
 from txaware.messages import Bounds, MessageId, Page, PublishResponse, Receipt
 from txaware.metrics import Latencies, TopicMetrics
-from txaware.producers import Entered, ProducerIdentity, ProducerOpened
+from txaware.producers import ProducerOpened
 from txaware.requests import (
     Payload,
     Payloads,
@@ -38,6 +38,7 @@ from txaware.service.topic_handles import TopicHandle, TopicHandles
 from txaware.service.write.message_cargo import MessageCargo
 from txaware.service.write.positions import PositionCargo, Positions
 from txaware.service.write.publishing import Publishing, waits_for_commit
+from txaware.signatures import passed_on
 from txaware.store.position_table import position_write
 from txaware.topics import (
     Topic,
@@ -71,6 +72,7 @@ class LocalService:
             self._positions,
             judge=self._reading.judge,
             seen=self._seen,
+            carrier=self._carrier,
             new_producer_id=site.clock_ms,
         )
         self._places.create_from_settings()
@@ -363,49 +365,16 @@ class LocalService:
             raise NotImplementedError
         return self.transactional_ids.open(transactional_id)
 
-    def enter_transaction(
-        self,
-        transactional_id: str,
-        producer: ProducerIdentity,
-        transaction: Transaction,
-        *,
-        key: str | None = None,
-        ahead: bool = True,
-    ) -> Entered:
-        """Makes a transaction that of a producer; returns the commits that it sees.
-
-        Without `ahead` its rows are those of its `producer_cargo`.
-        """
-        return self.transactional_ids.enter(
-            transactional_id, producer, transaction, key=key, ahead=ahead
-        )
-
-    def leave_transaction(
-        self, transactional_id: str, transaction: Pointer, *, key: str | None = None
-    ) -> None:
-        """Takes back what `enter_transaction` did, for a rollback."""
-        pointer = checked_pointer(transaction)
-        self.transactional_ids.leave(transactional_id, pointer, key=key)
-
-    def producer_commits(
-        self, transactional_id: str, producer: ProducerIdentity | None = None
-    ) -> int:
-        """Returns how many transactions of a transactional id have committed."""
-        return self.transactional_ids.commits(transactional_id, producer)
-
-    def producer_cargo(
-        self,
-        coordinator: Coordinator,
-        transactional_id: str,
-        tx: Transaction,
-        commits: int,
-        *,
-        key: str | None = None,
-    ) -> PositionCargo | None:
-        """Returns the rows of a producer's transaction, for its commit to carry."""
-        if coordinator is not self._carrier:
-            return None
-        return self.transactional_ids.cargo(transactional_id, tx, commits, key=key)
+    enter_transaction = passed_on(
+        TransactionalIds.enter_transaction, to="transactional_ids"
+    )
+    leave_transaction = passed_on(
+        ProducerService.leave_transaction, to="transactional_ids"
+    )
+    producer_commits = passed_on(
+        ProducerService.producer_commits, to="transactional_ids"
+    )
+    producer_cargo = passed_on(TransactionalIds.producer_cargo, to="transactional_ids")
 
     def bounds(self, topic: str) -> Bounds:
         """Returns the first and last id, committed or not, and the id of the next."""

@@ -26,6 +26,7 @@ from txaware.producers import (
     checked_identity,
     checked_key,
 )
+from txaware.requests import Pointer, checked_pointer
 from txaware.service.retention.position_retention import PositionRetention
 from txaware.service.store_context import StoreContext
 from txaware.service.visibility import DELIVER, Visibility
@@ -77,6 +78,7 @@ class TransactionalIds:
         *,
         judge: Callable[[Transaction | None], Visibility],
         seen: Seen,
+        carrier: Coordinator | None,
         new_producer_id: Callable[[], int],
     ) -> None:
         self._ids = TransactionalIdTable(site.table)
@@ -88,6 +90,7 @@ class TransactionalIds:
         self._positions = positions
         self._judge = judge
         self._seen = seen
+        self._carrier = carrier
         self._new_producer_id = new_producer_id
         self._lock = threading.Lock()
         self._holders: dict[str, Holder] = {}
@@ -99,23 +102,26 @@ class TransactionalIds:
         with holder.lock:
             producer = self._raise_epoch(name, holder)
             self._settle(name, holder)
-        return ProducerOpened(producer.producer_id, producer.epoch, self.commits(name))
+        return ProducerOpened(
+            producer.producer_id, producer.epoch, self.producer_commits(name)
+        )
 
-    def enter(
+    def enter_transaction(
         self,
-        name: str,
+        transactional_id: str,
         producer: ProducerIdentity,
-        tx: Transaction,
+        transaction: Transaction,
         *,
         key: str | None = None,
         ahead: bool = True,
     ) -> Entered:
         """Begins a transaction of an instance; returns the commits that it sees.
 
-        With `ahead` its rows are written now, and otherwise by its `cargo`. The rows of
-        a transaction that ends with this process are held for its commit. Nothing is
+        With `ahead` its rows are written now, or else with its `producer_cargo`. Those
+        of a transaction that ends with this process are held for its commit. Nothing is
         written if the key was committed before.
         """
+        name, tx = transactional_id, transaction
         if tx.type is TransactionType.LONG:
             raise MisusedTransaction(
                 f"producer {name} takes no long transactions: two of them could commit "
@@ -130,46 +136,54 @@ class TransactionalIds:
             commits = _number(self._before(name, COMMITS, tx))
             is_done = key is not None and bool(self._before(name, once_marker(key), tx))
             if ahead and not is_done:
-                self._write(tx, self._writes(name, tx.transaction_id, commits + 1, key))
+                self._write(tx, _writes(name, tx.transaction_id, commits + 1, key))
         return Entered(commits, is_done)
 
-    def leave(self, name: str, pointer: int, *, key: str | None = None) -> None:
-        """Takes back what `enter` wrote for a transaction that is rolled back."""
-        holder = self._holder(name)
+    def leave_transaction(
+        self, transactional_id: str, transaction: Pointer, *, key: str | None = None
+    ) -> None:
+        """Takes back what `enter_transaction` wrote, for a rollback."""
+        pointer, holder = checked_pointer(transaction), self._holder(transactional_id)
+        marker = producer_marker(transactional_id)
         with holder.lock:
             holder.left = max(holder.left, pointer)
             with self._publishing.undoing(pointer):
                 for place in _places(key):
-                    self._positions.take_back(producer_marker(name), place, pointer)
+                    self._positions.take_back(marker, place, pointer)
 
-    def cargo(
-        self, name: str, tx: Transaction, commits: int, *, key: str | None = None
-    ) -> PositionCargo:
-        """Returns the rows of a transaction for its commit to carry."""
-        writes = self._writes(name, tx.transaction_id, commits, key)
-        return PositionCargo(writes, lambda: self.committed(name))
+    def producer_cargo(
+        self,
+        coordinator: Coordinator,
+        transactional_id: str,
+        tx: Transaction,
+        commits: int,
+        *,
+        key: str | None = None,
+    ) -> PositionCargo | None:
+        """Returns the rows of a transaction for its commit to carry.
 
-    def committed(self, name: str) -> None:
-        """Has rows removed that nobody reads any more, now and then."""
-        self._retention.saved(position_prefix(producer_marker(name), COMMITS))
+        Returns None where the coordinator cannot carry rows.
+        """
+        if coordinator is not self._carrier:
+            return None
+        marker = producer_marker(transactional_id)
+        prefix = position_prefix(marker, COMMITS)
+        writes = _writes(transactional_id, tx.transaction_id, commits, key)
+        # Now and then rows are removed that nobody reads any more.
+        return PositionCargo(writes, lambda: self._retention.saved(prefix))
 
-    def commits(self, name: str, producer: ProducerIdentity | None = None) -> int:
+    def producer_commits(
+        self, transactional_id: str, producer: ProducerIdentity | None = None
+    ) -> int:
         """Returns how many transactions of an id have committed.
 
         Raises `ProducerFenced` if `producer` is named, and is not the newest instance.
         """
-        checked_transactional_id(name)
+        holder = self._holder(transactional_id)
         if producer is not None:
-            holder = self._holder(name)
             with holder.lock:
-                self._require(name, holder, producer)
-        return _number(self._seen(producer_marker(name), COMMITS))
-
-    def require(self, name: str, producer: ProducerIdentity) -> None:
-        """Raises `ProducerFenced` unless this is the newest instance of an id."""
-        holder = self._holder(name)
-        with holder.lock:
-            self._require(name, holder, producer)
+                self._require(transactional_id, holder, producer)
+        return _number(self._seen(producer_marker(transactional_id), COMMITS))
 
     def _holder(self, name: str) -> Holder:
         found = self._holders.get(name) if isinstance(name, str) else None
@@ -260,14 +274,6 @@ class TransactionalIds:
                 return row.position
         return None
 
-    def _writes(
-        self, name: str, pointer: int, commits: int, key: str | None
-    ) -> list[Write]:
-        marker, number = producer_marker(name), MessageId.of(commits)
-        return [
-            position_write(marker, place, pointer, number) for place in _places(key)
-        ]
-
     def _write(self, tx: Transaction, writes: list[Write]) -> None:
         pointer = self._publishing.begun(tx)
         entry = self._publishing.enter(pointer)
@@ -275,6 +281,11 @@ class TransactionalIds:
             self._positions.write(pointer, writes, held=waits_for_commit(entry))
         finally:
             self._publishing.leave(entry)
+
+
+def _writes(name: str, pointer: int, commits: int, key: str | None) -> list[Write]:
+    marker, number = producer_marker(name), MessageId.of(commits)
+    return [position_write(marker, place, pointer, number) for place in _places(key)]
 
 
 def _number(position: MessageId | None) -> int:
