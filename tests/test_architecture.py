@@ -24,7 +24,7 @@ LAYERS = [
     ["txaware.store", "txaware.local_hbase"],
     ["txaware.service", "txaware.publish", "txaware.consume"],
     ["txaware.http"],
-    ["txaware.verbs", "txaware.parts"],
+    ["txaware.verbs", "txaware.parts", "txaware.processor", "txaware.loop_verbs"],
     ["txaware.addresses"],
     ["txaware.messaging", "txaware.store_copy"],
     ["txaware.spark"],

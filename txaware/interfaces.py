@@ -18,7 +18,12 @@ from txaware.messages import (
     Receipt,
 )
 from txaware.metrics import Metrics
-from txaware.producers import KnownProducer, ProducerIdentity, ProducerOpened
+from txaware.producers import (
+    Entered,
+    KnownProducer,
+    ProducerIdentity,
+    ProducerOpened,
+)
 from txaware.reports import (
     CleanUp,
     OnProgress,
@@ -164,7 +169,39 @@ class ProducerService(Protocol):
     """
 
     def open_producer(self, transactional_id: str | None = None) -> ProducerOpened:
-        """Opens a new producer with an id of its own; that is durable."""
+        """Opens a new producer with an id of its own; that is durable.
+
+        With a `transactional_id` it opens a new instance of that producer. Older ones
+        are fenced, and the transactions that they left open have ended.
+        """
+
+    def enter_transaction(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        transaction: Transaction,
+        *,
+        key: str | None = None,
+    ) -> Entered:
+        """Makes a transaction that of a producer; returns the commits that it sees.
+
+        From here on it counts as one more when it commits, and a newer instance ends
+        it. A `key` is committed with it, unless it was committed before.
+        """
+
+    def leave_transaction(
+        self, transactional_id: str, transaction: Pointer, *, key: str | None = None
+    ) -> None:
+        """Takes back what `enter_transaction` did, for a rollback."""
+
+    def producer_commits(
+        self, transactional_id: str, producer: ProducerIdentity | None = None
+    ) -> int:
+        """Returns how many transactions of a transactional id have committed.
+
+        If a `producer` is named and is not its newest instance, this raises
+        `ProducerFenced`.
+        """
 
     def publish_once(
         self,

@@ -9,6 +9,7 @@ from txaware.messages import MessageId
 SEQUENCES = 2**31
 MAX_EPOCH = 2**15 - 1
 MAX_PRODUCER_ID = 2**63 - 1
+LONGEST_KEY = 10_000
 
 
 @attrs.frozen
@@ -36,6 +37,17 @@ class ProducerOpened:
     def identity(self) -> ProducerIdentity:
         """What its publishes name."""
         return ProducerIdentity(self.producer_id, self.epoch)
+
+
+@attrs.frozen
+class Entered:
+    """The commits of a transactional id, as a transaction of its producer sees them.
+
+    `is_done` tells whether the key that was named has been committed before.
+    """
+
+    commits: int
+    is_done: bool = False
 
 
 @attrs.frozen
@@ -82,6 +94,22 @@ def checked_identity(producer: object) -> ProducerIdentity:
 def checked_producer_id(producer_id: object) -> int:
     """Returns the id of a producer; `BadRequest` for what is none."""
     return _checked("a producer id", producer_id, MAX_PRODUCER_ID)
+
+
+def checked_key(key: object) -> str:
+    """Returns a key of what is done once; `BadRequest` for what is no text."""
+    if isinstance(key, str) and 0 < len(key) <= LONGEST_KEY and _is_unicode(key):
+        return key
+    raise BadRequest(
+        f"a key is a text of 1 to {LONGEST_KEY} characters, not {key!r:.100}"
+    )
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        return bool(text.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def checked_sequence(sequence: object) -> int:

@@ -20,7 +20,7 @@ from txaware.http.client.call import (
     start_field,
 )
 from txaware.http.client.server_info import ENVELOPE_BYTES, ServerInfo
-from txaware.http.client.topic_calls import TopicCalls
+from txaware.http.client.transactional_calls import TransactionalCalls
 from txaware.http.wire import (
     COLUMNS,
     MAX_MESSAGES,
@@ -38,6 +38,7 @@ from txaware.http.wire import (
 )
 from txaware.interfaces import COMMITTED, UNCOMMITTED, Isolation
 from txaware.messages import MessageId, Outgoing, Page, PublishResponse, Receipt
+from txaware.producers import ProducerOpened
 from txaware.requests import (
     Payload,
     Payloads,
@@ -126,7 +127,7 @@ def _id_or_none(text: Any) -> MessageId | None:
 _position = reading_field("position", _id_or_none)
 
 
-class ServiceCalls(TopicCalls):
+class ServiceCalls(TransactionalCalls):
     """All verbs of a `MessagingService`."""
 
     def publish(
@@ -267,6 +268,14 @@ class ServiceCalls(TopicCalls):
         info = yield from self.info()
         left_s = max(0.0, until_s - self._link.clock_s())
         return min(left_s, info.long_poll_s), left_s <= info.long_poll_s
+
+    def open_producer(
+        self, transactional_id: str | None = None
+    ) -> Steps[ProducerOpened]:
+        """Opens a producer."""
+        if transactional_id is None:
+            raise NotImplementedError
+        return (yield from self.open_transactional(transactional_id))
 
     def position(
         self, group: str, topic: str, *, transaction: Transaction | None = None

@@ -44,6 +44,16 @@ class HttpService:
     save_position = blocking(MessagingService.save_position, ServiceCalls.save_position)
     bounds = blocking(MessagingService.bounds, ServiceCalls.bounds)
     wait = blocking(MessagingService.wait, ServiceCalls.wait)
+    open_producer = blocking(ProducerService.open_producer, ServiceCalls.open_producer)
+    enter_transaction = blocking(
+        ProducerService.enter_transaction, ServiceCalls.enter_transaction
+    )
+    leave_transaction = blocking(
+        ProducerService.leave_transaction, ServiceCalls.leave_transaction
+    )
+    producer_commits = blocking(
+        ProducerService.producer_commits, ServiceCalls.producer_commits
+    )
 
     def poll_columns(
         self,

@@ -11,6 +11,7 @@ from txaware.http.openapi import (
     producer_operations,
     server_operations,
     transaction_operations,
+    transactional_operations,
 )
 from txaware.http.openapi.operation import Operation
 from txaware.http.openapi.wire import report_schemas, wire_schemas
@@ -27,12 +28,14 @@ from txaware.http.wire.json_schema import (
     fields,
     ref,
 )
+from txaware.topics import LONGEST_ID
 
 OPERATIONS: dict[tuple[str, str], Operation] = {
     **message_operations.OPERATIONS,
     **message_operations.TOPIC_OPERATIONS,
     **producer_operations.OPERATIONS,
     **transaction_operations.OPERATIONS,
+    **transactional_operations.OPERATIONS,
     **server_operations.OPERATIONS,
     **server_operations.CLEAN_UP_OPERATIONS,
     **transaction_operations.KEEPER_OPERATIONS,
@@ -121,10 +124,16 @@ _PATH_NAMES: dict[str, Schema] = {
     "namespace": {"type": "string", "pattern": NAMESPACE},
     "topic": {"type": "string", "pattern": TOPIC},
     "group": {"type": "string", "pattern": GROUP},
+    "transactional_id": {
+        "type": "string",
+        "pattern": GROUP,
+        "maxLength": LONGEST_ID,
+    },
     "transaction": {"type": "string", "pattern": "^[0-9]{1,19}$"},
     "producer": {"type": "string", "pattern": "^[0-9]{1,19}$"},
 }
 _EXAMPLES = {"namespace": "default", "topic": "orders", "group": "billing"}
+_EXAMPLES["transactional_id"] = "loader-7"
 _NAME = re.compile(r"\{(\w+)\}")
 _KEYED = [
     {

@@ -9,6 +9,7 @@ from txaware.http.routes.operator import CleanUpRoutes, OperatorRoutes
 from txaware.http.routes.polls import PollingRoutes
 from txaware.http.routes.producers import ProducerRoutes
 from txaware.http.routes.topics import TopicRoutes
+from txaware.http.routes.transactional_ids import TransactionalIdRoutes
 from txaware.http.routes.transactions import TransactionRoutes
 from txaware.http.routes.unguarded import OpenApiRoutes, OpenRoutes
 from txaware.http.server.routing import Route
@@ -26,6 +27,7 @@ def all_routes(
         *TopicRoutes(hosted).routes(),
         *GroupRoutes(hosted).routes(),
         *TransactionRoutes(hosted).routes(),
+        *TransactionalIdRoutes(hosted).routes(),
         *OperatorRoutes(hosted).routes(),
         *CleanUpRoutes(hosted).routes(),
         *KeeperRoutes(hosted).routes(),
