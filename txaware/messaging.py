@@ -23,7 +23,6 @@ from txaware.http.server.server_file import ServerFile
 from txaware.interfaces import COMMITTED, Isolation
 from txaware.loop_verbs import Closes, LoopVerbs
 from txaware.parts import Parts, Reach
-from txaware.producers import ProducerOpened
 from txaware.publish import (
     AsyncPublisher,
     AtMostOncePublisher,
@@ -35,7 +34,7 @@ from txaware.publish import (
     publisher_key,
 )
 from txaware.publish.background_publishers import WhenFull
-from txaware.publish.fenced_transaction import FencedTransaction, Instance
+from txaware.publish.fenced_transaction import FencedTransaction
 from txaware.publish.transactional_producer import TransactionalProducer
 from txaware.verbs import OperatorVerbs, Verbs
 
@@ -103,31 +102,22 @@ class Messaging(Verbs, OperatorVerbs, LoopVerbs):
         id: when this returns, every older instance is fenced, and what these left open
         has ended.
         """
-        if transactional_id is None:
-            return self._idempotent(None)
-        return self._transactional(transactional_id)
-
-    def _transactional(self, transactional_id: str) -> TransactionalProducer:
-        opened = self._producers.open_producer(transactional_id)
-        return TransactionalProducer(
-            Instance(
-                self._producers,
-                transactional_id,
-                opened.identity,
-                self._parts.shares_journal,
-            ),
-            self._idempotent(opened),
-            make=partial(ProducerTransaction, self),
-            publisher=self.publisher,
-        )
-
-    def _idempotent(self, opened: ProducerOpened | None) -> Producer:
+        if transactional_id is not None:
+            return self._transactional(transactional_id)
         limit_bytes = self._parts.settings.message_limit_bytes
-        producer = Producer(
-            self._producers, message_limit_bytes=limit_bytes, opened=opened
-        )
+        producer = Producer(self._producers, message_limit_bytes=limit_bytes)
         self._to_close.add(producer)
         return producer
+
+    def _transactional(self, transactional_id: str) -> TransactionalProducer:
+        return TransactionalProducer(
+            self._producers,
+            transactional_id,
+            make=partial(ProducerTransaction, self),
+            publisher=self.publisher,
+            message_limit_bytes=self._parts.settings.message_limit_bytes,
+            shares_journal=self._parts.shares_journal,
+        )
 
     def reach(self) -> Reach:
         """Tells where other processes reach this data: a server's address and token."""

@@ -16,7 +16,7 @@ from txaware.errors import (
     PublisherClosed,
     TransactionNotInProgress,
 )
-from txaware.interfaces import Payload
+from txaware.interfaces import Payload, ProducerService
 from txaware.messages import MessageId
 from txaware.producers import checked_key
 from txaware.publish.fenced_transaction import (
@@ -47,15 +47,22 @@ class TransactionalProducer:
 
     def __init__(
         self,
-        instance: Instance,
-        producer: Producer,
+        service: ProducerService,
+        transactional_id: str,
         *,
         make: Callable[..., FencedTransaction],
         publisher: Callable[[str], Publisher],
+        message_limit_bytes: int,
+        shares_journal: bool,
     ) -> None:
-        self.transactional_id = instance.transactional_id
-        self._instance = instance
-        self._producer = producer
+        opened = service.open_producer(transactional_id)
+        self.transactional_id = transactional_id
+        self._instance = Instance(
+            service, transactional_id, opened.identity, shares_journal
+        )
+        self._producer = Producer(
+            service, message_limit_bytes=message_limit_bytes, opened=opened
+        )
         self._make = make
         self._publisher = publisher
         self._lock = threading.RLock()

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from coordinator.transaction import Transaction
-from txaware.errors import BadRequest, RequestTooLarge
+from txaware.errors import BadRequest
 from txaware.http.client.call import (
     Call,
     Repeat,
@@ -19,8 +19,9 @@ from txaware.http.client.call import (
     reading_field,
     start_field,
 )
+from txaware.http.client.producer_calls import ProducerCalls
+from txaware.http.client.request_fit import messages_of, require_fit
 from txaware.http.client.server_info import ENVELOPE_BYTES, ServerInfo
-from txaware.http.client.transactional_calls import TransactionalCalls
 from txaware.http.wire import (
     COLUMNS,
     MAX_MESSAGES,
@@ -38,7 +39,6 @@ from txaware.http.wire import (
 )
 from txaware.interfaces import COMMITTED, UNCOMMITTED, Isolation
 from txaware.messages import MessageId, Outgoing, Page, PublishResponse, Receipt
-from txaware.producers import ProducerOpened
 from txaware.requests import (
     Payload,
     Payloads,
@@ -62,15 +62,6 @@ from txaware.topics import TopicName
 # The most that a message takes in a request beside its payload.
 BESIDE_BYTES = 32
 _MOST_LONG, _MOST_INT = 2**63 - 1, 2**31 - 1
-
-
-def require_fit(messages: int, size_bytes: int, info: ServerInfo) -> None:
-    """Raises `RequestTooLarge` before anything is sent that would be refused."""
-    if size_bytes > info.request_bytes or messages > MAX_MESSAGES:
-        raise RequestTooLarge(
-            f"{messages} messages in a request of {size_bytes} bytes are above the "
-            f"limit of {MAX_MESSAGES} messages and {info.request_bytes} bytes"
-        )
 
 
 def cut_to_fit(request: PublishRequest, info: ServerInfo) -> list[bytes]:
@@ -127,7 +118,7 @@ def _id_or_none(text: Any) -> MessageId | None:
 _position = reading_field("position", _id_or_none)
 
 
-class ServiceCalls(TransactionalCalls):
+class ServiceCalls(ProducerCalls):
     """All verbs of a `MessagingService`."""
 
     def publish(
@@ -269,14 +260,6 @@ class ServiceCalls(TransactionalCalls):
         left_s = max(0.0, until_s - self._link.clock_s())
         return min(left_s, info.long_poll_s), left_s <= info.long_poll_s
 
-    def open_producer(
-        self, transactional_id: str | None = None
-    ) -> Steps[ProducerOpened]:
-        """Opens a producer."""
-        if transactional_id is None:
-            raise NotImplementedError
-        return (yield from self.open_transactional(transactional_id))
-
     def position(
         self, group: str, topic: str, *, transaction: Transaction | None = None
     ) -> Steps[MessageId | None]:
@@ -361,14 +344,6 @@ def _checked_wait(wait_s: object, transaction: Transaction | None) -> float:
             "commits later; wait before the transaction begins"
         )
     return checked_wait_s(wait_s)
-
-
-def messages_of(payloads: Payloads) -> list[Payload]:
-    """Returns payloads as messages again, as a request has them."""
-    if payloads.expire_after_s is None:
-        return list(payloads.payloads)
-    pairs = zip(payloads.payloads, payloads.expire_after_s, strict=True)
-    return [p if after_s is None else Outgoing(p, after_s) for p, after_s in pairs]
 
 
 def _sendable_receipts(receipts: Iterable[Receipt] | None) -> list[Receipt] | None:

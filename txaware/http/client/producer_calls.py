@@ -11,8 +11,8 @@ from txaware.http.client.call import (
     reading,
     reading_json,
 )
-from txaware.http.client.calls import messages_of, require_fit
-from txaware.http.client.topic_calls import TopicCalls
+from txaware.http.client.request_fit import messages_of, require_fit
+from txaware.http.client.transactional_calls import TransactionalCalls
 from txaware.http.wire import OWN
 from txaware.http.wire.publish_once import OnceRequest, decode_ids, encode_once
 from txaware.messages import MessageId
@@ -31,15 +31,17 @@ _opened, _ids = reading_json(ProducerOpened), reading(decode_ids)
 _producers, _producer = reading_json(list[KnownProducer]), reading_json(KnownProducer)
 
 
-class ProducerCalls(TopicCalls):
+class ProducerCalls(TransactionalCalls):
     """All verbs of a `ProducerService`."""
 
     def open_producer(
         self, transactional_id: str | None = None
-    ) -> Call[ProducerOpened]:
+    ) -> Steps[ProducerOpened]:
         """Opens a producer; one whose answer was lost is never used, and expires."""
-        body = json_body(transactionalId=transactional_id)
-        return Call("POST", "/v1/producers", _opened, body)
+        if transactional_id is not None:
+            return (yield from self.open_transactional(transactional_id))
+        opened: ProducerOpened = yield Call("POST", "/v1/producers", _opened)
+        return opened
 
     def publish_once(
         self,
