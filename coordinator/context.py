@@ -188,13 +188,19 @@ class TransactionContext:
             if self.status is Status.ENDING:  # the commit was not asked for
                 self._undo(error)
             raise
+        self._committed(tx, interrupt)
+
+    def _committed(
+        self, tx: Transaction, interrupt: BaseException | None = None
+    ) -> None:
+        """Tells all participants; raises what they raise, and an interrupt."""
         self.status = Status.COMMITTED
         try:
             failures = self._participants.announce(tx)
             if failures or interrupt is not None:
                 self._raise_after_commit(failures, interrupt)
         except BaseException:
-            self._participants.announce(self.transaction)  # those that are left
+            self._participants.announce(tx)  # those that are left
             raise
 
     def abort(self) -> None:
