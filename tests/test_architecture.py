@@ -34,6 +34,7 @@ LAYERS = [
     ["txaware.verbs", "txaware.parts"],
     ["txaware.addresses"],
     ["txaware.messaging", "txaware.store_copy"],
+    ["txaware.testing"],
     ["txaware.spark"],
     ["txaware.bench", "pyspark_txaware"],
     ["txaware.cli"],

@@ -68,6 +68,7 @@ if typing.TYPE_CHECKING:
     from txaware.http.client.aio import AsyncMessaging, connect_async
     from txaware.http.client.async_consumer import TopicConsumer
     from txaware.http.client.async_publisher import TopicPublisher
+    from txaware.http.client.async_table import AsyncTable
     from txaware.http.client.async_transaction import AsyncTransaction
     from txaware.http.server.server import HttpServer
 
@@ -75,6 +76,7 @@ __all__ = [
     "Administration",
     "AsyncMessaging",
     "AsyncPublisher",
+    "AsyncTable",
     "AsyncTransaction",
     "AtMostOncePublisher",
     "AuditLog",
@@ -150,6 +152,7 @@ __all__ = [
 # to import, and most programs have neither.
 _WHERE = {
     "AsyncMessaging": "txaware.http.client.aio",
+    "AsyncTable": "txaware.http.client.async_table",
     "AsyncTransaction": "txaware.http.client.async_transaction",
     "HttpServer": "txaware.http.server.server",
     "TopicConsumer": "txaware.http.client.async_consumer",

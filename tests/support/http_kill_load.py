@@ -274,7 +274,8 @@ class Client:
         number = self._began(sent, transactional=True, number=number)
         context = self._messaging.transaction(timeout_s=timeout_s)
         with suppress(*EXPECTED), context:
-            self._notes.add("open", number)
+            pointer = context.transaction.transaction_id
+            self._notes.add("open", number, pointer)
             write(context)
             self._note_asking(context, number)
         self._notes.add("ended", number, _outcome(context))

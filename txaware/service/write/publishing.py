@@ -59,7 +59,7 @@ class Publishing:
 
     def plain(self, place: TopicHandle, payloads: Payloads) -> None:
         """Publishes without a transaction; on disk when it returns."""
-        _check_plain(place.topic)
+        _check_plain(place)
         began_s = time.perf_counter()
         rows = partial(_rows, place.message_prefix, payloads)
         place.writer.publish(len(payloads), rows)
@@ -69,7 +69,7 @@ class Publishing:
 
     def plain_soon(self, place: TopicHandle, payloads: Payloads, then: Then) -> None:
         """Publishes and does not wait; `then` is called in another thread."""
-        _check_plain(place.topic)
+        _check_plain(place)
         began_s = time.perf_counter()
 
         def written(error: Unavailable | None) -> None:
@@ -278,9 +278,11 @@ class Publishing:
             )
 
 
-def _check_plain(topic: Topic) -> None:
-    if topic.publishing == "transactional":
-        raise BadRequest(f"topic {topic.topic} accepts messages in transactions only")
+def _check_plain(place: TopicHandle) -> None:
+    if place.publishing == "transactional":
+        raise BadRequest(
+            f"topic {place.topic.topic} accepts messages in transactions only"
+        )
 
 
 def waits_for_commit(entry: OpenTransaction | None) -> bool:
