@@ -2,8 +2,6 @@
 
 import enum
 import os
-import sys
-import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Hashable
@@ -11,6 +9,7 @@ from contextvars import ContextVar
 from types import MethodType
 from typing import Any, Self, TypeVar
 
+from coordinator.callbacks import CallsBack
 from coordinator.errors import (
     MisusedTransaction,
     ParticipantFailed,
@@ -31,7 +30,7 @@ from coordinator.participants import (
     take_cargo,
 )
 from coordinator.resolve_outcome import settle
-from coordinator.threads import BlockExit
+from coordinator.threads import BlockExit, this_task
 from coordinator.transaction import Transaction
 
 P = TypeVar("P", bound=TransactionAware)
@@ -49,7 +48,7 @@ class Status(enum.Enum):
     UNKNOWN = "of unknown outcome"
 
 
-class TransactionContext:
+class TransactionContext(CallsBack):
     """A transaction and its participants, called as `TransactionAware` says.
 
     In a `with` statement it commits at the end of the block, or undoes everything when
@@ -188,27 +187,39 @@ class TransactionContext:
             if self.status is Status.ENDING:  # the commit was not asked for
                 self._undo(error)
             raise
+        self._committed(tx, interrupt)
+
+    def _committed(
+        self, tx: Transaction, interrupt: BaseException | None = None
+    ) -> None:
+        """Tells all participants; raises what they raise, and an interrupt."""
         self.status = Status.COMMITTED
         try:
             failures = self._participants.announce(tx)
+            if self._callbacks is not None:
+                failures = [*failures, *self._call_back(committed=True)]
             if failures or interrupt is not None:
                 self._raise_after_commit(failures, interrupt)
         except BaseException:
-            self._participants.announce(self.transaction)  # those that are left
+            self._participants.announce(tx)  # those that are left
+            self._call_back(committed=True)
             raise
 
     def abort(self) -> None:
         """Undoes everything; a block that ends after it commits nothing."""
         self._require_active("abort")
         failure = ParticipantFailed(f"{self} could not be undone")
-        self._undo(failure)
+        told = self._undo(failure, notes_told=False)
         self._failure = None
         if hasattr(failure, "__notes__"):
+            note_others(failure, told)
             raise failure
+        if told:
+            raise told[0]
 
     def __enter__(self) -> Self:
         """Begins; an interrupt finds the block entered, or everything undone."""
-        here, opened = _here(), _open.get()
+        here, opened = this_task(), _open.get()
         outer = _at(here, self.coordinator, opened) if opened else None
         if outer is not None and outer.status in (Status.ACTIVE, Status.ENDING):
             raise MisusedTransaction(
@@ -333,10 +344,16 @@ class TransactionContext:
             unknown.add_note(f"the commit had failed with {cause!r}")
             raise
 
-    def _undo(self, cause: BaseException, *, invalidate: bool = False) -> None:
+    def _undo(
+        self,
+        cause: BaseException,
+        *,
+        invalidate: bool = False,
+        notes_told: bool = True,
+    ) -> list[BaseException]:
         """Rolls all back; aborts if all is undone, and invalidates otherwise.
 
-        Called again after an interrupt, it goes on from there.
+        Called again after an interrupt, it goes on. Returns what `on_rollback` raised.
         """
         self.status, self._failure = Status.ENDING, cause
         failures = self._participants.roll_back(self.transaction)
@@ -355,8 +372,10 @@ class TransactionContext:
                 except Exception as another:
                     failures.append(another)
         self.status = Status.ABORTED if undone else Status.INVALIDATED
-        note_others(cause, failures)
-        raise_interrupt(failures, cause)
+        told = self._call_back(committed=False)
+        note_others(cause, [*failures, *told] if notes_told else failures)
+        raise_interrupt([*failures, *told], cause)
+        return told
 
     def _raise_after_commit(
         self, failures: list[BaseException], interrupt: BaseException | None
@@ -396,7 +415,7 @@ def current_transaction(coordinator: Coordinator) -> TransactionContext | None:
     opened = _open.get()
     if not opened:
         return None
-    here = _here()
+    here = this_task()
     found = _at(here, coordinator, opened)
     around = found or _at((here[0], None), coordinator, opened)
     if around is not found:
@@ -435,16 +454,3 @@ def transaction(
     return TransactionContext(
         coordinator, *participants, timeout_s=timeout_s, long=long
     )
-
-
-def _here() -> tuple[int, object]:
-    """Returns this thread and this task.
-
-    A new thread or task may inherit the context variables of its creator, and is
-    still another one.
-    """
-    if "asyncio" in sys.modules:
-        asyncio = sys.modules["asyncio"]
-        if asyncio._get_running_loop() is not None:
-            return threading.get_ident(), asyncio.current_task()
-    return threading.get_ident(), None

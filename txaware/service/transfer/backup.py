@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 import attrs
 
 from coordinator.directory_lock import DirectoryLock
+from coordinator.durable_names import sync_directory
 from coordinator.embedded.history import History
 from coordinator.embedded.records import Invalidated, Lost, Record, Reserved
 from coordinator.private_directory import make_private
@@ -123,10 +124,10 @@ def restore(
                     progress(reading.rows, reading.part)
         _end_transactions(place, settings, clock_ms)
         with _failing(directory):
-            _sync(place / ROWS)
+            _sync_all(place / ROWS)
             os.rename(place / ROWS, directory / ROWS)
             DirectoryLock(directory).release()
-            _sync(directory)
+            sync_directory(directory)
     return _summary(reading)
 
 
@@ -169,7 +170,7 @@ def _place_in(directory: Path) -> Iterator[Path]:
         raise
     shutil.rmtree(place, ignore_errors=True)
     for path in made:
-        _sync(path.parent, deep=False)
+        sync_directory(path.parent)
 
 
 def _write(db: Any, rows: list[Row]) -> None:
@@ -223,12 +224,10 @@ def _failing(directory: Path) -> Iterator[None]:
         raise Unavailable(f"{directory} cannot be written: {why}") from error
 
 
-def _sync(directory: Path, *, deep: bool = True) -> None:
-    """Waits until a directory is on disk, and with `deep` all files in it."""
-    paths = [path for path in directory.iterdir() if path.is_file()] if deep else []
-    for path in (*paths, directory):
-        fd = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+def _sync_all(directory: Path) -> None:
+    """Waits until a directory, and all files in it, are on disk."""
+    for path in directory.iterdir():
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+    sync_directory(directory)
