@@ -105,7 +105,8 @@ class Participants:
         for one in self._joined:
             if participant is one:
                 return
-        checked_participant(participant)
+        if type(participant) not in _complete:
+            checked_participant(participant)
         try:
             participant.start_tx(tx)
         except BaseException as error:

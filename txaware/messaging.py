@@ -87,9 +87,15 @@ class Messaging(Verbs, OperatorVerbs):
         of its own. `begun` is a transaction that another process began, and that this
         block ends.
         """
-        return MessagingTransaction(
-            self, *participants, timeout_s=timeout_s, long=long, begun=begun
+        context = MessagingTransaction(
+            self._parts.coordinator,
+            *participants,
+            timeout_s=timeout_s,
+            long=long,
+            begun=begun,
         )
+        context.messaging = self
+        return context
 
     def reach(self) -> Reach:
         """Tells where other processes reach this data: a server's address and token."""
@@ -336,22 +342,7 @@ class Messaging(Verbs, OperatorVerbs):
 class MessagingTransaction(TransactionContext):
     """A transaction that knows the `Messaging` it belongs to."""
 
-    def __init__(
-        self,
-        messaging: Messaging,
-        *participants: TransactionAware,
-        timeout_s: float | None = None,
-        long: bool = False,
-        begun: Transaction | None = None,
-    ) -> None:
-        super().__init__(
-            messaging._parts.coordinator,
-            *participants,
-            timeout_s=timeout_s,
-            long=long,
-            begun=begun,
-        )
-        self.messaging = messaging
+    messaging: Messaging
 
     def store_held(self) -> None:
         """Stores what publishers buffer, so that it comes before what others store."""

@@ -13,7 +13,7 @@ from coordinator.embedded.file_journal import FileJournal
 from coordinator.embedded.history import outcome_records
 from coordinator.embedded.journal import Journal, MemoryJournal
 from coordinator.embedded.ledger import Ended, Limits
-from coordinator.embedded.open_transactions import OpenTransaction, Stage
+from coordinator.embedded.open_transactions import OPEN, OpenTransaction
 from coordinator.embedded.records import (
     Aborted,
     Checkpointed,
@@ -31,7 +31,9 @@ from coordinator.interfaces import Cargo, Told
 from coordinator.outcome import Outcome, checked_written
 from coordinator.threads import Condition
 from coordinator.transaction import (
+    LONG,
     POINTERS_PER_MS,
+    SHORT,
     ClockMs,
     Transaction,
     TransactionType,
@@ -109,14 +111,12 @@ class EmbeddedCoordinator:
             timeout_s = self._timeout_s
         else:
             checked_timeout_s(timeout_s)
-        return self._start(
-            TransactionType.SHORT, timeout_s, outlives_process=outlives_process
-        )
+        return self._start(SHORT, timeout_s, outlives_process=outlives_process)
 
     def start_long(self, *, outlives_process: bool = False) -> Transaction:
         """Begins a transaction that may run for a day."""
         return self._start(
-            TransactionType.LONG,
+            LONG,
             self._long_timeout_s,
             outlives_process=outlives_process,
         )
@@ -178,7 +178,7 @@ class EmbeddedCoordinator:
                 self._ledger.mend()
             entry = self._ledger.require(tx.transaction_id)
             inside = self.gate.inside  # nearly always empty
-            if entry.stage is not Stage.OPEN or (inside and self.gate.is_busy(entry)):
+            if entry.stage is not OPEN or (inside and self.gate.is_busy(entry)):
                 return None
             self._check_open(entry)
             self._ledger.check_commit(entry)
@@ -195,7 +195,7 @@ class EmbeddedCoordinator:
             if entry is None:
                 return
             self.gate.drain(entry)
-            if entry.type is TransactionType.SHORT:
+            if entry.type is SHORT:
                 self._ledger.whole(partial(self._undone, entry))
                 return
         self.invalidate(tx)
@@ -383,7 +383,7 @@ class EmbeddedCoordinator:
             begun.append(entry)
             self._ledger.torn = partial(self._undone, entry)
             tx = self._ledger.start(entry)
-            long = kind is TransactionType.LONG
+            long = kind is LONG
             started = Started(pointer, expires_ms, long, outlives_process)
             self._journal.note(pointer, started)
             if entry.transaction_id in self._ledger.open.outliving:

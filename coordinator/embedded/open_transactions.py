@@ -8,7 +8,7 @@ from operator import attrgetter
 import attrs
 
 from coordinator.pointers import NO_POINTERS, Pointers
-from coordinator.transaction import NO_POINTER, TransactionType
+from coordinator.transaction import LONG, NO_POINTER, TransactionType
 
 # The heap of expiries may hold about this many ended transactions before it is tidied.
 _STALE = 1000
@@ -21,6 +21,11 @@ class Stage(enum.Enum):
     ENDING = "its end is being written down"
     UNDECIDED = "its commit may or may not be on disk"
     ENDED = "it has ended"
+
+
+# A member of an enum is looked up in 0.2 us, a name of the module in 0.01.
+OPEN, ENDING = Stage.OPEN, Stage.ENDING
+UNDECIDED, ENDED = Stage.UNDECIDED, Stage.ENDED
 
 
 @attrs.define(eq=False)
@@ -40,7 +45,7 @@ class OpenTransaction:
     checkpoints: Pointers = NO_POINTERS
     changes: frozenset[bytes] = frozenset()
     refusal: str | None = None
-    stage: Stage = Stage.OPEN
+    stage: Stage = OPEN
     reserved: frozenset[bytes] = frozenset()
     end_asked: bool = False
     due_ms: int = attrs.field(kw_only=True)
@@ -77,7 +82,7 @@ class OpenTransactions:
         self._note(entry)
         pointer = entry.transaction_id
         self.in_progress = self.in_progress.appended(pointer)
-        if self.first_short == NO_POINTER and entry.type is not TransactionType.LONG:
+        if self.first_short == NO_POINTER and entry.type is not LONG:
             self.first_short = pointer
 
     def add_checkpoint(self, entry: OpenTransaction, pointer: int) -> None:
@@ -131,7 +136,7 @@ class OpenTransactions:
             place = places.pop()
             if place < len(heap) and heap[place][0] < now_ms:
                 entry = self.by_id.get(heap[place][1])
-                if entry is not None and entry.stage is Stage.OPEN:
+                if entry is not None and entry.stage is OPEN:
                     due[entry.transaction_id] = entry
                 places += (2 * place + 1, 2 * place + 2)
         return sorted(due.values(), key=attrgetter("transaction_id"))
@@ -145,14 +150,14 @@ class OpenTransactions:
     def _note(self, entry: OpenTransaction) -> None:
         transaction_id = entry.transaction_id
         self.by_id[transaction_id] = entry
-        if entry.type is TransactionType.LONG:
+        if entry.type is LONG:
             self._long.add(transaction_id)
         elif entry.outlives_process:
             self.outliving.add(transaction_id)
         self.expect_expiry(transaction_id, entry.due_ms)
 
     def _forget(self, entry: OpenTransaction) -> None:
-        entry.stage = Stage.ENDED
+        entry.stage = ENDED
         if entry.transaction_id in self.by_id:
             del self.by_id[entry.transaction_id]
         if self._long:
