@@ -6,6 +6,8 @@ from txaware.topics import TopicName
 TOPIC, MESSAGE, POSITION, MARK = b"t", b"m", b"o", b"k"
 PRODUCER = b"s"
 KEEPER = b"n"
+# The rows of users' tables.
+TABLE = b"d"
 JOURNAL, STATE = b"j", b"w"
 # Payloads sort behind all other rows: a batch of many payloads then lies behind all
 # that is there, also if the saved time goes with it, and LevelDB sorts it once.

@@ -33,6 +33,8 @@ from txaware.publish import (
     publisher_key,
 )
 from txaware.publish.background_publishers import WhenFull
+from txaware.tables import Table
+from txaware.tables.table_changes import Conflicts
 from txaware.verbs import OperatorVerbs, Verbs
 
 if TYPE_CHECKING:
@@ -142,6 +144,35 @@ class Messaging(Verbs, OperatorVerbs):
             shares_journal=self._parts.shares_journal,
             known_topics=self._known_topics,
         )
+
+    def table(
+        self,
+        name: str,
+        *,
+        encode: Callable[[Any], bytes] | None = None,
+        decode: Callable[[bytes], Any] | None = None,
+        conflicts: Conflicts = "row",
+    ) -> Table:
+        """Returns a table of yours, whose rows commit with the messages beside them.
+
+        Keys and values are bytes, unless `encode` makes bytes of values and `decode`
+        reads them. Two transactions that change one row at the same time conflict; with
+        `conflicts="none"` the later one counts. The table is there with its first row.
+        """
+        return Table(
+            self._parts.tables,
+            self._parts.coordinator,
+            name,
+            encode=encode,
+            decode=decode,
+            conflicts=conflicts,
+            shares_journal=self._parts.shares_journal,
+            value_limit_bytes=self._parts.settings.message_limit_bytes,
+        )
+
+    def tables(self, namespace: str = "default") -> list[str]:
+        """Returns the names of a namespace's tables that have rows, in order."""
+        return self._parts.tables.tables(namespace)
 
     def direct_publisher(self, topic: str) -> DirectPublisher:
         """Returns a publisher that joins no transaction; a call ends once on disk."""

@@ -17,13 +17,14 @@ from txaware.http.client import (
     CoordinatorSend,
     HttpAdministration,
     HttpService,
+    HttpTables,
     Link,
     ServerInfo,
     Transport,
     within_limits,
 )
 from txaware.http.server.served import Served
-from txaware.interfaces import MessagingService, OperatorService
+from txaware.interfaces import MessagingService, OperatorService, TableService
 
 
 @attrs.frozen
@@ -49,6 +50,7 @@ class Parts:
     """
 
     service: MessagingService
+    tables: TableService
     coordinator: Coordinator
     administration: OperatorService
     settings: Settings
@@ -109,6 +111,7 @@ def open_remote(
 
     return Parts(
         service,
+        HttpTables(transport),
         chosen,
         HttpAdministration(transport, chosen),
         limited,

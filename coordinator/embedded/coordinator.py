@@ -13,7 +13,11 @@ from coordinator.embedded.file_journal import FileJournal
 from coordinator.embedded.history import outcome_records
 from coordinator.embedded.journal import Journal, MemoryJournal
 from coordinator.embedded.ledger import Ended, Limits
-from coordinator.embedded.open_transactions import OPEN, OpenTransaction
+from coordinator.embedded.open_transactions import (
+    HELD_ABOVE_S,
+    OPEN,
+    OpenTransaction,
+)
 from coordinator.embedded.records import (
     Aborted,
     Checkpointed,
@@ -111,15 +115,19 @@ class EmbeddedCoordinator:
             timeout_s = self._timeout_s
         else:
             checked_timeout_s(timeout_s)
-        return self._start(SHORT, timeout_s, outlives_process=outlives_process)
+        tx = self._start(SHORT, timeout_s, outlives_process=outlives_process)
+        if timeout_s > HELD_ABOVE_S and not outlives_process:
+            return self._ledger.open.hold(tx)
+        return tx
 
     def start_long(self, *, outlives_process: bool = False) -> Transaction:
         """Begins a transaction that may run for a day."""
-        return self._start(
+        tx = self._start(
             LONG,
             self._long_timeout_s,
             outlives_process=outlives_process,
         )
+        return tx if outlives_process else self._ledger.open.hold(tx)
 
     def can_commit(self, tx: Transaction, changes: Iterable[bytes]) -> None:
         """Checks the changed keys, and remembers them for `commit`."""
@@ -222,9 +230,10 @@ class EmbeddedCoordinator:
         def checkpoint(pointer: int, _: int, __: int) -> Transaction:
             entry = self._ledger.require(tx.transaction_id)
             self._ledger.whole(partial(self._checkpointed, entry, pointer))
-            return attrs.evolve(
+            found = attrs.evolve(
                 tx, write_pointer=pointer, checkpoint_write_pointers=entry.checkpoints
             )
+            return found if entry.holder is None else self._ledger.open.hold(found)
 
         return self._with_pointer(checkpoint, of=tx.transaction_id)
 

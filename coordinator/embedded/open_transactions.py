@@ -1,6 +1,7 @@
 """The open transactions, their pointers in progress, and the times they expire."""
 
 import enum
+import weakref
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
@@ -8,10 +9,13 @@ from operator import attrgetter
 import attrs
 
 from coordinator.pointers import NO_POINTERS, Pointers
-from coordinator.transaction import LONG, NO_POINTER, TransactionType
+from coordinator.transaction import LONG, NO_POINTER, Transaction, TransactionType
 
 # The heap of expiries may hold about this many ended transactions before it is tidied.
 _STALE = 1000
+# A transaction that may be open for longer is remembered with what its program has of
+# it. Others time out before anybody asks.
+HELD_ABOVE_S = 60
 
 
 class Stage(enum.Enum):
@@ -35,7 +39,8 @@ class OpenTransaction:
     `reserved` are the keys that nobody else may commit while its own commit is on the
     way to the disk. Once `end_asked` is true, a store beside the coordinator takes no
     more writes of it. It times out when the elapsed time passes `due_ms`. `expires_ms`
-    is what the clock shows then, if nobody sets the clock.
+    is what the clock shows then, if nobody sets the clock. `holder` leads to what its
+    program has of it, for one that may be open for long.
     """
 
     transaction_id: int
@@ -48,7 +53,13 @@ class OpenTransaction:
     stage: Stage = OPEN
     reserved: frozenset[bytes] = frozenset()
     end_asked: bool = False
+    holder: "weakref.ref[Transaction] | None" = None
     due_ms: int = attrs.field(kw_only=True)
+
+    @property
+    def is_held(self) -> bool:
+        """True when its program surely still has it."""
+        return self.holder is not None and self.holder() is not None
 
     @property
     def pointers(self) -> tuple[int, ...]:
@@ -93,6 +104,13 @@ class OpenTransactions:
             self.in_progress = self.in_progress.appended(pointer)
             if self.first_short == NO_POINTER:
                 self.first_short = pointer
+
+    def hold(self, tx: Transaction) -> Transaction:
+        """Notes what its program has of a transaction, to tell later if it is gone."""
+        entry = self.by_id.get(tx.transaction_id)
+        if entry is not None:
+            entry.holder = weakref.ref(tx)
+        return tx
 
     def remove(self, entry: OpenTransaction) -> None:
         """Removes a transaction and its checkpoints; a second call removes the rest."""

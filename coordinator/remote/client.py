@@ -246,6 +246,8 @@ def _standing(fields: Fields) -> Standing:
         fields["changes"],
         fields.get("principal"),  # a server of before tells neither
         fields.get("address"),
+        fields.get("isHeld", False),
+        fields.get("heardMs"),
     )
 
 

@@ -69,6 +69,12 @@ async def test_the_verbs_are_awaited(store: ServedStore) -> None:
         page = await messaging.poll("n:u", limit=1)
         assert [message.payload for message in page] == [b"a"]
         assert (await messaging.bounds("n:u")).first == page[0].id
+        open_tx = store.messaging.coordinator.start_short()
+        await messaging.publish("n:u", [b"open"], transaction=open_tx)
+        found = await messaging.bounds("n:u", start=page[0].id, isolation="committed")
+        rows = await messaging.poll("n:u")
+        assert [found.first, found.last, found.next] == [row.id for row in rows]
+        store.messaging.coordinator.invalidate(open_tx)
         assert await messaging.wait("n:u", timeout_s=0)
         assert await messaging.position("g", "n:u") is None
         await messaging.delete_topic("n:u")

@@ -144,7 +144,7 @@ class ServiceCalls(TopicCalls):
         pointer = None if transaction is None else checked_pointer(transaction)
         named = _sendable_receipts(receipts)
         _check_publish(payloads, pointer, named)
-        request = PublishRequest(pointer, _messages_of(payloads), receipts=named)
+        request = PublishRequest(pointer, payloads.messages(), receipts=named)
         body = encode_publish(request)
         require_fit(len(payloads), len(body), info)
         read = done if pointer is None else _response
@@ -170,7 +170,7 @@ class ServiceCalls(TopicCalls):
         pointer, attempt = checked_pointer(transaction), checked_attempt(attempt)
         if not len(payloads):
             raise BadRequest("a store has messages")
-        request = PublishRequest(pointer, _messages_of(payloads), attempt=attempt)
+        request = PublishRequest(pointer, payloads.messages(), attempt=attempt)
         receipts: list[Receipt] = []
         for body in cut_to_fit(request, info):
             receipts.append((yield _keyed(path + "/store", body, _receipt)))
@@ -352,13 +352,6 @@ def _checked_wait(wait_s: object, transaction: Transaction | None) -> float:
             "commits later; wait before the transaction begins"
         )
     return checked_wait_s(wait_s)
-
-
-def _messages_of(payloads: Payloads) -> list[Payload]:
-    if payloads.expire_after_s is None:
-        return list(payloads.payloads)
-    pairs = zip(payloads.payloads, payloads.expire_after_s, strict=True)
-    return [p if after_s is None else Outgoing(p, after_s) for p, after_s in pairs]
 
 
 def _sendable_receipts(receipts: Iterable[Receipt] | None) -> list[Receipt] | None:

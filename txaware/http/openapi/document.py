@@ -9,6 +9,7 @@ from txaware.errors import __all__ as public_names
 from txaware.http.openapi import (
     message_operations,
     server_operations,
+    table_operations,
     transaction_operations,
 )
 from txaware.http.openapi.operation import Operation
@@ -30,6 +31,7 @@ from txaware.http.wire.json_schema import (
 OPERATIONS: dict[tuple[str, str], Operation] = {
     **message_operations.OPERATIONS,
     **message_operations.TOPIC_OPERATIONS,
+    **table_operations.OPERATIONS,
     **transaction_operations.OPERATIONS,
     **server_operations.OPERATIONS,
     **server_operations.CLEAN_UP_OPERATIONS,
@@ -115,6 +117,7 @@ _PATH_NAMES: dict[str, Schema] = {
     "namespace": {"type": "string", "pattern": NAMESPACE},
     "topic": {"type": "string", "pattern": TOPIC},
     "group": {"type": "string", "pattern": GROUP},
+    "table": {"type": "string", "pattern": TOPIC},
     "transaction": {"type": "string", "pattern": "^[0-9]{1,19}$"},
 }
 _EXAMPLES = {"namespace": "default", "topic": "orders", "group": "billing"}

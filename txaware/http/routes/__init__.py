@@ -7,6 +7,7 @@ from txaware.http.routes.keepers import KeeperRoutes
 from txaware.http.routes.messages import MessageRoutes
 from txaware.http.routes.operator import CleanUpRoutes, OperatorRoutes
 from txaware.http.routes.polls import PollingRoutes
+from txaware.http.routes.tables import TableRoutes
 from txaware.http.routes.topics import TopicRoutes
 from txaware.http.routes.transactions import TransactionRoutes
 from txaware.http.routes.unguarded import OpenApiRoutes, OpenRoutes
@@ -24,6 +25,7 @@ def all_routes(
         *PollingRoutes(hosted).routes(),
         *TopicRoutes(hosted).routes(),
         *GroupRoutes(hosted).routes(),
+        *TableRoutes(hosted).routes(),
         *TransactionRoutes(hosted).routes(),
         *OperatorRoutes(hosted).routes(),
         *CleanUpRoutes(hosted).routes(),

@@ -17,6 +17,7 @@ from txaware.keys import (
     PAYLOAD,
     POSITION,
     STATE,
+    TABLE,
     TOPIC,
 )
 from txaware.reports import Progress, Report
@@ -34,11 +35,12 @@ from txaware.service.check.journal import (
 from txaware.service.check.messages import MessageCheck
 from txaware.service.check.payloads import check_marks, check_payloads, check_positions
 from txaware.service.check.table_scan import CheckScan, SizeBytes
+from txaware.service.check.versions import check_tables
 from txaware.service.coordinator_kind import OTHER, coordinator_of
 from txaware.store.interfaces import CheckedRows, ChecksKeys, KeepsJournal
 from txaware.store.journaled_table import FIRST_FORMAT, FORMAT
 
-KNOWN = (TOPIC, MESSAGE, PAYLOAD, POSITION, MARK, JOURNAL, STATE, KEEPER)
+KNOWN = (TOPIC, MESSAGE, PAYLOAD, POSITION, MARK, JOURNAL, STATE, KEEPER, TABLE)
 
 
 def check_table(
@@ -142,6 +144,7 @@ def _check(
     check_payloads(scan, judging, messages.named)
     check_positions(scan, judging)
     check_marks(scan, judging)
+    check_tables(scan, judging)
     check_keepers(scan, findings)
     _check_unknown(scan, rows, findings)
     embedded = durable and check_coordinator(rows, findings)

@@ -18,13 +18,23 @@ from txaware.errors import (
 )
 from txaware.interfaces import Write
 from txaware.keys import payload_prefix, row_key
+from txaware.labels import Labels
 from txaware.messages import PublishResponse, Receipt
 from txaware.requests import Payloads, Pointer, checked_pointer, checked_receipts
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle
 from txaware.service.write.message_cargo import TopicCargo, TopicsCargo
 from txaware.service.write.topic_writer import Rows
-from txaware.store.columns import ATTEMPT, EXPIRY, RECEIPTS, encode_expiry, value_head
+from txaware.store.columns import (
+    ATTEMPT,
+    EXPIRY,
+    HEADERS,
+    KEY,
+    RECEIPTS,
+    KeyedHeads,
+    encode_expiry,
+    value_head,
+)
 from txaware.store.message_table import MessageTable
 from txaware.topics import Topic
 
@@ -49,7 +59,7 @@ class Publishing:
 
     def plain(self, place: TopicHandle, payloads: Payloads) -> None:
         """Publishes without a transaction; on disk when it returns."""
-        _check_plain(place.topic)
+        _check_plain(place)
         began_s = time.perf_counter()
         rows = partial(_rows, place.message_prefix, payloads)
         place.writer.publish(len(payloads), rows)
@@ -59,7 +69,7 @@ class Publishing:
 
     def plain_soon(self, place: TopicHandle, payloads: Payloads, then: Then) -> None:
         """Publishes and does not wait; `then` is called in another thread."""
-        _check_plain(place.topic)
+        _check_plain(place)
         began_s = time.perf_counter()
 
         def written(error: Unavailable | None) -> None:
@@ -268,9 +278,11 @@ class Publishing:
             )
 
 
-def _check_plain(topic: Topic) -> None:
-    if topic.publishing == "transactional":
-        raise BadRequest(f"topic {topic.topic} accepts messages in transactions only")
+def _check_plain(place: TopicHandle) -> None:
+    if place.publishing == "transactional":
+        raise BadRequest(
+            f"topic {place.topic.topic} accepts messages in transactions only"
+        )
 
 
 def waits_for_commit(entry: OpenTransaction | None) -> bool:
@@ -286,29 +298,61 @@ def _rows(
     pointer: int | None = None,
     more: Mapping[bytes, bytes] = MappingProxyType({}),
 ) -> list[Write]:
-    """Returns the rows of a request; each row that expires has its own head."""
-    if payloads.expire_after_s is None:
+    """Returns the rows of a request, as fast as most of them allow."""
+    labels = payloads.labels
+    if payloads.expire_after_s is not None or (labels is not None and labels.is_mixed):
+        return _mixed_rows(prefix, payloads, keys, pointer=pointer, more=more)
+    if labels is None:
         head = value_head(pointer, more=more)
         return [
             (prefix + key, head + payload)
             for key, payload in zip(keys, payloads.payloads, strict=True)
         ]
+    heads = KeyedHeads(pointer, more)
     return [
-        (
-            prefix + key,
-            value_head(pointer, more={**more, **_expiry(key, after_s)}) + data,
-        )
-        for key, data, after_s in zip(
-            keys, payloads.payloads, payloads.expire_after_s, strict=True
+        (prefix + key, heads[len(label)] + label + payload)
+        for key, payload, label in zip(
+            keys, payloads.payloads, cast(list[bytes], labels.keys), strict=True
         )
     ]
 
 
-def _expiry(key: bytes, after_s: float | None) -> dict[bytes, bytes]:
-    if after_s is None:
-        return {}
-    time_ms = int.from_bytes(key[:8], "big")
-    return {EXPIRY: encode_expiry(time_ms + int(after_s * 1000))}
+def _mixed_rows(
+    prefix: bytes,
+    payloads: Payloads,
+    keys: list[bytes],
+    *,
+    pointer: int | None,
+    more: Mapping[bytes, bytes],
+) -> list[Write]:
+    """Returns rows each of which has its own columns."""
+    count = len(payloads)
+    labels = payloads.labels or Labels.nothing(count)
+    after_s = payloads.expire_after_s or [None] * count
+    columns = zip(labels.headers, labels.keys, after_s, strict=True)
+    return [
+        (prefix + key, value_head(pointer, more=_columns(key, more, *each)) + payload)
+        for key, payload, each in zip(keys, payloads.payloads, columns, strict=True)
+    ]
+
+
+def _columns(
+    key: bytes,
+    more: Mapping[bytes, bytes],
+    headers: bytes,
+    label: bytes | None,
+    after_s: float | None,
+) -> dict[bytes, bytes]:
+    """Returns the columns of a row beside pointer and payload, by their names."""
+    columns = dict(more)
+    if after_s is not None:
+        time_ms = int.from_bytes(key[:8], "big")
+        columns[EXPIRY] = encode_expiry(time_ms + int(after_s * 1000))
+    if headers:
+        columns[HEADERS] = headers
+    if label is not None:
+        columns[KEY] = label
+    return columns
 
 
 def _numbers(key: bytes) -> tuple[int, int]:
