@@ -136,8 +136,6 @@ class Participants:
 
     def in_commit_order(self) -> list[TransactionAware]:
         """Returns them in the order of joining; those that flush last at the end."""
-        if len(self._joined) < 2:
-            return self._joined[:]
         return sorted(self._joined, key=flushes_last)
 
     def apart_with_cargo(
@@ -147,7 +145,9 @@ class Participants:
 
         All others flush before anybody is asked for one.
         """
-        in_order, at = self.in_commit_order(), len(self._joined)
+        in_order, at = self._joined[:], len(self._joined)
+        if at > 1:
+            in_order = self.in_commit_order()
         while at and hasattr(type(in_order[at - 1]), "commit_cargo"):
             at -= 1
         return in_order[:at], in_order[at:]

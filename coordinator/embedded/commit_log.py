@@ -189,7 +189,9 @@ class CommitLog:
     ) -> None:
         wake: Callable[[], object] | None = None
         with self._lock:
-            if not self._is_ending(entry):
+            if self._ledger.torn is not None:
+                self._ledger.mend()
+            if entry.stage is not ENDING:  # an interrupt may have this told twice
                 return
             if told is not None and error is not None:
                 wake = told(error)  # before anybody may decide it after all
@@ -207,12 +209,6 @@ class CommitLog:
         if wake is not None:
             wake()
 
-    def _is_ending(self, entry: OpenTransaction) -> bool:
-        """Tells whether its end is not applied yet: an interrupt may tell it twice."""
-        if self._ledger.torn is not None:
-            self._ledger.mend()
-        return entry.stage is ENDING
-
     def _apply_commit(self, entry: OpenTransaction, seen: bool) -> None:
         commit_pointer = self._ledger.commit(entry)
         if seen:
@@ -228,7 +224,8 @@ class CommitLog:
         error: Unavailable | None,
     ) -> None:
         with self._lock:
-            if not self._is_ending(entry):
+            self._ledger.mend()
+            if entry.stage is not ENDING:  # as for a commit
                 return
             if error is not None:
                 self._ledger.give_back(entry)

@@ -188,7 +188,8 @@ class EmbeddedCoordinator:
             inside = self.gate.inside  # nearly always empty
             if entry.stage is not OPEN or (inside and self.gate.is_busy(entry)):
                 return None
-            self._check_open(entry)
+            if self._closed or self._ledger.elapsed_ms() > entry.due_ms:
+                self._check_open(entry)
             self._ledger.check_commit(entry)
             # The time of the last start is enough here, and takes no look at a clock.
             now_ms = self._ledger.latest_ms

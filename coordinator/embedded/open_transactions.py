@@ -120,7 +120,10 @@ class OpenTransactions:
         if entry.checkpoints is not NO_POINTERS:
             self.in_progress = self.in_progress.without(entry.checkpoints)
         if self.first_short >= transaction_id:
-            self._update_first_short()
+            if self._long:
+                self._update_first_short()
+            else:
+                self.first_short = self.in_progress.least(NO_POINTER)
 
     def remove_all(self, entries: Iterable[OpenTransaction]) -> Pointers:
         """Removes many transactions at once, and returns their pointers."""

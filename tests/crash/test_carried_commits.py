@@ -44,7 +44,7 @@ from txaware.service.wakeups import Signal
 from txaware.store.leveldb import LevelDbTable
 
 # Python and C functions that one transaction with one message may call, all together.
-MOST_CALLS = 202
+MOST_CALLS = 200
 
 
 @pytest.fixture
