@@ -196,18 +196,16 @@ class TransactionContext(CallsBack):
             raise
         self._committed(tx, interrupt)
 
-    def _committed(
-        self, tx: Transaction, interrupt: BaseException | None = None
-    ) -> None:
+    def _committed(self, tx: Transaction, stop: BaseException | None = None) -> None:
         """Tells all participants; raises what they raise, and an interrupt."""
         self.status = COMMITTED
         try:
             failures = self._participants.announce(tx)
             if self._callbacks is not None:
                 failures = [*failures, *self._call_back(committed=True)]
-            if failures or interrupt is not None:
-                interrupts = [] if interrupt is None else [interrupt]
-                raise_first([*interrupts, *failures], f"{self} stays committed")
+            if failures or stop is not None:
+                stops = [] if stop is None else [stop]
+                raise_first([*stops, *failures], f"{self} stays committed")
         except BaseException:
             self._participants.announce(tx)  # those that are left
             self._call_back(committed=True)

@@ -299,7 +299,7 @@ def raise_interrupt(failures: list[BaseException], cause: BaseException) -> None
 
 
 def raise_first(failures: list[BaseException], note: str) -> NoReturn:
-    """Raises the first failure, with a note and the others, or an interrupt of these."""
+    """Raises the first failure with a note and the others, or an interrupt."""
     first, *others = failures
     first.add_note(note)
     note_others(first, others)
