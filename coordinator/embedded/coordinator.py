@@ -115,19 +115,15 @@ class EmbeddedCoordinator:
             timeout_s = self._timeout_s
         else:
             checked_timeout_s(timeout_s)
-        tx = self._start(SHORT, timeout_s, outlives_process=outlives_process)
-        if timeout_s > HELD_ABOVE_S and not outlives_process:
-            return self._ledger.open.hold(tx)
-        return tx
+        return self._start(SHORT, timeout_s, outlives_process=outlives_process)
 
     def start_long(self, *, outlives_process: bool = False) -> Transaction:
         """Begins a transaction that may run for a day."""
-        tx = self._start(
+        return self._start(
             LONG,
             self._long_timeout_s,
             outlives_process=outlives_process,
         )
-        return tx if outlives_process else self._ledger.open.hold(tx)
 
     def can_commit(self, tx: Transaction, changes: Iterable[bytes]) -> None:
         """Checks the changed keys, and remembers them for `commit`."""
@@ -398,6 +394,8 @@ class EmbeddedCoordinator:
             self._journal.note(pointer, started)
             if entry.transaction_id in self._ledger.open.outliving:
                 self._ends.note_unseen(pointer)
+            if not outlives_process and (long or timeout_s > HELD_ABOVE_S):
+                self._ledger.open.hold(tx)
             self._ledger.torn = None
             return tx
 
