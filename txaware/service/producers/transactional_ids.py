@@ -262,6 +262,8 @@ class TransactionalIds:
         if before not in (0, pointer) and tx.is_in_progress(before):
             self._coordinator.invalidate(before)
         holder.pointer = pointer
+        if holder.producer is not None:
+            self._producer_ids.transactions[holder.producer.producer_id] = pointer
 
     def _before(self, name: str, place: TopicName, tx: Transaction) -> MessageId | None:
         """Returns what a transaction sees, but for its own row: a call may come again.
