@@ -28,6 +28,7 @@ from txaware.requests import Payload, check_plain, checked_payloads
 
 _OWN = OWN.media_type.encode()
 _opened, _ids = reading_json(ProducerOpened), reading(decode_ids)
+_no_ids = reading(lambda _: list[MessageId]())
 _producers, _producer = reading_json(list[KnownProducer]), reading_json(KnownProducer)
 
 
@@ -59,7 +60,8 @@ class ProducerCalls(TransactionalCalls):
         identity, base = checked_identity(producer), checked_sequence(sequence)
         body = encode_once(OnceRequest(identity, base, messages_of(payloads)))
         require_fit(len(payloads), len(body), info)
-        ids: list[MessageId] = yield Call("POST", path, _ids, body, _OWN, _OWN)
+        read = _no_ids if identity.by_client else _ids
+        ids: list[MessageId] = yield Call("POST", path, read, body, _OWN, _OWN)
         return ids
 
     def producers(self) -> Call[list[KnownProducer]]:
