@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from coordinator.context import Status, TransactionContext
+from coordinator.context import TransactionContext
 from coordinator.interfaces import Coordinator
 from coordinator.participants import TrackedWrite
 from coordinator.transaction import Transaction
@@ -184,8 +184,7 @@ class FencedTransaction(TransactionContext):
         """
         refusal = TransactionNotInProgress(f"{self} did not commit, and never will")
         if self._settle(self._began_s, refusal):
-            self.status = Status.COMMITTED
-            self._announce(self.transaction, None)
+            self._committed(self.transaction)
             return
         self._undo(refusal, invalidate=True)
         self.raise_if_fenced(refusal)

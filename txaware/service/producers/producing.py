@@ -205,7 +205,7 @@ class Producing:
         for producer_id, _, state in self._sequences.rows.all_states():
             last_ms[producer_id] = max(last_ms.get(producer_id, 0), state.last_ms)
         return [
-            _known(row, last_ms.get(row.producer_id, 0))
+            self._known(row, last_ms.get(row.producer_id, 0))
             for row in self._sequences.rows.producers()
         ]
 
@@ -219,7 +219,19 @@ class Producing:
             for name, state in self._sequences.rows.states(producer_id)
         )
         last_ms = max([topic.last_ms for topic in topics], default=0)
-        return attrs.evolve(_known(row, last_ms), topics=topics)
+        return attrs.evolve(self._known(row, last_ms), topics=topics)
+
+    def _known(self, row: ProducerRow, last_ms: int) -> KnownProducer:
+        return KnownProducer(
+            row.producer_id,
+            row.epoch,
+            row.owner,
+            row.opened_ms,
+            max(row.opened_ms, last_ms),
+            row.has_ended,
+            row.transactional_id,
+            transaction=self.ids.transactions.get(row.producer_id),
+        )
 
     def forget_producer(self, producer_id: int) -> None:
         """Forgets a producer; what it publishes later is refused."""
@@ -242,7 +254,7 @@ class Producing:
         limit_bytes = self._settings.message_limit_bytes
         payloads = checked_payloads(messages, limit_bytes=limit_bytes)
         check_plain(payloads, None)
-        check_plain_topic(place.topic)
+        check_plain_topic(place)
         return Request(place, payloads, producer, checked_sequence(sequence))
 
     def _publish(self, request: Request, caller: Principal | None) -> list[MessageId]:
@@ -322,15 +334,3 @@ def _refuses(
     row: ProducerRow, producer: ProducerIdentity, caller: Principal | None
 ) -> bool:
     return not may_use(row, caller) or row.has_ended or producer.epoch != row.epoch
-
-
-def _known(row: ProducerRow, last_ms: int) -> KnownProducer:
-    return KnownProducer(
-        row.producer_id,
-        row.epoch,
-        row.owner,
-        row.opened_ms,
-        max(row.opened_ms, last_ms),
-        row.has_ended,
-        row.transactional_id,
-    )

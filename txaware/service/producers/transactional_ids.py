@@ -31,7 +31,7 @@ from txaware.service.producers.producer_ids import drawn_producer_id
 from txaware.service.retention.position_retention import PositionRetention
 from txaware.service.store_context import StoreContext
 from txaware.service.visibility import DELIVER, Visibility
-from txaware.service.write.positions import PositionCargo, Positions
+from txaware.service.write.positions import Positions, RowCargo
 from txaware.service.write.publishing import Publishing, waits_for_commit
 from txaware.store.position_table import PositionTable, position_write
 from txaware.store.transactional_id_table import (
@@ -159,7 +159,7 @@ class TransactionalIds:
         commits: int,
         *,
         key: str | None = None,
-    ) -> PositionCargo | None:
+    ) -> RowCargo | None:
         """Returns the rows of a transaction for its commit to carry.
 
         Returns None where the coordinator cannot carry rows.
@@ -170,7 +170,7 @@ class TransactionalIds:
         prefix = position_prefix(marker, COMMITS)
         writes = _writes(transactional_id, tx.transaction_id, commits, key)
         # Now and then rows are removed that nobody reads any more.
-        return PositionCargo(writes, lambda: self._retention.saved(prefix))
+        return RowCargo(writes, lambda: self._retention.saved(prefix))
 
     def producer_commits(
         self, transactional_id: str, producer: ProducerIdentity | None = None
@@ -262,6 +262,8 @@ class TransactionalIds:
         if before not in (0, pointer) and tx.is_in_progress(before):
             self._coordinator.invalidate(before)
         holder.pointer = pointer
+        if holder.producer is not None:
+            self._producer_ids.transactions[holder.producer.producer_id] = pointer
 
     def _before(self, name: str, place: TopicName, tx: Transaction) -> MessageId | None:
         """Returns what a transaction sees, but for its own row: a call may come again.

@@ -17,6 +17,7 @@ from txaware.keys import (
     PRODUCER,
     ROW_KEY_BYTES,
     SEQUENCE_ROW,
+    TABLE,
     TOPIC,
 )
 from txaware.service.transfer.copy_state import AsOf
@@ -33,14 +34,16 @@ from txaware.store.producer_table import decode_state, encode_state
 from txaware.store.ranges import pieces
 
 # In the order of keys. The journal stays behind, and what a store says of itself.
-COPIED = tuple(sorted((KEEPER, MARK, MESSAGE, PAYLOAD, POSITION, PRODUCER, TOPIC)))
+COPIED = tuple(
+    sorted((KEEPER, MARK, MESSAGE, PAYLOAD, POSITION, PRODUCER, TABLE, TOPIC))
+)
 PIECE_ROWS = 5000
 # So many of the transactions whose rows are left out are named.
 NAMED = 100
 
 _SIZES = struct.Struct(">II").pack
 _BEFORE_POINTER = {MARK: POINTER_BYTES, PAYLOAD: POINTER_BYTES + ROW_KEY_BYTES}
-_POINTED, _TIMED = (MESSAGE, POSITION), (MESSAGE, PAYLOAD)
+_POINTED, _TIMED = (MESSAGE, POSITION, TABLE), (MESSAGE, PAYLOAD)
 
 
 class JudgedRows:
