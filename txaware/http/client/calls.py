@@ -1,5 +1,6 @@
 """The verbs of the messaging service as calls: pure, for a transport that waits."""
 
+import os
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
@@ -7,7 +8,13 @@ from typing import Any, TypeVar
 import attrs
 
 from coordinator.transaction import Transaction
-from txaware.errors import BadRequest
+from txaware.errors import (
+    BadRequest,
+    OutOfOrderSequence,
+    ProducerFenced,
+    TxAwareError,
+    changed_nothing,
+)
 from txaware.http.client.call import (
     Call,
     Repeat,
@@ -19,6 +26,7 @@ from txaware.http.client.call import (
     reading_field,
     start_field,
 )
+from txaware.http.client.link import Link
 from txaware.http.client.producer_calls import ProducerCalls
 from txaware.http.client.request_fit import by_newer, request_of, require_fit, typed
 from txaware.http.client.server_info import ENVELOPE_BYTES, ServerInfo
@@ -26,6 +34,7 @@ from txaware.http.wire import (
     LABELLED,
     LABELLED_COLUMNS,
     MAX_MESSAGES,
+    OWN,
     ColumnarPage,
     PollRequest,
     PublishRequest,
@@ -41,6 +50,7 @@ from txaware.http.wire import (
 from txaware.interfaces import COMMITTED, UNCOMMITTED, Isolation
 from txaware.labels import Labels, label_bytes
 from txaware.messages import MessageId, Page, PublishResponse, Receipt
+from txaware.publish.repeated_publish import OwnProducer
 from txaware.requests import (
     Payload,
     Payloads,
@@ -129,6 +139,13 @@ _position = reading_field("position", _id_or_none)
 class ServiceCalls(ProducerCalls):
     """All verbs of a `MessagingService`."""
 
+    def __init__(self, link: Link) -> None:
+        super().__init__(link)
+        # The latest first, so that those of a rare crowd are forgotten again. A forked
+        # child has its own: with a parent's its messages would be taken for repeats.
+        self._own: list[OwnProducer] = []
+        self._process_id = os.getpid()
+
     def publish(
         self,
         topic: str,
@@ -144,6 +161,10 @@ class ServiceCalls(ProducerCalls):
         pointer = None if transaction is None else checked_pointer(transaction)
         named = _sendable_receipts(receipts)
         _check_publish(payloads, pointer, named)
+        if pointer is None and info.takes_producers:
+            name = str(TopicName.parse(topic))
+            yield from self._publish_own(name, payloads.messages())
+            return None
         request = request_of(pointer, payloads, receipts=named)
         body = encode_publish(request)
         require_fit(len(payloads), len(body), info)
@@ -152,6 +173,38 @@ class ServiceCalls(ProducerCalls):
             path + "/publish", request, body, read
         )
         return response
+
+    def _publish_own(self, topic: str, messages: list[Payload]) -> Steps[None]:
+        """Publishes by a producer of this client: each request is stored once.
+
+        Requests are under way beside each other, each by another producer. One whose
+        outcome is unknown is used no more.
+        """
+        if self._process_id != os.getpid():
+            self._own, self._process_id = [], os.getpid()
+        while True:
+            own = self._own_producer()
+            try:
+                yield from self.publish_once(
+                    topic, messages, producer=own.identity, sequence=own.next(topic)
+                )
+            except (ProducerFenced, OutOfOrderSequence):
+                if own.is_new:
+                    raise
+                continue  # it was idle for too long, and nothing is stored
+            except TxAwareError as error:
+                if changed_nothing(error):
+                    self._own.append(own)
+                raise
+            own.stored(topic, len(messages))
+            self._own.append(own)
+            return
+
+    def _own_producer(self) -> OwnProducer:
+        try:
+            return self._own.pop()
+        except IndexError:
+            return OwnProducer()
 
     def store(
         self,
@@ -182,7 +235,8 @@ class ServiceCalls(ProducerCalls):
         """Hides what a publish wrote; once more does no harm."""
         path = self._paths.topic(topic) + "/rollback"
         body = encode_rollback(_sendable_response(response))
-        yield Call("POST", path, done, body, _OWN, _OWN)
+        own = OWN.media_type.encode()
+        yield Call("POST", path, done, body, own, own)
 
     def poll(
         self,

@@ -26,6 +26,7 @@ from txaware.producers import (
 from txaware.requests import Payload, check_plain, checked_payloads
 
 _opened, _ids = reading_json(ProducerOpened), reading(decode_ids)
+_no_ids = reading(lambda _: list[MessageId]())
 _producers, _producer = reading_json(list[KnownProducer]), reading_json(KnownProducer)
 
 
@@ -58,7 +59,8 @@ class ProducerCalls(TransactionalCalls):
         request = request_of(None, payloads)
         body = encode_once(OnceRequest(identity, base, request))
         require_fit(len(payloads), len(body), info)
-        kind, read = typed(request, _ids)
+        answered = _no_ids if identity.by_client else _ids
+        kind, read = typed(request, answered)
         ids: list[MessageId] = yield Call("POST", path, read, body, kind, kind)
         return ids
 

@@ -15,7 +15,7 @@ from txaware.errors import (
 )
 from txaware.interfaces import Write
 from txaware.messages import MessageId
-from txaware.metrics import ProducerCounters
+from txaware.metrics import ProducerCounters, ProducerMetrics
 from txaware.producers import (
     KnownProducer,
     ProducedTopic,
@@ -193,6 +193,11 @@ class Producing:
         except BaseException:
             turn.leave(sure=False)
             raise
+
+    def metrics(self) -> ProducerMetrics:
+        """Returns the counts of publishes, and how many producers are known."""
+        live = sum(self.ids.counts().values())
+        return attrs.evolve(self.counters.snapshot(), live=live)
 
     def producers(self) -> list[KnownProducer]:
         """Returns all producers, by their ids."""
