@@ -21,7 +21,10 @@ from txaware.errors import (
     MisusedTransaction,
     NotAuthenticated,
     NotAuthorized,
+    OutOfOrderSequence,
     ParticipantFailed,
+    ProducerFenced,
+    ProducerNotFound,
     QueueFull,
     RequestTooLarge,
     StoreCorrupted,
@@ -50,10 +53,17 @@ from txaware.messages import (
 from txaware.messaging import Messaging, MessagingTransaction, connect
 from txaware.metrics import Metrics
 from txaware.parts import Reach
+from txaware.producers import (
+    KnownProducer,
+    ProducedTopic,
+    ProducerIdentity,
+    ProducerOpened,
+)
 from txaware.publish import (
     AsyncPublisher,
     AtMostOncePublisher,
     DirectPublisher,
+    Producer,
     Publisher,
 )
 from txaware.reports import CleanUp, Peeked, Pruned, Report, TopicReport
@@ -94,6 +104,7 @@ __all__ = [
     "Keeper",
     "KeeperMissing",
     "KeepsRows",
+    "KnownProducer",
     "Message",
     "MessageId",
     "Messaging",
@@ -103,10 +114,17 @@ __all__ = [
     "NotAuthenticated",
     "NotAuthorized",
     "OperatorService",
+    "OutOfOrderSequence",
     "Outgoing",
     "Page",
     "ParticipantFailed",
     "Peeked",
+    "ProducedTopic",
+    "Producer",
+    "ProducerFenced",
+    "ProducerIdentity",
+    "ProducerNotFound",
+    "ProducerOpened",
     "Pruned",
     "PublishResponse",
     "Publisher",

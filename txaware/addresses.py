@@ -203,6 +203,7 @@ def _put_together(site: StoreContext, close: Callable[[], None]) -> Parts:
     table = site.table
     return Parts(
         service,
+        service.producing,
         site.coordinator,
         administration,
         site.settings,

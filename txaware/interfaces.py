@@ -222,7 +222,7 @@ class ProducerService(Protocol):
     def producers(self) -> list[KnownProducer]:
         """Returns all producers that the store knows, by their ids."""
 
-    def producer(self, producer_id: int) -> KnownProducer:
+    def describe_producer(self, producer_id: int) -> KnownProducer:
         """Returns one producer, with its topics."""
 
     def forget_producer(self, producer_id: int) -> None:
@@ -391,6 +391,12 @@ class OrderedTable(Protocol):
 
     def reserve_time(self) -> None:
         """Waits until no restart can give out again a time that was given out."""
+
+    def newest_format(self) -> Sequence[Write]:
+        """Returns what to write with rows that the version before does not know.
+
+        It keeps that version away. Mostly it is there already, and this is empty.
+        """
 
     def hold(self, pointer: int, writes: Sequence[Write]) -> bool:
         """Takes rows of an open transaction: readable at once, kept with its commit.

@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Self, overload
 from weakref import WeakSet
 
 from coordinator import (
@@ -58,8 +58,7 @@ class Messaging(Verbs, OperatorVerbs, LoopVerbs):
             self, parts.service, parts.coordinator, shares_journal=parts.shares_journal
         )
         self._parts = parts
-        OperatorVerbs.__init__(self, parts.administration)
-        self._producers: Any = parts.service
+        OperatorVerbs.__init__(self, parts.administration, parts.producers)
         self._known_topics = KnownTopics(parts.service)
         self._publishers: dict[str, Publisher] = {}
         self._to_close: WeakSet[Closes] = WeakSet()
@@ -97,7 +96,7 @@ class Messaging(Verbs, OperatorVerbs, LoopVerbs):
     def producer(
         self, transactional_id: str | None = None
     ) -> Producer | TransactionalProducer:
-        """Returns a producer, which stores nothing twice: `messaging.producer()`.
+        """Opens a producer, whose repeated publishes store nothing twice.
 
         With a `transactional_id` it has transactions, and is the one instance of that
         id: when this returns, every older instance is fenced, and what these left open
@@ -106,7 +105,9 @@ class Messaging(Verbs, OperatorVerbs, LoopVerbs):
         if transactional_id is not None:
             return self._transactional(transactional_id)
         limit_bytes = self._parts.settings.message_limit_bytes
-        return Producer(self._producers, message_limit_bytes=limit_bytes)
+        producer = Producer(self._producers, message_limit_bytes=limit_bytes)
+        self._to_close.add(producer)
+        return producer
 
     def _transactional(self, transactional_id: str) -> TransactionalProducer:
         return TransactionalProducer(

@@ -16,6 +16,7 @@ from txaware.http.client import (
     ClientSettings,
     CoordinatorSend,
     HttpAdministration,
+    HttpProducers,
     HttpService,
     Link,
     ServerInfo,
@@ -23,7 +24,7 @@ from txaware.http.client import (
     within_limits,
 )
 from txaware.http.server.served import Served
-from txaware.interfaces import MessagingService, OperatorService
+from txaware.interfaces import MessagingService, OperatorService, ProducerService
 
 
 @attrs.frozen
@@ -49,6 +50,7 @@ class Parts:
     """
 
     service: MessagingService
+    producers: ProducerService
     coordinator: Coordinator
     administration: OperatorService
     settings: Settings
@@ -109,6 +111,7 @@ def open_remote(
 
     return Parts(
         service,
+        HttpProducers(transport),
         chosen,
         HttpAdministration(transport, chosen),
         limited,

@@ -14,10 +14,15 @@ LONGEST_KEY = 10_000
 
 @attrs.frozen
 class ProducerIdentity:
-    """The id of a producer and its epoch; a newer epoch fences all older ones."""
+    """The id of a producer and its epoch; a newer epoch fences all older ones.
+
+    A producer `by_client` is opened by its first publish, under an id that its client
+    drew. It is forgotten after an hour without any.
+    """
 
     producer_id: int
     epoch: int = 0
+    by_client: bool = False
 
 
 @attrs.frozen
@@ -64,7 +69,7 @@ class KnownProducer:
     """A producer that the store knows, for operators.
 
     `has_ended` is True after a gap in its sequences: it publishes nothing more.
-    `topics` is filled in by `producer`, not in a list of all.
+    `topics` is filled in by `describe_producer`, not in a list of all.
     """
 
     producer_id: int

@@ -1,26 +1,28 @@
 """The producer, whose publishes store nothing twice, however often they are tried."""
 
+import threading
 from collections.abc import Iterable
+from functools import partial
 from typing import Self
 
 from coordinator.fork_guard import guard
 from txaware.errors import BadRequest, PublisherClosed
 from txaware.interfaces import Payload, ProducerService
 from txaware.messages import MessageId
-from txaware.producers import (
-    SEQUENCES,
-    ProducerIdentity,
-    ProducerOpened,
-    checked_sequence,
-)
-from txaware.publish.publisher import checked_many
+from txaware.producers import ProducerIdentity, ProducerOpened, checked_sequence
+from txaware.publish.publisher import checked_many, checked_size_bytes
+from txaware.publish.topic_sequence import SequenceCall, TopicSequence
 from txaware.topics import TopicName
 
 
 class Producer:
     """A producer: a publish that is repeated stores nothing twice, in any topic.
 
-    Any number of threads may share it. Each topic has a sequence of its own.
+    Any number of threads may share it; their calls to one topic go out in the order in
+    which they came. After `Unavailable` nobody knows whether the messages are stored.
+    The next call to that topic finds out first, and stores them if they are not. If it
+    is a call of the same thread with the same messages, it is that call again: it
+    returns the ids, and stores nothing else.
     """
 
     def __init__(
@@ -32,9 +34,9 @@ class Producer:
     ) -> None:
         self._service = service
         self._message_limit_bytes = message_limit_bytes
-        opened = service.open_producer() if opened is None else opened
-        self._identity: ProducerIdentity = opened.identity
-        self._next: dict[str, int] = {}
+        self._identity = (opened or service.open_producer()).identity
+        self._lock = threading.Lock()
+        self._sequences: dict[str, TopicSequence] = {}
         self._closed = False
         guard(self)
 
@@ -48,25 +50,47 @@ class Producer:
         """The epoch of this producer."""
         return self._identity.epoch
 
+    @property
+    def identity(self) -> ProducerIdentity:
+        """The id and the epoch, as `publish_once` takes them."""
+        return self._identity
+
     def publish(
         self, topic: str, payloads: Iterable[Payload], sequence: int | None = None
     ) -> list[MessageId]:
         """Publishes in one piece, and returns the ids; a repeat returns the same ones.
 
         `sequence` is the number of the first message, counted in messages for each
-        topic, from 0; by default it is the next one. A gap ends the producer.
+        topic, from 0; by default it is the next one. Messages that are all among the
+        last five requests are a repeat. A gap ends the producer: every later publish
+        raises `OutOfOrderSequence` too.
         """
         if self._closed:
             raise PublisherClosed("the producer is closed, and took nothing")
         name, messages = str(TopicName.parse(topic)), list(checked_many(payloads))
         if not messages:
             raise BadRequest("a publish of a producer has messages")
-        base = self._next.get(name, 0) if sequence is None else sequence
-        ids = self._service.publish_once(
-            name, messages, producer=self._identity, sequence=checked_sequence(base)
+        limit_bytes = self._message_limit_bytes
+        size_bytes = sum([checked_size_bytes(one, limit_bytes) for one in messages])
+        if sequence is not None:
+            checked_sequence(sequence)
+        call = SequenceCall(messages, size_bytes, sequence)
+        return self._sequence(name).publish(call)
+
+    def _sequence(self, topic: str) -> TopicSequence:
+        found = self._sequences.get(topic)
+        if found is None:
+            with self._lock:
+                made = TopicSequence(partial(self._send, topic))
+                found = self._sequences.setdefault(topic, made)
+        return found
+
+    def _send(
+        self, topic: str, sequence: int, messages: list[Payload]
+    ) -> list[MessageId]:
+        return self._service.publish_once(
+            topic, messages, producer=self._identity, sequence=sequence
         )
-        self._next[name] = (base + len(messages)) % SEQUENCES
-        return ids
 
     def close(self) -> None:
         """Takes no more messages; a second close does nothing."""

@@ -12,7 +12,6 @@ from txaware.interfaces import UNCOMMITTED, ProducerService
 from txaware.keys import position_prefix
 from txaware.messages import Bounds, MessageId, Page, PublishResponse, Receipt
 from txaware.metrics import Latencies, TopicMetrics
-from txaware.producers import ProducerOpened
 from txaware.requests import (
     Payload,
     Payloads,
@@ -30,6 +29,7 @@ from txaware.requests import (
     checked_start,
 )
 from txaware.service.monitor.unread import Readers
+from txaware.service.producers.producing import Producing
 from txaware.service.producers.transactional_ids import TransactionalIds
 from txaware.service.read.reading import Ask, Reading
 from txaware.service.read.scan import Scan
@@ -66,15 +66,15 @@ class LocalService:
         # A class derived from ours may replace any call.
         self._carrier = _carrier(site) if type(self) is LocalService else None
         self._reading = Reading(site)
-        self.transactional_ids = TransactionalIds(
+        ids = TransactionalIds(
             site,
             self._publishing,
             self._positions,
             judge=self._reading.judge,
             seen=self._seen,
             carrier=self._carrier,
-            new_producer_id=site.clock_ms,
         )
+        self.producing = Producing(site, self._places, self._publishing, ids)
         self._places.create_from_settings()
 
     def create_topic(
@@ -359,26 +359,15 @@ class LocalService:
         write = position_write(checked_group(group), name, pointer, position)
         return PositionCargo([write], count)
 
-    def open_producer(self, transactional_id: str | None = None) -> ProducerOpened:
-        """Opens a producer, or a new instance of the one of that id."""
-        if transactional_id is None:
-            raise NotImplementedError
-        return self.transactional_ids.open(transactional_id)
-
-    enter_transaction = passed_on(
-        TransactionalIds.enter_transaction, to="transactional_ids"
-    )
-    leave_transaction = passed_on(
-        ProducerService.leave_transaction, to="transactional_ids"
-    )
-    producer_commits = passed_on(
-        ProducerService.producer_commits, to="transactional_ids"
-    )
-    producer_cargo = passed_on(TransactionalIds.producer_cargo, to="transactional_ids")
-
     def bounds(self, topic: str) -> Bounds:
         """Returns the first and last id, committed or not, and the id of the next."""
         return self._reading.bounds(self._places.at(topic))
+
+    open_producer = passed_on(ProducerService.open_producer, to="producing")
+    publish_once = passed_on(ProducerService.publish_once, to="producing")
+    producers = passed_on(ProducerService.producers, to="producing")
+    describe_producer = passed_on(ProducerService.describe_producer, to="producing")
+    forget_producer = passed_on(ProducerService.forget_producer, to="producing")
 
     def ended(self, pointers: Iterable[int]) -> None:
         """Wakes readers that wait for ended transactions, and forgets their stores."""

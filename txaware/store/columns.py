@@ -12,7 +12,7 @@ PLAIN, POINTED, REFERENCE = 0, 1, 2
 # Our own flag: more columns precede the payload, each with name byte and size.
 MORE = 4
 
-EXPIRY, ATTEMPT, RECEIPTS = b"e", b"a", b"r"
+EXPIRY, ATTEMPT, RECEIPTS, PRODUCED = b"e", b"a", b"r", b"s"
 
 _POINTER = struct.Struct(">q")
 _POINTED_HEAD = struct.Struct(">Bq").pack
@@ -72,6 +72,15 @@ def _decode_more(value: bytes, at: int) -> tuple[int, dict[bytes, bytes]]:
             raise StoreCorrupted("a column is longer than its row")
         more[name] = value[at - size : at]
     return at, more
+
+
+def with_column(value: bytes, name: bytes, data: bytes) -> bytes:
+    """Returns the value of the same row with one more column, in the order of names."""
+    columns = decode(value)
+    more = dict(sorted({**columns.more, name: data}.items()))
+    is_reference = columns.payload is None
+    head = value_head(columns.pointer, reference=is_reference, more=more)
+    return head + (columns.payload or b"")
 
 
 def is_reference(value: bytes) -> bool:

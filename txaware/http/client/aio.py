@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from functools import lru_cache, partial
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from coordinator.context import TransactionContext
 from coordinator.fork_guard import guard
@@ -25,7 +25,7 @@ from txaware.http.client.async_transaction import (
 from txaware.http.client.async_transport import AsyncTransport
 from txaware.http.client.coordinator_calls import CoordinatorSend
 from txaware.http.client.link import Link
-from txaware.http.client.service import HttpService, within_limits
+from txaware.http.client.service import HttpProducers, HttpService, within_limits
 from txaware.http.client.settings import ClientSettings
 from txaware.http.client.transport import Transport
 from txaware.interfaces import (
@@ -33,7 +33,6 @@ from txaware.interfaces import (
     UNSAID,
     Isolation,
     MessagingService,
-    ProducerService,
 )
 from txaware.keeper import Keeper, KeepsRows, named_pointer
 from txaware.messages import MessageId, Page, PublishResponse, Receipt
@@ -63,6 +62,7 @@ class AsyncMessaging(AsyncService):
         super().__init__(transport)
         blocking = Transport(link)
         self._blocking = HttpService(blocking)
+        self._blocking_producers = HttpProducers(blocking)
         self._known_topics = KnownTopics(self._blocking)
         self._coordinator = RemoteCoordinator(
             CoordinatorSend(blocking),
@@ -99,9 +99,9 @@ class AsyncMessaging(AsyncService):
         )
 
     def _transactional(self, transactional_id: str) -> TransactionalProducer:
-        info, service = self._blocking.info(), cast(ProducerService, self._blocking)
+        info = self._blocking.info()
         return TransactionalProducer(
-            service,
+            self._blocking_producers,
             transactional_id,
             make=partial(FencedTransaction, self._coordinator),
             publisher=lru_cache(KNOWN_PUBLISHERS)(self._publisher),

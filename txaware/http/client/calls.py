@@ -20,7 +20,7 @@ from txaware.http.client.call import (
     start_field,
 )
 from txaware.http.client.server_info import ENVELOPE_BYTES, ServerInfo
-from txaware.http.client.transactional_calls import TransactionalCalls
+from txaware.http.client.topic_calls import TopicCalls
 from txaware.http.wire import (
     COLUMNS,
     MAX_MESSAGES,
@@ -38,7 +38,6 @@ from txaware.http.wire import (
 )
 from txaware.interfaces import COMMITTED, UNCOMMITTED, Isolation
 from txaware.messages import MessageId, Outgoing, Page, PublishResponse, Receipt
-from txaware.producers import ProducerOpened
 from txaware.requests import (
     Payload,
     Payloads,
@@ -127,7 +126,7 @@ def _id_or_none(text: Any) -> MessageId | None:
 _position = reading_field("position", _id_or_none)
 
 
-class ServiceCalls(TransactionalCalls):
+class ServiceCalls(TopicCalls):
     """All verbs of a `MessagingService`."""
 
     def publish(
@@ -145,7 +144,7 @@ class ServiceCalls(TransactionalCalls):
         pointer = None if transaction is None else checked_pointer(transaction)
         named = _sendable_receipts(receipts)
         _check_publish(payloads, pointer, named)
-        request = PublishRequest(pointer, _messages_of(payloads), receipts=named)
+        request = PublishRequest(pointer, messages_of(payloads), receipts=named)
         body = encode_publish(request)
         require_fit(len(payloads), len(body), info)
         read = done if pointer is None else _response
@@ -171,7 +170,7 @@ class ServiceCalls(TransactionalCalls):
         pointer, attempt = checked_pointer(transaction), checked_attempt(attempt)
         if not len(payloads):
             raise BadRequest("a store has messages")
-        request = PublishRequest(pointer, _messages_of(payloads), attempt=attempt)
+        request = PublishRequest(pointer, messages_of(payloads), attempt=attempt)
         receipts: list[Receipt] = []
         for body in cut_to_fit(request, info):
             receipts.append((yield _keyed(path + "/store", body, _receipt)))
@@ -269,14 +268,6 @@ class ServiceCalls(TransactionalCalls):
         left_s = max(0.0, until_s - self._link.clock_s())
         return min(left_s, info.long_poll_s), left_s <= info.long_poll_s
 
-    def open_producer(
-        self, transactional_id: str | None = None
-    ) -> Steps[ProducerOpened]:
-        """Opens a producer."""
-        if transactional_id is None:
-            raise NotImplementedError
-        return (yield from self.open_transactional(transactional_id))
-
     def position(
         self, group: str, topic: str, *, transaction: Transaction | None = None
     ) -> Steps[MessageId | None]:
@@ -363,7 +354,8 @@ def _checked_wait(wait_s: object, transaction: Transaction | None) -> float:
     return checked_wait_s(wait_s)
 
 
-def _messages_of(payloads: Payloads) -> list[Payload]:
+def messages_of(payloads: Payloads) -> list[Payload]:
+    """Returns payloads as messages again, as a request has them."""
     if payloads.expire_after_s is None:
         return list(payloads.payloads)
     pairs = zip(payloads.payloads, payloads.expire_after_s, strict=True)

@@ -7,6 +7,7 @@ from txaware.http.routes.keepers import KeeperRoutes
 from txaware.http.routes.messages import MessageRoutes
 from txaware.http.routes.operator import CleanUpRoutes, OperatorRoutes
 from txaware.http.routes.polls import PollingRoutes
+from txaware.http.routes.producers import ProducerRoutes
 from txaware.http.routes.topics import TopicRoutes
 from txaware.http.routes.transactional_ids import TransactionalIdRoutes
 from txaware.http.routes.transactions import TransactionRoutes
@@ -30,6 +31,7 @@ def all_routes(
         *OperatorRoutes(hosted).routes(),
         *CleanUpRoutes(hosted).routes(),
         *KeeperRoutes(hosted).routes(),
+        *ProducerRoutes(hosted).routes(),
         *MetricsRoutes(hosted, exposition).routes(),
         *DashboardRoutes(hosted, overview).routes(),
         *OpenRoutes(hosted).routes(),

@@ -19,7 +19,7 @@ Handle = Callable[[Request], Awaitable[Answer]]
 KNOWN_PATHS, LONGEST_KNOWN = 20_000, 200
 _NAME = re.compile(r"\\\{(\w+)\\\}")
 # These names are numbers in a path: any other text is a 404. Others are checked later.
-_NUMBERS = ("transaction",)
+_NUMBERS = ("transaction", "producer")
 
 
 @attrs.frozen

@@ -1,1 +1,1 @@
-"""Producers: who they are, and what they have published."""
+"""Producers: their ids, and the sequences by which a repeat is known again."""

@@ -1,7 +1,7 @@
 """Publishes, stores and rolls back: the write side of the service."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
@@ -28,6 +28,9 @@ from txaware.store.columns import ATTEMPT, EXPIRY, RECEIPTS, encode_expiry, valu
 from txaware.store.message_table import MessageTable
 from txaware.topics import Topic
 
+# Adds rows of the same batch to the rows of messages, whose keys come first.
+Also = Callable[[list[bytes], list[Write]], list[Write]]
+
 # At most so many transactions of a coordinator elsewhere are remembered as persisted.
 REMEMBERED = 1000
 
@@ -47,19 +50,42 @@ class Publishing:
         self._coordinator = site.coordinator
         self._persisted: dict[int, None] = {}
 
-    def plain(self, place: TopicHandle, payloads: Payloads) -> None:
-        """Publishes without a transaction; on disk when it returns."""
-        _check_plain(place.topic)
+    def plain(
+        self,
+        place: TopicHandle,
+        payloads: Payloads,
+        *,
+        also: Also | None = None,
+        then: Then | None = None,
+    ) -> None:
+        """Publishes without a transaction; on disk when it returns.
+
+        `also` adds rows to the same batch. `then` is told how that ended, even if this
+        thread is interrupted.
+        """
+        check_plain_topic(place.topic)
         began_s = time.perf_counter()
         rows = partial(_rows, place.message_prefix, payloads)
-        place.writer.publish(len(payloads), rows)
+        if also is not None:
+            rows = partial(_rows_and, place.message_prefix, payloads, also)
+        place.writer.publish(len(payloads), rows, then=then)
         place.counters.published(
             len(payloads), payloads.size_bytes, time.perf_counter() - began_s
         )
 
-    def plain_soon(self, place: TopicHandle, payloads: Payloads, then: Then) -> None:
-        """Publishes and does not wait; `then` is called in another thread."""
-        _check_plain(place.topic)
+    def plain_soon(
+        self,
+        place: TopicHandle,
+        payloads: Payloads,
+        then: Then,
+        *,
+        also: Also | None = None,
+    ) -> None:
+        """Publishes and does not wait; `then` is called in another thread.
+
+        `also` adds rows to the same batch.
+        """
+        check_plain_topic(place.topic)
         began_s = time.perf_counter()
 
         def written(error: Unavailable | None) -> None:
@@ -70,6 +96,8 @@ class Publishing:
             then(error)
 
         rows = partial(_rows, place.message_prefix, payloads)
+        if also is not None:
+            rows = partial(_rows_and, place.message_prefix, payloads, also)
         place.writer.publish_soon(len(payloads), rows, written)
 
     def transactional(
@@ -270,7 +298,8 @@ class Publishing:
             )
 
 
-def _check_plain(topic: Topic) -> None:
+def check_plain_topic(topic: Topic) -> None:
+    """Raises where a topic takes no messages without a transaction."""
     if topic.publishing == "transactional":
         raise BadRequest(f"topic {topic.topic} accepts messages in transactions only")
 
@@ -304,6 +333,12 @@ def _rows(
             keys, payloads.payloads, payloads.expire_after_s, strict=True
         )
     ]
+
+
+def _rows_and(
+    prefix: bytes, payloads: Payloads, also: Also, keys: list[bytes]
+) -> list[Write]:
+    return also(keys, _rows(prefix, payloads, keys))
 
 
 def _expiry(key: bytes, after_s: float | None) -> dict[bytes, bytes]:
