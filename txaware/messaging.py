@@ -59,6 +59,7 @@ class Messaging(Verbs, OperatorVerbs, LoopVerbs):
         )
         self._parts = parts
         OperatorVerbs.__init__(self, parts.administration, parts.producers)
+        self._publishes_once = parts.producers
         self._known_topics = KnownTopics(parts.service)
         self._publishers: dict[str, Publisher] = {}
         self._to_close: WeakSet[Closes] = WeakSet()
@@ -184,7 +185,7 @@ class Messaging(Verbs, OperatorVerbs, LoopVerbs):
     ) -> AsyncPublisher:
         """Returns a publisher that works in the background; see `AsyncPublisher`."""
         publisher = AsyncPublisher(
-            self._service,
+            self._publishes_once,
             topic,
             message_limit_bytes=self._parts.settings.message_limit_bytes,
             when_full=when_full,

@@ -16,7 +16,6 @@ from txaware.http.client import (
     ClientSettings,
     CoordinatorSend,
     HttpAdministration,
-    HttpProducers,
     HttpService,
     Link,
     ServerInfo,
@@ -111,7 +110,7 @@ def open_remote(
 
     return Parts(
         service,
-        HttpProducers(transport),
+        service,
         chosen,
         HttpAdministration(transport, chosen),
         limited,

@@ -146,8 +146,8 @@ def test_another_epoch_is_refused_and_a_new_one_begins_at_0(
     later = ProducerIdentity(old.producer_id, old.epoch + 1)
     with pytest.raises(ProducerFenced, match="is at epoch 0"):
         publish_once(messaging, later, 0, b"nobody gave this epoch out")
-    service = site.embedded._parts.producers
-    raised = service.ids.raise_epoch(old.producer_id)  # type: ignore[attr-defined]
+    service = site.embedded._parts.served.service.producing  # type: ignore[union-attr]
+    raised = service.ids.raise_epoch(old.producer_id)
     assert raised is not None
     assert raised.epoch == 1
     with pytest.raises(ProducerFenced, match="is at epoch 1"):
@@ -166,8 +166,8 @@ def test_sequences_go_on_at_0_after_the_greatest(
     name = TopicName.parse("t")
     write = state_write(producer.producer_id, name, SequenceState(0, (last,)))
     site.table.submit([write])()
-    service = site.embedded._parts.producers
-    service._sequences._lines.clear()  # type: ignore[attr-defined]
+    service = site.embedded._parts.served.service.producing  # type: ignore[union-attr]
+    service._sequences._lines.clear()
     identity = producer.identity
     over = publish_once(messaging, identity, SEQUENCES - 1, b"b", b"c")
     after = publish_once(messaging, identity, 1, b"d")

@@ -1,7 +1,7 @@
 """The producer, whose publishes store nothing twice, however often they are tried."""
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Self
 
@@ -65,6 +65,21 @@ class Producer:
         last five requests are a repeat. A gap ends the producer: every later publish
         raises `OutOfOrderSequence` too.
         """
+        return self.take(topic, payloads, sequence)()
+
+    def take(
+        self,
+        topic: str,
+        payloads: Iterable[Payload],
+        sequence: int | None = None,
+        *,
+        caller: object = None,
+    ) -> Callable[[], list[MessageId]]:
+        """Takes a publish behind all before it; returns the function that finishes it.
+
+        Nothing waits until that is called, which it has to be. `caller` is a task, for
+        callers that are no threads.
+        """
         if self._closed:
             raise PublisherClosed("the producer is closed, and took nothing")
         name, messages = str(TopicName.parse(topic)), list(checked_many(payloads))
@@ -74,8 +89,10 @@ class Producer:
         size_bytes = sum([checked_size_bytes(one, limit_bytes) for one in messages])
         if sequence is not None:
             checked_sequence(sequence)
-        call = SequenceCall(messages, size_bytes, sequence)
-        return self._sequence(name).publish(call)
+        call = SequenceCall(messages, size_bytes, sequence, caller=caller)
+        line = self._sequence(name)
+        line.take(call)
+        return partial(line.finish, call)
 
     def _sequence(self, topic: str) -> TopicSequence:
         found = self._sequences.get(topic)

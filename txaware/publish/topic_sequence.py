@@ -20,12 +20,17 @@ class SequenceCall:
     """A call that waits: its messages, and how it ended."""
 
     def __init__(
-        self, messages: list[Payload], size_bytes: int, sequence: int | None
+        self,
+        messages: list[Payload],
+        size_bytes: int,
+        sequence: int | None,
+        *,
+        caller: object = None,
     ) -> None:
         self.messages = messages
         self.size_bytes = size_bytes
         self.sequence = sequence
-        self.thread = threading.get_ident()
+        self.caller = threading.get_ident() if caller is None else caller
         self.leads = False
         self.ids: list[MessageId] | None = None
         self.error: BaseException | None = None
@@ -59,7 +64,7 @@ class TopicSequence:
 
     The first that waits leads: it sends what has come together. After a request whose
     outcome is unknown, the next call begins with the same request again. So nothing is
-    missing, and nothing is there twice. If that next call of the same thread has the
+    missing, and nothing is there twice. If the next call of that thread or task has the
     same messages, it is taken for a repeat.
     """
 
@@ -70,15 +75,18 @@ class TopicSequence:
         self._is_led = False
         self._next = 0
         self._doubtful: tuple[int, list[SequenceCall]] | None = None
-        # Of each thread: the call that failed, and was found to be stored after all.
-        self._settled: dict[int, SequenceCall] = {}
+        # Of each thread or task: the call that failed, and is stored after all.
+        self._settled: dict[object, SequenceCall] = {}
 
-    def publish(self, call: SequenceCall) -> list[MessageId]:
-        """Sends a call, alone or with others; returns its ids."""
+    def take(self, call: SequenceCall) -> None:
+        """Gives a call its place behind all that came before; does not wait."""
+        with self._lock:
+            self._waiting.append(call)
+            call.leads, self._is_led = not self._is_led, True
+
+    def finish(self, call: SequenceCall) -> list[MessageId]:
+        """Sends a call that was taken, alone or with others; returns its ids."""
         try:
-            with self._lock:
-                self._waiting.append(call)
-                call.leads, self._is_led = not self._is_led, True
             if not call.leads:
                 call.wait()
             if not call.is_over:
@@ -148,11 +156,11 @@ class TopicSequence:
             if changed_nothing(error):
                 self._doubtful = None
             raise
-        self._settled = {call.thread: call for call in calls}
+        self._settled = {call.caller: call for call in calls}
 
     def _is_repeat(self, call: SequenceCall) -> bool:
         """Gives a call the ids of the one before, if that failed and is stored."""
-        before = self._settled.pop(call.thread, None)
+        before = self._settled.pop(call.caller, None)
         if call.sequence is not None or before is None:
             return False
         if before.messages != call.messages:

@@ -363,7 +363,6 @@ class LocalService:
         """Returns the first and last id, committed or not, and the id of the next."""
         return self._reading.bounds(self._places.at(topic))
 
-    open_producer = passed_on(ProducerService.open_producer, to="producing")
     publish_once = passed_on(ProducerService.publish_once, to="producing")
     producers = passed_on(ProducerService.producers, to="producing")
     describe_producer = passed_on(ProducerService.describe_producer, to="producing")

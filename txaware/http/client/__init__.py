@@ -5,7 +5,6 @@ from txaware.http.client.link import Link
 from txaware.http.client.server_info import ServerInfo
 from txaware.http.client.service import (
     HttpAdministration,
-    HttpProducers,
     HttpService,
     within_limits,
 )
@@ -16,7 +15,6 @@ __all__ = [
     "ClientSettings",
     "CoordinatorSend",
     "HttpAdministration",
-    "HttpProducers",
     "HttpService",
     "Link",
     "ServerInfo",

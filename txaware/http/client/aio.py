@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from functools import lru_cache, partial
-from typing import Any, Self
+from typing import Any, Self, overload
 
 from coordinator.context import TransactionContext
 from coordinator.fork_guard import guard
@@ -14,7 +14,10 @@ from txaware.config import Settings
 from txaware.consume import Consumer
 from txaware.consume.start_places import StartAt
 from txaware.http.client.async_consumer import TopicConsumer
-from txaware.http.client.async_producer import AsyncTransactionalProducer
+from txaware.http.client.async_producer import (
+    AsyncProducer,
+    AsyncTransactionalProducer,
+)
 from txaware.http.client.async_publisher import TopicPublisher
 from txaware.http.client.async_service import AsyncService
 from txaware.http.client.async_transaction import (
@@ -25,7 +28,7 @@ from txaware.http.client.async_transaction import (
 from txaware.http.client.async_transport import AsyncTransport
 from txaware.http.client.coordinator_calls import CoordinatorSend
 from txaware.http.client.link import Link
-from txaware.http.client.service import HttpProducers, HttpService, within_limits
+from txaware.http.client.service import HttpService, within_limits
 from txaware.http.client.settings import ClientSettings
 from txaware.http.client.transport import Transport
 from txaware.interfaces import (
@@ -36,7 +39,13 @@ from txaware.interfaces import (
 )
 from txaware.keeper import Keeper, KeepsRows, named_pointer
 from txaware.messages import MessageId, Page, PublishResponse, Receipt
-from txaware.publish import KnownTopics, Publisher, WrittenByHand, written_by_hand
+from txaware.publish import (
+    KnownTopics,
+    Producer,
+    Publisher,
+    WrittenByHand,
+    written_by_hand,
+)
 from txaware.publish.fenced_transaction import FencedTransaction
 from txaware.publish.transactional_producer import TransactionalProducer
 from txaware.requests import Payload, Pointer
@@ -62,7 +71,6 @@ class AsyncMessaging(AsyncService):
         super().__init__(transport)
         blocking = Transport(link)
         self._blocking = HttpService(blocking)
-        self._blocking_producers = HttpProducers(blocking)
         self._known_topics = KnownTopics(self._blocking)
         self._coordinator = RemoteCoordinator(
             CoordinatorSend(blocking),
@@ -87,21 +95,36 @@ class AsyncMessaging(AsyncService):
         """Returns a publisher in the open transaction of this task, or at once."""
         return TopicPublisher(topic, self, self._coordinator, self._publisher)
 
-    def producer(self, transactional_id: str) -> AsyncTransactionalProducer:
-        """Returns the producer of an id: `async with messaging.producer("id") as p:`.
+    @overload
+    def producer(self) -> AsyncProducer: ...
 
-        When the block begins, every older instance is fenced.
+    @overload
+    def producer(self, transactional_id: str) -> AsyncTransactionalProducer: ...
+
+    def producer(
+        self, transactional_id: str | None = None
+    ) -> AsyncProducer | AsyncTransactionalProducer:
+        """Returns a producer: `async with messaging.producer() as producer:`.
+
+        With a `transactional_id` it has transactions. When the block begins, every
+        older instance of that id is fenced.
         """
+        if transactional_id is None:
+            return AsyncProducer(self._idempotent, self._coordinator, self._workers)
         return AsyncTransactionalProducer(
             partial(self._transactional, transactional_id),
             self._coordinator,
             self._workers,
         )
 
+    def _idempotent(self) -> Producer:
+        limits = within_limits(Settings(), self._blocking.info())
+        return Producer(self._blocking, message_limit_bytes=limits.message_limit_bytes)
+
     def _transactional(self, transactional_id: str) -> TransactionalProducer:
         info = self._blocking.info()
         return TransactionalProducer(
-            self._blocking_producers,
+            self._blocking,
             transactional_id,
             make=partial(FencedTransaction, self._coordinator),
             publisher=lru_cache(KNOWN_PUBLISHERS)(self._publisher),

@@ -1,5 +1,6 @@
-"""The transactional producer, awaited."""
+"""The producers, awaited."""
 
+import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, Self, TypeVar
 
@@ -12,11 +13,85 @@ from txaware.http.client.async_transaction import (
     open_transaction,
 )
 from txaware.messages import MessageId
+from txaware.publish import Producer
 from txaware.publish.producer_states import State
 from txaware.publish.transactional_producer import TransactionalProducer
 from txaware.requests import Payload
 
 R = TypeVar("R")
+
+
+class AsyncProducer:
+    """The promises of `Producer`, awaited; calls go out in the order they were made.
+
+    `async with messaging.producer() as producer:` opens it. `open` and `close` do
+    without a block.
+    """
+
+    def __init__(
+        self,
+        open_producer: Callable[[], Producer],
+        coordinator: Coordinator,
+        workers: Workers,
+    ) -> None:
+        self._open = open_producer
+        self._coordinator = coordinator
+        self._workers = workers
+        self._opened: Producer | None = None
+        self._under_way: set[asyncio.Future[list[MessageId]]] = set()
+
+    async def open(self) -> Self:
+        """Opens the producer."""
+        if self._opened is not None:
+            raise MisusedTransaction(f"{self._opened!r} was opened before")
+        self._opened = await self._in_thread(self._open)
+        return self
+
+    @property
+    def producer_id(self) -> int:
+        """The id by which the store knows this producer."""
+        return self._producer.producer_id
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of this producer."""
+        return self._producer.epoch
+
+    async def publish(
+        self, topic: str, payloads: Iterable[Payload], sequence: int | None = None
+    ) -> list[MessageId]:
+        """Publishes in one piece, and returns the ids; see `Producer.publish`."""
+        task = asyncio.current_task()
+        finish = self._producer.take(topic, payloads, sequence, caller=task)
+        # A call that was taken has to be finished, also if this task is cancelled.
+        work = asyncio.ensure_future(self._in_thread(finish))
+        self._under_way.add(work)
+        work.add_done_callback(self._under_way.discard)
+        return await asyncio.shield(work)
+
+    async def close(self) -> None:
+        """Takes no more messages."""
+        if self._opened is not None:
+            self._opened.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    @property
+    def _producer(self) -> Producer:
+        if self._opened is None:
+            raise MisusedTransaction("the producer is not open yet")
+        return self._opened
+
+    async def _in_thread(self, act: Callable[[], R]) -> R:
+        block = open_transaction(self._coordinator)
+        if block is not None:  # whose thread waits anyway; another may never be free
+            return await block.run(act)
+        async with self._workers.one() as worker:
+            return await worker.run(act)
 
 
 class AsyncTransactionalProducer:

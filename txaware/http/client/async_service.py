@@ -9,7 +9,7 @@ from txaware.interfaces import MessagingService, OperatorService, ProducerServic
 from txaware.reports import CleanUp, Report
 
 
-class AllCalls(ServiceCalls, ProducerCalls, AdminCalls):
+class AllCalls(ServiceCalls, AdminCalls):
     """The calls of one client, for programs and for operators, with the same paths."""
 
 

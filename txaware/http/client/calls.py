@@ -1,5 +1,6 @@
 """The verbs of the messaging service as calls: pure, for a transport that waits."""
 
+import os
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -7,7 +8,13 @@ from typing import Any
 import attrs
 
 from coordinator.transaction import Transaction
-from txaware.errors import BadRequest, RequestTooLarge
+from txaware.errors import (
+    BadRequest,
+    OutOfOrderSequence,
+    ProducerFenced,
+    TxAwareError,
+    changed_nothing,
+)
 from txaware.http.client.call import (
     Call,
     Repeat,
@@ -19,8 +26,10 @@ from txaware.http.client.call import (
     reading_field,
     start_field,
 )
+from txaware.http.client.link import Link
+from txaware.http.client.producer_calls import ProducerCalls
+from txaware.http.client.request_fit import messages_of, require_fit
 from txaware.http.client.server_info import ENVELOPE_BYTES, ServerInfo
-from txaware.http.client.topic_calls import TopicCalls
 from txaware.http.wire import (
     COLUMNS,
     MAX_MESSAGES,
@@ -38,6 +47,7 @@ from txaware.http.wire import (
 )
 from txaware.interfaces import COMMITTED, UNCOMMITTED, Isolation
 from txaware.messages import MessageId, Outgoing, Page, PublishResponse, Receipt
+from txaware.publish.repeated_publish import OwnProducer
 from txaware.requests import (
     Payload,
     Payloads,
@@ -61,15 +71,6 @@ from txaware.topics import TopicName
 # The most that a message takes in a request beside its payload.
 BESIDE_BYTES = 32
 _MOST_LONG, _MOST_INT = 2**63 - 1, 2**31 - 1
-
-
-def require_fit(messages: int, size_bytes: int, info: ServerInfo) -> None:
-    """Raises `RequestTooLarge` before anything is sent that would be refused."""
-    if size_bytes > info.request_bytes or messages > MAX_MESSAGES:
-        raise RequestTooLarge(
-            f"{messages} messages in a request of {size_bytes} bytes are above the "
-            f"limit of {MAX_MESSAGES} messages and {info.request_bytes} bytes"
-        )
 
 
 def cut_to_fit(request: PublishRequest, info: ServerInfo) -> list[bytes]:
@@ -126,8 +127,15 @@ def _id_or_none(text: Any) -> MessageId | None:
 _position = reading_field("position", _id_or_none)
 
 
-class ServiceCalls(TopicCalls):
+class ServiceCalls(ProducerCalls):
     """All verbs of a `MessagingService`."""
+
+    def __init__(self, link: Link) -> None:
+        super().__init__(link)
+        # The latest first, so that those of a rare crowd are forgotten again. A forked
+        # child has its own: with a parent's its messages would be taken for repeats.
+        self._own: list[OwnProducer] = []
+        self._process_id = os.getpid()
 
     def publish(
         self,
@@ -144,12 +152,48 @@ class ServiceCalls(TopicCalls):
         pointer = None if transaction is None else checked_pointer(transaction)
         named = _sendable_receipts(receipts)
         _check_publish(payloads, pointer, named)
+        if pointer is None and info.takes_producers:
+            name = str(TopicName.parse(topic))
+            yield from self._publish_own(name, messages_of(payloads))
+            return None
         request = PublishRequest(pointer, messages_of(payloads), receipts=named)
         body = encode_publish(request)
         require_fit(len(payloads), len(body), info)
         read = done if pointer is None else _response
         response: PublishResponse | None = yield _keyed(path + "/publish", body, read)
         return response
+
+    def _publish_own(self, topic: str, messages: list[Payload]) -> Steps[None]:
+        """Publishes by a producer of this client: each request is stored once.
+
+        Requests are under way beside each other, each by another producer. One whose
+        outcome is unknown is used no more.
+        """
+        if self._process_id != os.getpid():
+            self._own, self._process_id = [], os.getpid()
+        while True:
+            own = self._own_producer()
+            try:
+                yield from self.publish_once(
+                    topic, messages, producer=own.identity, sequence=own.next(topic)
+                )
+            except (ProducerFenced, OutOfOrderSequence):
+                if own.is_new:
+                    raise
+                continue  # it was idle for too long, and nothing is stored
+            except TxAwareError as error:
+                if changed_nothing(error):
+                    self._own.append(own)
+                raise
+            own.stored(topic, len(messages))
+            self._own.append(own)
+            return
+
+    def _own_producer(self) -> OwnProducer:
+        try:
+            return self._own.pop()
+        except IndexError:
+            return OwnProducer()
 
     def store(
         self,
@@ -352,14 +396,6 @@ def _checked_wait(wait_s: object, transaction: Transaction | None) -> float:
             "commits later; wait before the transaction begins"
         )
     return checked_wait_s(wait_s)
-
-
-def messages_of(payloads: Payloads) -> list[Payload]:
-    """Returns payloads as messages again, as a request has them."""
-    if payloads.expire_after_s is None:
-        return list(payloads.payloads)
-    pairs = zip(payloads.payloads, payloads.expire_after_s, strict=True)
-    return [p if after_s is None else Outgoing(p, after_s) for p, after_s in pairs]
 
 
 def _sendable_receipts(receipts: Iterable[Receipt] | None) -> list[Receipt] | None:

@@ -11,7 +11,7 @@ from txaware.http.client.call import (
     reading,
     reading_json,
 )
-from txaware.http.client.calls import messages_of, require_fit
+from txaware.http.client.request_fit import messages_of, require_fit
 from txaware.http.client.transactional_calls import TransactionalCalls
 from txaware.http.wire import OWN
 from txaware.http.wire.publish_once import OnceRequest, decode_ids, encode_once
@@ -29,6 +29,7 @@ from txaware.topics import checked_transactional_id
 
 _OWN = OWN.media_type.encode()
 _opened, _ids = reading_json(ProducerOpened), reading(decode_ids)
+_no_ids = reading(lambda _: list[MessageId]())
 _producers, _producer = reading_json(list[KnownProducer]), reading_json(KnownProducer)
 
 
@@ -68,7 +69,8 @@ class ProducerCalls(TransactionalCalls):
         identity, base = checked_identity(producer), checked_sequence(sequence)
         body = encode_once(OnceRequest(identity, base, messages_of(payloads)))
         require_fit(len(payloads), len(body), info)
-        ids: list[MessageId] = yield Call("POST", path, _ids, body, _OWN, _OWN)
+        read = _no_ids if identity.by_client else _ids
+        ids: list[MessageId] = yield Call("POST", path, read, body, _OWN, _OWN)
         return ids
 
     def producers(self) -> Call[list[KnownProducer]]:

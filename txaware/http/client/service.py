@@ -11,7 +11,6 @@ from txaware.config import Settings
 from txaware.http.client.admin_calls import AdminCalls
 from txaware.http.client.calls import ServiceCalls
 from txaware.http.client.coordinator_calls import CoordinatorSend
-from txaware.http.client.producer_calls import ProducerCalls
 from txaware.http.client.server_info import ServerInfo
 from txaware.http.client.transport import Transport, blocking
 from txaware.http.wire import ColumnarPage
@@ -44,6 +43,24 @@ class HttpService:
     save_position = blocking(MessagingService.save_position, ServiceCalls.save_position)
     bounds = blocking(MessagingService.bounds, ServiceCalls.bounds)
     wait = blocking(MessagingService.wait, ServiceCalls.wait)
+    open_producer = blocking(ProducerService.open_producer, ServiceCalls.open_producer)
+    publish_once = blocking(ProducerService.publish_once, ServiceCalls.publish_once)
+    producers = blocking(ProducerService.producers, ServiceCalls.producers)
+    describe_producer = blocking(
+        ProducerService.describe_producer, ServiceCalls.describe_producer
+    )
+    forget_producer = blocking(
+        ProducerService.forget_producer, ServiceCalls.forget_producer
+    )
+    enter_transaction = blocking(
+        ProducerService.enter_transaction, ServiceCalls.enter_transaction
+    )
+    leave_transaction = blocking(
+        ProducerService.leave_transaction, ServiceCalls.leave_transaction
+    )
+    producer_commits = blocking(
+        ProducerService.producer_commits, ServiceCalls.producer_commits
+    )
 
     def poll_columns(
         self,
@@ -75,33 +92,6 @@ class HttpService:
 
     def __repr__(self) -> str:
         return f"<HttpService by {self._transport!r}>"
-
-
-class HttpProducers:
-    """A `ProducerService` by way of a server; any number of threads may call."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-        self._calls = ProducerCalls(transport.link)
-
-    open_producer = blocking(ProducerService.open_producer, ProducerCalls.open_producer)
-    enter_transaction = blocking(
-        ProducerService.enter_transaction, ProducerCalls.enter_transaction
-    )
-    leave_transaction = blocking(
-        ProducerService.leave_transaction, ProducerCalls.leave_transaction
-    )
-    producer_commits = blocking(
-        ProducerService.producer_commits, ProducerCalls.producer_commits
-    )
-    publish_once = blocking(ProducerService.publish_once, ProducerCalls.publish_once)
-    producers = blocking(ProducerService.producers, ProducerCalls.producers)
-    describe_producer = blocking(
-        ProducerService.describe_producer, ProducerCalls.describe_producer
-    )
-    forget_producer = blocking(
-        ProducerService.forget_producer, ProducerCalls.forget_producer
-    )
 
 
 class HttpAdministration:

@@ -64,7 +64,7 @@ class ProducerRoutes:
             asked.messages,
             producer=asked.producer,
             sequence=asked.sequence,
-            owner=request.principal.name,
+            caller=request.principal,
             then=written,
         )
         if ids is None:
@@ -85,7 +85,7 @@ class ProducerRoutes:
             asked.messages,
             producer=asked.producer,
             sequence=asked.sequence,
-            owner=request.principal.name,
+            caller=request.principal,
         )
         return _reply(asked, ids, format_)
 

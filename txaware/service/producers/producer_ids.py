@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import attrs
 
+from txaware.auth import Principal
 from txaware.clock import ClockMs
 from txaware.errors import NotAuthorized, ProducerFenced
 from txaware.interfaces import OrderedTable, Write
@@ -20,6 +21,20 @@ from txaware.store.producer_table import (
 
 # So many are kept read; the others are read again when they publish.
 REMEMBERED = 50_000
+
+
+def drawn_producer_id() -> int:
+    """Draws a new id; nobody guesses it, and none comes twice."""
+    return secrets.randbelow(MAX_PRODUCER_ID) + 1
+
+
+def may_use(row: ProducerRow, caller: Principal | None) -> bool:
+    """Tells whether a caller may publish as a producer; None is the data's process."""
+    if caller is None:
+        return True
+    if row.transactional_id is not None:
+        return caller.may_use_transactional_id(row.transactional_id)
+    return row.owner == caller.name
 
 
 class ProducerIds:
@@ -38,14 +53,12 @@ class ProducerIds:
         self._known: OrderedDict[int, ProducerRow] = OrderedDict()
         self._owned: Counter[str | None] | None = None
 
-    def open(
-        self, owner: str | None = None, *, transactional_id: str | None = None
-    ) -> ProducerRow:
+    def open(self, owner: str | None = None) -> ProducerRow:
         """Opens a producer with an id of its own; its row is on disk when it returns.
 
         `owner` is None for the process that owns the data, which has no limit.
         """
-        row = self.new(owner, transactional_id=transactional_id)
+        row = self.new(owner)
         try:
             self._submit([producer_write(row)])
         except BaseException:
@@ -54,13 +67,7 @@ class ProducerIds:
         self.opened(row)
         return row
 
-    def new(
-        self,
-        owner: str | None,
-        *,
-        producer_id: int | None = None,
-        transactional_id: str | None = None,
-    ) -> ProducerRow:
+    def new(self, owner: str | None, *, producer_id: int | None = None) -> ProducerRow:
         """Makes the row of a new producer, for who writes it.
 
         Then `opened` or `failed` is called. With a `producer_id` it is one that a
@@ -71,17 +78,26 @@ class ProducerIds:
                 self._count(owner)
             elif self._owned is not None:
                 self._owned[owner] += 1
+        drawn = drawn_producer_id() if producer_id is None else producer_id
         by_client = producer_id is not None
-        if producer_id is None:
-            producer_id = secrets.randbelow(MAX_PRODUCER_ID) + 1
-        return ProducerRow(
-            producer_id,
-            0,
-            owner,
+        return ProducerRow(drawn, 0, owner, self._clock_ms(), by_client=by_client)
+
+    def adopt(self, producer: ProducerIdentity, transactional_id: str) -> ProducerRow:
+        """Takes the producer of a transactional id; its row is on disk then.
+
+        It belongs to all principals that may use the transactional id.
+        """
+        row = ProducerRow(
+            producer.producer_id,
+            producer.epoch,
+            None,
             self._clock_ms(),
-            by_client=by_client,
             transactional_id=transactional_id,
         )
+        with self._lock:
+            if self._owned is not None and self.find(producer.producer_id) is None:
+                self._owned[None] += 1
+            return self._change(row)
 
     def opened(self, row: ProducerRow) -> None:
         """Notes that the row of a new producer is on disk."""
@@ -108,13 +124,15 @@ class ProducerIds:
         """Returns a producer without reading; None also where that would be needed."""
         return self._known.get(producer_id)
 
-    def require(self, producer: ProducerIdentity, owner: str | None) -> ProducerRow:
+    def require(
+        self, producer: ProducerIdentity, caller: Principal | None
+    ) -> ProducerRow:
         """Returns the producer of an identity that may publish; raises why it may not.
 
         Another's producer is told apart from an unknown one by nobody.
         """
         row = self.find(producer.producer_id)
-        if row is None or owner not in (None, row.owner):
+        if row is None or not may_use(row, caller):
             raise ProducerFenced(
                 f"producer {producer.producer_id} is not known here: it was not used "
                 f"for too long, or was forgotten, or is somebody else's; open a new one"
@@ -138,19 +156,6 @@ class ProducerIds:
             return self._change(
                 attrs.evolve(row, epoch=row.epoch + 1, opened_ms=self._clock_ms())
             )
-
-    def hand_over(self, row: ProducerRow, owner: str | None) -> ProducerRow:
-        """Makes a producer that of another owner, who has opened it anew."""
-        if row.owner == owner:
-            return row
-        with self._lock:
-            if owner is not None:
-                self._count(owner)
-            counts = self.counts()
-            counts[row.owner] -= 1
-            if owner is None:
-                counts[owner] += 1
-            return self._change(attrs.evolve(row, owner=owner))
 
     def end(self, producer_id: int) -> None:
         """Ends a producer: it publishes nothing more, also after a restart."""

@@ -6,6 +6,7 @@ from functools import partial
 import attrs
 
 from coordinator.embedded.group_commit import Then
+from txaware.auth import Principal
 from txaware.errors import (
     OutOfOrderSequence,
     ProducerFenced,
@@ -24,6 +25,7 @@ from txaware.producers import (
     checked_sequence,
 )
 from txaware.requests import Payload, Payloads, check_plain, checked_payloads
+from txaware.service.producers.producer_ids import may_use
 from txaware.service.producers.sequences import (
     SequenceGap,
     SequenceKey,
@@ -135,7 +137,7 @@ class Producing:
     ) -> ProducerOpened:
         """Opens a producer; `owner` is the principal that may use it."""
         if transactional_id is not None:
-            return self._transactional_ids.open(transactional_id, owner=owner)
+            return self._transactional_ids.open(transactional_id)
         row = self.ids.open(owner)
         return ProducerOpened(row.producer_id, row.epoch)
 
@@ -157,12 +159,12 @@ class Producing:
         *,
         producer: ProducerIdentity,
         sequence: int,
-        owner: str | None = None,
+        caller: Principal | None = None,
     ) -> list[MessageId]:
         """Publishes in one piece, unless it did already; returns the ids either way."""
         request = self._request(self._places.at(topic), messages, producer, sequence)
         try:
-            return self._publish(request, owner)
+            return self._publish(request, caller)
         except ProducerFenced:
             self.counters.fenced()
             raise
@@ -179,7 +181,7 @@ class Producing:
         *,
         producer: ProducerIdentity,
         sequence: int,
-        owner: str | None,
+        caller: Principal | None,
         then: Then,
     ) -> list[MessageId] | None:
         """Publishes and does not wait, for an event loop: `then` is told the end.
@@ -189,7 +191,7 @@ class Producing:
         """
         request = self._request(place, messages, producer, sequence)
         row = self.ids.known(producer.producer_id)
-        if row is None or self._refuses(row, producer, owner):
+        if row is None or _refuses(row, producer, caller):
             return None
         with self._sequences.using(request.key) as line:
             turn = line.enter_at_once()
@@ -212,12 +214,6 @@ class Producing:
         except BaseException:
             turn.leave(sure=False)
             raise
-
-    def _refuses(
-        self, row: ProducerRow, producer: ProducerIdentity, owner: str | None
-    ) -> bool:
-        is_own = owner in (None, row.owner)
-        return not is_own or row.has_ended or producer.epoch != row.epoch
 
     def producers(self) -> list[KnownProducer]:
         """Returns all producers, by their ids."""
@@ -268,12 +264,12 @@ class Producing:
         check_plain_topic(place.topic)
         return Request(place, payloads, producer, checked_sequence(sequence))
 
-    def _publish(self, request: Request, owner: str | None) -> list[MessageId]:
+    def _publish(self, request: Request, caller: Principal | None) -> list[MessageId]:
         producer, key = request.producer, request.key
         with self._sequences.using(key) as line:
             turn = line.enter(self._table)
         try:
-            request = self._admitted(request, owner)
+            request = self._admitted(request, caller)
             state = turn.state(self._sequences.rows, key.producer_id, key.topic)
             ids = judge(state, producer, request.base, request.count)
             if ids is not None:
@@ -297,14 +293,15 @@ class Producing:
             turn.interrupted()
             raise
 
-    def _admitted(self, request: Request, owner: str | None) -> Request:
+    def _admitted(self, request: Request, caller: Principal | None) -> Request:
         """Returns a request whose producer may publish; perhaps it opens it."""
         producer = request.producer
         is_known = self.ids.find(producer.producer_id) is not None
         if not is_known and producer.by_client and not request.base:
+            owner = None if caller is None else caller.name
             opens = self.ids.new(owner, producer_id=producer.producer_id)
             return attrs.evolve(request, opens=opens)
-        row = self.ids.require(producer, owner)
+        row = self.ids.require(producer, caller)
         if row.has_ended:
             raise OutOfOrderSequence(
                 f"producer {producer.producer_id} has ended, as messages of it are "
@@ -338,6 +335,12 @@ class Producing:
             self.ids.opened(request.opens)
         if written.state is not None:
             turn.ended(written.state, error)
+
+
+def _refuses(
+    row: ProducerRow, producer: ProducerIdentity, caller: Principal | None
+) -> bool:
+    return not may_use(row, caller) or row.has_ended or producer.epoch != row.epoch
 
 
 def _known(row: ProducerRow, last_ms: int) -> KnownProducer:

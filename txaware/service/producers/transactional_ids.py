@@ -26,6 +26,7 @@ from txaware.producers import (
     checked_key,
 )
 from txaware.requests import Pointer, checked_pointer
+from txaware.service.producers.producer_ids import drawn_producer_id
 from txaware.service.retention.position_retention import PositionRetention
 from txaware.service.store_context import StoreContext
 from txaware.service.visibility import DELIVER, Visibility
@@ -91,11 +92,11 @@ class TransactionalIds:
         self._holders: dict[str, Holder] = {}
         self.counters = ProducerCounters()
 
-    def open(self, name: str, *, owner: str | None = None) -> ProducerOpened:
+    def open(self, name: str) -> ProducerOpened:
         """Fences every older instance, and settles the transactions that it left."""
         holder = self._holder(name)
         with holder.lock:
-            row = self._raise_epoch(name, holder, owner)
+            row = self._raise_epoch(name, holder)
             self._settle(name, holder)
         commits = self.producer_commits(name)
         return ProducerOpened(row.producer_id, row.epoch, commits)
@@ -196,17 +197,16 @@ class TransactionalIds:
         with self._lock:
             return self._holders.setdefault(name, Holder())
 
-    def _raise_epoch(self, name: str, holder: Holder, owner: str | None) -> ProducerRow:
+    def _raise_epoch(self, name: str, holder: Holder) -> ProducerRow:
         # Until it is known how this ended, only the row says who has the id.
         holder.producer_id = None
         while True:
             old = self._ids.get(name)
             row = None if old is None else self._producers.raise_epoch(old)
             if row is None:  # a new id, also where the epochs are used up
-                row = self._producers.open(owner, transactional_id=name)
+                row = self._producers.adopt(ProducerIdentity(drawn_producer_id()), name)
                 if not self._ids.replace(name, old, row.producer_id):
                     continue
-            row = self._producers.hand_over(row, owner)
             holder.producer_id = row.producer_id
             return row
 
