@@ -18,7 +18,7 @@ from txaware.store.producer_table import (
     producer_key,
     topic_of,
 )
-from txaware.store.transactional_id_table import TransactionalIdRow
+from txaware.store.transactional_id_table import decode_producer_id
 
 _KIND_BYTES = len(PRODUCER_ROW)
 
@@ -35,7 +35,7 @@ def check_producers(scan: CheckScan, judging: Judging) -> None:
                 _check_sequence(judging, key, value)
             elif kind == TRANSACTIONAL_ID_ROW:
                 judging.findings.counts["transactional ids"] += 1
-                TransactionalIdRow.from_bytes(value)
+                decode_producer_id(value)
             else:
                 judging.problem("key", key, "no row of a producer has such a key")
         except (StoreCorrupted, ValueError) as error:
