@@ -61,6 +61,7 @@ class Messaging(Verbs, OperatorVerbs, LoopVerbs):
         )
         self._parts = parts
         OperatorVerbs.__init__(self, parts.administration, parts.producers)
+        self._publishes_once = parts.producers
         self._known_topics = KnownTopics(parts.service)
         self._publishers: dict[str, Publisher] = {}
         self._to_close: WeakSet[Closes] = WeakSet()
@@ -104,7 +105,7 @@ class Messaging(Verbs, OperatorVerbs, LoopVerbs):
     def producer(
         self, transactional_id: str | None = None
     ) -> Producer | TransactionalProducer:
-        """Returns a producer, which stores nothing twice: `messaging.producer()`.
+        """Opens a producer, whose repeated publishes store nothing twice.
 
         With a `transactional_id` it has transactions, and is the one instance of that
         id: when this returns, every older instance is fenced, and what these left open
@@ -230,7 +231,7 @@ class Messaging(Verbs, OperatorVerbs, LoopVerbs):
     ) -> AsyncPublisher:
         """Returns a publisher that works in the background; see `AsyncPublisher`."""
         publisher = AsyncPublisher(
-            self._service,
+            self._publishes_once,
             topic,
             message_limit_bytes=self._parts.settings.message_limit_bytes,
             when_full=when_full,

@@ -69,7 +69,9 @@ class KnownProducer:
     """A producer that the store knows, for operators.
 
     `has_ended` is True after a gap in its sequences: it publishes nothing more.
-    `topics` is filled in by `describe_producer`, not in a list of all.
+    `topics` is filled in by `describe_producer`, not in a list of all. `transaction` is
+    the one that an instance of its transactional id began last, since the store was
+    opened; it may be over.
     """
 
     producer_id: int
@@ -80,6 +82,7 @@ class KnownProducer:
     has_ended: bool = False
     transactional_id: str | None = None
     topics: tuple[ProducedTopic, ...] = ()
+    transaction: int | None = None
 
 
 def checked_identity(producer: object) -> ProducerIdentity:

@@ -19,6 +19,7 @@ HEADERS, KEY = b"h", b"y"
 
 _POINTER = struct.Struct(">q")
 _POINTED_HEAD = struct.Struct(">Bq").pack
+_PLAIN_HEAD = bytes([PLAIN])
 _MORE = struct.Struct(">cI")
 # The count of columns, the name of the only one, and the high half of its size.
 _KEY_ALONE = b"\1" + KEY + bytes(2)
@@ -38,8 +39,8 @@ def value_head(
     pointer: int | None, *, reference: bool = False, more: Mapping[bytes, bytes] = {}
 ) -> bytes:
     """Encodes a value up to its payload, the same for all messages of a request."""
-    if pointer is not None and not reference and not more:
-        return _POINTED_HEAD(POINTED, pointer)  # nearly always
+    if not reference and not more:  # nearly always
+        return _PLAIN_HEAD if pointer is None else _POINTED_HEAD(POINTED, pointer)
     tag = REFERENCE if reference else PLAIN if pointer is None else POINTED
     parts = [bytes([tag | MORE if more else tag])]
     if pointer is not None:

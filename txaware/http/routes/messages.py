@@ -71,7 +71,7 @@ class MessageRoutes:
         def answered(error: Unavailable | None) -> None:
             told(_done(request, format_) if error is None else error)
 
-        self._service.publish_soon(place, asked.messages, partial(tell, answered))
+        self._service.publish_soon(place, asked.labelled, partial(tell, answered))
         return None
 
     def _publish_large(self, request: Request, format_: Format) -> Reply:
@@ -94,7 +94,7 @@ class MessageRoutes:
             self._owners.used((asked.pointer,), request.principal)
         response = self._service.publish(
             request.topic,
-            asked.messages,
+            asked.labelled,
             transaction=None if asked.pointer is None else _named(asked.pointer),
             receipts=asked.receipts,
         )
@@ -113,7 +113,7 @@ class MessageRoutes:
         self._owners.used((asked.pointer,), request.principal)
         receipt = self._service.store(
             request.topic,
-            asked.messages,
+            asked.labelled,
             transaction=_named(asked.pointer),
             attempt=asked.attempt,
         )
