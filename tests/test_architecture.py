@@ -34,6 +34,7 @@ LAYERS = [
     ["txaware.verbs", "txaware.parts"],
     ["txaware.addresses"],
     ["txaware.messaging", "txaware.store_copy"],
+    ["txaware.participants"],
     ["txaware.spark"],
     ["txaware.bench", "pyspark_txaware"],
     ["txaware.cli"],
@@ -136,6 +137,7 @@ def test_heavy_drivers_are_imported_only_where_they_are_opened(driver: str) -> N
         "coordinator.tephra",
         "txaware.consume",
         "txaware.local_hbase",
+        "txaware.participants",
         "txaware.publish",
     ],
 )
