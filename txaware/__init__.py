@@ -21,7 +21,10 @@ from txaware.errors import (
     MisusedTransaction,
     NotAuthenticated,
     NotAuthorized,
+    OutOfOrderSequence,
     ParticipantFailed,
+    ProducerFenced,
+    ProducerNotFound,
     QueueFull,
     RequestTooLarge,
     StoreCorrupted,
@@ -50,10 +53,17 @@ from txaware.messages import (
 from txaware.messaging import Messaging, MessagingTransaction, connect
 from txaware.metrics import Metrics
 from txaware.parts import Reach
+from txaware.producers import (
+    KnownProducer,
+    ProducedTopic,
+    ProducerIdentity,
+    ProducerOpened,
+)
 from txaware.publish import (
     AsyncPublisher,
     AtMostOncePublisher,
     DirectPublisher,
+    Producer,
     Publisher,
 )
 from txaware.reports import CleanUp, Peeked, Pruned, Report, TopicReport
@@ -68,6 +78,7 @@ if typing.TYPE_CHECKING:
     from txaware.http.client.aio import AsyncMessaging, connect_async
     from txaware.http.client.async_consumer import TopicConsumer
     from txaware.http.client.async_publisher import TopicPublisher
+    from txaware.http.client.async_table import AsyncTable
     from txaware.http.client.async_transaction import AsyncTransaction
     from txaware.http.server.server import HttpServer
 
@@ -75,6 +86,7 @@ __all__ = [
     "Administration",
     "AsyncMessaging",
     "AsyncPublisher",
+    "AsyncTable",
     "AsyncTransaction",
     "AtMostOncePublisher",
     "AuditLog",
@@ -95,6 +107,7 @@ __all__ = [
     "Keeper",
     "KeeperMissing",
     "KeepsRows",
+    "KnownProducer",
     "Message",
     "MessageId",
     "Messaging",
@@ -104,10 +117,17 @@ __all__ = [
     "NotAuthenticated",
     "NotAuthorized",
     "OperatorService",
+    "OutOfOrderSequence",
     "Outgoing",
     "Page",
     "ParticipantFailed",
     "Peeked",
+    "ProducedTopic",
+    "Producer",
+    "ProducerFenced",
+    "ProducerIdentity",
+    "ProducerNotFound",
+    "ProducerOpened",
     "Pruned",
     "PublishResponse",
     "Publisher",
@@ -150,6 +170,7 @@ __all__ = [
 # to import, and most programs have neither.
 _WHERE = {
     "AsyncMessaging": "txaware.http.client.aio",
+    "AsyncTable": "txaware.http.client.async_table",
     "AsyncTransaction": "txaware.http.client.async_transaction",
     "HttpServer": "txaware.http.server.server",
     "TopicConsumer": "txaware.http.client.async_consumer",

@@ -206,6 +206,7 @@ def _put_together(site: StoreContext, close: Callable[[], None]) -> Parts:
     return Parts(
         service,
         tables,
+        service,
         site.coordinator,
         administration,
         site.settings,
@@ -220,7 +221,7 @@ def _put_together(site: StoreContext, close: Callable[[], None]) -> Parts:
             settings=site.settings,
             clock_ms=site.clock_ms,
             overview=Overview(service, retention, site),
-            owners=Owners(site.coordinator, site.settings),
+            owners=Owners(site.coordinator, site.settings, clock_ms=site.clock_ms),
             shares_journal=site.gate is not None,
             directory=table.directory if isinstance(table, InDirectory) else None,
             announce=table.announce if isinstance(table, Announces) else None,

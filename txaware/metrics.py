@@ -279,6 +279,47 @@ class RetentionCounters:
 
 
 @attrs.frozen
+class ProducerMetrics:
+    """Publishes of producers that stored nothing: repeats, and those refused.
+
+    `live` is how many producers the store knows; None where that was not counted.
+    """
+
+    repeated: int = 0
+    fenced: int = 0
+    out_of_order: int = 0
+    live: int | None = None
+
+
+class ProducerCounters:
+    """Counters for the publishes of all producers."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._now = ProducerMetrics()
+
+    def repeated(self) -> None:
+        """Counts a publish that was stored before."""
+        with self._lock:
+            self._now = attrs.evolve(self._now, repeated=self._now.repeated + 1)
+
+    def fenced(self) -> None:
+        """Counts a publish of a fenced or unknown producer."""
+        with self._lock:
+            self._now = attrs.evolve(self._now, fenced=self._now.fenced + 1)
+
+    def out_of_order(self) -> None:
+        """Counts a publish at a wrong sequence."""
+        with self._lock:
+            now = self._now
+            self._now = attrs.evolve(now, out_of_order=now.out_of_order + 1)
+
+    def snapshot(self) -> ProducerMetrics:
+        """Returns the counts as they are now."""
+        return self._now
+
+
+@attrs.frozen
 class GroupLag:
     """The lag of a group: in time, and in rows (counted up to 10,000).
 

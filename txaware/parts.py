@@ -24,7 +24,12 @@ from txaware.http.client import (
     within_limits,
 )
 from txaware.http.server.served import Served
-from txaware.interfaces import MessagingService, OperatorService, TableService
+from txaware.interfaces import (
+    MessagingService,
+    OperatorService,
+    ProducerService,
+    TableService,
+)
 
 
 @attrs.frozen
@@ -51,6 +56,7 @@ class Parts:
 
     service: MessagingService
     tables: TableService
+    producers: ProducerService
     coordinator: Coordinator
     administration: OperatorService
     settings: Settings
@@ -112,6 +118,7 @@ def open_remote(
     return Parts(
         service,
         HttpTables(transport),
+        service,
         chosen,
         HttpAdministration(transport, chosen),
         limited,

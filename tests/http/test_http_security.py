@@ -75,6 +75,11 @@ NEEDS = {
     ("GET", "/v1/keepers"): OPERATOR,
     ("POST", "/v1/keepers"): HOLDER,
     ("POST", "/v1/keepers/forget"): OPERATOR,
+    ("POST", T + "/publish-once"): PUBLISHER,
+    ("POST", "/v1/producers"): EVERYBODY,
+    ("GET", "/v1/producers"): MONITOR,
+    ("GET", "/v1/producers/{producer}"): MONITOR,
+    ("POST", "/v1/producers/forget"): EVERYBODY,
     ("POST", "/v1/admin/clean-up"): OPERATOR,
     ("POST", "/v1/admin/clean-up/plan"): OPERATOR,
     ("POST", "/v1/admin/clean-up/piece"): OPERATOR,
@@ -106,7 +111,7 @@ def site(tmp_path: Path) -> Iterator[Guarded]:
 
 
 def path_of(route: Route, **names: str) -> str:
-    return route.path.format(**{**NAMES, "transaction": "1", **names})
+    return route.path.format(**{**NAMES, "transaction": "1", "producer": "1", **names})
 
 
 def name_of(route: Route) -> str:

@@ -286,8 +286,9 @@ def test_requests_and_errors_are_counted(monitored: Monitored) -> None:
     exposition.observe("/v1/topics/{topic}", 404, 30)
     exposition.count_error("TopicNotFound")
     exposition.count_error("TopicNotFound")
-    with monitored.in_flight.entered(waits=False):
-        found = monitored.look()
+    monitored.in_flight.enter(waits=False)
+    found = monitored.look()
+    monitored.in_flight.leave(waits=False)
     assert values(found, "http_requests_total") == {
         ("/v1/topics/{topic}", "200"): 1,
         ("/v1/topics/{topic}", "404"): 2,

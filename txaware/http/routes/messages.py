@@ -91,7 +91,7 @@ class MessageRoutes:
     ) -> Reply:
         if asked.pointer is not None:
             request.principal.require_transactions()
-            self._owners.check((asked.pointer,), request.principal)
+            self._owners.used((asked.pointer,), request.principal)
         response = self._service.publish(
             request.topic,
             asked.messages,
@@ -110,7 +110,7 @@ class MessageRoutes:
         asked = self._asked(request, format_)
         if asked.pointer is None:
             raise BadRequest("a store names the write pointer of its transaction")
-        self._owners.check((asked.pointer,), request.principal)
+        self._owners.used((asked.pointer,), request.principal)
         receipt = self._service.store(
             request.topic,
             asked.messages,
@@ -125,7 +125,7 @@ class MessageRoutes:
         # CDAP's clients name none, and send what they were answered: Avro.
         format_ = AVRO if kind is None else format_of(kind)
         response: PublishResponse = format_.rollback_request(request.body)
-        self._owners.check((response.transaction_write_pointer,), request.principal)
+        self._owners.used((response.transaction_write_pointer,), request.principal)
         await self._hosted.in_thread(self._service.rollback, request.topic, response)
         return DONE
 

@@ -123,7 +123,7 @@ class TableRoutes:
         self, write: Any, request: Request, asked: Fields, rows: list[Any]
     ) -> Reply:
         pointer = asked["transaction"]
-        self._hosted.owners.check((pointer,), request.principal)
+        self._hosted.owners.used((pointer,), request.principal)
         await self._hosted.in_thread(
             write, _name(request), rows, transaction=Transaction(pointer, 0)
         )

@@ -32,10 +32,6 @@ class Admission:
         self.waiting = 0
         self.body_bytes = 0
 
-    def entered(self, *, waits: bool, vital: bool = False) -> "Entered":
-        """Counts a request while it is answered; see `enter`."""
-        return Entered(self, waits=waits, vital=vital)
-
     def enter(self, *, waits: bool, vital: bool = False) -> None:
         """Counts a request until `leave`; `Full` where there are too many.
 
@@ -50,34 +46,17 @@ class Admission:
         if now >= limit and not vital:
             what = "requests that wait" if waits else "requests in flight"
             raise Full(f"there are {now} {what}, as many as there may be")
-        self._count(1, waits=waits)
+        if waits:
+            self.waiting += 1
+        else:
+            self.in_flight += 1
 
     def leave(self, *, waits: bool) -> None:
         """Counts a request no more: it is answered, or nobody wants that now."""
-        self._count(-1, waits=waits)
-
-    def _count(self, change: int, *, waits: bool) -> None:
         if waits:
-            self.waiting += change
+            self.waiting -= 1
         else:
-            self.in_flight += change
-
-
-class Entered:
-    """One request while it is answered. Not a generator: that takes twice the time."""
-
-    __slots__ = ("_admission", "_vital", "_waits")
-
-    def __init__(self, admission: Admission, *, waits: bool, vital: bool) -> None:
-        self._admission = admission
-        self._waits = waits
-        self._vital = vital
-
-    def __enter__(self) -> None:
-        self._admission.enter(waits=self._waits, vital=self._vital)
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._admission.leave(waits=self._waits)
+            self.in_flight -= 1
 
 
 class Memory:

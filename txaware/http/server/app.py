@@ -61,19 +61,21 @@ class App:
         self, match: Match, head: Head, scope: Scope, receive: Receive, send: Send
     ) -> Answer:
         """Answers with a reply, or sends a stream before it returns that."""
-        rules, route, memory = self._rules, match.route, Memory(self._admission)
+        rules, route, admission = self._rules, match.route, self._admission
+        memory = Memory(admission)
+        admission.enter(waits=route.waits, vital=route.is_vital)
         try:
-            with rules.admission.entered(waits=route.waits, vital=route.is_vital):
-                principal = rules.asks(match, head)
-                body = await self._body(route, head.headers, receive, memory)
-                request = rules.request(match, head, principal, body)
-                answer = await self._handled(match, request, head)
-                if isinstance(answer, Stream) and scope["http_version"] == "1.0":
-                    return await gathered(answer)  # which knows no chunks
-                if isinstance(answer, Stream):
-                    await send_stream(answer, head, send)
-                return answer
+            principal = rules.asks(match, head)
+            body = await self._body(route, head.headers, receive, memory)
+            request = rules.request(match, head, principal, body)
+            answer = await self._handled(match, request, head)
+            if isinstance(answer, Stream) and scope["http_version"] == "1.0":
+                return await gathered(answer)  # which knows no chunks
+            if isinstance(answer, Stream):
+                await send_stream(answer, head, send)
+            return answer
         finally:
+            admission.leave(waits=route.waits)
             memory.give_back()
 
     async def _handled(self, match: Match, request: Request, head: Head) -> Answer:
@@ -101,6 +103,24 @@ class App:
         if route.method == "GET":
             return b""
         return await self._bodies.read(headers, receive, memory)
+
+
+class Expecting:
+    """An application for a client that waits to be told to send its body.
+
+    A client that is answered before may send the body or not: nothing else can follow.
+    """
+
+    def __init__(self, cycle: Any, app: Any) -> None:
+        self._cycle, self._app = cycle, app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async def told(message: Any) -> None:
+            if self._cycle.waiting_for_100_continue:
+                self._cycle.keep_alive = False
+            await send(message)
+
+        await self._app(scope, receive, told)
 
 
 def _head(scope: Scope) -> Head:

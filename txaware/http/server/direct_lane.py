@@ -6,8 +6,8 @@ routes, chunks, compressed and large bodies, what is pipelined behind another re
 
 import asyncio
 import time
-from collections.abc import Coroutine, Sequence
-from typing import Any, Protocol
+from collections.abc import Coroutine
+from typing import Any, Protocol, Self
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
@@ -21,7 +21,7 @@ from txaware.http.server.streams import Send, send_stream
 
 # A larger body comes in pieces, between which others have their turn.
 LANE_BYTES = 64 << 10
-_ELSEWHERE = (b"transfer-encoding", b"content-encoding")
+LINE = b"%s: %s\r\n"
 
 
 class Line(Peer, Protocol):
@@ -47,58 +47,56 @@ class Lane:
     def __init__(self, rules: RequestRules, bodies: Bodies) -> None:
         self.rules = rules
         self.bodies = bodies
+        self.match = rules.routes.direct
         self._default_headers: Headers = ()
         self._default_lines = b""
 
     def request(
-        self, method: bytes, url: bytes, listed: list[tuple[bytes, bytes]], line: Line
+        self, match: Match, listed: Headers, line: Line, *, keep_alive: bool
     ) -> "DirectRequest | None":
-        """Returns a request that takes the lane; None for the general way.
-
-        A path comes here once the general way has looked it up, so none is odd.
-        """
-        if method != b"POST" or b"%" in url:
-            return None
-        path = url.decode("latin-1")
-        match = self.rules.routes.known("POST", path)
-        if match is None or match.route.begin is None:
-            return None
+        """Returns a request that takes the lane; None for the general way."""
         headers = dict(listed)
         size_bytes = headers.get(b"content-length")
-        if size_bytes is None or int(size_bytes) > LANE_BYTES:
+        if (
+            size_bytes is None
+            or int(size_bytes) > LANE_BYTES
+            or b"transfer-encoding" in headers
+            or b"content-encoding" in headers
+        ):
             return None
-        if any(name in headers for name in _ELSEWHERE):
-            return None
-        head = Head("POST", path, b"", headers, listed, line)
-        return DirectRequest(self, match, head, line)
+        head = Head("POST", match.path, b"", headers, listed, line)
+        return DirectRequest(self, match, head, line, keep_alive=keep_alive)
 
-    def lines(self, status: int, default: Headers, headers: Headers) -> list[bytes]:
-        """Returns the lines of an answer's head.
+    def head(self, status: int, default: Headers, headers: Headers) -> bytes:
+        """Returns the head of an answer, but for the line that ends it.
 
         No header has a value that a client chose, so none is looked at.
         """
         if default is not self._default_headers:  # there are new ones every second
-            self._default_lines = b"".join(_written(default))
+            self._default_lines = b"".join([LINE % header for header in default])
             self._default_headers = default
-        return [STATUS_LINE[status], self._default_lines, *_written(headers)]
-
-
-def _written(headers: Headers) -> Sequence[bytes]:
-    return [b"%s: %s\r\n" % header for header in headers]
+        lines = [LINE % header for header in headers]
+        return b"".join((STATUS_LINE[status], self._default_lines, *lines))
 
 
 class DirectRequest:
     """One request in the lane; uvicorn takes it for a cycle of its own, and a task.
 
-    So it sets `body`, `more_body` and `disconnected`, and then `message_event`, which
-    is this object too; it waits for it before the server ends, or cancels it.
+    So it sets `disconnected` and then `message_event`, waits for it before the server
+    ends, and cancels it when the time to drain is up.
     """
 
-    def __init__(self, lane: Lane, match: Match, head: Head, line: Line) -> None:
-        self.body = b""
-        self.more_body = self.keep_alive = True
-        self.disconnected = self.response_started = self.response_complete = False
-        self.message_event = self
+    body = b""
+    more_body = True
+    disconnected = response_started = response_complete = False
+    _is_counted = _is_over = False
+    _principal: Principal | None = None
+    _repeat: Scope | None = None
+
+    def __init__(
+        self, lane: Lane, match: Match, head: Head, line: Line, *, keep_alive: bool
+    ) -> None:
+        self.keep_alive = keep_alive
         self._began_s = time.perf_counter()
         self._lane = lane
         self._rules = lane.rules
@@ -106,9 +104,11 @@ class DirectRequest:
         self._head = head
         self._line = line
         self._memory = Memory(lane.rules.admission)
-        self._principal: Principal | None = None
-        self._repeat: Scope | None = None
-        self._is_counted = self._is_over = False
+
+    @property
+    def message_event(self) -> Self:
+        """This object: uvicorn sets it when something has happened to the request."""
+        return self
 
     def set(self) -> None:
         """Gives up if the client is gone, or refused, before its body was there."""
@@ -138,15 +138,14 @@ class DirectRequest:
             self._wait(self._streamed(begun) if isinstance(begun, Stream) else begun)
         return True
 
-    def told(self, outcome: Reply | Exception) -> None:
+    def told(self, outcome: Reply | BaseException) -> None:
         """Answers; unless that was cancelled, as the server ended meanwhile."""
         if not self._is_over:
             self._end(outcome)
 
     def cancel(self, msg: object = None) -> None:
-        """Answers that the time to drain is up."""
-        if not self._is_over:
-            self._end(asyncio.CancelledError(msg))
+        """Answers soon that the time to drain is up; uvicorn goes through all first."""
+        self._line.loop.call_soon(self.told, asyncio.CancelledError(msg))
 
     def _admitted(self) -> Principal:
         rules, route = self._rules, self._match.route
@@ -220,9 +219,9 @@ class DirectRequest:
             return
         self.response_started = self.response_complete = True
         body, headers = dressed(reply, self._head.headers)
-        lines = self._lane.lines(reply.status, self._line.default_headers, headers)
-        lines.append(b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n")
-        self._line.answer(b"".join(lines), body, keep_alive=self.keep_alive)
+        head = self._lane.head(reply.status, self._line.default_headers, headers)
+        head += b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
+        self._line.answer(head, body, keep_alive=self.keep_alive)
 
 
 async def _first(known: asyncio.Future[Reply]) -> Reply:

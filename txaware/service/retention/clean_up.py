@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 # The reasons for which rows are removed or marked: fields of `CleanUp`.
 REASONS = (
     *("expired_messages", "expired_payloads", "old_generation_rows"),
-    *("marked_rows", "positions", "table_versions"),
+    *("marked_rows", "positions", "table_versions", "producers"),
 )
 
 
@@ -62,6 +62,7 @@ class Retention:
         self._payloads = PayloadRetention(site)
         self._positions = site.positions
         self._tables = site.tables
+        self._producers = site.producer_removal
         self._planning = Planning(site.table, self._marking)
         self._cleaning = Cleaning(site, self._topics, self._marking, self._payloads)
         self._forgetting = Forgetting(site, self._marking)
@@ -209,6 +210,7 @@ class Retention:
             least_needed = min(
                 self._marking.least_needed(plan.judge), self._keepers.least_needed()
             )
+        counts["producers"] += self._producers.clean_up()
         deleting.compact(one for result in results.values() for one in result.touched)
         counts.update(topics=len(plan.topics) - len(failed), failed_topics=len(failed))
         done = _clean_up_of(counts, least_needed=least_needed)
