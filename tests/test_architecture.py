@@ -34,7 +34,7 @@ LAYERS = [
     ["txaware.verbs", "txaware.parts", "txaware.processor", "txaware.loop_verbs"],
     ["txaware.addresses"],
     ["txaware.messaging", "txaware.store_copy"],
-    ["txaware.testing"],
+    ["txaware.participants", "txaware.testing"],
     ["txaware.spark"],
     ["txaware.bench", "pyspark_txaware"],
     ["txaware.cli"],
@@ -137,6 +137,7 @@ def test_heavy_drivers_are_imported_only_where_they_are_opened(driver: str) -> N
         "coordinator.tephra",
         "txaware.consume",
         "txaware.local_hbase",
+        "txaware.participants",
         "txaware.publish",
     ],
 )
