@@ -71,12 +71,14 @@ from txaware.service.administration import Administration
 from txaware.service.transfer.backup import Backup
 from txaware.service.transfer.copying import Copied
 from txaware.store_copy import copy
+from txaware.tables import Table
 from txaware.topics import Topic, TopicName
 
 if typing.TYPE_CHECKING:
     from txaware.http.client.aio import AsyncMessaging, connect_async
     from txaware.http.client.async_consumer import TopicConsumer
     from txaware.http.client.async_publisher import TopicPublisher
+    from txaware.http.client.async_table import AsyncTable
     from txaware.http.client.async_transaction import AsyncTransaction
     from txaware.http.server.server import HttpServer
 
@@ -84,6 +86,7 @@ __all__ = [
     "Administration",
     "AsyncMessaging",
     "AsyncPublisher",
+    "AsyncTable",
     "AsyncTransaction",
     "AtMostOncePublisher",
     "AuditLog",
@@ -139,6 +142,7 @@ __all__ = [
     "StoreCorrupted",
     "Subscriber",
     "SubscriberMetrics",
+    "Table",
     "Tokens",
     "Topic",
     "TopicConsumer",
@@ -166,6 +170,7 @@ __all__ = [
 # to import, and most programs have neither.
 _WHERE = {
     "AsyncMessaging": "txaware.http.client.aio",
+    "AsyncTable": "txaware.http.client.async_table",
     "AsyncTransaction": "txaware.http.client.async_transaction",
     "HttpServer": "txaware.http.server.server",
     "TopicConsumer": "txaware.http.client.async_consumer",

@@ -31,6 +31,7 @@ from txaware.service.local import LocalService
 from txaware.service.monitor.overview import Overview
 from txaware.service.retention.clean_up import Janitor, Retention
 from txaware.service.store_context import StoreContext
+from txaware.service.table_store import TableStore
 from txaware.service.transfer.copy_state import check_whole
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.ownership import Pause, StoreInUse
@@ -187,6 +188,7 @@ def _open_table(
 
 def _put_together(site: StoreContext, close: Callable[[], None]) -> Parts:
     service, retention = LocalService(site), Retention(site)
+    tables = TableStore(site)
     if site.gate is not None:
         site.gate.on_end(service.ended)
         site.gate.on_write_elsewhere(site.keepers.took_part)
@@ -203,6 +205,7 @@ def _put_together(site: StoreContext, close: Callable[[], None]) -> Parts:
     table = site.table
     return Parts(
         service,
+        tables,
         service.producing,
         site.coordinator,
         administration,
@@ -212,12 +215,13 @@ def _put_together(site: StoreContext, close: Callable[[], None]) -> Parts:
         close_all,
         Served(
             service=service,
+            tables=tables,
             administration=administration,
             coordinator=site.coordinator,
             settings=site.settings,
             clock_ms=site.clock_ms,
             overview=Overview(service, retention, site),
-            owners=Owners(site.coordinator, site.settings),
+            owners=Owners(site.coordinator, site.settings, clock_ms=site.clock_ms),
             shares_journal=site.gate is not None,
             directory=table.directory if isinstance(table, InDirectory) else None,
             announce=table.announce if isinstance(table, Announces) else None,

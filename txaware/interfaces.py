@@ -43,6 +43,7 @@ from txaware.requests import (
     Pointer,
     Start,
 )
+from txaware.rows import RowChange, Rows
 from txaware.topics import Topic
 
 # A row to write: its key, and its value or None for a deletion.
@@ -146,8 +147,16 @@ class MessagingService(Protocol):
     ) -> None:
         """Moves a group with the commit; None takes back what the transaction saved."""
 
-    def bounds(self, topic: str) -> Bounds:
-        """Reads the first and last id, committed or not, and the place of the next."""
+    def bounds(
+        self, topic: str, *, start: Start = None, isolation: Isolation = UNCOMMITTED
+    ) -> Bounds:
+        """Reads the first and last id from `start` on, and the place of the next.
+
+        `start` is an id, a time in ms, or None for the beginning: `first` is then the
+        first message of that time or later. With `isolation="committed"` rows count as
+        a committed reader gets them: `next` is at most the first row whose transaction
+        is open, and `first` and `last` are committed and before it.
+        """
 
     def wait(
         self,
@@ -159,6 +168,51 @@ class MessagingService(Protocol):
         timeout_s: float,
     ) -> bool:
         """Waits until there is a message to poll; returns False after the time-out."""
+
+
+class TableService(Protocol):
+    """The service that keeps users' tables, whose rows become visible with a commit.
+
+    The calls are the same embedded, over HTTP and on HBase. Any number of threads may
+    call. A table is `name` or `namespace:name`, and is there with its first row. Each
+    row has a version for each transaction that changed it, until nobody can read it.
+    """
+
+    def tables(self, namespace: str = "default") -> list[str]:
+        """Returns the names of a namespace's tables that have rows, in order."""
+
+    def get_row(
+        self, table: str, key: bytes, *, transaction: Transaction | None = None
+    ) -> bytes | None:
+        """Returns the value of a key as the transaction or a fresh snapshot sees it."""
+
+    def scan_rows(
+        self,
+        table: str,
+        *,
+        prefix: bytes = b"",
+        start: bytes | None = None,
+        stop: bytes | None = None,
+        limit: int | None = None,
+        transaction: Transaction | None = None,
+    ) -> Rows:
+        """Returns some rows in the order of keys, and where the next ones begin.
+
+        Their keys begin with `prefix`, and lie from `start` on and before `stop`.
+        """
+
+    def save_rows(
+        self, table: str, changes: Iterable[RowChange], *, transaction: Pointer
+    ) -> None:
+        """Writes changes that become visible with the commit of the transaction.
+
+        The coordinator is told the keys by whoever holds the transaction.
+        """
+
+    def take_back_rows(
+        self, table: str, keys: Iterable[bytes], *, transaction: Pointer
+    ) -> None:
+        """Takes back what the transaction wrote of these keys."""
 
 
 class ProducerService(Protocol):
@@ -265,7 +319,7 @@ class OperatorService(Protocol):
         """Returns the id where a reader with this snapshot stops, or `stop`."""
 
     def lag_ms(self, group: str, topic: str) -> int:
-        """Returns how far a group is behind the newest message of a topic."""
+        """Returns how far a group is behind the last committed message of a topic."""
 
     def oldest_unread_ms(self, group: str, topic: str) -> int:
         """Returns the age of the oldest message a group may read; 0 if it has none."""

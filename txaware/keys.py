@@ -10,6 +10,8 @@ PRODUCER = b"s"
 PRODUCER_ROW, SEQUENCE_ROW = PRODUCER + b"p", PRODUCER + b"q"
 TRANSACTIONAL_ID_ROW, KEYED_ROW = PRODUCER + b"t", PRODUCER + b"k"
 KEEPER = b"n"
+# The rows of users' tables.
+TABLE = b"d"
 JOURNAL, STATE = b"j", b"w"
 # Payloads sort behind all other rows: a batch of many payloads then lies behind all
 # that is there, also if the saved time goes with it, and LevelDB sorts it once.

@@ -1,11 +1,13 @@
 """Messages and what goes with them: ids, pages, receipts, answers to a publish."""
 
-from collections.abc import Iterable
-from typing import NamedTuple, Self
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, Self
 
 import attrs
 
 from txaware.errors import BadRequest
+from txaware.labels import NO_HEADERS, Labels, packed, unpacked
 
 ID_BYTES = 20
 ROW_KEY_BYTES = 10
@@ -121,18 +123,83 @@ def _from_number(number: int) -> MessageId:
     return MessageId(number.to_bytes(ID_BYTES, "big"))
 
 
-class Message(NamedTuple):
-    """A message as it was delivered: a tuple, since a poll may make millions."""
+class _Delivered(NamedTuple):
+    """The four values of a message; headers stay packed until they are asked for."""
 
     id: MessageId
     payload: bytes
+    key: bytes | None
+    packed_headers: bytes
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Message(_Delivered):
+    """A message as it was delivered: a tuple, since a poll may make millions."""
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        id: MessageId,  # noqa: A002
+        payload: bytes,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+    ) -> Self:
+        """Makes a message as a poll does; for doubles in tests."""
+        return super().__new__(cls, id, payload, key, packed(headers))
+
+    @property
+    def headers(self) -> dict[str, bytes]:
+        """The headers, in a new dict; empty where there are none."""
+        return unpacked(self.packed_headers)
+
+    @property
+    def time(self) -> datetime:
+        """The time at which the message was published, in UTC."""
+        return _EPOCH + timedelta(milliseconds=self.id.publish_time_ms)
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of payload, key and headers, as the limits of a page count it."""
+        return len(self.payload) + len(self.key or b"") + len(self.packed_headers)
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return self.id, self.payload, self.key, self.headers
+
+    def __repr__(self) -> str:
+        labels = "" if self.key is None else f", key={self.key!r}"
+        if self.packed_headers:
+            labels += f", headers={self.headers!r}"
+        return f"Message(id={self.id!r}, payload={self.payload!r}{labels})"
+
+
+def messages_of(
+    ids: Iterable[MessageId], payloads: Sequence[bytes], labels: Labels | None
+) -> list[Message]:
+    """Makes messages of columns, without a call for each."""
+    new, none = tuple.__new__, NO_HEADERS
+    if labels is None:
+        return [
+            new(Message, (message_id, payload, None, none))
+            for message_id, payload in zip(ids, payloads, strict=True)
+        ]
+    columns = zip(ids, payloads, labels.keys, labels.headers, strict=True)
+    return [new(Message, each) for each in columns]
 
 
 @attrs.frozen
 class Outgoing:
-    """A message to publish that may expire before its topic's time to live is over."""
+    """A message to publish with a key, with headers, or for a shorter time.
+
+    The `key` is bytes, `headers` are a dict of text to bytes. After `expire_after_s`
+    nobody gets it any more, whatever time to live its topic has.
+    """
 
     payload: bytes
+    key: bytes | None = None
+    headers: Mapping[str, bytes] | None = None
     expire_after_s: float | None = None
 
 
@@ -193,8 +260,9 @@ class Receipt:
 class Bounds:
     """The ends of a topic, as ids for an inclusive `poll`.
 
-    `first` and `last` are None while the topic is empty. Everything published from now
-    on is at `next` or after it.
+    `first` and `last` are None where there is no message. Everything published from now
+    on is at `next` or after it. In the bounds for committed readers `next` is the last
+    stable position: no row before it waits for the end of a transaction.
     """
 
     first: MessageId | None

@@ -1,8 +1,8 @@
 """The entry of a program: `connect`, and the `Messaging` that it returns."""
 
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 from weakref import WeakSet
 
 from coordinator import (
@@ -36,6 +36,8 @@ from txaware.publish import (
 from txaware.publish.background_publishers import WhenFull
 from txaware.publish.fenced_transaction import FencedTransaction
 from txaware.publish.transactional_producer import TransactionalProducer
+from txaware.tables import Table
+from txaware.tables.table_changes import Conflicts
 from txaware.verbs import OperatorVerbs, Verbs
 
 if TYPE_CHECKING:
@@ -84,9 +86,15 @@ class Messaging(Verbs, OperatorVerbs, LoopVerbs):
         of its own. `begun` is a transaction that another process began, and that this
         block ends.
         """
-        return MessagingTransaction(
-            self, *participants, timeout_s=timeout_s, long=long, begun=begun
+        context = MessagingTransaction(
+            self._parts.coordinator,
+            *participants,
+            timeout_s=timeout_s,
+            long=long,
+            begun=begun,
         )
+        context.messaging = self
+        return context
 
     @overload
     def producer(self) -> Producer: ...
@@ -114,11 +122,20 @@ class Messaging(Verbs, OperatorVerbs, LoopVerbs):
         return TransactionalProducer(
             self._producers,
             transactional_id,
-            make=partial(ProducerTransaction, self),
+            make=self._fenced,
             publisher=self.publisher,
             message_limit_bytes=self._parts.settings.message_limit_bytes,
             shares_journal=self._parts.shares_journal,
         )
+
+    def _fenced(
+        self, *participants: TransactionAware, timeout_s: float | None = None
+    ) -> "ProducerTransaction":
+        context = ProducerTransaction(
+            self._parts.coordinator, *participants, timeout_s=timeout_s
+        )
+        context.messaging = self
+        return context
 
     def reach(self) -> Reach:
         """Tells where other processes reach this data: a server's address and token."""
@@ -165,6 +182,35 @@ class Messaging(Verbs, OperatorVerbs, LoopVerbs):
             shares_journal=self._parts.shares_journal,
             known_topics=self._known_topics,
         )
+
+    def table(
+        self,
+        name: str,
+        *,
+        encode: Callable[[Any], bytes] | None = None,
+        decode: Callable[[bytes], Any] | None = None,
+        conflicts: Conflicts = "row",
+    ) -> Table:
+        """Returns a table of yours, whose rows commit with the messages beside them.
+
+        Keys and values are bytes, unless `encode` makes bytes of values and `decode`
+        reads them. Two transactions that change one row at the same time conflict; with
+        `conflicts="none"` the later one counts. The table is there with its first row.
+        """
+        return Table(
+            self._parts.tables,
+            self._parts.coordinator,
+            name,
+            encode=encode,
+            decode=decode,
+            conflicts=conflicts,
+            shares_journal=self._parts.shares_journal,
+            value_limit_bytes=self._parts.settings.message_limit_bytes,
+        )
+
+    def tables(self, namespace: str = "default") -> list[str]:
+        """Returns the names of a namespace's tables that have rows, in order."""
+        return self._parts.tables.tables(namespace)
 
     def direct_publisher(self, topic: str) -> DirectPublisher:
         """Returns a publisher that joins no transaction; a call ends once on disk."""
@@ -309,22 +355,7 @@ class Messaging(Verbs, OperatorVerbs, LoopVerbs):
 class MessagingTransaction(TransactionContext):
     """A transaction that knows the `Messaging` it belongs to."""
 
-    def __init__(
-        self,
-        messaging: Messaging,
-        *participants: TransactionAware,
-        timeout_s: float | None = None,
-        long: bool = False,
-        begun: Transaction | None = None,
-    ) -> None:
-        super().__init__(
-            messaging._parts.coordinator,
-            *participants,
-            timeout_s=timeout_s,
-            long=long,
-            begun=begun,
-        )
-        self.messaging = messaging
+    messaging: Messaging
 
     def store_held(self) -> None:
         """Stores what publishers buffer, so that it comes before what others store."""

@@ -17,13 +17,19 @@ from txaware.http.client import (
     CoordinatorSend,
     HttpAdministration,
     HttpService,
+    HttpTables,
     Link,
     ServerInfo,
     Transport,
     within_limits,
 )
 from txaware.http.server.served import Served
-from txaware.interfaces import MessagingService, OperatorService, ProducerService
+from txaware.interfaces import (
+    MessagingService,
+    OperatorService,
+    ProducerService,
+    TableService,
+)
 
 
 @attrs.frozen
@@ -49,6 +55,7 @@ class Parts:
     """
 
     service: MessagingService
+    tables: TableService
     producers: ProducerService
     coordinator: Coordinator
     administration: OperatorService
@@ -110,6 +117,7 @@ def open_remote(
 
     return Parts(
         service,
+        HttpTables(transport),
         service,
         chosen,
         HttpAdministration(transport, chosen),

@@ -9,6 +9,19 @@ import attrs
 
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest, RequestTooLarge
+from txaware.labels import (
+    MAX_KEY_BYTES,
+    MOST_LABEL_BYTES,
+    NO_HEADERS,
+    Labels,
+    checked_keys,
+    is_any_said,
+    label_bytes,
+    labels_or_none,
+    packed,
+    size_bytes_of,
+    unpacked,
+)
 from txaware.messages import ID_BYTES, MessageId, Outgoing, PublishResponse, Receipt
 
 Payload = bytes | Outgoing
@@ -38,18 +51,31 @@ MOST_PIECES = 1000
 
 @attrs.frozen
 class Payloads:
-    """The payloads of one request; `expire_after_s` is None if none of them expires."""
+    """The payloads of one request, and what some of them have beside it.
+
+    `size_bytes` is the size of all payloads together, with their keys and headers.
+    `expire_after_s` is None if none of them expires, `labels` if none has any.
+    """
 
     payloads: list[bytes]
+    size_bytes: int
     expire_after_s: list[float | None] | None = None
+    labels: Labels | None = None
 
     def __len__(self) -> int:
         return len(self.payloads)
 
-    @property
-    def size_bytes(self) -> int:
-        """The size of all payloads together."""
-        return sum(map(len, self.payloads))
+    def messages(self) -> list[Payload]:
+        """Returns them as they are published."""
+        if self.expire_after_s is None and self.labels is None:
+            return list(self.payloads)
+        labels = self.labels or Labels.nothing(len(self))
+        after_s = self.expire_after_s or [None] * len(self)
+        columns = (self.payloads, labels.keys, labels.headers, after_s)
+        return [
+            Outgoing(payload, key, unpacked(headers) or None, seconds)
+            for payload, key, headers, seconds in zip(*columns, strict=True)
+        ]
 
 
 def checked_payloads(messages: Iterable[Payload], *, limit_bytes: int) -> Payloads:
@@ -59,29 +85,63 @@ def checked_payloads(messages: Iterable[Payload], *, limit_bytes: int) -> Payloa
     ):
         raise BadRequest(f"messages are a list of bytes, not {messages!r:.100}")
     listed = list(messages)
-    payloads: list[bytes] = listed
-    expiries: list[float | None] | None = None
-    if not {*map(type, listed)} <= {bytes}:
-        payloads = [_payload(message) for message in listed]
-        expiries = [_expire_after_s(message) for message in listed]
-        if expiries.count(None) == len(expiries):
-            expiries = None
-    if payloads and (largest := max(map(len, payloads))) > limit_bytes:
+    plain: list[bytes] = listed
+    if {*map(type, listed)} <= {bytes}:
+        payloads = Payloads(plain, sum(map(len, plain)))
+    else:
+        payloads = _with_labels(listed)
+    if (
+        payloads.size_bytes > limit_bytes
+        and (largest := _largest_bytes(payloads, limit_bytes)) > limit_bytes
+    ):
         raise RequestTooLarge(
             f"a message of {largest} bytes is above the limit of {limit_bytes} bytes"
         )
-    return Payloads(payloads, expiries)
+    return payloads
 
 
-def _payload(message: object) -> bytes:
-    payload = message.payload if isinstance(message, Outgoing) else message
+def _largest_bytes(payloads: Payloads, limit_bytes: int) -> int:
+    """Returns the size of the largest message, if it may be above the limit."""
+    labels, largest = payloads.labels, max(map(len, payloads.payloads))
+    if labels is None or largest + MOST_LABEL_BYTES <= limit_bytes:
+        return largest
+    columns = zip(payloads.payloads, labels.keys, labels.headers, strict=True)
+    return max([len(data) + label_bytes(key, h) for data, key, h in columns])
+
+
+def _outgoing(message: object) -> Outgoing:
+    return message if isinstance(message, Outgoing) else Outgoing(_payload(message))
+
+
+def _with_labels(listed: list[Outgoing]) -> Payloads:
+    """Checks column by column: a key must cost little more than the payload alone."""
+    if {*map(type, listed)} != {Outgoing}:
+        listed = [*map(_outgoing, listed)]
+    payloads = [message.payload for message in listed]
+    if not {*map(type, payloads)} <= {bytes}:
+        payloads = [*map(_payload, payloads)]
+    keys = checked_keys([message.key for message in listed])
+    given = [message.headers for message in listed]
+    headers = [NO_HEADERS] * len(listed)
+    if is_any_said(given):
+        headers = [*map(packed, given)]
+    expiries = [message.expire_after_s for message in listed]
+    labels = labels_or_none(keys, headers)
+    return Payloads(
+        payloads,
+        sum(map(len, payloads)) + size_bytes_of(labels),
+        [*map(_expire_after_s, expiries)] if is_any_said(expiries) else None,
+        labels,
+    )
+
+
+def _payload(payload: object) -> bytes:
     if not isinstance(payload, bytes):
         raise BadRequest(f"a message is bytes or Outgoing(bytes), not {payload!r}")
     return bytes(payload)
 
 
-def _expire_after_s(message: object) -> float | None:
-    seconds = message.expire_after_s if isinstance(message, Outgoing) else None
+def _expire_after_s(seconds: object) -> float | None:
     if seconds is None:
         return None
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
@@ -89,6 +149,25 @@ def _expire_after_s(message: object) -> float | None:
     if not 0 < seconds <= MAX_TIME_MS / 2000:
         raise BadRequest(f"expire_after_s is above 0, not {seconds!r}")
     return float(seconds)
+
+
+def keyed_bytes(message: object) -> int:
+    """Returns the size of a message with a key and nothing else that can be wrong.
+
+    For any other it returns 0; the whole check then tells.
+    """
+    if message.__class__ is not Outgoing:
+        return 0
+    payload, key = message.payload, message.key
+    if (
+        key.__class__ is not bytes
+        or payload.__class__ is not bytes
+        or message.headers is not None
+        or message.expire_after_s is not None
+        or (size_bytes := len(key)) > MAX_KEY_BYTES
+    ):
+        return 0
+    return size_bytes + len(payload)
 
 
 def checked_pointer(transaction: object) -> int:

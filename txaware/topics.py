@@ -37,7 +37,7 @@ class TopicName:
         if not colon:
             namespace = DEFAULT_NAMESPACE
         checked_namespace(namespace)
-        if not _TOPIC.fullmatch(name):
+        if not is_name(name):
             raise BadRequest(
                 f"{name!r} is no topic name; letters, digits, - and _ make one"
             )
@@ -52,6 +52,11 @@ class TopicName:
         if self.namespace == DEFAULT_NAMESPACE:
             return self.name
         return f"{self.namespace}:{self.name}"
+
+
+def is_name(name: str) -> bool:
+    """Tells whether a name may be that of a topic or a table, without namespace."""
+    return _TOPIC.fullmatch(name) is not None
 
 
 def checked_namespace(namespace: object) -> str:

@@ -227,7 +227,9 @@ def test_a_stored_message_may_expire_on_its_own(site: Site) -> None:
     messaging = site.messaging
     messaging.create_topic("t")
     receipt = messaging.store(
-        "t", [Outgoing(b"a", 5), b"b", Outgoing(b"c", 9)], transaction=7
+        "t",
+        [Outgoing(b"a", expire_after_s=5), b"b", Outgoing(b"c", expire_after_s=9)],
+        transaction=7,
     )
     assert receipt.count == 3
     site.clock.advance_s(6)

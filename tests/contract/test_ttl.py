@@ -92,9 +92,12 @@ def test_a_start_before_the_bound_is_a_time_at_the_bound(site: Site) -> None:
 
 def test_a_message_may_live_shorter_than_its_topic(site: Site) -> None:
     messaging = of_ten_seconds(site)
-    messaging.publish("t", [Outgoing(b"a", 2), b"b", Outgoing(b"c", 0.5)])
+    messaging.publish(
+        "t",
+        [Outgoing(b"a", expire_after_s=2), b"b", Outgoing(b"c", expire_after_s=0.5)],
+    )
     publish(messaging, b"tx", transaction=5)
-    messaging.publish("t", [Outgoing(b"d", 100)], transaction=6)
+    messaging.publish("t", [Outgoing(b"d", expire_after_s=100)], transaction=6)
     for seconds, expected in [
         (0, [b"a", b"b", b"c", b"tx", b"d"]),
         (0.499, [b"a", b"b", b"c", b"tx", b"d"]),
@@ -112,7 +115,12 @@ def test_a_message_may_live_shorter_than_its_topic(site: Site) -> None:
 
 def test_an_expired_message_does_not_end_a_page(site: Site) -> None:
     messaging = of_ten_seconds(site)
-    messaging.publish("t", [Outgoing(b"a", 1)] * 50 + [b"b"] + [Outgoing(b"c", 1)] * 5)
+    messaging.publish(
+        "t",
+        [Outgoing(b"a", expire_after_s=1)] * 50
+        + [b"b"]
+        + [Outgoing(b"c", expire_after_s=1)] * 5,
+    )
     everything = messaging.poll("t")
     site.clock.advance_s(2)
     page = messaging.poll("t", limit=5)

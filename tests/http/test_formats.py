@@ -135,9 +135,9 @@ def _after_ms(message: bytes | Outgoing) -> int | None:
 
 
 def test_a_message_that_expires_within_a_millisecond_expires_after_one() -> None:
-    request = PublishRequest(None, [Outgoing(b"a", 1e-9)])
+    request = PublishRequest(None, [Outgoing(b"a", expire_after_s=1e-9)])
     arrived = OWN.publish_request(formats.encode_publish(request))
-    assert arrived.messages == [Outgoing(b"a", 0.001)]
+    assert arrived.messages == [Outgoing(b"a", expire_after_s=0.001)]
 
 
 @given(publish_requests)
@@ -223,7 +223,7 @@ def test_pages_come_back_as_they_were_however_they_are_cut(
 ) -> None:
     own = written(OWN.page_writer(PollRequest()), page, cuts=cuts)
     assert same_page(formats.decode_page(own), page)
-    items = [{"id": key, "payload": payload} for key, payload in page]
+    items = [{"id": one.id, "payload": one.payload} for one in page]
     assert avro_read(OWN_TYPE, "PollResponse", body=own)["messages"] == items
     seed = written(AVRO.page_writer(PollRequest()), page, cuts=cuts)
     assert avro_read(AVRO_TYPE, "ConsumeResponse", body=seed) == items
@@ -251,7 +251,7 @@ def test_columns_have_what_the_page_has(page: Page, cuts: list[int]) -> None:
     assert ends == (page.next, page.blocked_by, page.skipped_before)
     read = avro_read(COLUMNS_TYPE, "PollResponse", body=body)["pieces"]
     assert b"".join([piece["ids"] for piece in read]) == b"".join(
-        [key for key, _ in page]
+        [one.id for one in page]
     )
 
 
@@ -287,9 +287,9 @@ def test_encoded_items_are_what_messages_would_be(
 ) -> None:
     writer = avro.page_writer(PollRequest())
     assert writer.takes_encoded
-    items = b"".join(encode_item(key, payload) for key, payload in listed)
+    items = b"".join(encode_item(one.id, one.payload) for one in listed)
     body = writer.encoded(len(listed), items) + b"\0"
-    fields = [{"id": key, "payload": payload} for key, payload in listed]
+    fields = [{"id": one.id, "payload": one.payload} for one in listed]
     assert avro_read(AVRO_TYPE, "ConsumeResponse", body=body) == fields
     assert writer.encoded(0, b"") == b"", "a block without items would end the array"
 

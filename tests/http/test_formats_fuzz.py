@@ -40,7 +40,7 @@ RECEIPT = Receipt(5, "ns:t", b"a1", 300)
 POLL = PollRequest(start=ID, limit=300, transaction=TX, wait_s=5.0)
 PUBLISH = PublishRequest(
     5,
-    [b"a", Outgoing(bytes(200), 5.0), b""],
+    [b"a", Outgoing(bytes(200), expire_after_s=5.0), b""],
     receipts=[RECEIPT] * 2,
     attempt=b"a1",
 )

@@ -79,8 +79,11 @@ def test_a_pointer_may_be_null_or_missing(fields: dict[str, object]) -> None:
         ({"utf8": "\u20ac"}, b"\xe2\x82\xac"),
         ({"base64": "AP8="}, b"\0\xff"),
         ({"base64": "AP8=", "expireAfterMs": None}, b"\0\xff"),
-        ({"utf8": "a", "expireAfterMs": 5000}, Outgoing(b"a", 5.0)),
-        ({"utf8": "a", "expireAfterMs": {"long": 1}}, Outgoing(b"a", 0.001)),
+        ({"utf8": "a", "expireAfterMs": 5000}, Outgoing(b"a", expire_after_s=5.0)),
+        (
+            {"utf8": "a", "expireAfterMs": {"long": 1}},
+            Outgoing(b"a", expire_after_s=0.001),
+        ),
     ],
 )
 def test_a_message_is_a_string_a_byte_a_character_or_utf8_or_base64(
@@ -377,7 +380,7 @@ def test_a_page_is_json_however_it_is_cut(page: Page, cuts: list[int]) -> None:
     assert fields.pop("messages") == json.loads(array)
     assert [
         (each["id"], each["payload"].encode("latin-1")) for each in json.loads(array)
-    ] == [(str(key), payload) for key, payload in page]
+    ] == [(str(one.id), one.payload) for one in page]
     blocked = page.blocked_by
     assert fields == {
         "next": str(page.next),

@@ -139,14 +139,14 @@ def test_an_answer_that_makes_no_sense_is_unavailable(
 def test_messages_travel_in_the_own_format(
     server: ScriptedServer, service: HttpService
 ) -> None:
-    service.publish("t", [b"a", Outgoing(b"b", 1.5)])
+    service.publish("t", [b"a", Outgoing(b"b", expire_after_s=1.5)])
     (received,) = server.of("/publish")
     assert received.headers["content-type"] == OWN.media_type
     assert received.headers["accept"] == OWN.media_type
     assert received.headers["content-length"] == str(len(received.body))
     assert received.headers["host"] == server.url.removeprefix("http://")
     request = OWN.publish_request(received.body)
-    assert request.messages == [b"a", Outgoing(b"b", 1.5)]
+    assert request.messages == [b"a", Outgoing(b"b", expire_after_s=1.5)]
     assert request.pointer is None
 
 

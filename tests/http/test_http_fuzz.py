@@ -46,7 +46,12 @@ BODIES = [
     AvroWire().rollback(RANGE),
     AvroWire().poll(start=ID, limit=3, transaction=TX),
     encode_publish(
-        PublishRequest(5, [b"a", Outgoing(b"b", 5.0)], receipts=[RECEIPT], attempt=b"x")
+        PublishRequest(
+            5,
+            [b"a", Outgoing(b"b", expire_after_s=5.0)],
+            receipts=[RECEIPT],
+            attempt=b"x",
+        )
     ),
     encode_poll(PollRequest(limit=300, isolation="committed", wait_s=0.001)),
     OWN.publish_response(RESPONSE),
@@ -140,7 +145,7 @@ class Target:
         self._raw: Raw | None = None
         assert served.is_well()
         app: Any = served.server._config.loaded_app
-        self.routes = [(route.method, route.path) for route in app._routes.table]
+        self.routes = [(route.method, route.path) for route in app._rules.routes.table]
 
     @property
     def rows(self) -> dict[bytes, bytes]:

@@ -13,12 +13,13 @@ from txaware.http.server.routing import Route
 X, NS = "/v1/transactions", "/v1/namespaces/{namespace}"
 T, P = NS + "/topics/{topic}", NS + "/groups/{group}/positions/{topic}"
 NAMED = "/v1/transactional-ids/{transactional_id}"
+R = NS + "/tables/{table}"
 ONE = X + "/{transaction}"
 
 # Who may: the principals that have what a route needs, and no other has.
 EVERYBODY = frozenset(RULES)
 WRITER = frozenset({"writer", "rival"})
-HOLDER = WRITER | {"holder", "saver", "loader"}
+HOLDER = WRITER | {"holder", "saver", "loader", "keeper"}
 PUBLISHER = WRITER | {"publisher"}
 MEMBER = frozenset({"member", "saver"})
 CONSUMER = MEMBER | {"consumer", "watcher"}
@@ -48,6 +49,11 @@ NEEDS = {
     ("POST", P): MEMBER,
     ("PUT", P): frozenset({"saver"}),
     ("GET", P + "/lag"): MEMBER,
+    ("GET", NS + "/tables"): EVERYBODY,
+    ("POST", R + "/get"): frozenset({"reader"}),
+    ("POST", R + "/scan"): frozenset({"reader"}),
+    ("POST", R + "/save"): frozenset({"keeper"}),
+    ("POST", R + "/take-back"): frozenset({"keeper"}),
     ("POST", X): HOLDER,
     ("POST", X + "/snapshot"): HOLDER,
     ("GET", X + "/status"): HOLDER,
@@ -100,6 +106,7 @@ NAMES = {
     "topic": "orders",
     "group": "billing",
     "transactional_id": "loader-7",
+    "table": "accounts",
 }
 
 

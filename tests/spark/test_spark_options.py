@@ -306,7 +306,9 @@ def test_texts_become_bytes_of_utf_8_and_may_be_empty() -> None:
 def test_every_row_may_have_a_lifetime_of_its_own() -> None:
     found = columns("t", payload=BINARY, expire_after_s=INT)
     rows = batch(payload=[b"1", b"2"], expire_after_s=[60, None])
-    assert list(found.messages(rows)) == [("t", [Outgoing(b"1", 60), b"2"])]
+    assert list(found.messages(rows)) == [
+        ("t", [Outgoing(b"1", expire_after_s=60), b"2"])
+    ]
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ class History(RuleBasedStateMachine):
         self.number += count
         first = self.number - count
         return [
-            Outgoing(b"%d" % number + b"x" * (number % 5 * 8), expiry_s)
+            Outgoing(b"%d" % number + b"x" * (number % 5 * 8), expire_after_s=expiry_s)
             for number in range(first, self.number)
         ]
 

@@ -36,7 +36,9 @@ CALLS: dict[str, Call] = {
     "publish messages": lambda m, tx, v: m.publish("t", v),
     "publish message": lambda m, tx, v: m.publish("t", [v]),
     "publish outgoing": lambda m, tx, v: m.publish("t", [Outgoing(v)]),
-    "publish expiry": lambda m, tx, v: m.publish("t", [Outgoing(b"a", v)]),
+    "publish expiry": lambda m, tx, v: m.publish(
+        "t", [Outgoing(b"a", expire_after_s=v)]
+    ),
     "publish transaction": lambda m, tx, v: m.publish("t", [b"a"], transaction=v),
     "reference": lambda m, tx, v: m.publish("t", [], transaction=v),
     "receipts": lambda m, tx, v: m.publish("t", [], transaction=tx, receipts=v),

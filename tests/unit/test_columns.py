@@ -13,10 +13,14 @@ from txaware.messages import MessageId, Outgoing
 from txaware.store.columns import (
     ATTEMPT,
     EXPIRY,
+    HEADERS,
+    KEY,
     RECEIPTS,
     Columns,
+    KeyedHeads,
     decode,
     decode_expiry,
+    decode_keyed,
     decode_receipts,
     encode_expiry,
     encode_receipts,
@@ -118,7 +122,7 @@ def test_the_golden_bytes_of_row_keys_and_values(site: Site) -> None:
     messaging.store("ns:t", [b"one"], transaction=6)
     messaging.store("ns:t", [b"two"], transaction=6, attempt=b"try")
     response = publish(messaging, transaction=6, topic="ns:t")
-    messaging.publish("ns:t", [Outgoing(b"late", 5)])
+    messaging.publish("ns:t", [Outgoing(b"late", expire_after_s=5)])
     rows = site.table.scan(MESSAGE)
     prefix = b"ns:t:".hex() + "00000001" + now
     assert [key.hex() for key, _ in rows] == [f"{prefix}000{n}" for n in range(4)]
@@ -257,8 +261,65 @@ def test_a_block_is_what_its_rows_say(
         message = block.message(at)
         assert (message and message.payload) == row.payload
         assert message is None or message.id.row_key == block.keys[at]
-        assert block.more.get(at, {}) == row.more
+        deciding = {EXPIRY, RECEIPTS} & row.more.keys()
+        assert block.more.get(at, {}) == {name: row.more[name] for name in deciding}
+        if message is not None:
+            assert message.key == row.more.get(KEY)
+            assert message.packed_headers == row.more.get(HEADERS, b"")
     assert not block.more.keys() - range(len(block))
+
+
+label_keys = st.binary(max_size=400)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(label_keys, st.binary(max_size=20)), min_size=1, max_size=8),
+    st.none() | pointers,
+)
+def test_rows_with_a_key_decode_at_once_to_what_each_of_them_says(
+    described: list[tuple[bytes, bytes]], pointer: int | None
+) -> None:
+    heads = KeyedHeads(pointer, {})
+    values = [heads[len(key)] + key + payload for key, payload in described]
+    each = [decode(value) for value in values]
+    assert each == [Columns(pointer, data, {KEY: key}) for key, data in described]
+    found = decode_keyed(values)
+    assert found is not None
+    assert found.keys == [key for key, _ in described]
+    assert found.payloads == [payload for _, payload in described]
+    assert found.pointers == (None if pointer is None else [pointer] * len(values))
+
+
+@settings(deadline=None)
+@given(st.lists(label_keys, min_size=1, max_size=4), st.integers(0, 400), pointers)
+def test_rows_with_a_key_that_are_cut_off_are_noticed(
+    described: list[bytes], at: int, pointer: int
+) -> None:
+    heads = KeyedHeads(pointer, {})
+    values = [heads[len(key)] + key for key in described]
+    if at < len(values[-1]):
+        values[-1] = values[-1][:at]
+        if at:
+            assert decode_keyed(values) is None
+        with pytest.raises((StoreCorrupted, IndexError)):
+            decode_block([(bytes(10), value) for value in values])
+
+
+@settings(deadline=None)
+@given(st.none() | pointers, columns, label_keys)
+def test_rows_that_have_more_than_a_key_are_not_decoded_at_once(
+    pointer: int | None, more: dict[bytes, bytes], key: bytes
+) -> None:
+    plain = value_head(pointer, more={KEY: key})
+    other = value_head(pointer, more=more)
+    assert decode_keyed([other, plain]) is None or [*more] == [KEY]
+    assert decode_keyed([plain, other]) is None or [*more] == [KEY]
+
+
+def test_the_columns_of_a_row_rise_so_that_every_store_writes_the_same() -> None:
+    names = [ATTEMPT, EXPIRY, HEADERS, RECEIPTS, KEY]
+    assert names == sorted(names) == [b"a", b"e", b"h", b"r", b"y"]
 
 
 def test_the_names_of_our_columns() -> None:

@@ -97,7 +97,7 @@ class Consumer:
         self._blocked_by: BlockedBy | None = None
         self._lock = threading.Lock()
         self._expired = ExpiredUnseen(self._name, clock_ms)
-        begin = place_of(service, self._topic, start, inclusive=inclusive)
+        begin = self._position_of(start, inclusive=inclusive)
         self._cursor: LocalCursor | GroupCursor
         if group is None:
             self._cursor = LocalCursor(begin, name=self._name, clock_s=clock_s)
@@ -136,7 +136,7 @@ class Consumer:
 
     def seek(self, start: StartAt, *, inclusive: bool = True) -> None:
         """Goes on from another place; in a transaction, only if it commits."""
-        position = place_of(self._service, self._topic, start, inclusive=inclusive)
+        position = self._position_of(start, inclusive=inclusive)
         with self._lock:
             self._place().move(BEGINNING if position is None else position)
 
@@ -215,6 +215,15 @@ class Consumer:
 
     def __repr__(self) -> str:
         return f"<Consumer: {self._name}>"
+
+    def _position_of(self, start: StartAt, *, inclusive: bool) -> MessageId | None:
+        return place_of(
+            self._service,
+            self._topic,
+            start,
+            inclusive=inclusive,
+            isolation=self._isolation,
+        )
 
     def _place(self) -> ReadPlace:
         context = current_transaction(self._coordinator)

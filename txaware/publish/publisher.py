@@ -9,7 +9,7 @@ from txaware.errors import BadRequest, MisusedTransaction, RequestTooLarge
 from txaware.interfaces import MessagingService, Payload
 from txaware.messages import Receipt
 from txaware.publish.outbox import TransactionPublisher
-from txaware.requests import checked_payloads
+from txaware.requests import checked_payloads, keyed_bytes
 from txaware.topics import TopicName
 
 # The memory of a message beside its payload. With it a limit in bytes also bounds how
@@ -21,9 +21,10 @@ def checked_size_bytes(payload: Payload, limit_bytes: int) -> int:
     """Returns the size of a message in memory; `BadRequest` for what is no message."""
     # Nearly every payload is bytes; the whole check would take twice the time of all
     # the rest of a `publish`.
-    if payload.__class__ is not bytes:
-        payload = checked_payloads([payload], limit_bytes=limit_bytes).payloads[0]
-    size_bytes = len(payload)
+    if payload.__class__ is bytes:
+        size_bytes = len(payload)
+    elif not (size_bytes := keyed_bytes(payload)):
+        size_bytes = checked_payloads([payload], limit_bytes=limit_bytes).size_bytes
     if size_bytes > limit_bytes:
         raise RequestTooLarge(
             f"a message of {size_bytes} bytes is above the limit of {limit_bytes} bytes"

@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Mapping
 from functools import partial
 
-from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.embedded.group_commit import Then
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
-from txaware.interfaces import UNCOMMITTED, ProducerService
+from txaware.interfaces import COMMITTED, UNCOMMITTED, ProducerService
 from txaware.keys import position_prefix
 from txaware.messages import Bounds, MessageId, Page, PublishResponse, Receipt
 from txaware.metrics import Latencies, TopicMetrics
@@ -33,10 +32,10 @@ from txaware.service.producers.producing import Producing
 from txaware.service.producers.transactional_ids import TransactionalIds
 from txaware.service.read.reading import Ask, Reading
 from txaware.service.read.scan import Scan
-from txaware.service.store_context import StoreContext
+from txaware.service.store_context import StoreContext, carrier
 from txaware.service.topic_handles import TopicHandle, TopicHandles
-from txaware.service.write.message_cargo import MessageCargo
-from txaware.service.write.positions import PositionCargo, Positions
+from txaware.service.write.message_cargo import TopicCargo, TopicsCargo
+from txaware.service.write.positions import Positions, RowCargo
 from txaware.service.write.publishing import Publishing, waits_for_commit
 from txaware.signatures import passed_on
 from txaware.store.position_table import position_write
@@ -64,7 +63,7 @@ class LocalService:
         self._position_retention = site.positions
         self._publishing = Publishing(site)
         # A class derived from ours may replace any call.
-        self._carrier = _carrier(site) if type(self) is LocalService else None
+        self._carrier = carrier(site) if type(self) is LocalService else None
         self._reading = Reading(site)
         ids = TransactionalIds(
             site,
@@ -151,7 +150,7 @@ class LocalService:
         coordinator: Coordinator,
         tx: Transaction,
         messages: Iterable[tuple[str, list[Payload]]],
-    ) -> MessageCargo | None:
+    ) -> TopicCargo | TopicsCargo | None:
         """Returns messages as rows that the commit of `tx` carries.
 
         None where the coordinator cannot carry them, or where they are too many.
@@ -340,7 +339,7 @@ class LocalService:
         group: str,
         topic: str,
         position: MessageId | None,
-    ) -> PositionCargo | None:
+    ) -> RowCargo | None:
         """Returns a position as a row that the commit of `tx` carries.
 
         None for a position means that the group did not move. Returns None where the
@@ -349,7 +348,7 @@ class LocalService:
         if coordinator is not self._carrier:
             return None
         if position is None:
-            return PositionCargo([])
+            return RowCargo([])
         name, pointer = self.topic(topic).topic, tx.transaction_id
 
         def count() -> None:
@@ -357,11 +356,20 @@ class LocalService:
             self._position_retention.saved(position_prefix(group, name))
 
         write = position_write(checked_group(group), name, pointer, position)
-        return PositionCargo([write], count)
+        return RowCargo([write], count)
 
-    def bounds(self, topic: str) -> Bounds:
-        """Returns the first and last id, committed or not, and the id of the next."""
-        return self._reading.bounds(self._places.at(topic))
+    def bounds(
+        self, topic: str, *, start: Start = None, isolation: str = UNCOMMITTED
+    ) -> Bounds:
+        """Returns the first and last id from `start` on, and the id of the next."""
+        place, begin = self._places.at(topic), checked_start(start)
+        if checked_isolation(isolation) == COMMITTED:
+            return self._reading.committed_bounds(place, begin, None)
+        return self._reading.bounds(place, begin)
+
+    def bounds_seen(self, topic: str, snapshot: Transaction | None = None) -> Bounds:
+        """Returns the bounds of what a snapshot, or a fresh one, sees as committed."""
+        return self._reading.committed_bounds(self._places.at(topic), None, snapshot)
 
     publish_once = passed_on(ProducerService.publish_once, to="producing")
     producers = passed_on(ProducerService.producers, to="producing")
@@ -370,8 +378,10 @@ class LocalService:
 
     def ended(self, pointers: Iterable[int]) -> None:
         """Wakes readers that wait for ended transactions, and forgets their stores."""
-        self._endings.ended(pointers)
-        self._references.ended(pointers)
+        if self._endings.signals:  # both are mostly empty, and this is called often
+            self._endings.ended(pointers)
+        if self._references.own_prefixes:
+            self._references.ended(pointers)
 
     def place(self, topic: str) -> TopicHandle:
         """Returns a topic with its writer and its counters."""
@@ -414,17 +424,6 @@ class LocalService:
         return checked_payloads(
             messages, limit_bytes=self._settings.message_limit_bytes
         )
-
-
-def _carrier(site: StoreContext) -> Coordinator | None:
-    """Returns the coordinator if its commits can carry rows of this store.
-
-    Its journal lies in the store then. A class derived from ours may replace any call,
-    so that it is not taken for one.
-    """
-    journal = getattr(site.table, "journal", None)
-    is_ours = site.gate is not None and type(site.coordinator) is EmbeddedCoordinator
-    return site.coordinator if is_ours and journal is not None else None
 
 
 def _asked(

@@ -105,7 +105,7 @@ def _messages(batch: pa.RecordBatch) -> list[Payload]:
         return list(listed)
     expiries = batch.column(EXPIRY).to_pylist()
     return [
-        payload if after_s is None else Outgoing(payload, float(after_s))
+        payload if after_s is None else Outgoing(payload, expire_after_s=float(after_s))
         for payload, after_s in zip(listed, expiries, strict=True)
     ]
 

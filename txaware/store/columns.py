@@ -1,7 +1,8 @@
 """The columns of a row as one value, whose first byte tells which columns it has."""
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from operator import sub
 
 import attrs
 
@@ -13,10 +14,16 @@ PLAIN, POINTED, REFERENCE = 0, 1, 2
 MORE = 4
 
 EXPIRY, ATTEMPT, RECEIPTS, PRODUCED = b"e", b"a", b"r", b"s"
+# The labels of a message. Columns lie in the order of their names, so a key is last.
+HEADERS, KEY = b"h", b"y"
 
 _POINTER = struct.Struct(">q")
 _POINTED_HEAD = struct.Struct(">Bq").pack
+_PLAIN_HEAD = bytes([PLAIN])
 _MORE = struct.Struct(">cI")
+# The count of columns, the name of the only one, and the high half of its size.
+_KEY_ALONE = b"\1" + KEY + bytes(2)
+_pointer_at = struct.Struct(">xq").unpack_from
 
 
 @attrs.frozen
@@ -32,8 +39,8 @@ def value_head(
     pointer: int | None, *, reference: bool = False, more: Mapping[bytes, bytes] = {}
 ) -> bytes:
     """Encodes a value up to its payload, the same for all messages of a request."""
-    if pointer is not None and not reference and not more:
-        return _POINTED_HEAD(POINTED, pointer)  # nearly always
+    if not reference and not more:  # nearly always
+        return _PLAIN_HEAD if pointer is None else _POINTED_HEAD(POINTED, pointer)
     tag = REFERENCE if reference else PLAIN if pointer is None else POINTED
     parts = [bytes([tag | MORE if more else tag])]
     if pointer is not None:
@@ -43,6 +50,55 @@ def value_head(
         for name, value in more.items():
             parts += (_MORE.pack(name, len(value)), value)
     return b"".join(parts)
+
+
+class KeyedHeads(dict[int, bytes]):
+    """The heads of values with a key, up to it, by its size."""
+
+    def __init__(self, pointer: int | None, more: Mapping[bytes, bytes]) -> None:
+        super().__init__()
+        self._pointer = pointer
+        self._more = more
+
+    def __missing__(self, size: int) -> bytes:
+        more = {**self._more, KEY: bytes(size)}
+        head = value_head(self._pointer, more=more)
+        head = self[size] = head[: len(head) - size]
+        return head
+
+
+@attrs.frozen
+class KeyedValues:
+    """The columns of some values that have a key each, and nothing beside it."""
+
+    pointers: list[int] | None
+    keys: list[bytes]
+    payloads: list[bytes]
+
+
+def decode_keyed(values: Sequence[bytes]) -> KeyedValues | None:
+    """Decodes values at once; None unless all of them have a key and nothing else.
+
+    All values have the same tag. A row with a key has to cost as little as one without:
+    `decode` takes six times as long.
+    """
+    tag = values[0][0]
+    if tag not in (PLAIN | MORE, POINTED | MORE):
+        return None
+    at = 1 if tag == PLAIN | MORE else 9
+    first, named, high, low = at + 6, at + 4, at + 4, at + 5
+    if {value[at:named] for value in values} != {_KEY_ALONE}:
+        return None
+    try:
+        ends = [first + (value[high] << 8 | value[low]) for value in values]
+    except IndexError:
+        return None
+    keys = [value[first:end] for value, end in zip(values, ends, strict=True)]
+    payloads = [value[end:] for value, end in zip(values, ends, strict=True)]
+    if min(map(sub, map(len, values), ends)) < 0:
+        return None  # one of them is cut off
+    pointers = None if at == 1 else [pointer for (pointer,) in map(_pointer_at, values)]
+    return KeyedValues(pointers, keys, payloads)
 
 
 def decode(value: bytes) -> Columns:

@@ -7,7 +7,7 @@ from operator import itemgetter
 
 from coordinator.embedded.commit_log import Wait
 from coordinator.embedded.group_commit import End, GroupCommit, Then
-from coordinator.embedded.records import Aborted, Invalidated, Record, Started
+from coordinator.embedded.records import Aborted, Invalidated, Record
 from txaware.clock import ClockMs, StoreClock, system_clock_ms
 from txaware.errors import StoreCorrupted, Unavailable
 from txaware.interfaces import Emptiness, Row, Write
@@ -33,11 +33,7 @@ class StoreJournal(GroupCommit):
         super().__init__(batches)
         self._held = held
 
-    def note(self, transaction_id: int, record: Record) -> None:
-        """Keeps a record for the next batch."""
-        super().note(transaction_id, record)
-        if record.__class__ is Started:
-            return  # nearly always, and it takes no call
+    def _noted(self, transaction_id: int, record: Record) -> None:
         if isinstance(record, Aborted):
             self._held.release((transaction_id,))
         elif isinstance(record, Invalidated):

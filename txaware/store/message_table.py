@@ -7,10 +7,22 @@ import attrs
 from txaware.avro_items import Encoded
 from txaware.interfaces import OrderedTable, Row
 from txaware.keys import MESSAGE
-from txaware.messages import NO_PAYLOAD_ROW, Message, MessageId
-from txaware.store.columns import MORE, PLAIN, POINTED, decode, is_reference, pointer_of
+from txaware.labels import NO_HEADERS, Labels, labels_or_none, part_of
+from txaware.messages import NO_PAYLOAD_ROW, Message, MessageId, messages_of
+from txaware.store.columns import (
+    EXPIRY,
+    HEADERS,
+    KEY,
+    PLAIN,
+    POINTED,
+    RECEIPTS,
+    decode,
+    decode_keyed,
+    pointer_of,
+)
 from txaware.store.ranges import negate, pieces
 
+_DECIDING = {EXPIRY, RECEIPTS}
 _NOTHING: Mapping[int, Mapping[bytes, bytes]] = {}
 
 
@@ -22,9 +34,10 @@ def _encoded(block: "Block") -> Encoded:
 class Block:
     """Rows in order, with one list for each column.
 
-    `payloads` has None for a reference. `pointers` is None if no row has one. `more`
-    are further columns, by the index of their row. `encoded` belongs to the block that
-    this one is a part of, from `encoded_from` on.
+    `payloads` has None for a reference. `pointers` is None if no row has one, `labels`
+    is None if no row has a key or headers. `more` are the other columns that decide
+    about a delivery, by the index of their row; every reference has an entry. `encoded`
+    belongs to the block that this one is a part of, from `encoded_from` on.
 
     Messages are made when they are asked for. A hundred thousand of them would be most
     of the objects that the garbage collector looks at (a third of the time of a poll);
@@ -38,6 +51,7 @@ class Block:
     size_bytes: int
     encoded: Encoded = attrs.field(default=attrs.Factory(_encoded, takes_self=True))
     encoded_from: int = 0
+    labels: Labels | None = None
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -47,17 +61,13 @@ class Block:
         payload = self.payloads[index]
         if payload is None:
             return None
-        return Message(MessageId.of_row(self.keys[index]), payload)
+        return self.messages(index, index + 1)[0]
 
     def messages(self, first: int, last: int) -> list[Message]:
         """Makes the messages of a range of rows, none of which is a reference."""
-        new, none = tuple.__new__, NO_PAYLOAD_ROW
-        return [
-            new(Message, (MessageId(key + none), payload))
-            for key, payload in zip(
-                self.keys[first:last], self.payloads[first:last], strict=True
-            )
-        ]
+        ids = [MessageId(key + NO_PAYLOAD_ROW) for key in self.keys[first:last]]
+        payloads: Sequence[bytes] = self.payloads[first:last]  # type: ignore[assignment]
+        return messages_of(ids, payloads, part_of(self.labels, first, last))
 
 
 def decode_block(rows: Sequence[Row]) -> Block:
@@ -73,21 +83,51 @@ def decode_block(rows: Sequence[Row]) -> Block:
         pointers = [int.from_bytes(value[1:9], "big", signed=True) for _, value in rows]
         payloads = [value[9:] for _, value in rows]
         return Block(keys, payloads, pointers, _NOTHING, size_bytes)
+    if len(tags) == 1:
+        found = decode_keyed([value for _, value in rows])
+        if found is not None:
+            labels = Labels(found.keys, [NO_HEADERS] * len(rows))
+            return Block(
+                keys,
+                found.payloads,
+                found.pointers,
+                _NOTHING,
+                size_bytes,
+                labels=labels,
+            )
     return _mixed(rows, keys, size_bytes)
 
 
 def _mixed(rows: Sequence[Row], keys: Sequence[bytes], size_bytes: int) -> Block:
     payloads: list[bytes | None] = []
     pointers: list[int | None] = []
+    label_keys: list[bytes | None] = [None] * len(rows)
+    headers = [NO_HEADERS] * len(rows)
     more: dict[int, Mapping[bytes, bytes]] = {}
     for index, (_, value) in enumerate(rows):
+        if value[0] == POINTED:  # as most rows are, also beside some others
+            pointers.append(int.from_bytes(value[1:9], "big", signed=True))
+            payloads.append(value[9:])
+            continue
         columns = decode(value)
         pointers.append(columns.pointer)
         payloads.append(columns.payload)
-        if value[0] & MORE or is_reference(value):
-            more[index] = columns.more
+        label_keys[index] = columns.more.get(KEY)
+        headers[index] = columns.more.get(HEADERS, NO_HEADERS)
+        deciding = {
+            name: columns.more[name] for name in _DECIDING & columns.more.keys()
+        }
+        if deciding or columns.payload is None:
+            more[index] = deciding
     known = None if all(pointer is None for pointer in pointers) else pointers
-    return Block(keys, payloads, known, more, size_bytes)
+    return Block(
+        keys,
+        payloads,
+        known,
+        more,
+        size_bytes,
+        labels=labels_or_none(label_keys, headers),
+    )
 
 
 class MessageTable:

@@ -2,17 +2,56 @@
 
 from collections.abc import Collection, Iterator
 
+import attrs
+
 from txaware.interfaces import OrderedTable, Row
 from txaware.keys import payload_prefix
+from txaware.labels import (
+    NO_HEADERS,
+    Labels,
+    labels_or_none,
+    part_of,
+    size_bytes_of,
+)
+from txaware.messages import Message, MessageId, messages_of
 from txaware.store.columns import (
     ATTEMPT,
     EXPIRY,
+    HEADERS,
+    KEY,
     Columns,
     decode,
     decode_expiry,
     value_head,
 )
 from txaware.store.ranges import pieces
+
+
+@attrs.frozen
+class Stored:
+    """Some payloads of a reference, by the keys of their rows below its prefix."""
+
+    keys: list[bytes]
+    payloads: list[bytes]
+    labels: Labels | None = None
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all payloads together, with their keys and headers."""
+        return sum(map(len, self.payloads)) + size_bytes_of(self.labels)
+
+    def part(self, first: int, last: int) -> "Stored":
+        """Returns some of them."""
+        labels = part_of(self.labels, first, last)
+        return Stored(self.keys[first:last], self.payloads[first:last], labels)
+
+    def messages(self, row_key: bytes) -> list[Message]:
+        """Makes the messages that the reference in a row stands for."""
+        ids = [MessageId(row_key + key) for key in self.keys]
+        return messages_of(ids, self.payloads, self.labels)
 
 
 class PayloadTable:
@@ -42,8 +81,8 @@ class PayloadTable:
         attempts: Collection[bytes] | None,
         now_ms: int,
         piece: int,
-    ) -> Iterator[tuple[list[bytes], list[bytes]]]:
-        """Reads the payloads of a reference from `start` on: keys and payloads.
+    ) -> Iterator[Stored]:
+        """Reads the payloads of a reference from `start` on.
 
         They come a bounded number at a time. `attempts` None means all attempts.
         """
@@ -54,10 +93,9 @@ class PayloadTable:
             # Most rows have an attempt and no other column, and need no decoding.
             payloads = [value[size:] for _, value in rows if value[:size] in heads]
             if len(payloads) == len(rows):
-                yield [key for key, _ in rows], payloads
-                continue
-            found = list(_wanted(rows, attempts, now_ms))
-            yield [key for key, _ in found], [payload for _, payload in found]
+                yield Stored([key for key, _ in rows], payloads)
+            else:
+                yield _wanted(rows, attempts, now_ms)
 
     def counts(self, prefix: bytes, pointer: int) -> dict[bytes, int]:
         """Counts the rows that each attempt has stored."""
@@ -72,14 +110,21 @@ def _head(attempt: bytes) -> bytes:
     return value_head(None, more={ATTEMPT: attempt} if attempt else {})
 
 
-def _wanted(
-    rows: list[Row], attempts: Collection[bytes] | None, now_ms: int
-) -> Iterator[Row]:
+def _wanted(rows: list[Row], attempts: Collection[bytes] | None, now_ms: int) -> Stored:
     """Picks the payloads of these attempts that have not expired."""
+    keys: list[bytes] = []
+    payloads: list[bytes] = []
+    labels: list[bytes | None] = []
+    headers: list[bytes] = []
     for key, value in rows:
         columns = decode(value)
-        if attempts is not None and columns.more.get(ATTEMPT, b"") not in attempts:
+        more = columns.more
+        if attempts is not None and more.get(ATTEMPT, b"") not in attempts:
             continue
-        expiry = columns.more.get(EXPIRY)
+        expiry = more.get(EXPIRY)
         if expiry is None or decode_expiry(expiry) > now_ms:
-            yield key, columns.payload or b""
+            keys.append(key)
+            payloads.append(columns.payload or b"")
+            labels.append(more.get(KEY))
+            headers.append(more.get(HEADERS, NO_HEADERS))
+    return Stored(keys, payloads, labels_or_none(labels, headers))

@@ -6,6 +6,7 @@ from txaware.http.client.server_info import ServerInfo
 from txaware.http.client.service import (
     HttpAdministration,
     HttpService,
+    HttpTables,
     within_limits,
 )
 from txaware.http.client.settings import ClientSettings
@@ -16,6 +17,7 @@ __all__ = [
     "CoordinatorSend",
     "HttpAdministration",
     "HttpService",
+    "HttpTables",
     "Link",
     "ServerInfo",
     "Transport",

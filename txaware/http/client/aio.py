@@ -1,6 +1,6 @@
 """The asyncio client: the same calls, awaited; one implementation of what they say."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 from typing import Any, Self, overload
 
@@ -20,6 +20,7 @@ from txaware.http.client.async_producer import (
 )
 from txaware.http.client.async_publisher import TopicPublisher
 from txaware.http.client.async_service import AsyncService
+from txaware.http.client.async_table import AsyncTable
 from txaware.http.client.async_transaction import (
     AsyncTransaction,
     Workers,
@@ -28,8 +29,9 @@ from txaware.http.client.async_transaction import (
 from txaware.http.client.async_transport import AsyncTransport
 from txaware.http.client.coordinator_calls import CoordinatorSend
 from txaware.http.client.link import Link
-from txaware.http.client.service import HttpService, within_limits
+from txaware.http.client.service import HttpService, HttpTables, within_limits
 from txaware.http.client.settings import ClientSettings
+from txaware.http.client.table_calls import TableCalls
 from txaware.http.client.transport import Transport
 from txaware.interfaces import (
     COMMITTED,
@@ -50,6 +52,8 @@ from txaware.publish.fenced_transaction import FencedTransaction
 from txaware.publish.transactional_producer import TransactionalProducer
 from txaware.requests import Payload, Pointer
 from txaware.signatures import signed_as
+from txaware.tables import Table
+from txaware.tables.table_changes import Conflicts
 from txaware.topics import TopicName
 
 # Publishers that a producer keeps, one a topic.
@@ -71,6 +75,7 @@ class AsyncMessaging(AsyncService):
         super().__init__(transport)
         blocking = Transport(link)
         self._blocking = HttpService(blocking)
+        self._blocking_tables = HttpTables(blocking)
         self._known_topics = KnownTopics(self._blocking)
         self._coordinator = RemoteCoordinator(
             CoordinatorSend(blocking),
@@ -94,6 +99,35 @@ class AsyncMessaging(AsyncService):
     def publisher(self, topic: str) -> TopicPublisher:
         """Returns a publisher in the open transaction of this task, or at once."""
         return TopicPublisher(topic, self, self._coordinator, self._publisher)
+
+    async def table(
+        self,
+        name: str,
+        *,
+        encode: Callable[[Any], bytes] | None = None,
+        decode: Callable[[bytes], Any] | None = None,
+        conflicts: Conflicts = "row",
+    ) -> AsyncTable:
+        """Returns a table of yours, whose rows commit with the messages beside them.
+
+        See `Messaging.table`.
+        """
+        info = await self.info()
+        table = Table(
+            self._blocking_tables,
+            self._coordinator,
+            name,
+            encode=encode,
+            decode=decode,
+            conflicts=conflicts,
+            shares_journal=info.shares_journal,
+            value_limit_bytes=within_limits(Settings(), info).message_limit_bytes,
+        )
+        return AsyncTable(table, self._coordinator, self._workers)
+
+    async def tables(self, namespace: str = "default") -> list[str]:
+        """Returns the names of a namespace's tables that have rows, in order."""
+        return await self._transport.run(TableCalls().tables(namespace))
 
     @overload
     def producer(self) -> AsyncProducer: ...

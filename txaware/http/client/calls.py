@@ -28,7 +28,7 @@ from txaware.http.client.call import (
 )
 from txaware.http.client.link import Link
 from txaware.http.client.producer_calls import ProducerCalls
-from txaware.http.client.request_fit import messages_of, require_fit
+from txaware.http.client.request_fit import require_fit
 from txaware.http.client.server_info import ENVELOPE_BYTES, ServerInfo
 from txaware.http.wire import (
     COLUMNS,
@@ -154,9 +154,9 @@ class ServiceCalls(ProducerCalls):
         _check_publish(payloads, pointer, named)
         if pointer is None and info.takes_producers:
             name = str(TopicName.parse(topic))
-            yield from self._publish_own(name, messages_of(payloads))
+            yield from self._publish_own(name, payloads.messages())
             return None
-        request = PublishRequest(pointer, messages_of(payloads), receipts=named)
+        request = PublishRequest(pointer, payloads.messages(), receipts=named)
         body = encode_publish(request)
         require_fit(len(payloads), len(body), info)
         read = done if pointer is None else _response
@@ -214,7 +214,7 @@ class ServiceCalls(ProducerCalls):
         pointer, attempt = checked_pointer(transaction), checked_attempt(attempt)
         if not len(payloads):
             raise BadRequest("a store has messages")
-        request = PublishRequest(pointer, messages_of(payloads), attempt=attempt)
+        request = PublishRequest(pointer, payloads.messages(), attempt=attempt)
         receipts: list[Receipt] = []
         for body in cut_to_fit(request, info):
             receipts.append((yield _keyed(path + "/store", body, _receipt)))

@@ -11,7 +11,7 @@ from txaware.http.client.call import (
     reading,
     reading_json,
 )
-from txaware.http.client.request_fit import messages_of, require_fit
+from txaware.http.client.request_fit import require_fit
 from txaware.http.client.transactional_calls import TransactionalCalls
 from txaware.http.wire import OWN
 from txaware.http.wire.publish_once import OnceRequest, decode_ids, encode_once
@@ -67,7 +67,7 @@ class ProducerCalls(TransactionalCalls):
         payloads = checked_payloads(messages, limit_bytes=info.message_bytes)
         check_plain(payloads, None)
         identity, base = checked_identity(producer), checked_sequence(sequence)
-        body = encode_once(OnceRequest(identity, base, messages_of(payloads)))
+        body = encode_once(OnceRequest(identity, base, payloads.messages()))
         require_fit(len(payloads), len(body), info)
         read = _no_ids if identity.by_client else _ids
         ids: list[MessageId] = yield Call("POST", path, read, body, _OWN, _OWN)

@@ -12,9 +12,15 @@ from txaware.http.client.admin_calls import AdminCalls
 from txaware.http.client.calls import ServiceCalls
 from txaware.http.client.coordinator_calls import CoordinatorSend
 from txaware.http.client.server_info import ServerInfo
+from txaware.http.client.table_calls import TableCalls
 from txaware.http.client.transport import Transport, blocking
 from txaware.http.wire import ColumnarPage
-from txaware.interfaces import MessagingService, OperatorService, ProducerService
+from txaware.interfaces import (
+    MessagingService,
+    OperatorService,
+    ProducerService,
+    TableService,
+)
 from txaware.keeper import Keeper, KeepsRows, named_pointer
 from txaware.requests import Start
 
@@ -92,6 +98,20 @@ class HttpService:
 
     def __repr__(self) -> str:
         return f"<HttpService by {self._transport!r}>"
+
+
+class HttpTables:
+    """A `TableService` by way of a server."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._calls = TableCalls()
+
+    tables = blocking(TableService.tables, TableCalls.tables)
+    get_row = blocking(TableService.get_row, TableCalls.get_row)
+    scan_rows = blocking(TableService.scan_rows, TableCalls.scan_rows)
+    save_rows = blocking(TableService.save_rows, TableCalls.save_rows)
+    take_back_rows = blocking(TableService.take_back_rows, TableCalls.take_back_rows)
 
 
 class HttpAdministration:

@@ -10,6 +10,7 @@ from txaware.http.openapi import (
     message_operations,
     producer_operations,
     server_operations,
+    table_operations,
     transaction_operations,
     transactional_operations,
 )
@@ -33,6 +34,7 @@ from txaware.topics import LONGEST_ID
 OPERATIONS: dict[tuple[str, str], Operation] = {
     **message_operations.OPERATIONS,
     **message_operations.TOPIC_OPERATIONS,
+    **table_operations.OPERATIONS,
     **producer_operations.OPERATIONS,
     **transaction_operations.OPERATIONS,
     **transactional_operations.OPERATIONS,
@@ -124,6 +126,7 @@ _PATH_NAMES: dict[str, Schema] = {
     "namespace": {"type": "string", "pattern": NAMESPACE},
     "topic": {"type": "string", "pattern": TOPIC},
     "group": {"type": "string", "pattern": GROUP},
+    "table": {"type": "string", "pattern": TOPIC},
     "transactional_id": {
         "type": "string",
         "pattern": GROUP,

@@ -3,8 +3,17 @@
 from txaware.http.openapi.operation import Content, Operation, json_of
 from txaware.http.routes.groups import POSITION
 from txaware.http.routes.topics import TOPIC, TOPICS
-from txaware.http.wire.json_schema import BYTES, FLAG, any_of, fields, ref, whole
+from txaware.http.wire.json_schema import (
+    BYTES,
+    FLAG,
+    HEX_ID,
+    any_of,
+    fields,
+    ref,
+    whole,
+)
 from txaware.http.wire.schemas import AVRO_TYPE, COLUMNS_TYPE, OWN_TYPE
+from txaware.interfaces import COMMITTED, UNCOMMITTED
 
 TAG = "messages"
 _WRITES = (404, 409)
@@ -106,8 +115,13 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         answer=json_of(fields({"ready": FLAG})),
     ),
     ("GET", TOPIC + "/bounds"): Operation(
-        summary="The first and the last id, and where the next one goes.",
+        summary="The first and the last id, and where the next one goes; for committed "
+        "readers, where they stop.",
         tag=TAG,
+        query={
+            "startFrom": any_of(HEX_ID, whole(0)),
+            "isolation": {"type": "string", "enum": [UNCOMMITTED, COMMITTED]},
+        },
         answer=json_of(ref("Bounds")),
     ),
 }

@@ -8,6 +8,7 @@ from txaware.http.routes.messages import MessageRoutes
 from txaware.http.routes.operator import CleanUpRoutes, OperatorRoutes
 from txaware.http.routes.polls import PollingRoutes
 from txaware.http.routes.producers import ProducerRoutes
+from txaware.http.routes.tables import TableRoutes
 from txaware.http.routes.topics import TopicRoutes
 from txaware.http.routes.transactional_ids import TransactionalIdRoutes
 from txaware.http.routes.transactions import TransactionRoutes
@@ -26,6 +27,7 @@ def all_routes(
         *PollingRoutes(hosted).routes(),
         *TopicRoutes(hosted).routes(),
         *GroupRoutes(hosted).routes(),
+        *TableRoutes(hosted).routes(),
         *TransactionRoutes(hosted).routes(),
         *TransactionalIdRoutes(hosted).routes(),
         *OperatorRoutes(hosted).routes(),

@@ -1,6 +1,6 @@
 """Routes of producers: they open, publish once, and operators see them."""
 
-import asyncio
+from functools import partial
 
 from txaware.errors import NotAuthorized, Unavailable
 from txaware.http.routes.messages import QUICK_BYTES
@@ -12,7 +12,7 @@ from txaware.http.server.permissions import (
     on_topic,
     with_transactional_id,
 )
-from txaware.http.server.routing import Route
+from txaware.http.server.routing import Answer, Begun, Route, Told, in_a_task
 from txaware.http.server.server_context import ServerContext
 from txaware.http.wire import Format, format_of
 from txaware.http.wire.json_body import TEXT, Body, Field, plain
@@ -20,6 +20,7 @@ from txaware.http.wire.publish_once import OnceRequest, read_once, write_ids
 from txaware.http.wire.values import read_json, to_json
 from txaware.messages import MessageId
 from txaware.producers import MAX_PRODUCER_ID
+from txaware.service.topic_handles import TopicHandle
 
 PRODUCERS = "/v1/producers"
 PRODUCER = PRODUCERS + "/{producer}"
@@ -40,24 +41,39 @@ class ProducerRoutes:
     def routes(self) -> list[Route]:
         """Returns these routes, by method and path."""
         return [
-            Route("POST", PUBLISH_ONCE, self._publish, on_topic("publish")),
+            Route(
+                "POST",
+                PUBLISH_ONCE,
+                in_a_task(self._publish),
+                on_topic("publish"),
+                begin=self._publish,
+            ),
             Route("POST", PRODUCERS, self._open, anybody, keyed=True),
             Route("GET", PRODUCERS, self._list, monitor),
             Route("POST", FORGET_PRODUCER, self._forget, anybody, keyed=True),
             Route("GET", PRODUCER, self._describe, monitor),
         ]
 
-    async def _publish(self, request: Request) -> Reply:
+    def _publish(self, request: Request, told: Told) -> Begun:
         format_ = format_of(request.content_type)
         if len(request.body) > QUICK_BYTES:
-            return await self._hosted.in_thread(self._publish_large, request, format_)
-        place = await self._hosted.place(request.topic)
-        asked = read_once(request.body, format_)
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        settle = self._hosted.outcomes.settle
+            return self._hosted.in_thread(self._publish_large, request, format_)
+        place = self._hosted.service.place_at_once(request.topic)
+        if place is None:
+            return self._publish_elsewhere(request, format_)
+        return self._publish_here(place, format_, request, told)
 
-        def written(error: Unavailable | None) -> None:
-            settle(future, error)
+    async def _publish_elsewhere(self, request: Request, format_: Format) -> Answer:
+        place = await self._hosted.place(request.topic)
+        return await in_a_task(partial(self._publish_here, place, format_))(request)
+
+    def _publish_here(
+        self, place: TopicHandle, format_: Format, request: Request, told: Told
+    ) -> Begun:
+        asked = read_once(request.body, format_)
+
+        def answered(error: Unavailable | None) -> None:
+            told(_reply(asked, ids or [], format_) if error is None else error)
 
         ids = self._producing.publish_soon(
             place,
@@ -65,14 +81,11 @@ class ProducerRoutes:
             producer=asked.producer,
             sequence=asked.sequence,
             caller=request.principal,
-            then=written,
+            then=partial(self._hosted.outcomes.tell, answered),
         )
         if ids is None:
-            return await self._hosted.in_thread(
-                self._publish_asked, request, format_, asked
-            )
-        await future
-        return _reply(asked, ids, format_)
+            return self._hosted.in_thread(self._publish_asked, request, format_, asked)
+        return None
 
     def _publish_large(self, request: Request, format_: Format) -> Reply:
         return self._publish_asked(request, format_, read_once(request.body, format_))

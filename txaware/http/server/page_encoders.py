@@ -1,6 +1,6 @@
 """Messages of a poll, gathered in the form that its format writes best."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
@@ -9,6 +9,7 @@ from txaware.http.wire import ColumnarWriter, PageWriter
 from txaware.messages import NO_PAYLOAD_ROW, Message
 from txaware.service.read.scan import Found, Messages
 from txaware.store.message_table import Block
+from txaware.store.payload_table import Stored
 
 # A block is closed when it has that much, as CDAP does it.
 BLOCK_BYTES = 60_000
@@ -78,13 +79,11 @@ class EncodedItems:
         self.is_new = self.is_new or not encoded.size_bytes
         self.blocks += encoded.cut(at + first, at + last, BLOCK_BYTES)
 
-    def add_payloads(
-        self, row_key: bytes, keys: list[bytes], payloads: list[bytes]
-    ) -> None:
+    def add_payloads(self, row_key: bytes, stored: Stored) -> None:
         """Adds what one reference stands for, cut into blocks."""
         self._close()
-        ids = [row_key + key for key in keys]
-        items = Encoded(ids, payloads, behind=b"")
+        ids = [row_key + key for key in stored.keys]
+        items = Encoded(ids, stored.payloads, behind=b"")
         self.blocks += items.cut(0, len(ids), BLOCK_BYTES)
 
     def written(self) -> bytes:
@@ -123,12 +122,10 @@ class ColumnEncoder:
         self._ids += (NO_PAYLOAD_ROW.join(keys), NO_PAYLOAD_ROW)
         self._payloads += payloads  # type: ignore[arg-type]
 
-    def add_payloads(
-        self, row_key: bytes, keys: Sequence[bytes], payloads: Sequence[bytes]
-    ) -> None:
+    def add_payloads(self, row_key: bytes, stored: Stored) -> None:
         """Adds what one reference stands for."""
-        self._ids += (row_key, row_key.join(keys))
-        self._payloads += payloads
+        self._ids += (row_key, row_key.join(stored.keys))
+        self._payloads += stored.payloads
 
     def written(self) -> bytes:
         """Writes one piece; nothing for no message."""

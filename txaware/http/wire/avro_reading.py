@@ -6,13 +6,12 @@ is little faster (1,000 messages of 100 bytes: 160 us, and 200 us here).
 """
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import TypeVar
 
 from txaware.avro_items import ID_HEAD
 from txaware.errors import BadRequest, RequestTooLarge
 from txaware.http.wire.requests import MAX_MESSAGES
-from txaware.messages import ID_BYTES, BlockedBy, Message, MessageId
+from txaware.messages import ID_BYTES, BlockedBy, Message, MessageId, messages_of
 
 LONG_BITS, INT_BITS = 64, 32
 
@@ -34,6 +33,10 @@ class Cursor:
 
     def number(self, bits: int = LONG_BITS) -> int:
         """Reads a long, or an int."""
+        byte = self.body[self.at]
+        if byte < 128:  # nearly always
+            self.at += 1
+            return (byte >> 1) ^ -(byte & 1)
         number, self.at = long_at(self.body, self.at)
         if bits != LONG_BITS and not fits(number, bits=bits):
             raise BadRequest(f"{self.what} has {number} where {bits} bits are allowed")
@@ -59,6 +62,10 @@ class Cursor:
 
     def branch(self, branches: int) -> int:
         """Reads the number of a union's branch."""
+        byte = self.body[self.at]
+        if not byte & 129 and byte >> 1 < branches:  # always, if it is right
+            self.at += 1
+            return byte >> 1
         branch = self.number()
         if not 0 <= branch < branches:
             raise BadRequest(
@@ -127,7 +134,6 @@ def long_at(data: bytes, at: int) -> tuple[int, int]:
 
 
 _ID_SIZE = ID_HEAD[0]
-_message = partial(tuple.__new__, Message)
 
 
 def read_end(cursor: Cursor) -> tuple[MessageId, BlockedBy | None, int | None]:
@@ -165,7 +171,7 @@ def read_items(cursor: Cursor, count: int) -> list[Message]:
         start, at = at, at + (size >> 1)
         take_payload(data[start:at])
     cursor.at = at
-    return [*map(_message, zip(map(MessageId, ids), payloads, strict=True))]
+    return messages_of(map(MessageId, ids), payloads, None)
 
 
 def _blocked_by(cursor: Cursor) -> BlockedBy:

@@ -69,7 +69,7 @@ class AvroPage:
         parts: list[bytes] = [b""]
         head = weight = 0
         known = len(SIZES)
-        for message_id, payload in messages:
+        for message_id, payload, _, _ in messages:
             size = len(payload)
             length = SIZES[size] if size < known else long_bytes(size)
             parts += (ID_HEAD, message_id, length, payload)

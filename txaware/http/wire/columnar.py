@@ -66,8 +66,8 @@ class ColumnarWriter(OwnPage):
 
     def messages(self, messages: list[Message]) -> bytes:
         """Writes one piece."""
-        ids = b"".join([message_id for message_id, _ in messages])
-        return self.columns(ids, [payload for _, payload in messages])
+        ids = b"".join([message.id for message in messages])
+        return self.columns(ids, [message.payload for message in messages])
 
     def encoded(self, count: int, data: bytes) -> bytes:
         """Writes one piece, of messages in Avro."""

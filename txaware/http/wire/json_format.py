@@ -239,7 +239,10 @@ class JsonArray:
             return b""
         payload = self._payload
         comma, self._comma = self._comma, b","
-        objects = [{"id": str(key), "payload": payload(data)} for key, data in messages]
+        objects = [
+            {"id": str(message.id), "payload": payload(message.payload)}
+            for message in messages
+        ]
         return comma + _dumps(objects)[1:-1].encode()
 
     def encoded(self, count: int, data: bytes) -> bytes:

@@ -44,7 +44,11 @@ class PollRequest:
 
 def expiring(payload: bytes, after_ms: int | None) -> Payload:
     """Returns a message as it is published; bytes where it does not expire."""
-    return payload if after_ms is None else Outgoing(payload, seconds(after_ms))
+    return (
+        payload
+        if after_ms is None
+        else Outgoing(payload, expire_after_s=seconds(after_ms))
+    )
 
 
 def payload_of(message: Payload) -> bytes:

@@ -42,6 +42,7 @@ class ProducerIds:
 
     An id is a random number of 63 bits, so that nobody guesses one, and belongs to the
     principal that opened it. `most` limits how many a principal has at once.
+    `transactions` are the ones that those with a transactional id began last.
     """
 
     def __init__(self, table: OrderedTable, clock_ms: ClockMs, *, most: int) -> None:
@@ -52,6 +53,7 @@ class ProducerIds:
         self._lock = threading.RLock()
         self._known: OrderedDict[int, ProducerRow] = OrderedDict()
         self._owned: Counter[str | None] | None = None
+        self.transactions: dict[int, int] = {}
 
     def open(self, owner: str | None = None) -> ProducerRow:
         """Opens a producer with an id of its own; its row is on disk when it returns.

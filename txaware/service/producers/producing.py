@@ -15,6 +15,7 @@ from txaware.errors import (
 )
 from txaware.interfaces import Write
 from txaware.messages import MessageId
+from txaware.metrics import ProducerMetrics
 from txaware.producers import (
     KnownProducer,
     ProducedTopic,
@@ -215,13 +216,18 @@ class Producing:
             turn.leave(sure=False)
             raise
 
+    def metrics(self) -> ProducerMetrics:
+        """Returns the counts of publishes, and how many producers are known."""
+        live = sum(self.ids.counts().values())
+        return attrs.evolve(self.counters.snapshot(), live=live)
+
     def producers(self) -> list[KnownProducer]:
         """Returns all producers, by their ids."""
         last_ms: dict[int, int] = {}
         for producer_id, _, state in self._sequences.rows.all_states():
             last_ms[producer_id] = max(last_ms.get(producer_id, 0), state.last_ms)
         return [
-            _known(row, last_ms.get(row.producer_id, 0))
+            self._known(row, last_ms.get(row.producer_id, 0))
             for row in self._sequences.rows.producers()
         ]
 
@@ -235,7 +241,19 @@ class Producing:
             for name, state in self._sequences.rows.states(producer_id)
         )
         last_ms = max([topic.last_ms for topic in topics], default=0)
-        return attrs.evolve(_known(row, last_ms), topics=topics)
+        return attrs.evolve(self._known(row, last_ms), topics=topics)
+
+    def _known(self, row: ProducerRow, last_ms: int) -> KnownProducer:
+        return KnownProducer(
+            row.producer_id,
+            row.epoch,
+            row.owner,
+            row.opened_ms,
+            max(row.opened_ms, last_ms),
+            row.has_ended,
+            row.transactional_id,
+            transaction=self.ids.transactions.get(row.producer_id),
+        )
 
     def forget_producer(self, producer_id: int) -> None:
         """Forgets a producer; what it publishes later is refused."""
@@ -261,7 +279,7 @@ class Producing:
         limit_bytes = self._settings.message_limit_bytes
         payloads = checked_payloads(messages, limit_bytes=limit_bytes)
         check_plain(payloads, None)
-        check_plain_topic(place.topic)
+        check_plain_topic(place)
         return Request(place, payloads, producer, checked_sequence(sequence))
 
     def _publish(self, request: Request, caller: Principal | None) -> list[MessageId]:
@@ -341,15 +359,3 @@ def _refuses(
     row: ProducerRow, producer: ProducerIdentity, caller: Principal | None
 ) -> bool:
     return not may_use(row, caller) or row.has_ended or producer.epoch != row.epoch
-
-
-def _known(row: ProducerRow, last_ms: int) -> KnownProducer:
-    return KnownProducer(
-        row.producer_id,
-        row.epoch,
-        row.owner,
-        row.opened_ms,
-        max(row.opened_ms, last_ms),
-        row.has_ended,
-        row.transactional_id,
-    )

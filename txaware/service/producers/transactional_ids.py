@@ -30,7 +30,7 @@ from txaware.service.producers.producer_ids import drawn_producer_id
 from txaware.service.retention.position_retention import PositionRetention
 from txaware.service.store_context import StoreContext
 from txaware.service.visibility import DELIVER, Visibility
-from txaware.service.write.positions import PositionCargo, Positions
+from txaware.service.write.positions import Positions, RowCargo
 from txaware.service.write.publishing import Publishing, waits_for_commit
 from txaware.store.position_table import PositionTable, position_write
 from txaware.store.producer_table import ProducerRow
@@ -121,9 +121,9 @@ class TransactionalIds:
     ) -> Entered:
         """Begins a transaction of an instance; returns the commits that it sees.
 
-        With `ahead` its rows are written now, or else with its `producer_cargo`. Those
-        of a transaction that ends with this process are held for its commit. Nothing is
-        written if the key was committed before.
+        With `ahead` its rows are written now, or else with its `producer_cargo` if the
+        commit carries them: then it ends with this process, and no later one has to
+        know of it. Nothing is written if the key was committed before.
         """
         name, tx = transactional_id, transaction
         if tx.type is TransactionType.LONG:
@@ -139,9 +139,10 @@ class TransactionalIds:
             self._advance(name, holder, tx)
             commits = _number(self._before(name, COMMITS, tx))
             is_done = key is not None and bool(self._before(name, once_marker(key), tx))
-            if ahead and not is_done:
+            is_written = ahead or self._carrier is None
+            if is_written and not is_done:
                 self._write(tx, _writes(name, tx.transaction_id, commits + 1, key))
-        return Entered(commits, is_done)
+        return Entered(commits, is_done, is_written)
 
     def leave_transaction(
         self, transactional_id: str, transaction: Pointer, *, key: str | None = None
@@ -163,7 +164,7 @@ class TransactionalIds:
         commits: int,
         *,
         key: str | None = None,
-    ) -> PositionCargo | None:
+    ) -> RowCargo | None:
         """Returns the rows of a transaction for its commit to carry.
 
         Returns None where the coordinator cannot carry rows.
@@ -174,7 +175,7 @@ class TransactionalIds:
         prefix = position_prefix(marker, COMMITS)
         writes = _writes(transactional_id, tx.transaction_id, commits, key)
         # Now and then rows are removed that nobody reads any more.
-        return PositionCargo(writes, lambda: self._retention.saved(prefix))
+        return RowCargo(writes, lambda: self._retention.saved(prefix))
 
     def producer_commits(
         self, transactional_id: str, producer: ProducerIdentity | None = None
@@ -263,6 +264,8 @@ class TransactionalIds:
         if before not in (0, pointer) and tx.is_in_progress(before):
             self._coordinator.invalidate(before)
         holder.pointer = pointer
+        if holder.producer_id is not None:
+            self._producers.transactions[holder.producer_id] = pointer
 
     def _before(self, name: str, place: TopicName, tx: Transaction) -> MessageId | None:
         """Returns what a transaction sees, but for its own row: a call may come again.

@@ -11,7 +11,7 @@ from txaware.service.topic_handles import TopicHandle
 from txaware.service.visibility import SKIP, STOP, ForeignPointers, Visibility
 from txaware.store.columns import EXPIRY, RECEIPTS, decode_expiry, decode_receipts
 from txaware.store.message_table import Block, MessageTable
-from txaware.store.payload_table import PayloadTable
+from txaware.store.payload_table import PayloadTable, Stored
 
 READ_ROWS, READ_BYTES = 1000, 1 << 20
 # So many rows are judged at most by a quick read, and of its fresh rows.
@@ -28,9 +28,7 @@ class Found(Protocol):
     def add_rows(self, block: Block, first: int, last: int) -> None:
         """Adds some rows, none of which is a reference."""
 
-    def add_payloads(
-        self, row_key: bytes, keys: list[bytes], payloads: list[bytes]
-    ) -> None:
+    def add_payloads(self, row_key: bytes, stored: Stored) -> None:
         """Adds the payloads of one reference, or a part of them."""
 
 
@@ -45,15 +43,9 @@ class Messages(list[Message]):
         """Adds the messages of some rows."""
         self += block.messages(first, last)
 
-    def add_payloads(
-        self, row_key: bytes, keys: list[bytes], payloads: list[bytes]
-    ) -> None:
+    def add_payloads(self, row_key: bytes, stored: Stored) -> None:
         """Adds messages of one reference."""
-        new = tuple.__new__
-        self += [
-            new(Message, (MessageId(row_key + key), payload))
-            for key, payload in zip(keys, payloads, strict=True)
-        ]
+        self += stored.messages(row_key)
 
 
 @attrs.frozen
@@ -79,12 +71,17 @@ class Query:
     @property
     def first_key(self) -> bytes:
         """The least row key that may have a message at or after the start."""
-        key = self.start.row_key
-        return key + b"\0" if self.start.payload_key == _AFTER_ALL else key
+        return first_key(self.start)
 
     def asks_for(self, message: Message) -> bool:
         """Tells whether a message in the row of the start is at or after the start."""
         return message.id > self.start or (self.inclusive and message.id == self.start)
+
+
+def first_key(start: MessageId) -> bytes:
+    """Returns the least row key that may have a message at or after an id."""
+    key = start.row_key
+    return key + b"\0" if start.payload_key == _AFTER_ALL else key
 
 
 class CachedRows:
@@ -275,7 +272,10 @@ class Scan:
             judged += len(block)
             if not self._take(block):
                 return False
-            key = block.keys[-1] + b"\0"
+            last = block.keys[-1]
+            if _is_next(last, query.stop):
+                break  # nearly always, for who was woken by the last row
+            key = last + b"\0"
         return self._has_room
 
     @property
@@ -316,6 +316,8 @@ class Scan:
             self._found.add_rows(block, first, last)
             self.count += last - first
             self.size_bytes += sum(map(len, block.payloads[first:last]))  # type: ignore[arg-type]
+            if block.labels is not None:
+                self.size_bytes += block.labels.part(first, last).size_bytes
             self.next = MessageId.of_row(block.keys[last - 1])
         return last == len(block)
 
@@ -372,7 +374,7 @@ class Scan:
     ) -> bool:
         """Delivers the payloads of a reference; False when the page is full before."""
         start = b"" if after is None else after.payload_key
-        for keys, payloads in self._payloads.payloads(
+        for stored in self._payloads.payloads(
             self._query.prefix,
             pointer,
             start=start if inclusive or not start else start + b"\0",
@@ -380,31 +382,27 @@ class Scan:
             now_ms=self._query.now_ms,
             piece=min(self._room + 1, READ_ROWS),
         ):
-            if not self._append_all(row_key, keys, payloads):
+            if not self._append_all(row_key, stored):
                 return False
         return True
 
-    def _append_all(
-        self, row_key: bytes, keys: list[bytes], payloads: list[bytes]
-    ) -> bool:
+    def _append_all(self, row_key: bytes, stored: Stored) -> bool:
         """Adds payloads of a reference; False where the page has no room for all."""
-        last = min(len(keys), self._room)
-        size_bytes = self.size_bytes + sum(map(len, payloads[:last]))
+        last = min(len(stored), self._room)
+        fitting = stored if last == len(stored) else stored.part(0, last)
+        size_bytes = self.size_bytes + fitting.size_bytes
         if size_bytes >= self._limit_bytes:
-            return all(
-                self._append(Message(MessageId(row_key + key), payload))
-                for key, payload in zip(keys, payloads, strict=True)
-            )
+            return all(map(self._append, stored.messages(row_key)))
         if last:
-            self._found.add_payloads(row_key, keys[:last], payloads[:last])
+            self._found.add_payloads(row_key, fitting)
             self.count += last
             self.size_bytes = size_bytes
-            self.next = MessageId(row_key + keys[last - 1])
-        return last == len(keys)
+            self.next = MessageId(row_key + stored.keys[last - 1])
+        return last == len(stored)
 
     def _append(self, message: Message) -> bool:
         """Adds a message; False where the page has no room for it."""
-        size_bytes = self.size_bytes + len(message.payload)
+        size_bytes = self.size_bytes + message.size_bytes
         if not self._has_room or (
             size_bytes > self._limit_bytes
             and (self.count > self._count_before or size_bytes > self._most_bytes)
@@ -415,3 +413,10 @@ class Scan:
         self.size_bytes = size_bytes
         self.next = message.id
         return True
+
+
+def _is_next(key: bytes, stop: bytes) -> bool:
+    """Tells whether no row fits between a row and the key before which a look ends."""
+    if len(key) != len(stop):
+        return False
+    return int.from_bytes(stop, "big") - int.from_bytes(key, "big") == 1

@@ -10,6 +10,7 @@ from operator import ge
 
 import attrs
 
+from txaware.labels import Labels, part_of
 from txaware.store.message_table import Block
 
 log = logging.getLogger(__name__)
@@ -222,6 +223,7 @@ def part(block: Block, first: int, last: int) -> Block:
         sum([len(payload) for payload in payloads if payload is not None]),
         block.encoded,
         block.encoded_from + first,
+        part_of(block.labels, first, last),
     )
 
 
@@ -239,6 +241,7 @@ def joined(one: Block, other: Block) -> Block:
         pointers,
         {**one.more, **{len(one) + at: more for at, more in other.more.items()}},
         one.size_bytes + other.size_bytes,
+        labels=Labels.joined([(one.labels, len(one)), (other.labels, len(other))]),
     )
 
 

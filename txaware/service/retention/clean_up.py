@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 # The reasons for which rows are removed or marked: fields of `CleanUp`.
 REASONS = (
     *("expired_messages", "expired_payloads", "old_generation_rows"),
-    *("marked_rows", "positions", "producers"),
+    *("marked_rows", "positions", "table_versions", "producers"),
 )
 
 
@@ -61,6 +61,7 @@ class Retention:
         self._marking = Marking(site.table, site.cache, site.gate, site.rewriting)
         self._payloads = PayloadRetention(site)
         self._positions = site.positions
+        self._tables = site.tables
         self._producers = site.producer_removal
         self._planning = Planning(site.table, self._marking)
         self._cleaning = Cleaning(site, self._topics, self._marking, self._payloads)
@@ -145,6 +146,7 @@ class Retention:
         """Returns a snapshot, or None with nothing to judge: it costs a pointer."""
         if (
             self._positions.has_positions()
+            or self._tables.has_rows()
             or self._payloads.has_any()
             or self._coordinator.invalid_size()
         ):
@@ -199,6 +201,7 @@ class Retention:
         least_needed = None
         if plan.judge is not None and not failed:
             counts["marked_rows"] += self._marking.mark_positions(plan.marked)
+            counts["table_versions"] += self._tables.clean_up(plan.judge, deleting)
             self._marking.done(plan.invalid)
             counts["positions"] += self._positions.clean_up(plan.judge, deleting)
             counts["positions"] += self._positions.forget_markers(

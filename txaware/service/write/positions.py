@@ -13,8 +13,8 @@ from txaware.store.ranges import negate
 from txaware.topics import TopicName
 
 
-class PositionCargo:
-    """The move of a group as a row that its commit carries; no row if it did not move.
+class RowCargo:
+    """Rows that their commit carries: the move of a group, or changes of a table.
 
     `then` is called once the commit has happened.
     """
@@ -26,17 +26,17 @@ class PositionCargo:
         self._then = then
 
     def load(self, submit: SubmitRows) -> Wait | None:
-        """Submits the row; the order of such rows does not matter."""
+        """Submits the rows; the order of such rows does not matter."""
         return submit(self._writes, _nothing)
 
     def count(self) -> None:
-        """Notes that the group has moved."""
+        """Notes that the rows are visible."""
         if self._then is not None:
             self._then()
 
 
 def _nothing(_: Unavailable | None) -> None:
-    """Does nothing: nobody waits for a position's row alone."""
+    """Does nothing: nobody waits for such rows alone."""
 
 
 class Positions:

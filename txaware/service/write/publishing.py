@@ -18,13 +18,23 @@ from txaware.errors import (
 )
 from txaware.interfaces import Write
 from txaware.keys import payload_prefix, row_key
+from txaware.labels import Labels
 from txaware.messages import PublishResponse, Receipt
 from txaware.requests import Payloads, Pointer, checked_pointer, checked_receipts
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle
-from txaware.service.write.message_cargo import MessageCargo, TopicCargo
+from txaware.service.write.message_cargo import TopicCargo, TopicsCargo
 from txaware.service.write.topic_writer import Rows
-from txaware.store.columns import ATTEMPT, EXPIRY, RECEIPTS, encode_expiry, value_head
+from txaware.store.columns import (
+    ATTEMPT,
+    EXPIRY,
+    HEADERS,
+    KEY,
+    RECEIPTS,
+    KeyedHeads,
+    encode_expiry,
+    value_head,
+)
 from txaware.store.message_table import MessageTable
 from txaware.topics import Topic
 
@@ -63,7 +73,7 @@ class Publishing:
         `also` adds rows to the same batch. `then` is told how that ended, even if this
         thread is interrupted.
         """
-        check_plain_topic(place.topic)
+        check_plain_topic(place)
         began_s = time.perf_counter()
         rows = partial(_rows, place.message_prefix, payloads)
         if also is not None:
@@ -85,7 +95,7 @@ class Publishing:
 
         `also` adds rows to the same batch.
         """
-        check_plain_topic(place.topic)
+        check_plain_topic(place)
         began_s = time.perf_counter()
 
         def written(error: Unavailable | None) -> None:
@@ -122,7 +132,7 @@ class Publishing:
 
     def cargo(
         self, messages: list[tuple[TopicHandle, Payloads]], tx: Transaction
-    ) -> MessageCargo | None:
+    ) -> TopicCargo | TopicsCargo | None:
         """Returns messages as rows for their commit; None where they go before it."""
         limit_bytes = self._settings.sync_limit_bytes
         if self._settings.max_transaction_lifetime_s is not None:
@@ -139,16 +149,14 @@ class Publishing:
             topics += (
                 TopicCargo(
                     handle,
-                    len(payloads.payloads),
+                    len(payloads.payloads),  # that of `payloads` is a call more
                     size_bytes,
                     rows,
                     tx.transaction_id,
                     self._endings,
                 ),
             )
-        if len(topics) > 1:
-            topics.sort(key=lambda topic: topic.handle.message_prefix)
-        return MessageCargo(topics)
+        return topics[0] if len(topics) == 1 else TopicsCargo(topics)
 
     def reference(
         self, place: TopicHandle, pointer: int, receipts: Iterable[Receipt] | None
@@ -298,10 +306,12 @@ class Publishing:
             )
 
 
-def check_plain_topic(topic: Topic) -> None:
+def check_plain_topic(place: TopicHandle) -> None:
     """Raises where a topic takes no messages without a transaction."""
-    if topic.publishing == "transactional":
-        raise BadRequest(f"topic {topic.topic} accepts messages in transactions only")
+    if place.publishing == "transactional":
+        raise BadRequest(
+            f"topic {place.topic.topic} accepts messages in transactions only"
+        )
 
 
 def waits_for_commit(entry: OpenTransaction | None) -> bool:
@@ -317,35 +327,67 @@ def _rows(
     pointer: int | None = None,
     more: Mapping[bytes, bytes] = MappingProxyType({}),
 ) -> list[Write]:
-    """Returns the rows of a request; each row that expires has its own head."""
-    if payloads.expire_after_s is None:
+    """Returns the rows of a request, as fast as most of them allow."""
+    labels = payloads.labels
+    if payloads.expire_after_s is not None or (labels is not None and labels.is_mixed):
+        return _mixed_rows(prefix, payloads, keys, pointer=pointer, more=more)
+    if labels is None:
         head = value_head(pointer, more=more)
         return [
             (prefix + key, head + payload)
             for key, payload in zip(keys, payloads.payloads, strict=True)
         ]
+    heads = KeyedHeads(pointer, more)
     return [
-        (
-            prefix + key,
-            value_head(pointer, more={**more, **_expiry(key, after_s)}) + data,
-        )
-        for key, data, after_s in zip(
-            keys, payloads.payloads, payloads.expire_after_s, strict=True
+        (prefix + key, heads[len(label)] + label + payload)
+        for key, payload, label in zip(
+            keys, payloads.payloads, cast(list[bytes], labels.keys), strict=True
         )
     ]
+
+
+def _mixed_rows(
+    prefix: bytes,
+    payloads: Payloads,
+    keys: list[bytes],
+    *,
+    pointer: int | None,
+    more: Mapping[bytes, bytes],
+) -> list[Write]:
+    """Returns rows each of which has its own columns."""
+    count = len(payloads)
+    labels = payloads.labels or Labels.nothing(count)
+    after_s = payloads.expire_after_s or [None] * count
+    columns = zip(labels.headers, labels.keys, after_s, strict=True)
+    return [
+        (prefix + key, value_head(pointer, more=_columns(key, more, *each)) + payload)
+        for key, payload, each in zip(keys, payloads.payloads, columns, strict=True)
+    ]
+
+
+def _columns(
+    key: bytes,
+    more: Mapping[bytes, bytes],
+    headers: bytes,
+    label: bytes | None,
+    after_s: float | None,
+) -> dict[bytes, bytes]:
+    """Returns the columns of a row beside pointer and payload, by their names."""
+    columns = dict(more)
+    if after_s is not None:
+        time_ms = int.from_bytes(key[:8], "big")
+        columns[EXPIRY] = encode_expiry(time_ms + int(after_s * 1000))
+    if headers:
+        columns[HEADERS] = headers
+    if label is not None:
+        columns[KEY] = label
+    return columns
 
 
 def _rows_and(
     prefix: bytes, payloads: Payloads, also: Also, keys: list[bytes]
 ) -> list[Write]:
     return also(keys, _rows(prefix, payloads, keys))
-
-
-def _expiry(key: bytes, after_s: float | None) -> dict[bytes, bytes]:
-    if after_s is None:
-        return {}
-    time_ms = int.from_bytes(key[:8], "big")
-    return {EXPIRY: encode_expiry(time_ms + int(after_s * 1000))}
 
 
 def _numbers(key: bytes) -> tuple[int, int]:

@@ -4,6 +4,7 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from coordinator.embedded.commit_log import Wait
 from coordinator.embedded.group_commit import Then
@@ -126,21 +127,13 @@ class TopicWriter:
 
         `unsure` is called if the batch fails: the commit may still be found on disk.
         """
-
-        def told(error: Unavailable | None) -> Callable[[], object]:
-            if error is not None:
-                unsure()
-            self._in_flight.popleft()  # as in `_settled`
-            return self.signal.tell
-
         try:
             with self._lock:
                 keys = self._keys(self._messages, count)
                 writes = rows(keys)
                 self._in_flight.append(keys[0])
-                wait = None
                 try:
-                    wait = submit(writes, told)
+                    wait = submit(writes, partial(self._carried, unsure))
                 except Exception:
                     self._in_flight.pop()
                     raise
@@ -212,6 +205,14 @@ class TopicWriter:
         except Exception:
             self._in_flight.pop()
             raise
+
+    def _carried(
+        self, unsure: Callable[[], object], error: Unavailable | None
+    ) -> Callable[[], object]:
+        if error is not None:
+            unsure()
+        self._in_flight.popleft()  # as in `_settled`
+        return self.signal.tell
 
     def _settle(self) -> None:
         """Cleans up after an interrupt, before or after rows were submitted.

@@ -1,0 +1,165 @@
+"""Keys and headers, the labels of messages: their limits, and headers as bytes."""
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Self
+
+import attrs
+
+from txaware.errors import BadRequest
+
+MAX_KEY_BYTES = 1 << 10
+MAX_HEADERS_BYTES = 1 << 16
+MOST_LABEL_BYTES = MAX_KEY_BYTES + MAX_HEADERS_BYTES
+
+_SIZES = struct.Struct(">HI")
+NO_HEADERS = b""
+
+
+@attrs.frozen
+class Labels:
+    """The keys and packed headers of some messages, in two lists of one length."""
+
+    keys: Sequence[bytes | None]
+    headers: Sequence[bytes]
+
+    @classmethod
+    def nothing(cls, count: int) -> Self:
+        """Returns the labels of messages that have none."""
+        return cls([None] * count, [NO_HEADERS] * count)
+
+    @classmethod
+    def joined(cls, parts: Iterable[tuple["Labels | None", int]]) -> "Labels | None":
+        """Returns the labels of parts, each with its count; None if none has any."""
+        listed = list(parts)
+        if not any(labels for labels, _ in listed):
+            return None
+        each = [labels or cls.nothing(count) for labels, count in listed]
+        return cls(
+            [key for labels in each for key in labels.keys],
+            [headers for labels in each for headers in labels.headers],
+        )
+
+    def part(self, first: int, last: int) -> "Labels":
+        """Returns the labels of some of the messages."""
+        return Labels(self.keys[first:last], self.headers[first:last])
+
+    @property
+    def is_mixed(self) -> bool:
+        """True unless every message has a key, and none has headers."""
+        return self.keys.count(None) > 0 or any(self.headers)
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all keys and headers together."""
+        return _sum_bytes(self.keys) + _sum_bytes(self.headers)
+
+
+def _sum_bytes(values: Sequence[bytes | None]) -> int:
+    return sum(map(len, filter(None, values)))
+
+
+def size_bytes_of(labels: Labels | None) -> int:
+    """Returns the size of labels; 0 where there are none."""
+    return 0 if labels is None else labels.size_bytes
+
+
+def part_of(labels: Labels | None, first: int, last: int) -> Labels | None:
+    """Returns the labels of some messages; None where there are none."""
+    return None if labels is None else labels.part(first, last)
+
+
+def labels_or_none(
+    keys: Sequence[bytes | None], headers: Sequence[bytes]
+) -> Labels | None:
+    """Returns the labels of some messages; None where none of them has any."""
+    return Labels(keys, headers) if is_any_said(keys) or any(headers) else None
+
+
+def label_bytes(key: bytes | None, headers: bytes) -> int:
+    """Returns the size of the labels of one message."""
+    return len(key or b"") + len(headers)
+
+
+def is_any_said(values: Sequence[object]) -> bool:
+    """Tells whether any of some values is not None."""
+    return values.count(None) < len(values)
+
+
+def checked_keys(keys: list[bytes | None]) -> list[bytes | None]:
+    """Returns keys as they are; raises `BadRequest` for anything that is no key."""
+    if not {*map(type, keys)} <= {bytes, type(None)}:
+        return checked_keys([_key(key) for key in keys])
+    if is_any_said(keys):
+        largest = max(map(len, filter(None, keys)), default=0)
+        if largest > MAX_KEY_BYTES:
+            raise BadRequest(
+                f"a key has up to {MAX_KEY_BYTES} bytes, and this one {largest}"
+            )
+    return keys
+
+
+def _key(key: object) -> bytes | None:
+    if key is not None and not isinstance(key, bytes):
+        raise BadRequest(f"a key is bytes or None, not {key!r:.100}")
+    return None if key is None else bytes(key)
+
+
+def packed(headers: object) -> bytes:
+    """Packs a dict of text to bytes in its order; `BadRequest` for anything else."""
+    if headers is None:
+        return NO_HEADERS
+    if not isinstance(headers, Mapping):
+        raise BadRequest(f"headers are a dict of str to bytes, not {headers!r:.100}")
+    parts: list[bytes] = []
+    for name, value in headers.items():
+        encoded = _name(name)
+        if not isinstance(value, bytes):
+            raise BadRequest(
+                f"the header {name!r:.100} is bytes, not {type(value).__name__}"
+            )
+        parts += (_SIZES.pack(len(encoded), len(value)), encoded, value)
+    return checked_size(b"".join(parts))
+
+
+def checked_size(headers: bytes) -> bytes:
+    """Returns packed headers as they are; raises `BadRequest` if they are too many."""
+    if len(headers) > MAX_HEADERS_BYTES:
+        raise BadRequest(
+            f"the headers of a message take up to {MAX_HEADERS_BYTES} bytes, with "
+            f"{_SIZES.size} more for each, and these take {len(headers)}"
+        )
+    return headers
+
+
+def _name(name: object) -> bytes:
+    if not isinstance(name, str):
+        raise BadRequest(f"the name of a header is a str, not {name!r:.100}")
+    try:
+        encoded = name.encode()
+    except UnicodeEncodeError as error:
+        raise BadRequest(f"the name of a header is no text: {name!r:.100}") from error
+    if not 0 < len(encoded) < MAX_HEADERS_BYTES:
+        raise BadRequest(
+            f"the name of a header has 1 to {MAX_HEADERS_BYTES - 1} bytes, and this "
+            f"one {len(encoded)}"
+        )
+    return encoded
+
+
+def unpacked(data: bytes) -> dict[str, bytes]:
+    """Returns packed headers as a dict; raises `BadRequest` for any other bytes."""
+    headers: dict[str, bytes] = {}
+    at = 0
+    try:
+        while at < len(data):
+            name_bytes, value_bytes = _SIZES.unpack_from(data, at)
+            at += _SIZES.size + name_bytes
+            name = data[at - name_bytes : at].decode()
+            at += value_bytes
+            headers[name] = data[at - value_bytes : at]
+    except (struct.error, UnicodeDecodeError) as error:
+        raise BadRequest(f"{len(data)} bytes are no headers: {error}") from error
+    if at != len(data):
+        raise BadRequest(f"{len(data)} bytes are no headers: they are cut off")
+    return headers
