@@ -30,8 +30,10 @@ def store() -> Iterator[ServedStore]:
         yield opened
 
 
-def post_json(url: str, body: object) -> Any:
-    headers = {"Content-Type": "application/json"}
+def post_json(url: str, body: object, *, key: str | None = None) -> Any:
+    headers = {"Content-Type": "application/json", "Accept": "application/json"}
+    if key is not None:
+        headers["Idempotency-Key"] = key
     asked = urllib.request.Request(url, json.dumps(body).encode(), headers)
     with urllib.request.urlopen(asked) as answer:
         return json.loads(answer.read())
@@ -94,6 +96,20 @@ def test_a_plain_publish_goes_on_after_a_restart_of_the_server(tmp_path: Path) -
         server.close()
         with pytest.raises(Unavailable):
             client.publish("t", [b"4"])
+
+
+@pytest.mark.parametrize("size", [1, 200_000])
+def test_a_key_is_known_after_a_restart(tmp_path: Path, size: int) -> None:
+    data = f"leveldb:{tmp_path / 'data'}"
+    body = {"messages": ["x" * size]}
+    for key in ("one", "one", "two"):
+        with connect(data) as owner, owner.serve() as server:
+            if not owner.topics():
+                owner.create_topic("t")
+            path = server.url + "/v1/namespaces/default/topics/t/publish"
+            post_json(path, body, key=key)
+            count = len(owner.poll("t"))
+    assert count == 2
 
 
 def test_a_forked_child_publishes_by_producers_of_its_own(store: ServedStore) -> None:

@@ -12,14 +12,14 @@ from txaware.http.server.routing import Route
 
 X, NS = "/v1/transactions", "/v1/namespaces/{namespace}"
 T, P = NS + "/topics/{topic}", NS + "/groups/{group}/positions/{topic}"
-R = NS + "/tables/{table}"
 NAMED = "/v1/transactional-ids/{transactional_id}"
+R = NS + "/tables/{table}"
 ONE = X + "/{transaction}"
 
 # Who may: the principals that have what a route needs, and no other has.
 EVERYBODY = frozenset(RULES)
 WRITER = frozenset({"writer", "rival"})
-HOLDER = WRITER | {"holder", "saver", "keeper", "loader"}
+HOLDER = WRITER | {"holder", "saver", "loader", "keeper"}
 PUBLISHER = WRITER | {"publisher"}
 MEMBER = frozenset({"member", "saver"})
 CONSUMER = MEMBER | {"consumer", "watcher"}
@@ -105,8 +105,8 @@ NAMES = {
     "namespace": "default",
     "topic": "orders",
     "group": "billing",
-    "table": "accounts",
     "transactional_id": "loader-7",
+    "table": "accounts",
 }
 
 

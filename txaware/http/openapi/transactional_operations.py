@@ -26,7 +26,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "committed before.",
         tag=TAG,
         body=json_of(ENTER.schema),
-        answer=json_of(fields(_COMMITS | {"isDone": FLAG})),
+        answer=json_of(fields(_COMMITS | {"isDone": FLAG, "isWritten": FLAG})),
         refuses=(409,),
     ),
     ("POST", TRANSACTIONAL_ID + "/leave"): Operation(

@@ -121,9 +121,9 @@ class TransactionalIds:
     ) -> Entered:
         """Begins a transaction of an instance; returns the commits that it sees.
 
-        With `ahead` its rows are written now, or else with its `producer_cargo`. Those
-        of a transaction that ends with this process are held for its commit. Nothing is
-        written if the key was committed before.
+        With `ahead` its rows are written now, or else with its `producer_cargo` if the
+        commit carries them: then it ends with this process, and no later one has to
+        know of it. Nothing is written if the key was committed before.
         """
         name, tx = transactional_id, transaction
         if tx.type is TransactionType.LONG:
@@ -139,9 +139,10 @@ class TransactionalIds:
             self._advance(name, holder, tx)
             commits = _number(self._before(name, COMMITS, tx))
             is_done = key is not None and bool(self._before(name, once_marker(key), tx))
-            if ahead and not is_done:
+            is_written = ahead or self._carrier is None
+            if is_written and not is_done:
                 self._write(tx, _writes(name, tx.transaction_id, commits + 1, key))
-        return Entered(commits, is_done)
+        return Entered(commits, is_done, is_written)
 
     def leave_transaction(
         self, transactional_id: str, transaction: Pointer, *, key: str | None = None
