@@ -1,7 +1,6 @@
 """The entry of a program: `connect`, and the `Messaging` that it returns."""
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, overload
 from weakref import WeakSet
@@ -62,6 +61,7 @@ class Messaging(Verbs, OperatorVerbs, LoopVerbs):
         )
         self._parts = parts
         OperatorVerbs.__init__(self, parts.administration, parts.producers)
+        self._publishes_once = parts.producers
         self._known_topics = KnownTopics(parts.service)
         self._publishers: dict[str, Publisher] = {}
         self._to_close: WeakSet[Closes] = WeakSet()
@@ -86,9 +86,15 @@ class Messaging(Verbs, OperatorVerbs, LoopVerbs):
         of its own. `begun` is a transaction that another process began, and that this
         block ends.
         """
-        return MessagingTransaction(
-            self, *participants, timeout_s=timeout_s, long=long, begun=begun
+        context = MessagingTransaction(
+            self._parts.coordinator,
+            *participants,
+            timeout_s=timeout_s,
+            long=long,
+            begun=begun,
         )
+        context.messaging = self
+        return context
 
     @overload
     def producer(self) -> Producer: ...
@@ -99,7 +105,7 @@ class Messaging(Verbs, OperatorVerbs, LoopVerbs):
     def producer(
         self, transactional_id: str | None = None
     ) -> Producer | TransactionalProducer:
-        """Returns a producer, which stores nothing twice: `messaging.producer()`.
+        """Opens a producer, whose repeated publishes store nothing twice.
 
         With a `transactional_id` it has transactions, and is the one instance of that
         id: when this returns, every older instance is fenced, and what these left open
@@ -116,11 +122,20 @@ class Messaging(Verbs, OperatorVerbs, LoopVerbs):
         return TransactionalProducer(
             self._producers,
             transactional_id,
-            make=partial(ProducerTransaction, self),
+            make=self._fenced,
             publisher=self.publisher,
             message_limit_bytes=self._parts.settings.message_limit_bytes,
             shares_journal=self._parts.shares_journal,
         )
+
+    def _fenced(
+        self, *participants: TransactionAware, timeout_s: float | None = None
+    ) -> "ProducerTransaction":
+        context = ProducerTransaction(
+            self._parts.coordinator, *participants, timeout_s=timeout_s
+        )
+        context.messaging = self
+        return context
 
     def reach(self) -> Reach:
         """Tells where other processes reach this data: a server's address and token."""
@@ -216,7 +231,7 @@ class Messaging(Verbs, OperatorVerbs, LoopVerbs):
     ) -> AsyncPublisher:
         """Returns a publisher that works in the background; see `AsyncPublisher`."""
         publisher = AsyncPublisher(
-            self._service,
+            self._publishes_once,
             topic,
             message_limit_bytes=self._parts.settings.message_limit_bytes,
             when_full=when_full,
@@ -340,22 +355,7 @@ class Messaging(Verbs, OperatorVerbs, LoopVerbs):
 class MessagingTransaction(TransactionContext):
     """A transaction that knows the `Messaging` it belongs to."""
 
-    def __init__(
-        self,
-        messaging: Messaging,
-        *participants: TransactionAware,
-        timeout_s: float | None = None,
-        long: bool = False,
-        begun: Transaction | None = None,
-    ) -> None:
-        super().__init__(
-            messaging._parts.coordinator,
-            *participants,
-            timeout_s=timeout_s,
-            long=long,
-            begun=begun,
-        )
-        self.messaging = messaging
+    messaging: Messaging
 
     def store_held(self) -> None:
         """Stores what publishers buffer, so that it comes before what others store."""

@@ -43,11 +43,13 @@ class ProducerOpened:
 class Entered:
     """The commits of a transactional id, as a transaction of its producer sees them.
 
-    `is_done` tells whether the key that was named has been committed before.
+    `is_done` tells whether the key that was named has been committed before, and
+    `is_written` whether the rows are written, and need not go with the commit.
     """
 
     commits: int
     is_done: bool = False
+    is_written: bool = True
 
 
 @attrs.frozen
@@ -69,7 +71,9 @@ class KnownProducer:
     """A producer that the store knows, for operators.
 
     `has_ended` is True after a gap in its sequences: it publishes nothing more.
-    `topics` is filled in by `describe_producer`, not in a list of all.
+    `topics` is filled in by `describe_producer`, not in a list of all. `transaction` is
+    the one that an instance of its transactional id began last, since the store was
+    opened; it may be over.
     """
 
     producer_id: int
@@ -80,6 +84,7 @@ class KnownProducer:
     has_ended: bool = False
     transactional_id: str | None = None
     topics: tuple[ProducedTopic, ...] = ()
+    transaction: int | None = None
 
 
 def checked_identity(producer: object) -> ProducerIdentity:

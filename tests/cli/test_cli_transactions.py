@@ -129,6 +129,36 @@ def test_a_block_that_is_open_for_long_does_not_hang(messaging: Messaging) -> No
         assert len(run_json(*listed, obj=messaging)) == 1
 
 
+def test_whose_producer_has_it_is_shown_and_chosen(
+    messaging: Messaging, server: HttpServer
+) -> None:
+    with messaging.producer("loader-7") as here:
+        other = messaging.coordinator.start_short()
+        with here.transaction():
+            here.publish("t", [b"a"])
+            time.sleep(0.01)
+            [found] = hanging(obj=messaging)  # the producer still has its own
+            assert found["transaction"] == other.transaction_id
+            listed = ("transactions", "list", "--producer", "loader-7")
+            [found] = run_json(*listed, obj=messaging)
+            assert (found["producer"], found["producer_epoch"]) == ("loader-7", 0)
+            assert "loader-7" in run(*listed, obj=messaging).stdout
+            assert not run_json(*listed[:-1], "other", obj=messaging)
+            assert not hanging("--producer", "other", obj=messaging)
+        assert not run_json(*listed, obj=messaging)
+    with (
+        txaware.connect(server.url) as client,
+        client.producer("loader-8") as there,
+        there.transaction() as tx,
+    ):
+        pointer = tx.transaction.transaction_id
+        url = ("--url", server.url)
+        [found] = run_json(*listed[:-1], "loader-8", *url)
+        assert found["transaction"] == pointer
+        text = run("transactions", "describe", str(pointer), *url).stdout
+        assert f"producer       loader-8, id {found['producer_id']}, epoch 0" in text
+
+
 def test_rows_of_an_id_that_nobody_was_given_hang(messaging: Messaging) -> None:
     messaging.publish("t", [b"late"], transaction=6)
     messaging.publish("t", [b"late again"], transaction=6)

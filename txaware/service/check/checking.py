@@ -16,6 +16,7 @@ from txaware.keys import (
     MESSAGE,
     PAYLOAD,
     POSITION,
+    PRODUCER,
     STATE,
     TABLE,
     TOPIC,
@@ -34,13 +35,17 @@ from txaware.service.check.journal import (
 )
 from txaware.service.check.messages import MessageCheck
 from txaware.service.check.payloads import check_marks, check_payloads, check_positions
+from txaware.service.check.producers import check_producers
 from txaware.service.check.table_scan import CheckScan, SizeBytes
 from txaware.service.check.versions import check_tables
 from txaware.service.coordinator_kind import OTHER, coordinator_of
 from txaware.store.interfaces import CheckedRows, ChecksKeys, KeepsJournal
 from txaware.store.journaled_table import FIRST_FORMAT, FORMAT
 
-KNOWN = (TOPIC, MESSAGE, PAYLOAD, POSITION, MARK, JOURNAL, STATE, KEEPER, TABLE)
+KNOWN = (
+    *(TOPIC, MESSAGE, PAYLOAD, POSITION, MARK, JOURNAL, STATE, KEEPER),
+    *(PRODUCER, TABLE),
+)
 
 
 def check_table(
@@ -146,6 +151,7 @@ def _check(
     check_marks(scan, judging)
     check_tables(scan, judging)
     check_keepers(scan, findings)
+    check_producers(scan, judging)
     _check_unknown(scan, rows, findings)
     embedded = durable and check_coordinator(rows, findings)
     if embedded and judging.suspects:

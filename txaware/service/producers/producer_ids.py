@@ -42,6 +42,7 @@ class ProducerIds:
 
     An id is a random number of 63 bits, so that nobody guesses one, and belongs to the
     principal that opened it. `most` limits how many a principal has at once.
+    `transactions` are the ones that those with a transactional id began last.
     """
 
     def __init__(self, table: OrderedTable, clock_ms: ClockMs, *, most: int) -> None:
@@ -52,6 +53,7 @@ class ProducerIds:
         self._lock = threading.RLock()
         self._known: OrderedDict[int, ProducerRow] = OrderedDict()
         self._owned: Counter[str | None] | None = None
+        self.transactions: dict[int, int] = {}
 
     def open(self, owner: str | None = None) -> ProducerRow:
         """Opens a producer with an id of its own; its row is on disk when it returns.
@@ -82,8 +84,8 @@ class ProducerIds:
         by_client = producer_id is not None
         return ProducerRow(drawn, 0, owner, self._clock_ms(), by_client=by_client)
 
-    def adopt(self, producer: ProducerIdentity, transactional_id: str) -> None:
-        """Takes the newest instance of a transactional id; all before it are fenced.
+    def adopt(self, producer: ProducerIdentity, transactional_id: str) -> ProducerRow:
+        """Takes the producer of a transactional id; its row is on disk then.
 
         It belongs to all principals that may use the transactional id.
         """
@@ -97,7 +99,7 @@ class ProducerIds:
         with self._lock:
             if self._owned is not None and self.find(producer.producer_id) is None:
                 self._owned[None] += 1
-            self._change(row)
+            return self._change(row)
 
     def opened(self, row: ProducerRow) -> None:
         """Notes that the row of a new producer is on disk."""

@@ -15,7 +15,7 @@ from txaware.errors import (
 )
 from txaware.interfaces import Write
 from txaware.messages import MessageId
-from txaware.metrics import ProducerCounters
+from txaware.metrics import ProducerMetrics
 from txaware.producers import (
     KnownProducer,
     ProducedTopic,
@@ -33,9 +33,11 @@ from txaware.service.producers.sequences import (
     Turn,
     judge,
 )
+from txaware.service.producers.transactional_ids import TransactionalIds
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle, TopicHandles
 from txaware.service.write.publishing import Publishing, check_plain_topic
+from txaware.signatures import passed_on
 from txaware.store.columns import PRODUCED, with_column
 from txaware.store.producer_table import (
     ProducerRow,
@@ -115,10 +117,15 @@ class Producing:
     """Opens producers, and publishes what they have not published yet."""
 
     def __init__(
-        self, site: StoreContext, places: TopicHandles, publishing: Publishing
+        self,
+        site: StoreContext,
+        places: TopicHandles,
+        publishing: Publishing,
+        transactional_ids: TransactionalIds,
     ) -> None:
         self.ids = site.producer_ids
-        self.counters = ProducerCounters()
+        self.counters = transactional_ids.counters
+        self._transactional_ids = transactional_ids
         self._table = site.table
         self._settings = site.settings
         self._places = places
@@ -126,10 +133,25 @@ class Producing:
         self._sequences = site.sequences
         self._removal = site.producer_removal
 
-    def open_producer(self, *, owner: str | None = None) -> ProducerOpened:
+    def open_producer(
+        self, transactional_id: str | None = None, *, owner: str | None = None
+    ) -> ProducerOpened:
         """Opens a producer; `owner` is the principal that may use it."""
+        if transactional_id is not None:
+            return self._transactional_ids.open(transactional_id)
         row = self.ids.open(owner)
         return ProducerOpened(row.producer_id, row.epoch)
+
+    enter_transaction = passed_on(
+        TransactionalIds.enter_transaction, to="_transactional_ids"
+    )
+    leave_transaction = passed_on(
+        TransactionalIds.leave_transaction, to="_transactional_ids"
+    )
+    producer_commits = passed_on(
+        TransactionalIds.producer_commits, to="_transactional_ids"
+    )
+    producer_cargo = passed_on(TransactionalIds.producer_cargo, to="_transactional_ids")
 
     def publish_once(
         self,
@@ -194,13 +216,18 @@ class Producing:
             turn.leave(sure=False)
             raise
 
+    def metrics(self) -> ProducerMetrics:
+        """Returns the counts of publishes, and how many producers are known."""
+        live = sum(self.ids.counts().values())
+        return attrs.evolve(self.counters.snapshot(), live=live)
+
     def producers(self) -> list[KnownProducer]:
         """Returns all producers, by their ids."""
         last_ms: dict[int, int] = {}
         for producer_id, _, state in self._sequences.rows.all_states():
             last_ms[producer_id] = max(last_ms.get(producer_id, 0), state.last_ms)
         return [
-            _known(row, last_ms.get(row.producer_id, 0))
+            self._known(row, last_ms.get(row.producer_id, 0))
             for row in self._sequences.rows.producers()
         ]
 
@@ -214,11 +241,26 @@ class Producing:
             for name, state in self._sequences.rows.states(producer_id)
         )
         last_ms = max([topic.last_ms for topic in topics], default=0)
-        return attrs.evolve(_known(row, last_ms), topics=topics)
+        return attrs.evolve(self._known(row, last_ms), topics=topics)
+
+    def _known(self, row: ProducerRow, last_ms: int) -> KnownProducer:
+        return KnownProducer(
+            row.producer_id,
+            row.epoch,
+            row.owner,
+            row.opened_ms,
+            max(row.opened_ms, last_ms),
+            row.has_ended,
+            row.transactional_id,
+            transaction=self.ids.transactions.get(row.producer_id),
+        )
 
     def forget_producer(self, producer_id: int) -> None:
         """Forgets a producer; what it publishes later is refused."""
-        self._removal.remove(self._row(producer_id))
+        row = self._row(producer_id)
+        if row.transactional_id is not None:
+            self._transactional_ids.fence(row)
+        self._removal.remove(row)
 
     def _row(self, producer_id: int) -> ProducerRow:
         row = self.ids.find(checked_producer_id(producer_id))
@@ -317,15 +359,3 @@ def _refuses(
     row: ProducerRow, producer: ProducerIdentity, caller: Principal | None
 ) -> bool:
     return not may_use(row, caller) or row.has_ended or producer.epoch != row.epoch
-
-
-def _known(row: ProducerRow, last_ms: int) -> KnownProducer:
-    return KnownProducer(
-        row.producer_id,
-        row.epoch,
-        row.owner,
-        row.opened_ms,
-        max(row.opened_ms, last_ms),
-        row.has_ended,
-        row.transactional_id,
-    )
