@@ -10,7 +10,6 @@ from coordinator.interfaces import Coordinator
 from coordinator.joining import JoinsByItself
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
-from txaware.interfaces import TableService
 from txaware.rows import (
     KeyRange,
     RowChange,
@@ -21,6 +20,7 @@ from txaware.rows import (
     checked_row_limit,
     checked_value,
 )
+from txaware.tables.interfaces import TableService
 from txaware.tables.table_changes import Carry, Conflicts, TableChanges
 
 Encode = Callable[[Any], bytes]

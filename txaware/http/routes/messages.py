@@ -1,6 +1,7 @@
 """Routes that write messages: publish, store, roll back."""
 
 from functools import partial
+from hashlib import sha256
 
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest, Unavailable
@@ -66,7 +67,8 @@ class MessageRoutes:
         self, place: TopicHandle, format_: Format, request: Request, told: Told
     ) -> Begun:
         asked = format_.publish_request(request.body)
-        if asked.pointer is not None or asked.receipts is not None:
+        is_plain = asked.pointer is None and asked.receipts is None
+        if not is_plain or KEY in request.headers:
             return self._hosted.in_thread(self._publish_asked, request, format_, asked)
         tell = self._hosted.outcomes.tell
 
@@ -82,7 +84,7 @@ class MessageRoutes:
         """Publishes as the producer of a key: a repeat is known after a restart too."""
         self._service.producing.publish_once(
             request.topic,
-            asked.messages,
+            asked.labelled,
             producer=keyed,
             sequence=0,
             caller=request.principal,
@@ -106,6 +108,9 @@ class MessageRoutes:
         if asked.pointer is not None:
             request.principal.require_transactions()
             self._owners.used((asked.pointer,), request.principal)
+        elif asked.receipts is None and (keyed := _producer_of(request)) is not None:
+            self._publish_keyed(request, asked, keyed)
+            return _done(request, format_)
         response = self._service.publish(
             request.topic,
             asked.labelled,
