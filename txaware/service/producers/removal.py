@@ -44,6 +44,7 @@ class ProducerRemoval:
         for producer_id, row in rows.items():
             if last_ms[producer_id] + self._kept_ms(row) < now_ms:
                 removed += self._remove_unless_used(row, now_ms)
+        self._ids.counts()  # so that metrics know how many there are
         if removed:
             log.info("%d producers have expired", removed)
         return removed
