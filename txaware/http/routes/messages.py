@@ -1,6 +1,7 @@
 """Routes that write messages: publish, store, roll back."""
 
 from functools import partial
+from hashlib import sha256
 
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest, Unavailable
