@@ -18,11 +18,13 @@ from txaware.consume import Consumer, Decoded, Delivery, Subscriber, SubscriberM
 from txaware.errors import (
     BadRequest,
     KeeperMissing,
+    LeaseLost,
     MisusedTransaction,
     NotAuthenticated,
     NotAuthorized,
     ParticipantFailed,
     QueueFull,
+    QueueNotFound,
     RequestTooLarge,
     StoreCorrupted,
     TopicExists,
@@ -56,6 +58,8 @@ from txaware.publish import (
     DirectPublisher,
     Publisher,
 )
+from txaware.queue import Job, Popper, Pusher, Queue
+from txaware.queues import QueueDescriptor, QueueStats, Waiting
 from txaware.reports import CleanUp, Peeked, Pruned, Report, TopicReport
 from txaware.service.administration import Administration
 from txaware.service.transfer.backup import Backup
@@ -91,9 +95,11 @@ __all__ = [
     "DirectPublisher",
     "HttpAdministration",
     "HttpServer",
+    "Job",
     "Keeper",
     "KeeperMissing",
     "KeepsRows",
+    "LeaseLost",
     "Message",
     "MessageId",
     "Messaging",
@@ -107,10 +113,16 @@ __all__ = [
     "Page",
     "ParticipantFailed",
     "Peeked",
+    "Popper",
     "Pruned",
     "PublishResponse",
     "Publisher",
+    "Pusher",
+    "Queue",
+    "QueueDescriptor",
     "QueueFull",
+    "QueueNotFound",
+    "QueueStats",
     "Reach",
     "Receipt",
     "Report",
@@ -138,6 +150,7 @@ __all__ = [
     "TransactionRefused",
     "TxAwareError",
     "Unavailable",
+    "Waiting",
     "connect",
     "connect_async",
     "copy",

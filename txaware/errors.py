@@ -13,6 +13,8 @@ TxAwareError
 ├── KeeperMissing       a participant has to be asked first: register it, or forget it
 ├── KeeperNotFound      there is none of that name to forget
 ├── PlanForgotten       a clean-up in pieces is over, or too old: plan it anew
+├── QueueNotFound       create the queue first
+├── LeaseLost           somebody else has the job, or had it: drop the work
 ├── QueueFull           the asynchronous publisher has too much waiting: slow down
 └── StoreCorrupted      the data on disk is not what was written: run check, restore
 """
@@ -67,6 +69,18 @@ class PublisherClosed(MisusedTransaction):
     """The publisher was closed, and took nothing; the program needs a fix."""
 
 
+class QueueNotFound(TxAwareError):
+    """There is no queue of that name; create it first."""
+
+    changed_nothing = True
+
+
+class LeaseLost(TxAwareError):
+    """The job is no longer the caller's; the message says who has it now."""
+
+    changed_nothing = True
+
+
 class QueueFull(TxAwareError):
     """Too many messages wait for an asynchronous publisher; this one was not taken."""
 
@@ -96,6 +110,7 @@ __all__ = [
     "JournalCorrupted",
     "KeeperMissing",
     "KeeperNotFound",
+    "LeaseLost",
     "MalformedTransaction",
     "MissingExtra",
     "MisusedTransaction",
@@ -106,6 +121,7 @@ __all__ = [
     "PlanForgotten",
     "PublisherClosed",
     "QueueFull",
+    "QueueNotFound",
     "RequestTooLarge",
     "StoreCorrupted",
     "TopicExists",

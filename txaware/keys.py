@@ -6,6 +6,8 @@ from txaware.topics import TopicName
 TOPIC, MESSAGE, POSITION, MARK = b"t", b"m", b"o", b"k"
 PRODUCER = b"s"
 KEEPER = b"n"
+# The pipes of queues with their counts, and what is known of items that were popped.
+PIPE, LEASE = b"i", b"l"
 JOURNAL, STATE = b"j", b"w"
 # Payloads sort behind all other rows: a batch of many payloads then lies behind all
 # that is there, also if the saved time goes with it, and LevelDB sorts it once.

@@ -33,7 +33,10 @@ from txaware.publish import (
     publisher_key,
 )
 from txaware.publish.background_publishers import WhenFull
-from txaware.verbs import OperatorVerbs, Verbs
+from txaware.queue import Queue
+from txaware.queue.queue import Access
+from txaware.topics import TopicName
+from txaware.verbs import OperatorVerbs, QueueVerbs, Verbs
 
 if TYPE_CHECKING:
     from txaware.http.server.server import HttpServer
@@ -50,7 +53,7 @@ class Closes(Protocol):
 KNOWN_PUBLISHERS = 10_000
 
 
-class Messaging(Verbs, OperatorVerbs):
+class Messaging(Verbs, QueueVerbs, OperatorVerbs):
     """The object that a program holds: its topics, transactions and participants.
 
     It is a context manager. Any number of threads may share it. A forked child connects
@@ -62,9 +65,11 @@ class Messaging(Verbs, OperatorVerbs):
             self, parts.service, parts.coordinator, shares_journal=parts.shares_journal
         )
         self._parts = parts
+        QueueVerbs.__init__(self, parts.queues)
         OperatorVerbs.__init__(self, parts.administration)
         self._known_topics = KnownTopics(parts.service)
         self._publishers: dict[str, Publisher] = {}
+        self._known_queues: dict[str, Queue] = {}
         self._to_close: WeakSet[Closes] = WeakSet()
         guard(self, parts.service, parts.coordinator, parts.administration)
 
@@ -136,6 +141,25 @@ class Messaging(Verbs, OperatorVerbs):
             shares_journal=self._parts.shares_journal,
             known_topics=self._known_topics,
         )
+
+    def queue(self, name: str) -> Queue:
+        """Returns a queue, to push to and to pop from."""
+        known = self._known_queues.get(name) if isinstance(name, str) else None
+        if known is not None:
+            return known
+        settings, largest = self._parts.settings, self._parts.largest_buffer_bytes
+        access = Access(
+            self.queue_service,
+            self._service,
+            self._parts.coordinator,
+            self._parts.shares_journal,
+            min(settings.buffer_limit_bytes, largest or settings.buffer_limit_bytes),
+            settings.message_limit_bytes,
+        )
+        queue = Queue(access, str(TopicName.parse(name)))
+        if len(self._known_queues) < KNOWN_PUBLISHERS:
+            self._known_queues.setdefault(name, queue)
+        return queue
 
     def direct_publisher(self, topic: str) -> DirectPublisher:
         """Returns a publisher that joins no transaction; a call ends once on disk."""

@@ -7,6 +7,7 @@ from txaware.errors import changed_nothing
 
 NO = {
     "BadRequest",
+    "LeaseLost",
     "MalformedTransaction",
     "MisusedTransaction",
     "NotAuthenticated",
@@ -15,6 +16,7 @@ NO = {
     "PlanForgotten",
     "PublisherClosed",
     "QueueFull",
+    "QueueNotFound",
     "RequestTooLarge",
     "TopicExists",
     "TopicNotFound",
