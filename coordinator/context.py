@@ -2,8 +2,6 @@
 
 import enum
 import os
-import sys
-import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Hashable
@@ -11,6 +9,7 @@ from contextvars import ContextVar
 from types import MethodType
 from typing import Any, Self, TypeVar
 
+from coordinator.callbacks import CallsBack
 from coordinator.errors import (
     MisusedTransaction,
     ParticipantFailed,
@@ -22,17 +21,17 @@ from coordinator.fork_guard import refuse
 from coordinator.interfaces import Cargo, Coordinator, TransactionAware
 from coordinator.participants import (
     Participants,
-    apart_with_cargo,
     checked_participant,
     flush,
     flushes_last,
     note_others,
+    raise_first,
     raise_interrupt,
     shares_journal,
     take_cargo,
 )
 from coordinator.resolve_outcome import settle
-from coordinator.threads import BlockExit
+from coordinator.threads import BlockExit, this_task
 from coordinator.transaction import Transaction
 
 P = TypeVar("P", bound=TransactionAware)
@@ -50,7 +49,12 @@ class Status(enum.Enum):
     UNKNOWN = "of unknown outcome"
 
 
-class TransactionContext:
+# A member of an enum is looked up in 0.2 us, a name of the module in 0.01.
+NEW, ACTIVE = Status.NEW, Status.ACTIVE
+ENDING, COMMITTED = Status.ENDING, Status.COMMITTED
+
+
+class TransactionContext(CallsBack):
     """A transaction and its participants, called as `TransactionAware` says.
 
     In a `with` statement it commits at the end of the block, or undoes everything when
@@ -71,7 +75,7 @@ class TransactionContext:
         for participant in participants:
             checked_participant(participant)
         self.coordinator = coordinator
-        self.status = Status.NEW
+        self.status = NEW
         self._participants = Participants()
         self._known: dict[Hashable, TransactionAware] = {}
         self._waiting = list(participants)
@@ -96,17 +100,18 @@ class TransactionContext:
     @property
     def may_undo(self) -> bool:
         """True when it has begun, and may still be rolled back."""
-        return self.status in (Status.ACTIVE, Status.ENDING)
+        return self.status in (ACTIVE, ENDING)
 
     def start(self) -> Transaction:
         """Begins the transaction and starts all participants."""
-        if self.status is not Status.NEW:
-            raise MisusedTransaction(
-                f"a context serves for one transaction, and this one is "
-                f"{self.status.value}; make a new one"
-            )
-        self._tx = self._begin()
-        self.status = Status.ACTIVE
+        if self.status is not NEW:
+            why = f"a context serves for one transaction, and is {self.status.value}"
+            raise MisusedTransaction(f"{why}; make a new one")
+        if self._long or self._begun is not None:
+            self._tx = self._begin_otherwise()
+        else:
+            self._tx = self.coordinator.start_short(self._timeout_s)
+        self.status = ACTIVE
         try:
             for participant in self._waiting:
                 self.join(participant)
@@ -118,12 +123,11 @@ class TransactionContext:
     def join(self, participant: TransactionAware) -> None:
         """Adds a participant, and starts it at once if the transaction has begun."""
         checked_participant(participant)
-        if self.status is Status.NEW:
+        if self.status is NEW:
             self._waiting.append(participant)
             return
         self._require_active("join")
-        if participant not in self._participants:
-            self._participants.start(participant, self.transaction)
+        self._participants.add(participant, self.transaction)
 
     def joined(
         self, key: Hashable, make: Callable[[], P], *, while_ending: bool = False
@@ -133,13 +137,12 @@ class TransactionContext:
         `while_ending` is for a participant that has nothing to flush, only something to
         undo. It may join while others flush, and is rolled back with them.
         """
-        if not (self.may_undo if while_ending else self.status is Status.ACTIVE):
+        if not (self.may_undo if while_ending else self.status is ACTIVE):
             self._require_active("joined")
         found: Any = self._known.get(key)
         if found is None:
             found = make()
-            if found not in self._participants:
-                self._participants.start(found, self.transaction)
+            self._participants.add(found, self._tx or self.transaction)
             self._known[key] = found
         return found  # type: ignore[no-any-return]  # the type that `make` has
 
@@ -169,13 +172,14 @@ class TransactionContext:
 
     def finish(self) -> None:
         """Commits; raises when that was refused, or when the outcome is unknown."""
-        self._require_active("finish")
-        tx = self.transaction
-        self.status = Status.ENDING
+        if self.status is not ACTIVE:
+            self._require_active("finish")
+        tx = self._tx or self.transaction
+        self.status = ENDING
         try:
             changes = self._participants.changes(tx)
             asked_s = self._clock_s()
-            first, last = apart_with_cargo(self._participants.in_commit_order())
+            first, last = self._participants.apart_with_cargo()
             if first or changes:
                 self._check(changes)
             if first:
@@ -187,30 +191,43 @@ class TransactionContext:
                 self._flush(last)
             interrupt = self._commit(tx, asked_s, cargo)
         except BaseException as error:
-            if self.status is Status.ENDING:  # the commit was not asked for
+            if self.status is ENDING:  # the commit was not asked for
                 self._undo(error)
             raise
-        self.status = Status.COMMITTED
+        self._committed(tx, interrupt)
+
+    def _committed(self, tx: Transaction, stop: BaseException | None = None) -> None:
+        """Tells all participants; raises what they raise, and an interrupt."""
+        self.status = COMMITTED
         try:
-            self._announce(tx, interrupt)
+            failures = self._participants.announce(tx)
+            if self._callbacks is not None:
+                failures = [*failures, *self._call_back(committed=True)]
+            if failures or stop is not None:
+                stops = [] if stop is None else [stop]
+                raise_first([*stops, *failures], f"{self} stays committed")
         except BaseException:
-            self._participants.announce(self.transaction)  # those that are left
+            self._participants.announce(tx)  # those that are left
+            self._call_back(committed=True)
             raise
 
     def abort(self) -> None:
         """Undoes everything; a block that ends after it commits nothing."""
         self._require_active("abort")
         failure = ParticipantFailed(f"{self} could not be undone")
-        self._undo(failure)
+        told = self._undo(failure, notes_told=False)
         self._failure = None
         if hasattr(failure, "__notes__"):
+            note_others(failure, told)
             raise failure
+        if told:
+            raise told[0]
 
     def __enter__(self) -> Self:
         """Begins; an interrupt finds the block entered, or everything undone."""
-        here = _here()
-        outer = _at(here, self.coordinator) if _open.get() else None
-        if outer is not None and outer.status in (Status.ACTIVE, Status.ENDING):
+        here, opened = this_task(), _open.get()
+        outer = _at(here, self.coordinator, opened) if opened else None
+        if outer is not None and outer.status in (ACTIVE, ENDING):
             raise MisusedTransaction(
                 f"{outer} is already open here; join it with its join(), or begin the "
                 f"other one in a thread or task of its own"
@@ -234,9 +251,9 @@ class TransactionContext:
         self._block = None  # from here on this call sees to its end
         try:
             if error is not None:
-                if self.status is Status.ACTIVE:
+                if self.status is ACTIVE:
                     self._undo(error)
-            elif self.status is Status.ACTIVE:
+            elif self.status is ACTIVE:
                 self.finish()
             elif self._failure is not None:
                 raise MisusedTransaction(
@@ -249,7 +266,9 @@ class TransactionContext:
         finally:
             self._place = None  # also for tasks that were made in the block
             self._within = False
-            _open.set(tuple([one for one in _open.get() if one._within]))
+            opened = _open.get()
+            alone = opened == (self,)  # nearly always
+            _open.set(() if alone else tuple([one for one in opened if one._within]))
 
     def __str__(self) -> str:
         return f"transaction {self._tx.transaction_id if self._tx else '(not begun)'}"
@@ -257,27 +276,21 @@ class TransactionContext:
     def __repr__(self) -> str:
         return f"<TransactionContext {self}, {self.status.value}>"
 
-    def _is_abandoned(self) -> bool:
-        """Tells whether an interrupt ended its block just before `__exit__` began."""
-        return self._within and self._block is not None and self._block() is None
-
     def _abandon(self) -> None:
-        """Undoes an abandoned block, once a later call notices it."""
+        """Undoes a block that an interrupt ended just before `__exit__` began."""
         self._within = False
         if self.may_undo:
             self._undo(ParticipantFailed(f"an interrupt ended the block of {self}"))
 
-    def _begin(self) -> Transaction:
+    def _begin_otherwise(self) -> Transaction:
         if self._begun is not None:
             return self._begun
-        if not self._long:
-            return self.coordinator.start_short(self._timeout_s)
         if self._timeout_s is not None:
             raise MisusedTransaction("a long transaction has no time-out of its own")
         return self.coordinator.start_long()
 
     def _require_active(self, call: str) -> None:
-        if self.status is not Status.ACTIVE:
+        if self.status is not ACTIVE:
             raise MisusedTransaction(
                 f"{call}() needs an active transaction, and {self} is "
                 f"{self.status.value}"
@@ -335,12 +348,18 @@ class TransactionContext:
             unknown.add_note(f"the commit had failed with {cause!r}")
             raise
 
-    def _undo(self, cause: BaseException, *, invalidate: bool = False) -> None:
+    def _undo(
+        self,
+        cause: BaseException,
+        *,
+        invalidate: bool = False,
+        notes_told: bool = True,
+    ) -> list[BaseException]:
         """Rolls all back; aborts if all is undone, and invalidates otherwise.
 
-        Called again after an interrupt, it goes on from there.
+        Called again after an interrupt, it goes on. Returns what `on_rollback` raised.
         """
-        self.status, self._failure = Status.ENDING, cause
+        self.status, self._failure = ENDING, cause
         failures = self._participants.roll_back(self.transaction)
         invalid = isinstance(cause, TransactionNotInProgress)
         undone = not failures and not invalidate and not invalid
@@ -357,20 +376,10 @@ class TransactionContext:
                 except Exception as another:
                     failures.append(another)
         self.status = Status.ABORTED if undone else Status.INVALIDATED
-        note_others(cause, failures)
-        raise_interrupt(failures, cause)
-
-    def _announce(self, tx: Transaction, interrupt: BaseException | None) -> None:
-        failures = self._participants.announce(tx)
-        if interrupt is not None:
-            failures.insert(0, interrupt)
-        if not failures:
-            return
-        first, *others = failures
-        first.add_note(f"{self} stays committed")
-        note_others(first, others)
-        raise_interrupt(others, first)
-        raise first
+        told = self._call_back(committed=False)
+        note_others(cause, [*failures, *told] if notes_told else failures)
+        raise_interrupt([*failures, *told], cause)
+        return told
 
 
 _open: ContextVar[tuple[TransactionContext, ...]] = ContextVar("_open", default=())
@@ -396,9 +405,13 @@ def current_transaction(coordinator: Coordinator) -> TransactionContext | None:
     A task whose event loop runs inside a block, as with `asyncio.run`, is refused: its
     writes would miss the block, and the tasks of a loop must not share a transaction.
     """
-    here = _here()
-    found = _at(here, coordinator)
-    if found is None and (around := _at((here[0], None), coordinator)) is not None:
+    opened = _open.get()
+    if not opened:
+        return None
+    here = this_task()
+    found = _at(here, coordinator, opened)
+    around = found or _at((here[0], None), coordinator, opened)
+    if around is not found:
         raise MisusedTransaction(
             f"{around} was begun outside of the event loop that runs here, and is of "
             f"none of its tasks; do this outside of the loop, or begin a transaction "
@@ -407,17 +420,20 @@ def current_transaction(coordinator: Coordinator) -> TransactionContext | None:
     return found
 
 
-def _at(place: object, coordinator: Coordinator) -> TransactionContext | None:
-    for context in _open.get():
+def _at(
+    place: object, coordinator: Coordinator, opened: tuple[TransactionContext, ...]
+) -> TransactionContext | None:
+    for context in opened:
         if (
             context.coordinator is coordinator
-            and context.status is not Status.COMMITTED
+            and context.status is not COMMITTED
             and context._place == place
             and context._within
         ):
-            if not context._is_abandoned():
+            block = context._block
+            if block is None or block() is not None:
                 return context
-            context._abandon()
+            context._abandon()  # a later call notices it
     return None
 
 
@@ -431,15 +447,3 @@ def transaction(
     return TransactionContext(
         coordinator, *participants, timeout_s=timeout_s, long=long
     )
-
-
-def _here() -> tuple[int, object]:
-    """Returns this thread and this task.
-
-    A new thread or task may inherit the context variables of its creator, and is
-    still another one.
-    """
-    asyncio = sys.modules.get("asyncio")
-    if asyncio is None or asyncio._get_running_loop() is None:
-        return threading.get_ident(), None
-    return threading.get_ident(), asyncio.current_task()

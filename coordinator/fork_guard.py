@@ -22,7 +22,8 @@ def guard(*inherited: object) -> None:
     for one in inherited:
         key = id(one)
         try:
-            seen = weakref.ref(one, partial(_forget, key))
+            # Forgotten in C, where no interrupt comes: this happens at any moment.
+            seen = weakref.ref(one, partial(_guarded.pop, key))
         except TypeError:
             continue  # the caller's own class, which takes no weak references
         _guarded[key] = (seen, os.getpid())
@@ -36,10 +37,6 @@ def refuse(inherited: object, process_id: int) -> None:
         object.__setattr__(inherited, "__class__", refusing)
     except TypeError:
         return  # the caller's own class, whose layout forbids it
-
-
-def _forget(key: int, _: object) -> None:
-    _guarded.pop(key, None)
 
 
 def _refusing(kind: type, process_id: int) -> type:

@@ -7,8 +7,7 @@ import enum
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
-from weakref import WeakSet
+from typing import Any, NoReturn
 
 from coordinator.errors import (
     BadRequest,
@@ -35,8 +34,10 @@ _CALLS: dict[str, int] = {
     "rollback_tx": 0,
 }
 _NAME = "transaction_aware_name"
-# Classes that have all calls; only the first participant of a class is checked.
-_complete: WeakSet[type] = WeakSet()
+# Classes that have all calls: only the first participant of a class is checked. So many
+# are kept, and not those that a program makes over and over.
+_complete: set[type] = set()
+KNOWN_CLASSES = 1000
 
 
 def checked_participant(participant: object) -> None:
@@ -57,7 +58,7 @@ def checked_participant(participant: object) -> None:
         )
     for name, count in _CALLS.items():
         _check_call(participant, getattr(participant, name), name, count)
-    if all(hasattr(kind, name) for name in _CALLS):
+    if len(_complete) < KNOWN_CLASSES and all(hasattr(kind, name) for name in _CALLS):
         _complete.add(kind)
 
 
@@ -99,15 +100,13 @@ class Participants:
         self._to_tell: Iterator[TransactionAware] | None = None
         self._failures: list[BaseException] = []
 
-    def __contains__(self, participant: TransactionAware) -> bool:
-        for one in self._joined:  # noqa: SIM110  # a third of the calls of `any`
+    def add(self, participant: TransactionAware, tx: Transaction) -> None:
+        """Starts a participant and then lists it, unless it is listed already."""
+        for one in self._joined:
             if participant is one:
-                return True
-        return False
-
-    def start(self, participant: TransactionAware, tx: Transaction) -> None:
-        """Starts a participant, and lists it if that went well."""
-        checked_participant(participant)
+                return
+        if type(participant) not in _complete:
+            checked_participant(participant)
         try:
             participant.start_tx(tx)
         except BaseException as error:
@@ -137,9 +136,21 @@ class Participants:
 
     def in_commit_order(self) -> list[TransactionAware]:
         """Returns them in the order of joining; those that flush last at the end."""
-        if len(self._joined) < 2:
-            return self._joined[:]
         return sorted(self._joined, key=flushes_last)
+
+    def apart_with_cargo(
+        self,
+    ) -> tuple[list[TransactionAware], list[TransactionAware]]:
+        """Returns them in two parts: the last ones may have a cargo for the commit.
+
+        All others flush before anybody is asked for one.
+        """
+        in_order, at = self._joined[:], len(self._joined)
+        if at > 1:
+            in_order = self.in_commit_order()
+        while at and hasattr(type(in_order[at - 1]), "commit_cargo"):
+            at -= 1
+        return in_order[:at], in_order[at:]
 
     def roll_back(self, tx: Transaction) -> list[BaseException]:
         """Rolls all back and returns the failures: none means that all is undone.
@@ -188,38 +199,18 @@ def flush(participants: Iterable[TransactionAware], tx: Transaction) -> None:
             raise _not_true(participant, "commit_tx", answer)
 
 
-def _cargo_of(
-    participant: TransactionAware, coordinator: Coordinator, tx: Transaction
-) -> Cargo | None:
-    """Returns what the commit can carry in place of `commit_tx`; None for nothing."""
-    try:
-        cargo: Cargo | None = participant.commit_cargo(coordinator)  # type: ignore[attr-defined]
-    except BaseException as error:
-        _name(error, participant, "commit_cargo", tx)
-        raise
-    return cargo
-
-
-def apart_with_cargo(
-    in_order: list[TransactionAware],
-) -> tuple[list[TransactionAware], list[TransactionAware]]:
-    """Splits off the last participants that may have a cargo for the commit.
-
-    All others flush before anybody is asked for one.
-    """
-    at = len(in_order)
-    while at and hasattr(type(in_order[at - 1]), "commit_cargo"):
-        at -= 1
-    return in_order[:at], in_order[at:]
-
-
 def take_cargo(
     to_flush: list[TransactionAware], coordinator: Coordinator, tx: Transaction
 ) -> Cargo | None:
     """Takes off the list the last participants whose rows the commit can carry."""
     cargo: Cargo | None = None
     while to_flush:
-        more = _cargo_of(to_flush[-1], coordinator, tx)
+        participant: Any = to_flush[-1]
+        try:
+            more = participant.commit_cargo(coordinator)
+        except BaseException as error:
+            _name(error, participant, "commit_cargo", tx)
+            raise
         if more is None:
             break
         del to_flush[-1]
@@ -305,6 +296,15 @@ def raise_interrupt(failures: list[BaseException], cause: BaseException) -> None
     for failure in failures:
         if not isinstance(failure, Exception):
             raise failure from cause
+
+
+def raise_first(failures: list[BaseException], note: str) -> NoReturn:
+    """Raises the first failure with a note and the others, or an interrupt."""
+    first, *others = failures
+    first.add_note(note)
+    note_others(first, others)
+    raise_interrupt(others, first)
+    raise first
 
 
 logger = logging.getLogger(__name__)

@@ -7,6 +7,8 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+from coordinator.durable_names import make_directory
+
 log = logging.getLogger(__name__)
 
 _OTHERS = 0o077
@@ -20,7 +22,7 @@ def make_private(directory: Path) -> None:
 
     Files and directories of other users stay as they are.
     """
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_directory(directory, mode=0o700)
     status = directory.stat()
     with os.scandir(directory) as found:
         entries = list(found)
@@ -39,7 +41,7 @@ def make_all_private(directory: Path) -> None:
     LevelDB makes files with the mode that the umask of the whole process gives. So the
     directory keeps others out at all times, and files are tightened at each opening.
     """
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_directory(directory, mode=0o700)
     status = directory.stat()
     if stat.S_IMODE(status.st_mode) & _OTHERS:
         could_be_entered = bool(directory.parent.stat().st_mode & _OTHERS)

@@ -4,7 +4,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import attrs
 
-from coordinator.embedded.open_transactions import OpenTransaction
+from coordinator.embedded.open_transactions import OpenTransaction, Stage
 from coordinator.interfaces import Coordinator
 from coordinator.optional_ports import InProcess, in_process
 from coordinator.transaction import POINTERS_PER_MS, Transaction, TransactionType
@@ -20,8 +20,10 @@ class Standing:
     """The state of a transaction, as far as its coordinator knows it.
 
     `pointers` are all pointers that it wrote with. `principal` and `address`
-    (HOST:PORT, or `HERE`) name the client that began it, where that is known. Only the
-    embedded coordinator tells more than that a transaction is open or invalid.
+    (HOST:PORT, or `HERE`) name the client that began it, where that is known. That it
+    `is_held` means that this client surely still has it, and `heard_ms` is when it last
+    used it, where that is known. Only the embedded coordinator tells more than that a
+    transaction is open or invalid.
     """
 
     transaction_id: int
@@ -33,6 +35,8 @@ class Standing:
     changes: int | None = None
     principal: str | None = None
     address: str | None = None
+    is_held: bool = False
+    heard_ms: int | None = None
 
     @property
     def began_ms(self) -> int:
@@ -52,7 +56,18 @@ class Standing:
             "beganMs": self.began_ms,
             "principal": self.principal,
             "address": self.address,
+            "isHeld": self.is_held,
+            "heardMs": self.heard_ms,
         }
+
+    def is_hanging(self, *, before_ms: int) -> bool:
+        """Tells whether it is open since before that time, and nobody has it any more.
+
+        One whose end was asked for does not hang.
+        """
+        heard_ms = self.began_ms if self.heard_ms is None else self.heard_ms
+        is_open = self.state == OPEN and self.stage in (None, Stage.OPEN.value)
+        return is_open and not self.is_held and max(self.began_ms, heard_ms) < before_ms
 
 
 @runtime_checkable
@@ -105,6 +120,7 @@ def _of(entry: OpenTransaction, coordinator: InProcess) -> Standing:
         entry.expires_ms,
         len(entry.changes),
         address=HERE if is_here else None,
+        is_held=entry.is_held,
     )
 
 

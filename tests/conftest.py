@@ -21,6 +21,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = [
+    "pytester",
     "tests.support.hbase_stores",
     "tests.support.consume_setting",
     "tests.support.coordinators",

@@ -22,7 +22,10 @@ from txaware.errors import (
     MisusedTransaction,
     NotAuthenticated,
     NotAuthorized,
+    OutOfOrderSequence,
     ParticipantFailed,
+    ProducerFenced,
+    ProducerNotFound,
     QueueFull,
     QueueNotFound,
     RequestTooLarge,
@@ -52,10 +55,17 @@ from txaware.messages import (
 from txaware.messaging import Messaging, MessagingTransaction, connect
 from txaware.metrics import Metrics
 from txaware.parts import Reach
+from txaware.producers import (
+    KnownProducer,
+    ProducedTopic,
+    ProducerIdentity,
+    ProducerOpened,
+)
 from txaware.publish import (
     AsyncPublisher,
     AtMostOncePublisher,
     DirectPublisher,
+    Producer,
     Publisher,
 )
 from txaware.queue import Job, Popper, Pusher, Queue
@@ -65,12 +75,14 @@ from txaware.service.administration import Administration
 from txaware.service.transfer.backup import Backup
 from txaware.service.transfer.copying import Copied
 from txaware.store_copy import copy
+from txaware.tables import Table
 from txaware.topics import Topic, TopicName
 
 if typing.TYPE_CHECKING:
     from txaware.http.client.aio import AsyncMessaging, connect_async
     from txaware.http.client.async_consumer import TopicConsumer
     from txaware.http.client.async_publisher import TopicPublisher
+    from txaware.http.client.async_table import AsyncTable
     from txaware.http.client.async_transaction import AsyncTransaction
     from txaware.http.server.server import HttpServer
 
@@ -78,6 +90,7 @@ __all__ = [
     "Administration",
     "AsyncMessaging",
     "AsyncPublisher",
+    "AsyncTable",
     "AsyncTransaction",
     "AtMostOncePublisher",
     "AuditLog",
@@ -99,6 +112,7 @@ __all__ = [
     "Keeper",
     "KeeperMissing",
     "KeepsRows",
+    "KnownProducer",
     "LeaseLost",
     "Message",
     "MessageId",
@@ -109,11 +123,18 @@ __all__ = [
     "NotAuthenticated",
     "NotAuthorized",
     "OperatorService",
+    "OutOfOrderSequence",
     "Outgoing",
     "Page",
     "ParticipantFailed",
     "Peeked",
     "Popper",
+    "ProducedTopic",
+    "Producer",
+    "ProducerFenced",
+    "ProducerIdentity",
+    "ProducerNotFound",
+    "ProducerOpened",
     "Pruned",
     "PublishResponse",
     "Publisher",
@@ -133,6 +154,7 @@ __all__ = [
     "StoreCorrupted",
     "Subscriber",
     "SubscriberMetrics",
+    "Table",
     "Tokens",
     "Topic",
     "TopicConsumer",
@@ -161,6 +183,7 @@ __all__ = [
 # to import, and most programs have neither.
 _WHERE = {
     "AsyncMessaging": "txaware.http.client.aio",
+    "AsyncTable": "txaware.http.client.async_table",
     "AsyncTransaction": "txaware.http.client.async_transaction",
     "HttpServer": "txaware.http.server.server",
     "TopicConsumer": "txaware.http.client.async_consumer",

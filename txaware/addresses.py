@@ -32,6 +32,7 @@ from txaware.service.monitor.overview import Overview
 from txaware.service.queue.local_queues import LocalQueues
 from txaware.service.retention.clean_up import Janitor, Retention
 from txaware.service.store_context import StoreContext
+from txaware.service.table_store import TableStore
 from txaware.service.transfer.copy_state import check_whole
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.ownership import Pause, StoreInUse
@@ -188,6 +189,7 @@ def _open_table(
 
 def _put_together(site: StoreContext, close: Callable[[], None]) -> Parts:
     service, retention = LocalService(site), Retention(site)
+    tables = TableStore(site)
     if site.gate is not None:
         site.gate.on_end(service.ended)
         site.gate.on_write_elsewhere(site.keepers.took_part)
@@ -207,6 +209,8 @@ def _put_together(site: StoreContext, close: Callable[[], None]) -> Parts:
     table = site.table
     return Parts(
         service,
+        tables,
+        service,
         site.coordinator,
         administration,
         site.settings,
@@ -216,12 +220,13 @@ def _put_together(site: StoreContext, close: Callable[[], None]) -> Parts:
         queues,
         Served(
             service=service,
+            tables=tables,
             administration=administration,
             coordinator=site.coordinator,
             settings=site.settings,
             clock_ms=site.clock_ms,
             overview=Overview(service, retention, site),
-            owners=Owners(site.coordinator, site.settings),
+            owners=Owners(site.coordinator, site.settings, clock_ms=site.clock_ms),
             shares_journal=site.gate is not None,
             directory=table.directory if isinstance(table, InDirectory) else None,
             announce=table.announce if isinstance(table, Announces) else None,

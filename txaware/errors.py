@@ -15,6 +15,9 @@ TxAwareError
 ├── PlanForgotten       a clean-up in pieces is over, or too old: plan it anew
 ├── QueueNotFound       create the queue first
 ├── LeaseLost           somebody else has the job, or had it: drop the work
+├── ProducerFenced      also TransactionRefused: a newer one took over, or it expired
+├── ProducerNotFound    the store knows no such producer: look at the list
+├── OutOfOrderSequence  messages before these are missing: open a new producer
 ├── QueueFull           the asynchronous publisher has too much waiting: slow down
 └── StoreCorrupted      the data on disk is not what was written: run check, restore
 """
@@ -101,6 +104,25 @@ class PlanForgotten(TxAwareError):
     changed_nothing = True
 
 
+class ProducerFenced(TransactionRefused):
+    """A newer instance has taken over, or the producer is not known here any more."""
+
+
+class ProducerNotFound(TxAwareError):
+    """The store knows no producer of that id; it expired, or never was."""
+
+    changed_nothing = True
+
+
+class OutOfOrderSequence(TxAwareError):
+    """A sequence is not the next one of its producer; nothing was stored.
+
+    A gap ends the producer, as messages before these are missing.
+    """
+
+    changed_nothing = True
+
+
 class StoreCorrupted(TxAwareError):
     """The data on disk is not what was written; `txaware check` says what is wrong."""
 
@@ -117,8 +139,11 @@ __all__ = [
     "NotAuthenticated",
     "NotAuthorized",
     "NotWritten",
+    "OutOfOrderSequence",
     "ParticipantFailed",
     "PlanForgotten",
+    "ProducerFenced",
+    "ProducerNotFound",
     "PublisherClosed",
     "QueueFull",
     "QueueNotFound",

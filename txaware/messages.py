@@ -260,8 +260,9 @@ class Receipt:
 class Bounds:
     """The ends of a topic, as ids for an inclusive `poll`.
 
-    `first` and `last` are None while the topic is empty. Everything published from now
-    on is at `next` or after it.
+    `first` and `last` are None where there is no message. Everything published from now
+    on is at `next` or after it. In the bounds for committed readers `next` is the last
+    stable position: no row before it waits for the end of a transaction.
     """
 
     first: MessageId | None

@@ -17,13 +17,19 @@ from txaware.http.client import (
     CoordinatorSend,
     HttpAdministration,
     HttpService,
+    HttpTables,
     Link,
     ServerInfo,
     Transport,
     within_limits,
 )
 from txaware.http.server.served import Served
-from txaware.interfaces import MessagingService, OperatorService
+from txaware.interfaces import (
+    MessagingService,
+    OperatorService,
+    ProducerService,
+    TableService,
+)
 from txaware.queue_service import QueueService
 
 
@@ -50,6 +56,8 @@ class Parts:
     """
 
     service: MessagingService
+    tables: TableService
+    producers: ProducerService
     coordinator: Coordinator
     administration: OperatorService
     settings: Settings
@@ -110,6 +118,8 @@ def open_remote(
             transport.close()
 
     return Parts(
+        service,
+        HttpTables(transport),
         service,
         chosen,
         HttpAdministration(transport, chosen),

@@ -122,6 +122,8 @@ class CleanUp:
     old_generation_rows: int = 0
     marked_rows: int = 0
     positions: int = 0
+    table_versions: int = 0
+    producers: int = 0
     least_needed: int | None = None
     forgotten: int = 0
     held_back: str | None = None

@@ -53,20 +53,17 @@ MOST_PIECES = 1000
 class Payloads:
     """The payloads of one request, and what some of them have beside it.
 
+    `size_bytes` is the size of all payloads together, with their keys and headers.
     `expire_after_s` is None if none of them expires, `labels` if none has any.
     """
 
     payloads: list[bytes]
+    size_bytes: int
     expire_after_s: list[float | None] | None = None
     labels: Labels | None = None
 
     def __len__(self) -> int:
         return len(self.payloads)
-
-    @property
-    def size_bytes(self) -> int:
-        """The size of all payloads together, with their keys and headers."""
-        return sum(map(len, self.payloads)) + size_bytes_of(self.labels)
 
     def messages(self) -> list[Payload]:
         """Returns them as they are published."""
@@ -90,10 +87,13 @@ def checked_payloads(messages: Iterable[Payload], *, limit_bytes: int) -> Payloa
     listed = list(messages)
     plain: list[bytes] = listed
     if {*map(type, listed)} <= {bytes}:
-        payloads = Payloads(plain)
+        payloads = Payloads(plain, sum(map(len, plain)))
     else:
         payloads = _with_labels(listed)
-    if plain and (largest := _largest_bytes(payloads, limit_bytes)) > limit_bytes:
+    if (
+        payloads.size_bytes > limit_bytes
+        and (largest := _largest_bytes(payloads, limit_bytes)) > limit_bytes
+    ):
         raise RequestTooLarge(
             f"a message of {largest} bytes is above the limit of {limit_bytes} bytes"
         )
@@ -126,10 +126,12 @@ def _with_labels(listed: list[Outgoing]) -> Payloads:
     if is_any_said(given):
         headers = [*map(packed, given)]
     expiries = [message.expire_after_s for message in listed]
+    labels = labels_or_none(keys, headers)
     return Payloads(
         payloads,
+        sum(map(len, payloads)) + size_bytes_of(labels),
         [*map(_expire_after_s, expiries)] if is_any_said(expiries) else None,
-        labels_or_none(keys, headers),
+        labels,
     )
 
 

@@ -12,6 +12,7 @@ from txaware.interfaces import (
     Isolation,
     MessagingService,
     OperatorService,
+    ProducerService,
 )
 from txaware.messages import MessageId, Page, PublishResponse, Receipt
 from txaware.publish import WrittenByHand, written_by_hand
@@ -172,8 +173,11 @@ class QueueVerbs:
 class OperatorVerbs:
     """The verbs for operators, and for participants whose rows `prune` respects."""
 
-    def __init__(self, administration: OperatorService) -> None:
+    def __init__(
+        self, administration: OperatorService, producers: ProducerService
+    ) -> None:
         self._administration = administration
+        self._producers = producers
 
     @property
     def administration(self) -> OperatorService:
@@ -193,6 +197,10 @@ class OperatorVerbs:
     register_keeper = passed_on(OperatorService.register_keeper, to="_administration")
     forget_keeper = passed_on(OperatorService.forget_keeper, to="_administration")
     keepers = passed_on(OperatorService.keepers, to="_administration")
+
+    producers = passed_on(ProducerService.producers, to="_producers")
+    describe_producer = passed_on(ProducerService.describe_producer, to="_producers")
+    forget_producer = passed_on(ProducerService.forget_producer, to="_producers")
 
     def backup(self, file: BinaryIO, *, progress: Progress | None = None) -> Backup:
         """Copies everything that is committed now to a file, while the data is in use.

@@ -13,7 +13,11 @@ from coordinator.embedded.file_journal import FileJournal
 from coordinator.embedded.history import outcome_records
 from coordinator.embedded.journal import Journal, MemoryJournal
 from coordinator.embedded.ledger import Ended, Limits
-from coordinator.embedded.open_transactions import OpenTransaction, Stage
+from coordinator.embedded.open_transactions import (
+    HELD_ABOVE_S,
+    OPEN,
+    OpenTransaction,
+)
 from coordinator.embedded.records import (
     Aborted,
     Checkpointed,
@@ -31,7 +35,9 @@ from coordinator.interfaces import Cargo, Told
 from coordinator.outcome import Outcome, checked_written
 from coordinator.threads import Condition
 from coordinator.transaction import (
+    LONG,
     POINTERS_PER_MS,
+    SHORT,
     ClockMs,
     Transaction,
     TransactionType,
@@ -109,14 +115,12 @@ class EmbeddedCoordinator:
             timeout_s = self._timeout_s
         else:
             checked_timeout_s(timeout_s)
-        return self._start(
-            TransactionType.SHORT, timeout_s, outlives_process=outlives_process
-        )
+        return self._start(SHORT, timeout_s, outlives_process=outlives_process)
 
     def start_long(self, *, outlives_process: bool = False) -> Transaction:
         """Begins a transaction that may run for a day."""
         return self._start(
-            TransactionType.LONG,
+            LONG,
             self._long_timeout_s,
             outlives_process=outlives_process,
         )
@@ -177,11 +181,15 @@ class EmbeddedCoordinator:
             if self._ledger.torn is not None:
                 self._ledger.mend()
             entry = self._ledger.require(tx.transaction_id)
-            if entry.stage is not Stage.OPEN or self.gate.is_busy(entry):
+            inside = self.gate.inside  # nearly always empty
+            if entry.stage is not OPEN or (inside and self.gate.is_busy(entry)):
                 return None
-            self._check_open(entry)
+            if self._closed or self._ledger.elapsed_ms() > entry.due_ms:
+                self._check_open(entry)
             self._ledger.check_commit(entry)
-            return self._ends.commit(entry, self._now_ms(), rows=rows, told=told)
+            # The time of the last start is enough here, and takes no look at a clock.
+            now_ms = self._ledger.latest_ms
+            return self._ends.commit(entry, now_ms, rows=rows, told=told)
 
     def abort(self, tx: Transaction) -> None:
         """Ends a transaction whose holder has undone everything it wrote."""
@@ -192,7 +200,7 @@ class EmbeddedCoordinator:
             if entry is None:
                 return
             self.gate.drain(entry)
-            if entry.type is TransactionType.SHORT:
+            if entry.type is SHORT:
                 self._ledger.whole(partial(self._undone, entry))
                 return
         self.invalidate(tx)
@@ -219,9 +227,10 @@ class EmbeddedCoordinator:
         def checkpoint(pointer: int, _: int, __: int) -> Transaction:
             entry = self._ledger.require(tx.transaction_id)
             self._ledger.whole(partial(self._checkpointed, entry, pointer))
-            return attrs.evolve(
+            found = attrs.evolve(
                 tx, write_pointer=pointer, checkpoint_write_pointers=entry.checkpoints
             )
+            return found if entry.holder is None else self._ledger.open.hold(found)
 
         return self._with_pointer(checkpoint, of=tx.transaction_id)
 
@@ -380,11 +389,13 @@ class EmbeddedCoordinator:
             begun.append(entry)
             self._ledger.torn = partial(self._undone, entry)
             tx = self._ledger.start(entry)
-            long = kind is TransactionType.LONG
+            long = kind is LONG
             started = Started(pointer, expires_ms, long, outlives_process)
             self._journal.note(pointer, started)
             if entry.transaction_id in self._ledger.open.outliving:
                 self._ends.note_unseen(pointer)
+            if not outlives_process and (long or timeout_s > HELD_ABOVE_S):
+                self._ledger.open.hold(tx)
             self._ledger.torn = None
             return tx
 

@@ -9,6 +9,7 @@ from typing import Any, Self
 import attrs
 
 from coordinator.directory_lock import DirectoryLock
+from coordinator.durable_names import sync_directory
 from coordinator.embedded.group_commit import GroupCommit
 from coordinator.embedded.history import History
 from coordinator.embedded.records import Record, decode_records, encode_records
@@ -64,7 +65,6 @@ class Disk:
         self._directory = directory
         if not directory.exists():
             make_private(directory)
-            _sync_directory(directory.parent)
 
     def path(self, name: str) -> Path:
         """Returns the path of the file of that name."""
@@ -88,15 +88,7 @@ class Disk:
 
     def sync_names(self) -> None:
         """Returns when all files made, replaced and removed are so on disk."""
-        _sync_directory(self._directory)
-
-
-def _sync_directory(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        sync_directory(self._directory)
 
 
 HEADER = b"txaware journal 1\n"

@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Protocol
+from weakref import WeakSet
 
 from coordinator.embedded.history import History
 from coordinator.embedded.records import Aborted, Committed, Record, Started
@@ -108,6 +109,17 @@ def _taken_lock() -> threading.Lock:
 
 Notes = dict[int, list[Record]]
 
+# No call looks for a fork: the child closes the journals that it inherited.
+_journals: "WeakSet[GroupCommit]" = WeakSet()
+
+
+def _close_in_child() -> None:
+    for journal in _journals:
+        journal._closed = True
+
+
+os.register_at_fork(after_in_child=_close_in_child)
+
 
 class Destination(Protocol):
     """The place that batches are written to; only `status` is called at any time.
@@ -176,6 +188,7 @@ class GroupCommit:
         self._writing = threading.Lock()  # guards the file
         self._closed = False
         self._owner = os.getpid()
+        _journals.add(self)
         self._main_thread = threading.main_thread().ident
         self._to_lead: SimpleQueue[Batch | None] = SimpleQueue()
         self._leader = JoinableThread(
@@ -192,7 +205,7 @@ class GroupCommit:
         self, *records: Record, end: End | None = None, rows: Sequence[Any] = ()
     ) -> Callable[[], None]:
         """Puts records and rows into the next batch; returns a function that waits."""
-        if self._closed or os.getpid() != self._owner:
+        if self._closed:
             self._require_open()
         if threading.get_ident() == self._main_thread:
             with self._queue:
@@ -240,6 +253,11 @@ class GroupCommit:
                 self._notes[transaction_id] = [record]
             else:
                 notes.append(record)
+        if record.__class__ is not Started:  # nearly always one, and it takes no call
+            self._noted(transaction_id, record)
+
+    def _noted(self, transaction_id: int, record: Record) -> None:
+        """Does nothing; a journal in a store has rows that depend on some records."""
 
     def sync(self, transaction_id: int) -> None:
         """Returns when every note of that transaction is on disk."""
@@ -353,7 +371,10 @@ class GroupCommit:
                 )
             raise
         finally:
-            self._discharge(on_disk=batch.on_disk)
+            if batch.on_disk:
+                self._carried = {}
+            else:
+                self._take_back_notes()
 
     def _take(self, batch: Batch) -> tuple[list[Record], Any]:
         """Fixes in one step the records, notes and rows that the batch carries.
@@ -371,16 +392,14 @@ class GroupCommit:
             records = batch.records
             return records, self._destination.take(records)
 
-    def _discharge(self, *, on_disk: bool) -> None:
-        """Forgets the notes that the last batch carried, or takes them back.
+    def _take_back_notes(self) -> None:
+        """Takes back the notes of the last batch, which failed.
 
         Those of a batch that may be on disk wait for the repair. A start that came
         behind its commit in the journal would undo it.
         """
         with self._queue:
             carried, self._carried = self._carried, {}
-            if on_disk:
-                return
             if self._doubtful is None and self._destination.broken:
                 self._doubtful = carried
             else:
@@ -394,9 +413,10 @@ class GroupCommit:
 
     def _write(self, batch: Batch, new: list[Record], taken: Any) -> None:
         # The start of a transaction need not be written together with its commit.
-        over = {
-            record.transaction_id for record in new if record.__class__ is Committed
-        }
+        over: dict[int, Committed] = {}
+        for record in new:
+            if record.__class__ is Committed:
+                over[record.transaction_id] = record
         records: list[Record] = []
         for transaction_id, notes in self._carried.items():
             is_over = transaction_id in over and notes[0].__class__ is Started

@@ -7,9 +7,10 @@ from typing import NamedTuple, Self
 import attrs
 
 from coordinator.embedded.open_transactions import (
+    ENDING,
+    OPEN,
     OpenTransaction,
     OpenTransactions,
-    Stage,
 )
 from coordinator.embedded.records import Invalidated
 from coordinator.errors import (
@@ -31,6 +32,7 @@ from coordinator.pointers import (
 from coordinator.transaction import (
     NO_POINTER,
     POINTERS_PER_MS,
+    SHORT,
     ClockMs,
     Transaction,
     TransactionType,
@@ -187,7 +189,7 @@ class Ledger:
         # The step that an interrupt may leave half done: see `mend`.
         self.torn: Callable[[], object] | None = None
         self._limits = limits
-        self._latest_ms = 0
+        self.latest_ms = 0  # the time of the last decision
 
     def whole(self, step: Callable[[], object]) -> None:
         """Takes a step that may be repeated after an interrupt in the middle of it."""
@@ -209,9 +211,9 @@ class Ledger:
 
     def now_ms(self, clock_ms: int) -> int:
         """Returns the time, which never goes back."""
-        if clock_ms > self._latest_ms:
-            self._latest_ms = clock_ms
-        return self._latest_ms
+        if clock_ms > self.latest_ms:
+            self.latest_ms = clock_ms
+        return self.latest_ms
 
     def next_pointer(self, now_ms: int) -> int:
         """Returns the pointer that would be given out next."""
@@ -221,7 +223,7 @@ class Ledger:
     def take(self, pointer: int) -> Transaction:
         """Returns a snapshot whose id is used up and never in progress."""
         self.last = pointer
-        return self._snapshot(pointer, TransactionType.SHORT)
+        return self._snapshot(pointer, SHORT)
 
     def start(self, entry: OpenTransaction) -> Transaction:
         """Opens a transaction under the next pointer."""
@@ -329,7 +331,7 @@ class Ledger:
 
     def begin_end(self, entry: OpenTransaction, *, reserve: frozenset[bytes]) -> None:
         """Marks its end as under way; until then nobody else commits those keys."""
-        entry.stage, entry.reserved = Stage.ENDING, reserve
+        entry.stage, entry.reserved = ENDING, reserve
         if reserve:
             self.committed.reserve(reserve)
 
@@ -341,7 +343,7 @@ class Ledger:
     def give_back(self, entry: OpenTransaction) -> None:
         """Opens a transaction again whose end was not written after all."""
         self._release(entry)
-        entry.stage = Stage.OPEN
+        entry.stage = OPEN
         look_again_ms = max(entry.due_ms, self.elapsed_ms() + LOOK_AGAIN_MS)
         self.open.expect_expiry(entry.transaction_id, look_again_ms)
 
@@ -381,7 +383,7 @@ class Ledger:
     def invalidate(self, entry: OpenTransaction, now_ms: int) -> None:
         """Ends a transaction so that nobody will see its writes."""
         self.time_out([entry], now_ms)
-        if entry.type is TransactionType.SHORT:
+        if entry.type is SHORT:
             self.read_pointer = max(self.read_pointer, entry.transaction_id)
 
     def time_out(self, entries: list[OpenTransaction], now_ms: int) -> Invalidated:

@@ -173,7 +173,10 @@ _ENCODERS |= {Committed: _committed, Invalidated: _invalidated, Truncated: _trun
 
 def encode_records(records: Iterable[Record]) -> bytes:
     """Returns the bytes of the records, one after the other."""
-    return b"".join([_ENCODERS[type(record)](record) for record in records])
+    data = bytearray()
+    for record in records:
+        data += _ENCODERS[record.__class__](record)
+    return bytes(data)
 
 
 def decode_records(data: bytes) -> Iterator[Record]:

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 
 from coordinator.embedded.ledger import Ledger
-from coordinator.embedded.open_transactions import OpenTransaction, Stage
+from coordinator.embedded.open_transactions import OPEN, OpenTransaction
 from coordinator.errors import TransactionNotInProgress
 from coordinator.threads import Condition
 from coordinator.transaction import POINTERS_PER_MS
@@ -34,7 +34,7 @@ class WriteBarrier:
         self.is_shared = False
         # Writes are kept by thread, and not counted: an interrupt (Ctrl-C) may keep a
         # thread from leaving, but at its next call it is no longer in that write.
-        self._inside: dict[int, OpenTransaction] = {}
+        self.inside: dict[int, OpenTransaction] = {}
 
     def owns(self, pointer: int) -> bool:
         """Tells whether only this coordinator can have given that pointer out."""
@@ -103,7 +103,7 @@ class WriteBarrier:
         with self._lock:
             self._ledger.mend()
             entry = self._ledger.require(transaction_id)
-            if entry.stage is not Stage.OPEN or entry.end_asked:
+            if entry.stage is not OPEN or entry.end_asked:
                 raise TransactionNotInProgress(
                     f"transaction {transaction_id} takes no more writes: it is ending"
                 )
@@ -111,25 +111,25 @@ class WriteBarrier:
                 raise TransactionNotInProgress(
                     f"transaction {transaction_id} takes no more writes: it timed out"
                 )
-            self._inside[threading.get_ident()] = entry
+            self.inside[threading.get_ident()] = entry
             return entry
 
     def leave(self, entry: OpenTransaction) -> bool:
         """Ends a write, however it went; tells whether the transaction is open."""
         with self._lock:
             self._lock.notify_all()
-            self._inside.pop(threading.get_ident(), None)
+            self.inside.pop(threading.get_ident(), None)
             return entry.transaction_id in self._ledger.open.by_id
 
     def is_writing(self, transaction_id: int) -> bool:
         """Tells whether a write is under way, even after an invalidation."""
         with self._lock:
-            inside = self._inside.values()
+            inside = self.inside.values()
             return any(entry.transaction_id == transaction_id for entry in inside)
 
     def is_busy(self, entry: OpenTransaction) -> bool:
         """Tells whether the end of a transaction has to wait; called under the lock."""
-        return bool(self._inside) and self._others_in(entry) > 0
+        return self._others_in(entry) > 0
 
     def drain(self, entry: OpenTransaction) -> None:
         """Returns when no other thread writes; called under the lock, waits outside."""
@@ -139,7 +139,7 @@ class WriteBarrier:
             while writes := self._others_in(entry):
                 entry.end_asked = True  # again, as another one may have stopped waiting
                 left_ms = entry.due_ms - self._ledger.elapsed_ms()
-                if left_ms < 0 or entry.stage is not Stage.OPEN:
+                if left_ms < 0 or entry.stage is not OPEN:
                     raise TransactionNotInProgress(
                         f"transaction {entry.transaction_id} ended while it was "
                         f"waiting for {writes} writes under way"
@@ -148,7 +148,7 @@ class WriteBarrier:
         finally:
             entry.end_asked = False
         self._ledger.require(entry.transaction_id)
-        if entry.stage is not Stage.OPEN:
+        if entry.stage is not OPEN:
             raise TransactionNotInProgress(
                 f"transaction {entry.transaction_id} was ended otherwise while it was "
                 f"waiting for writes under way"
@@ -156,7 +156,7 @@ class WriteBarrier:
 
     def _others_in(self, entry: OpenTransaction) -> int:
         me = threading.get_ident()
-        return sum([e is entry and t != me for t, e in self._inside.items()])
+        return sum([e is entry and t != me for t, e in self.inside.items()])
 
 
 def _tell_nobody(_: int, __: Sequence[str]) -> None:

@@ -174,13 +174,13 @@ class CoordinatorRoutes:
                 raise ValueError(older_than_s)
         except ValueError as error:
             raise BadRequest("olderThanS is a number of seconds") from error
-        until_ms = self._clock_ms() - older_than_s * 1000
+        before_ms = int(self._clock_ms() - older_than_s * 1000)
+        found = (
+            self._told(one.transaction_id, one)
+            for one in standings(self._coordinator, OPEN)
+        )
         return json_answer(
-            [
-                self._fields(one)
-                for one in standings(self._coordinator, OPEN)
-                if one.began_ms < until_ms
-            ]
+            [one.fields() for one in found if one.is_hanging(before_ms=before_ms)]
         )
 
     def _state(self, _: Fields) -> Answer:

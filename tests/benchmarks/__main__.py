@@ -1,6 +1,6 @@
-"""Benchmarks that need more than `txaware bench`: HBase, Spark, many rows, memory.
+"""Benchmarks beside `txaware bench`: a commit's steps, HBase, Spark, rows, memory.
 
-python -m tests.benchmarks hbase|spark|large|memory --help
+python -m tests.benchmarks commit|hbase|spark|large|memory --help
 """
 
 from pathlib import Path
@@ -9,6 +9,7 @@ import attrs
 import click
 
 from coordinator.errors import install_with
+from tests.benchmarks import commit_path
 from tests.benchmarks import hbase as hbase_figures
 from tests.benchmarks import large as large_figures
 from tests.benchmarks import memory as memory_figures
@@ -49,7 +50,7 @@ Every figure is shown as by `txaware bench embedded`.
 
 @click.group(cls=Commands)
 def benchmarks() -> None:
-    """Measures HBase, Spark, many rows and memory, each figure beside its limit."""
+    """Measures a commit's steps, HBase, Spark, many rows and memory."""
 
 
 @benchmarks.command(help=help_text(SPARK_METHOD, spark_figures.FIGURES))
@@ -114,6 +115,28 @@ def memory(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
             trial = attrs.evolve(trial, scale=0.04)
         kept = show_all(memory_figures.figures(trial, only), only_json=only_json)
     end_with(kept, quick=quick)
+
+
+@benchmarks.command()
+@click.option(
+    "--directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(),
+    help="Measure on the disk of this directory; the default is the current one.",
+)
+@click.option("--transactions", default=2000, help="Take the median of so many.")
+def commit(*, directory: Path, transactions: int) -> None:
+    """Shows where the time goes: of a transaction, and until a reader has it.
+
+    The first table has the steps of a transaction of one message in one thread. The
+    second has the time from its begin until a waiting poll has returned. Each moment
+    counts for one step. Measuring takes about a tenth of the time by itself.
+    """
+    with bench_trial(directory) as trial:
+        for steps in (commit_path.commit_steps, commit_path.reader_steps):
+            for step in steps(trial, transactions=transactions):
+                click.echo(step.line())
+            click.echo()
 
 
 if __name__ == "__main__":

@@ -96,6 +96,17 @@ def test_the_command_measures_the_hbase_that_it_is_given(
     assert json.loads(record)["limit_name"] == "happybase put"
 
 
+def test_the_steps_of_a_transaction_and_of_its_reader_are_shown(tmp_path: Path) -> None:
+    arguments = ["commit", "--transactions", "5", "--directory", str(tmp_path)]
+    done = CliRunner().invoke(benchmarks, arguments)
+    assert done.exit_code == 0, done.output
+    steps, reading = done.stdout.strip().split("\n\n")
+    for name in ("start", "commit until it leads", "LevelDB's synced write", "all,"):
+        assert f"\n{name}" in steps
+    assert "until its thread runs" in reading
+    assert "\nlooks of the reader for each message" in reading
+
+
 def test_a_bench_of_hbase_needs_the_address_of_one(tmp_path: Path) -> None:
     arguments = ["hbase", "--url", "http://here", "--directory"]
     done = CliRunner().invoke(benchmarks, [*arguments, str(tmp_path)])

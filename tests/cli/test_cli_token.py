@@ -175,6 +175,7 @@ def test_check_lists_who_may_do_what_and_no_digests() -> None:
             "topics": ["orders*", "audit:*"],
             "verbs": ["publish", "consume"],
             "groups": ["bill*"],
+            "tables": [],
             "transactional_ids": ["pay-*"],
             "transactions": True,
             "long": False,

@@ -151,8 +151,7 @@ def test_whose_a_transaction_is_is_shown(url: str, embedded: Messaging) -> None:
     own = embedded.coordinator.start_short().transaction_id
     with txaware.connect(url) as client:
         tx = client.coordinator.checkpoint(client.coordinator.start_short())
-        hanging = ("find-hanging", "--older-than", "0")
-        for arguments in (("list",), ("list", "--state", "all"), hanging):
+        for arguments in (("list",), ("list", "--state", "all")):
             found = run_json("transactions", *arguments, "--url", url)
             whose = {one["transaction"]: one for one in found}
             theirs = whose[tx.transaction_id]

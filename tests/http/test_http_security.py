@@ -12,12 +12,13 @@ from txaware.http.server.routing import Route
 
 X, NS = "/v1/transactions", "/v1/namespaces/{namespace}"
 T, P = NS + "/topics/{topic}", NS + "/groups/{group}/positions/{topic}"
+R = NS + "/tables/{table}"
 ONE = X + "/{transaction}"
 
 # Who may: the principals that have what a route needs, and no other has.
 EVERYBODY = frozenset(RULES)
 WRITER = frozenset({"writer", "rival"})
-HOLDER = WRITER | {"holder", "saver"}
+HOLDER = WRITER | {"holder", "saver", "keeper"}
 PUBLISHER = WRITER | {"publisher"}
 MEMBER = frozenset({"member", "saver"})
 CONSUMER = MEMBER | {"consumer", "watcher"}
@@ -46,6 +47,11 @@ NEEDS = {
     ("POST", P): MEMBER,
     ("PUT", P): frozenset({"saver"}),
     ("GET", P + "/lag"): MEMBER,
+    ("GET", NS + "/tables"): EVERYBODY,
+    ("POST", R + "/get"): frozenset({"reader"}),
+    ("POST", R + "/scan"): frozenset({"reader"}),
+    ("POST", R + "/save"): frozenset({"keeper"}),
+    ("POST", R + "/take-back"): frozenset({"keeper"}),
     ("POST", X): HOLDER,
     ("POST", X + "/snapshot"): HOLDER,
     ("GET", X + "/status"): HOLDER,
@@ -69,6 +75,11 @@ NEEDS = {
     ("GET", "/v1/keepers"): OPERATOR,
     ("POST", "/v1/keepers"): HOLDER,
     ("POST", "/v1/keepers/forget"): OPERATOR,
+    ("POST", T + "/publish-once"): PUBLISHER,
+    ("POST", "/v1/producers"): EVERYBODY,
+    ("GET", "/v1/producers"): MONITOR,
+    ("GET", "/v1/producers/{producer}"): MONITOR,
+    ("POST", "/v1/producers/forget"): EVERYBODY,
     ("POST", "/v1/admin/clean-up"): OPERATOR,
     ("POST", "/v1/admin/clean-up/plan"): OPERATOR,
     ("POST", "/v1/admin/clean-up/piece"): OPERATOR,
@@ -85,7 +96,12 @@ OPEN = {
     ),
 }
 GUARDED = [route for route in ROUTES if not route.is_open]
-NAMES = {"namespace": "default", "topic": "orders", "group": "billing"}
+NAMES = {
+    "namespace": "default",
+    "topic": "orders",
+    "group": "billing",
+    "table": "accounts",
+}
 
 
 @pytest.fixture
@@ -95,7 +111,7 @@ def site(tmp_path: Path) -> Iterator[Guarded]:
 
 
 def path_of(route: Route, **names: str) -> str:
-    return route.path.format(**{**NAMES, "transaction": "1", **names})
+    return route.path.format(**{**NAMES, "transaction": "1", "producer": "1", **names})
 
 
 def name_of(route: Route) -> str:

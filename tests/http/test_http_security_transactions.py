@@ -181,6 +181,7 @@ def test_operators_and_who_monitors_are_told_whose_it_is_and_nobody_else(
     for found in (listed, shown, seen):
         assert found["principal"] == "writer"
         assert found["address"].startswith("127.0.0.1:")
+        assert found["isHeld"]
     for path in ("", "/find-hanging?olderThanS=0", f"/{pointer}"):
         answer = site.caller("rival").ask("GET", TRANSACTIONS + path)
         assert answer.status == 403

@@ -23,7 +23,7 @@ from tests.support.http_raw import (
     serving,
 )
 from txaware.http.routes.polls import Page
-from txaware.http.server import app
+from txaware.http.server import streams
 
 MIB = 1 << 20
 COUNT, SIZE = 100_000, 700
@@ -205,7 +205,7 @@ def test_a_client_of_http_1_0_gets_no_chunks(
 def test_a_client_of_http_1_0_is_refused_more_than_is_kept_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(app, "GATHERED_BYTES", 2 * MIB)
+    monkeypatch.setattr(streams, "GATHERED_BYTES", 2 * MIB)
     with full(5000, 1000) as here:
         answer = here.ask(old(JSON))
         assert (answer.status, "HTTP/1.1 only" in answer.body.decode()) == (413, True)

@@ -26,6 +26,20 @@ class Closing:
         raise RuntimeError("Event loop is closed")
 
 
+def settling(future: asyncio.Future[None]) -> Callable[[Unavailable | None], None]:
+    """Settles a future that is not settled yet."""
+
+    def settle(error: Unavailable | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
+
+    return settle
+
+
 def test_what_is_settled_in_other_threads_is_delivered_in_the_loop() -> None:
     async def settled() -> list[object]:
         loop = asyncio.get_running_loop()
@@ -36,7 +50,7 @@ def test_what_is_settled_in_other_threads_is_delivered_in_the_loop() -> None:
 
         def settle() -> None:
             for future, outcome in zip(futures, (None, error, error), strict=True):
-                outcomes.settle(future, outcome)
+                outcomes.tell(settling(future), outcome)
 
         await asyncio.to_thread(settle)
         async with asyncio.timeout(PATIENCE_S):
@@ -85,7 +99,7 @@ def test_a_loop_that_closes_harms_nobody_who_shares_the_batch(
             service.publish_soon(
                 service.place("t"),
                 [b"abandoned"],
-                lambda error: outcomes.settle(abandoned, error),
+                lambda error: outcomes.tell(settling(abandoned), error),
             )
             assert came(1)
             threads = [noting(lambda: messaging.publish("t", [b"beside it"]))]

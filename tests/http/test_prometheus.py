@@ -228,8 +228,15 @@ def test_who_blocks_whom_and_for_how_long(monitored: Monitored) -> None:
     assert values(found, "blocked_topics") == {(): 1}
     assert values(found, "blocked_topic_seconds") == {("t", blocker): 3}
     assert values(found, "oldest_transaction_seconds") == {(): 5}
+    open_row = messaging.bounds("t").last
+    assert open_row is not None
+    stable_s = open_row.publish_time_ms / 1000
+    messaging.publish("t", [b"after"])
+    found = monitored.look()
+    assert values(found, "topic_last_stable_seconds") == {("t",): stable_s}
     messaging.coordinator.invalidate(tx)
     found = monitored.look()
+    assert values(found, "topic_last_stable_seconds")[("t",)] >= stable_s + 3
     assert values(found, "blocked_topics") == {(): 0}
     assert values(found, "blocked_topic_seconds") == {}
     assert values(found, "invalid_transactions") == {(): 1}
@@ -279,8 +286,9 @@ def test_requests_and_errors_are_counted(monitored: Monitored) -> None:
     exposition.observe("/v1/topics/{topic}", 404, 30)
     exposition.count_error("TopicNotFound")
     exposition.count_error("TopicNotFound")
-    with monitored.in_flight.entered(waits=False):
-        found = monitored.look()
+    monitored.in_flight.enter(waits=False)
+    found = monitored.look()
+    monitored.in_flight.leave(waits=False)
     assert values(found, "http_requests_total") == {
         ("/v1/topics/{topic}", "200"): 1,
         ("/v1/topics/{topic}", "404"): 2,
@@ -414,7 +422,10 @@ def test_without_an_overview_a_server_still_counts(
     assert values(found, "messages_published_total") == {("t",): 1}
     assert values(found, "topic_rows") == {("t",): 1}
     assert values(found, "metric_failures_total") == {
-        (name,): 1 for name in ("topics", "blocked", "groups", "transactions")
+        (name,): 1
+        for name in (
+            *("topics", "blocked", "stable_positions", "groups", "transactions"),
+        )
     }
     assert values(found, "up") == {("coordinator",): 1, ("store",): 1}
 
@@ -496,7 +507,7 @@ def test_a_topic_that_cannot_be_read_hides_no_other(
     assert values(found, "topics") == {(): 2}
     assert values(found, "topic_rows") == {("t",): 3}
     assert values(found, "topic_oldest_seconds").keys() == {("t",)}
-    assert values(found, "group_lag_rows") == {("g", "t"): 2}
+    assert values(found, "group_lag_rows") == {("g", "t"): 1}
     assert values(found, "groups") == {(): 2}
     blocked = values(found, "blocked_topic_seconds")
     assert blocked.keys() == {("t", str(tx.transaction_id))}
@@ -506,7 +517,7 @@ def test_a_topic_that_cannot_be_read_hides_no_other(
     monkeypatch.setattr(table, "scan", scan)
     found = monitored.look()
     assert values(found, "blocked_topics") == {(): 2}
-    assert values(found, "group_lag_rows") == {("g", "t"): 2, ("g", "damaged"): 2}
+    assert values(found, "group_lag_rows") == {("g", "t"): 1, ("g", "damaged"): 1}
 
 
 def test_a_store_far_away_is_asked_once_a_look_while_it_is_away(

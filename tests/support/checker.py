@@ -5,7 +5,7 @@ Every value is sent once. Times are places in one order of all events: an operat
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 
 import attrs
@@ -29,7 +29,7 @@ class Publish:
     """Values sent together, as (topic, value): a plain publish, or a transaction.
 
     `asked` is when the commit was asked for; nobody may see anything before. `ended` is
-    `NEVER` where the answer is missing.
+    `NEVER` where the answer is missing. A transaction that polls has a `name`.
     """
 
     sent: tuple[tuple[str, str], ...]
@@ -39,6 +39,7 @@ class Publish:
     asked: int = -1
     transactional: bool = False
     moved: Moved | None = None
+    name: str = ""
 
     def values(self, topic: str) -> list[str]:
         """What it sent to one topic."""
@@ -50,7 +51,8 @@ class Poll:
     """What one poll answered to a reader that goes on from its own last one.
 
     It looked at all after `start` up to `end`. `at_end`: nothing stopped it before the
-    end of the topic.
+    end of the topic. `blocked`: the row of an open transaction stopped it. Polls inside
+    of a `transaction` go on from each other, and begin anywhere.
     """
 
     reader: str
@@ -60,6 +62,8 @@ class Poll:
     seen: tuple[tuple[bytes, str], ...]
     committed: bool = True
     at_end: bool = True
+    blocked: bool = False
+    transaction: str = ""
     began: int
     ended: int
 
@@ -75,7 +79,9 @@ class Anomaly:
 class _Topic:
     """What all readers of one topic together know of it."""
 
-    def __init__(self, name: str, polls: list[Poll]) -> None:
+    def __init__(
+        self, name: str, polls: list[Poll], own: Mapping[str, set[str]]
+    ) -> None:
         self.name = name
         self.polls = polls
         self.places: dict[str, set[bytes]] = defaultdict(set)
@@ -86,13 +92,17 @@ class _Topic:
             for message_id, value in poll.seen:
                 self.places[value].add(message_id)
                 self.values[message_id].add(value)
-                if poll.committed:
+                if poll.committed and value not in own.get(poll.transaction, ()):
                     self.committed[message_id] = value
                     earlier = self.first_seen.get(value, NEVER)
                     self.first_seen[value] = min(earlier, poll.ended)
         self.readers: dict[str, list[Poll]] = defaultdict(list)
+        self.inside: dict[str, list[Poll]] = defaultdict(list)
         for poll in sorted(polls, key=lambda poll: poll.began):
-            self.readers[poll.reader].append(poll)
+            if poll.transaction:
+                self.inside[poll.transaction].append(poll)
+            else:
+                self.readers[poll.reader].append(poll)
 
     def complete_reads(self) -> Iterator[tuple[set[str], int]]:
         """What readers had seen who came to the end, and when that look began."""
@@ -102,21 +112,30 @@ class _Topic:
                 yield {value for poll in polls for _, value in poll.seen}, at_end[-1]
 
 
-def anomalies(publishes: Iterable[Publish], polls: Iterable[Poll]) -> list[Anomaly]:
-    """Everything that is wrong with a history; none for one that may be."""
+def anomalies(
+    publishes: Iterable[Publish], polls: Iterable[Poll], *, quiet: Iterable[int] = ()
+) -> list[Anomaly]:
+    """Everything that is wrong with a history; none for one that may be.
+
+    `quiet` are moments when no transaction was open that had begun before.
+    """
     by_topic: dict[str, list[Poll]] = defaultdict(list)
     for poll in polls:
         by_topic[poll.topic].append(poll)
-    topics = {name: _Topic(name, found) for name, found in by_topic.items()}
     sent = list(publishes)
+    own = {p.name: {value for _, value in p.sent} for p in sent if p.name}
+    topics = {name: _Topic(name, found, own) for name, found in by_topic.items()}
     found: list[Anomaly] = []
     for topic in topics.values():
         found += _of_readers(topic)
+        found += _of_transactions(topic)
+        found += _stuck(topic, sent, sorted(quiet))
         found += _of_ids(topic)
         found += _of_values(topic, sent)
         found += _of_order(topic, sent)
     found += _lost_or_torn(topics, sent)
     found += _of_groups(topics, sent)
+    found += _cycles(topics, sent)
     return list(dict.fromkeys(found))
 
 
@@ -147,6 +166,62 @@ def _of_readers(topic: _Topic) -> Iterator[Anomaly]:
                 yield Anomaly("skipped", f"{where}: from {before.hex()}")
 
 
+def _of_transactions(topic: _Topic) -> Iterator[Anomaly]:
+    """Polls of one transaction go on from each other, and jump over nothing."""
+    wanted = sorted(topic.committed)
+    for name, polls in topic.inside.items():
+        where, before = f"{name} in {topic.name}", polls[0].start
+        for poll in polls:
+            seen = [message_id for message_id, _ in poll.seen]
+            ids = [poll.start, *seen]
+            if poll.start < before or any(two <= one for one, two in pairwise(ids)):
+                yield Anomaly("internal non-monotonic", f"{where}: {poll}")
+            missing = {i for i in wanted if before < i <= poll.end} - set(seen)
+            for message_id in missing:
+                yield Anomaly("internal skip", f"{where}: {message_id.hex()}")
+            before = max(before, poll.end)
+
+
+def _stuck(
+    topic: _Topic, publishes: list[Publish], quiet: list[int]
+) -> Iterator[Anomaly]:
+    """A reader waits for a transaction only while one is open."""
+    over = [(p.began, _over(p, quiet)) for p in publishes if p.transactional]
+    for poll in topic.polls:
+        if poll.blocked and not any(
+            began <= poll.ended and poll.began <= until for began, until in over
+        ):
+            yield Anomaly("stuck", f"{poll.reader} in {topic.name} at {poll.began}")
+
+
+def _over(publish: Publish, quiet: list[int]) -> int:
+    """When it was over for sure: a client that gave up may have left it open."""
+    if publish.outcome == OK:
+        return publish.ended
+    return next((at for at in quiet if at >= publish.began), NEVER)
+
+
+def _cycles(topics: dict[str, _Topic], publishes: list[Publish]) -> Iterator[Anomaly]:
+    """No transactions read from each other in a circle."""
+    owners = {
+        (name, value): publish.name
+        for publish in publishes
+        if publish.name
+        for name, value in publish.sent
+    }
+    reads: dict[str, set[str]] = defaultdict(set)
+    for topic in topics.values():
+        for reader, polls in topic.inside.items():
+            for poll in polls:
+                seen = {owners.get((topic.name, value), "") for _, value in poll.seen}
+                reads[reader] |= seen - {"", reader}
+    while without := {one for one in reads if not reads[one] & reads.keys()}:
+        for one in without:
+            del reads[one]
+    if reads:
+        yield Anomaly("cycle", f"among {sorted(reads)}")
+
+
 def _of_ids(topic: _Topic) -> Iterator[Anomaly]:
     for message_id, values in topic.values.items():
         if len(values) > 1:
@@ -166,6 +241,8 @@ def _of_values(topic: _Topic, publishes: list[Publish]) -> Iterator[Anomaly]:
             owner = owners.get(value)
             if owner is None or poll.ended < owner.began:
                 yield Anomaly("invented", f"{topic.name} {value}")
+            elif owner.name and owner.name == poll.transaction:
+                continue  # what it wrote itself
             elif poll.committed and owner.outcome == FAIL:
                 yield Anomaly("aborted read", f"{topic.name} {value}")
             elif poll.committed and owner.transactional and poll.ended < owner.asked:

@@ -1,10 +1,14 @@
 """Participants and coordinators that record what happens, and fail when told to."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
-from coordinator import interfaces
 from coordinator.transaction import Transaction
+from txaware.testing.clock import TestClock as Clock
+from txaware.testing.failing_coordinator import FailingCoordinator as Watched
+from txaware.testing.failing_coordinator import failing, lost
+
+__all__ = ["Clock", "Log", "Recorder", "Watched", "failing", "lost"]
 
 Log = list[str]
 
@@ -62,80 +66,3 @@ class Recorder:
     def rollback_tx(self) -> bool:
         answer: bool = self._answer("rollback_tx", True)
         return answer
-
-
-WATCHED = {
-    *("start_short", "start_long", "can_commit", "persist", "commit", "abort"),
-    *("invalidate", "checkpoint", "snapshot"),
-}
-
-
-class Watched:
-    """A coordinator that writes down the calls to another one, and can replace them.
-
-    `watched.instead["commit"] = f` has `f(call)` run in its place, where `call()` does
-    what was asked for.
-    """
-
-    def __init__(self, inner: interfaces.Coordinator, log: Log | None = None) -> None:
-        self.inner = inner
-        self.log: Log = [] if log is None else log
-        self.instead: dict[str, Callable[[Callable[[], Any]], Any]] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self.inner, name)
-        if name not in WATCHED:
-            return method
-
-        def call(*args: Any, **options: Any) -> Any:
-            self.log.append(name)
-            replaced = self.instead.get(name)
-            if replaced is None:
-                return method(*args, **options)
-            return replaced(lambda: method(*args, **options))
-
-        return call
-
-
-def lost(error: BaseException) -> Callable[[Callable[[], Any]], Any]:
-    """Does what was asked, and loses the answer."""
-
-    def replaced(call: Callable[[], Any]) -> Any:
-        call()
-        raise error
-
-    return replaced
-
-
-def failing(error: BaseException) -> Callable[[Callable[[], Any]], Any]:
-    """Does nothing and raises."""
-
-    def replaced(_: Callable[[], Any]) -> Any:
-        raise error
-
-    return replaced
-
-
-class Clock:
-    """A clock that only moves when told to."""
-
-    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
-        self.now_ms = now_ms
-        self._set_by_ms = 0
-
-    def __call__(self) -> int:
-        return self.now_ms
-
-    def elapsed_ms(self) -> int:
-        return self.now_ms - self._set_by_ms
-
-    def advance_s(self, seconds: float) -> None:
-        if seconds < 0:
-            self.set_s(seconds)
-        else:
-            self.now_ms += int(seconds * 1000)
-
-    def set_s(self, seconds: float) -> None:
-        """Sets it ahead or back by so much: no time passes."""
-        self.now_ms += int(seconds * 1000)
-        self._set_by_ms += int(seconds * 1000)

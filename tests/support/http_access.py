@@ -40,9 +40,12 @@ RULES: dict[str, str] = {
     "watcher": CONSUMES + "monitor = true\n",
     "overseer": 'topics = ["*:*"]\nverbs = ["admin"]\nmonitor = true\n',
     "operator": 'topics = ["*:*"]\nverbs = ["admin"]\n',
+    "reader": 'tables = ["accounts"]\nverbs = ["consume"]\n',
+    "keeper": 'tables = ["accounts"]\nverbs = ["publish"]\ntransactions = true\n',
+    "setter": 'tables = ["accounts"]\nverbs = ["publish"]\n',
     "elsewhere": (
         'topics = ["other:*"]\nverbs = ["admin", "publish", "consume"]\n'
-        'groups = ["other:*"]\n'
+        'groups = ["other:*"]\ntables = ["other:*"]\n'
     ),
 }
 

@@ -22,7 +22,7 @@ from typing import Any, TextIO
 import txaware
 from coordinator import TransactionContext
 from coordinator.context import Status
-from coordinator.transaction import Transaction
+from coordinator.transaction import Transaction, monotonic_ms, system_clock_ms
 from tests.support.checker import FAIL, OK, UNKNOWN
 from txaware.config import Settings
 from txaware.errors import (
@@ -54,13 +54,39 @@ Sent = list[tuple[str, str]]
 Moved = list[str] | None
 
 
+class JumpingClock:
+    """The system's clock, and as many ms more as a file says; a thread reads it."""
+
+    def __init__(self, ahead: Path) -> None:
+        self._ahead = ahead
+        self._ahead_ms = 0
+        threading.Thread(target=self._follow, daemon=True).start()
+
+    def __call__(self) -> int:
+        return system_clock_ms() + self._ahead_ms
+
+    def elapsed_ms(self) -> int:
+        """The time that passes, which nobody sets."""
+        return monotonic_ms()
+
+    def _follow(self) -> None:
+        while True:
+            with suppress(OSError, ValueError):
+                self._ahead_ms = int(self._ahead.read_text())
+            time.sleep(0.02)
+
+
 def serve(directory: Path, port: int) -> None:
-    """Serves until it is killed."""
+    """Serves until it is killed; the clock jumps where the file beside it says so."""
     settings = Settings(
         topics=", ".join(TOPICS), write_buffer_bytes=SMALL_WRITE_BUFFER_BYTES
     )
     with (
-        txaware.connect(f"leveldb:{directory}", settings=settings) as messaging,
+        txaware.connect(
+            f"leveldb:{directory}",
+            settings=settings,
+            clock_ms=JumpingClock(directory.with_name("ahead")),
+        ) as messaging,
         messaging.serve(port=port) as server,
     ):
         print(server.url, flush=True)
@@ -120,6 +146,7 @@ class Client:
         self.chance = random.Random()
         self._messaging, self._notes, self._name = messaging, notes, name
         self._count = 0
+        self._looked: dict[str, MessageId | None] = {}
 
     def any(self) -> None:
         """A plain publish or a short transaction."""
@@ -205,18 +232,50 @@ class Client:
             self._notes.add("ended", number, _outcome(context))
         time.sleep(self.chance.uniform(0, 0.05))
 
+    def look_twice(self) -> None:
+        """Polls some times in one transaction, which publishes, too."""
+        topic, sent = self.chance.choice(TOPICS), self._values("a", 2)
+
+        def write(context: TransactionContext) -> None:
+            self._publish(sent)
+            at = self._looked.get(topic)
+            for _ in range(self.chance.randint(1, 3)):
+                at = self._look(context.transaction, topic, at, number)
+            self._looked[topic] = at
+
+        number = self._next()
+        self._transact(sent, write, number=number)
+        time.sleep(self.chance.uniform(0, 0.05))
+
+    def _look(
+        self, tx: Transaction, topic: str, start: MessageId | None, number: str
+    ) -> MessageId:
+        began_ns, limit = time.monotonic_ns(), self.chance.choice([2, 20])
+        page = self._messaging.poll(
+            topic, start=start, inclusive=start is None, limit=limit, transaction=tx
+        )
+        seen = [(message.id.hex(), message.payload.decode()) for message in page]
+        self._notes.add(
+            *("poll", number, topic, _hex(start), _hex(page.next), seen, True),
+            *(page.blocked_by is None and len(page) < limit, began_ns),
+            *(number, page.blocked_by is not None),
+        )
+        return page.next
+
     def _transact(
         self,
         sent: Sent,
         write: Callable[[TransactionContext], None],
         *,
         timeout_s: float | None = None,
+        number: str | None = None,
     ) -> None:
         timeout_s = timeout_s or self.chance.choice(TIMEOUTS_S)
-        number = self._began(sent, transactional=True)
+        number = self._began(sent, transactional=True, number=number)
         context = self._messaging.transaction(timeout_s=timeout_s)
         with suppress(*EXPECTED), context:
-            self._notes.add("open", number)
+            pointer = context.transaction.transaction_id
+            self._notes.add("open", number, pointer)
             write(context)
             self._note_asking(context, number)
         self._notes.add("ended", number, _outcome(context))
@@ -228,9 +287,14 @@ class Client:
                 self._messaging.publisher(topic, **options).publish_all(payloads)
 
     def _began(
-        self, sent: Sent, *, transactional: bool = False, moved: Moved = None
+        self,
+        sent: Sent,
+        *,
+        transactional: bool = False,
+        moved: Moved = None,
+        number: str | None = None,
     ) -> str:
-        number = self._next()
+        number = number or self._next()
         self._notes.add("began", number, sent, transactional, moved)
         return number
 
@@ -276,13 +340,14 @@ class Reader:
             *("poll", self._name, self._topic, _hex(start), _hex(page.next), seen),
             self._isolation == "committed",
             *(page.blocked_by is None and len(page) < limit, began_ns),
+            *("", page.blocked_by is not None),
         )
         self._at = page.next
         return len(page)
 
 
 def load(url: str, log: Path, name: str) -> None:
-    """Eight threads of load, until standard input ends."""
+    """Nine threads of load, until standard input ends."""
     over = threading.Event()
 
     def for_ever(step: Callable[[], object]) -> None:
@@ -314,6 +379,7 @@ def load(url: str, log: Path, name: str) -> None:
             client(6).plain,
             partial(client(4).copy, "copiers"),
             partial(client(5).copy, "tellers"),
+            client(7).look_twice,
             read,
         ]
         with ThreadPoolExecutor(len(steps)) as threads:

@@ -43,6 +43,12 @@ class Server:
         assert url, "the server does not start"
         return url
 
+    def stop_for(self, pause_s: float) -> None:
+        """Stops the process for some time, in which it does nothing."""
+        self._child.send_signal(signal.SIGSTOP)
+        time.sleep(pause_s)
+        self._child.send_signal(signal.SIGCONT)
+
     def kill(self) -> None:
         """Returns when it is gone."""
         if self._child.poll() is None:
@@ -112,6 +118,7 @@ class History:
                 opened[rest[0]] = at_ns
         publishes = {
             number: _publish(
+                number,
                 *one,
                 ended=ended.get(number, (NEVER, UNKNOWN)),
                 asked=asked.get(number, NEVER),
@@ -126,6 +133,7 @@ class History:
 
 
 def _publish(
+    name: str,
     began: int,
     sent: list[tuple[str, str]],
     transactional: bool,
@@ -143,6 +151,7 @@ def _publish(
         asked=asked,
         transactional=transactional,
         moved=None if moved is None else _moved(*moved),
+        name=name,
     )
 
 
@@ -160,6 +169,8 @@ def _poll(
     committed: bool,
     at_end: bool,
     began: int,
+    transaction: str = "",
+    blocked: bool = False,
 ) -> Poll:
     return Poll(
         reader=reader,
@@ -169,6 +180,8 @@ def _poll(
         seen=tuple((bytes.fromhex(one), value) for one, value in seen),
         committed=committed,
         at_end=at_end,
+        transaction=transaction,
+        blocked=blocked,
         began=began,
         ended=ended,
     )

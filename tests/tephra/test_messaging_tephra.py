@@ -57,6 +57,23 @@ def test_what_is_rolled_back_is_seen_by_nobody(messaging: Messaging) -> None:
     assert payloads(messaging.poll("t", isolation="committed")) == [b"plain"]
 
 
+def test_an_open_transaction_of_tephra_is_the_last_stable_position(
+    messaging: Messaging,
+) -> None:
+    tx = messaging.coordinator.start_short()
+    messaging.publish("t", [b"a"])
+    messaging.publish("t", [b"open"], transaction=tx)
+    messaging.publish("t", [b"b"])
+    a, open_, b = (row.id for row in messaging.peek("t"))
+    found = messaging.bounds("t", isolation="committed")
+    assert (found.first, found.last, found.next) == (a, a, open_)
+    consumer = messaging.consumer("t", start="next")
+    messaging.coordinator.invalidate(tx)
+    found = messaging.bounds("t", isolation="committed")
+    assert (found.first, found.last) == (a, b)
+    assert payloads(consumer.poll()) == [b"b"]
+
+
 def test_a_consumer_waits_for_a_commit_that_nobody_tells_of(
     messaging: Messaging,
 ) -> None:

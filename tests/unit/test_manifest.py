@@ -14,7 +14,7 @@ from tests.support.cli_runs import error_of, run
 from tests.support.concurrency import until
 from tests.support.messagings import committed
 from txaware.messaging import Messaging
-from txaware.store.manifest import cut_torn_end
+from txaware.store.manifest import cut_torn_end, remove_unborn
 
 SMALL = attrs.evolve(SETTINGS, write_buffer_bytes=1 << 16)
 PATIENCE_S = 30
@@ -123,3 +123,61 @@ def test_what_was_relied_on_is_not_cut_off_and_the_error_says_what_helps(
     monkeypatch.delenv(typed[0])
     assert found_in(data) == acknowledged
     assert checked(data).problems == ()
+
+
+def test_a_record_that_names_a_file_which_is_not_there_is_cut_off(
+    moment: Moment, tmp_path: Path
+) -> None:
+    """LevelDB writes the record, and then syncs the name of its table file."""
+    before, after, (acknowledged, _) = moment
+    data = Path(shutil.copytree(before, tmp_path / "data"))
+    path = manifest_of(data)
+    path.write_bytes(manifest_of(after).read_bytes())
+    assert checked(data).problems == ()
+    assert found_in(data) == acknowledged
+    assert path.with_name(f"{path.name}.torn").exists()
+
+
+def test_a_table_file_that_is_missing_for_another_reason_is_told(
+    moment: Moment, tmp_path: Path
+) -> None:
+    """The log that had its rows is gone, so LevelDB has relied on the file."""
+    _, after, _ = moment
+    data = Path(shutil.copytree(after, tmp_path / "data"))
+    for path in (data / "rows").glob("*.ldb"):
+        path.unlink()
+    assert not cut_torn_end(data / "rows")
+    assert "missing files" in error_of("--url", f"leveldb:{data}", "topic", "list")
+
+
+@pytest.mark.parametrize("part", [0, 5])
+def test_a_database_that_was_about_to_be_made_is_made_anew(
+    tmp_path: Path, part: int
+) -> None:
+    """LevelDB does not sync the first MANIFEST, and the name CURRENT may survive it."""
+    rows = tmp_path / "data" / "rows"
+    with txaware.connect(f"leveldb:{tmp_path / 'data'}", settings=SETTINGS):
+        first = manifest_of(tmp_path / "data").read_bytes()[:part]
+    shutil.rmtree(rows)
+    rows.mkdir()
+    (rows / "CURRENT").write_text("MANIFEST-000001\n")
+    (rows / "MANIFEST-000001").write_bytes(first)
+    (rows / "000003.log").write_bytes(b"")
+    with txaware.connect(
+        f"leveldb:{tmp_path / 'data'}", settings=SETTINGS
+    ) as messaging:
+        messaging.create_topic("orders")
+
+
+@pytest.mark.parametrize("kept", ["log", "ldb"])
+def test_a_database_that_had_something_is_not_made_anew(
+    moment: Moment, tmp_path: Path, kept: str
+) -> None:
+    source = moment[0] if kept == "log" else moment[1]
+    data = Path(shutil.copytree(source, tmp_path / "data"))
+    manifest_of(data).write_bytes(b"")
+    if kept == "ldb":
+        for path in (data / "rows").glob("*.log"):
+            path.write_bytes(b"")
+    assert not remove_unborn(data / "rows")
+    error_of("--url", f"leveldb:{data}", "topic", "list")

@@ -21,13 +21,15 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from txaware.http.server.connection import Connection, Flow
+from txaware.http.server.connection import Connection
 from txaware.http.server.request_parser import Feeding
+from txaware.http.server.sink import Flow
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 OVERRIDDEN = {
     Feeding: {
         "on_message_begin": "(self)",
+        "on_header": "(self, name, value)",
         "on_headers_complete": "(self)",
         "on_body": "(self, body)",
         "on_message_complete": "(self)",
@@ -39,7 +41,6 @@ OVERRIDDEN = {
         "eof_received": "(self)",
         "pause_writing": "(self)",
         "resume_writing": "(self)",
-        "on_message_begin": "(self)",
         "on_headers_complete": "(self)",
         "on_message_complete": "(self)",
         "on_response_complete": "(self)",
@@ -51,13 +52,14 @@ OVERRIDDEN = {
 }
 # Attributes that are set by them, and read or set by us.
 PROTOCOL = (
-    *("access_log", "app_state", "client", "connections", "cycle", "flow", "headers"),
-    *("loop", "parser", "pipeline", "scheme", "timeout_keep_alive_task", "transport"),
-    "url",
+    *("access_log", "access_logger", "app", "app_state", "client", "connections"),
+    *("cycle", "expect_100_continue", "flow", "headers", "logger", "loop", "parser"),
+    *("pipeline", "scheme", "scope", "server_state", "tasks", "timeout_keep_alive"),
+    *("timeout_keep_alive_task", "transport", "url"),
 )
 CYCLE = (
-    *("disconnected", "keep_alive", "message_event", "response_started", "transport"),
-    "waiting_for_100_continue",
+    *("disconnected", "keep_alive", "message_event", "response_complete"),
+    *("response_started", "transport", "waiting_for_100_continue"),
 )
 CONNECTION = ("_connection", "_request_lock")
 HTTP11 = ("_h11_state", "_network_stream")

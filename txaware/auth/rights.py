@@ -14,6 +14,7 @@ _NAMESPACE = re.compile(r"[A-Za-z0-9_*]+")
 _NAMES = {
     "topic": re.compile(r"[A-Za-z0-9_*-]+"),
     "group": re.compile(r"[A-Za-z0-9_.*-]+"),
+    "table": re.compile(r"[A-Za-z0-9_*-]+"),
 }
 
 
@@ -61,7 +62,7 @@ class NamePattern:
 
     @classmethod
     def parse(cls, text: str, *, of: str) -> Self:
-        """Reads `name` or `namespace:name` of a `topic` or `group`.
+        """Reads `name` or `namespace:name` of a `topic`, `group` or `table`.
 
         The namespace is `default` where none is named, as with names themselves.
         """
@@ -106,14 +107,16 @@ REMEMBERED = 4096
 
 @attrs.frozen(kw_only=True)
 class Rule:
-    """A rule: verbs on the topics that match, and groups, ids and permissions.
+    """A rule: verbs on the topics and tables that match, groups, ids and permissions.
 
-    `long` is None where the rule does not say it.
+    On a table, `consume` allows to read rows, and `publish` to change them. `long` is
+    None where the rule does not say it.
     """
 
     topics: tuple[NamePattern, ...] = ()
     verbs: frozenset[Verb] = frozenset()
     groups: tuple[NamePattern, ...] = ()
+    tables: tuple[NamePattern, ...] = ()
     transactional_ids: tuple[Pattern, ...] = ()
     transactions: bool = False
     long: bool | None = None
@@ -138,6 +141,7 @@ EVERYTHING = Rule(
     topics=_ANY_NAME,
     verbs=frozenset(VERBS),
     groups=_ANY_NAME,
+    tables=_ANY_NAME,
     transactional_ids=(Pattern("*"),),
     transactions=True,
     long=True,
@@ -206,6 +210,22 @@ class Rights:
             lambda rule: any(one.matches(namespace, group) for one in rule.groups),
         )
 
+    def may_on_table(self, verb: Verb, namespace: str, table: str) -> bool:
+        """Tells whether the rules allow a verb on a table, which may have no row."""
+        return self._decide(
+            ("table", verb, namespace, table),
+            lambda rule: (
+                verb in rule.verbs
+                and any(one.matches(namespace, table) for one in rule.tables)
+            ),
+        )
+
+    def may_see_table(self, namespace: str, table: str) -> bool:
+        """Tells whether the rules allow to read a table's rows, or to change them."""
+        return self.may_on_table("consume", namespace, table) or self.may_on_table(
+            "publish", namespace, table
+        )
+
     def may_use_transactional_id(self, transactional_id: str) -> bool:
         """Tells whether the rules allow to publish under a transactional id."""
         return any(
@@ -257,6 +277,14 @@ class Principal(Rights):
         """Requires the right to use a consumer group."""
         if not self.may_use_group(namespace, group):
             raise self._refused(f"use group {namespace}:{group}", "that group")
+
+    def require_table(self, verb: Verb, namespace: str, table: str) -> None:
+        """Requires a verb on a table."""
+        if not self.may_on_table(verb, namespace, table):
+            act = "read" if verb == "consume" else "change"
+            raise self._refused(
+                f"{act} table {namespace}:{table}", f"{verb} on that table"
+            )
 
     def require_transactions(self) -> None:
         """Requires the permission `transactions`."""

@@ -133,9 +133,11 @@ def _rule(value: object, at: str) -> Rule:
     table = _table(value, at)
     _known_keys(table, _RULE_KEYS, at)
     is_about_topics = "verbs" in table or bool(table.get("monitor"))
+    if "tables" in table and "verbs" not in table:
+        raise BadRequest(f"{at} has tables, and no verbs for them")
     if "topics" in table and not is_about_topics:
         raise BadRequest(f"{at} has topics, and neither verbs nor monitor for them")
-    if "verbs" in table and "topics" not in table:
+    if "verbs" in table and not table.keys() & {"topics", "tables"}:
         raise BadRequest(f"{at} has verbs, and no topics for them")
     if "long" in table and not table.get("transactions"):
         raise BadRequest(f"{at} has long, and no transactions that may be it")
@@ -143,6 +145,7 @@ def _rule(value: object, at: str) -> Rule:
         topics=_each(table.get("topics", []), f"{at}.topics", _topics),
         verbs=frozenset(_each(table.get("verbs", []), f"{at}.verbs", _verb)),
         groups=_each(table.get("groups", []), f"{at}.groups", _groups),
+        tables=_each(table.get("tables", []), f"{at}.tables", _tables),
         transactional_ids=_each(
             table.get("transactional_ids", []), f"{at}.transactional_ids", _text
         ),
@@ -158,6 +161,10 @@ def _topics(text: str) -> NamePattern:
 
 def _groups(text: str) -> NamePattern:
     return NamePattern.parse(text, of="group")
+
+
+def _tables(text: str) -> NamePattern:
+    return NamePattern.parse(text, of="table")
 
 
 def _text(text: str) -> Pattern:

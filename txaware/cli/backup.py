@@ -11,6 +11,7 @@ from typing import BinaryIO
 import attrs
 import click
 
+from coordinator.durable_names import sync_directory
 from txaware.cli.progress import rows_bar
 from txaware.cli.session import Session, pass_session
 from txaware.cli.show import counted, echo_json, size_text, time_text
@@ -129,14 +130,6 @@ def _new_file(path: Path, *, overwrite: bool) -> Iterator[BinaryIO]:
                 with suppress(OSError):
                     os.unlink(part.name)
                 raise
-        _sync(path.parent)
+        sync_directory(path.parent)
     except OSError as error:
         raise Unavailable(f"{path} cannot be written: {error.strerror}") from error
-
-
-def _sync(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

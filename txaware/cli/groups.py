@@ -113,9 +113,10 @@ def groups() -> None:
 def list_(session: Session, *, as_json: bool) -> None:
     """List groups, the topics they read, and how far behind they are.
 
-    BEHIND is the time from what they read last to the newest message, and stands still
-    where nothing is published. OLDEST UNREAD is how long the oldest message that they
-    may read has been waiting. ROWS counts up to 10,000; some may not be committed.
+    BEHIND is the time from what they read last to the last committed message, and
+    stands still where nothing is published. OLDEST UNREAD is how long the oldest
+    message that they may read has been waiting. ROWS counts up to 10,000, and no
+    further than to the first open transaction; some may be rolled back.
     What Spark remembers of its saves and streams (spark-save-..., spark- and the id of
     a query) is not listed.
 
@@ -161,7 +162,7 @@ def show(
         unread_ms = messaging.oldest_unread_ms(group, name)
         rows = _rows(messaging, group, name)
         stand = Stand(group, name, position, lag_ms, rows, unread_ms)
-        newest = messaging.bounds(name).last
+        newest = messaging.bounds(name, isolation="committed").last
     if as_json:
         echo_json(stand.as_json() | {"newest": newest and str(newest)})
         return

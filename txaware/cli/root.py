@@ -23,6 +23,7 @@ from txaware.cli.poll import poll
 from txaware.cli.publish import publish
 from txaware.cli.serve import serve
 from txaware.cli.session import DEFAULT_URL, Session, accept_url, load_settings
+from txaware.cli.table import table
 from txaware.cli.token import token
 from txaware.cli.topic import topic
 from txaware.cli.transactions import transactions
@@ -171,7 +172,7 @@ def command(
 
 for verb in (demo, bench, token, hbase, copy):
     command.add_command(verb)
-for verb in (serve, topic, publish, poll, groups, transactions):
+for verb in (serve, topic, publish, poll, table, groups, transactions):
     command.add_command(verb)
     accept_url(verb)
 for verb in (janitor, check, backup, restore):

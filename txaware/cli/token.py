@@ -61,6 +61,14 @@ def token() -> None:
     help="Consumer groups it may use, written as topics are. May be repeated.",
 )
 @click.option(
+    "--table",
+    "tables",
+    multiple=True,
+    metavar="PATTERN",
+    help="Tables that --verb is about, written as topics are: consume is to read rows, "
+    "publish to change them. May be repeated.",
+)
+@click.option(
     "--transactional-id",
     "transactional_ids",
     multiple=True,
@@ -167,6 +175,10 @@ def _text(rule: Rule) -> str:
     if rule.topics:
         verbs = ", ".join(verb for verb in VERBS if verb in rule.verbs)
         parts.append(f"{verbs or 'see figures'} on {', '.join(map(str, rule.topics))}")
+    if rule.tables:
+        acts = {"consume": "read", "publish": "change"}
+        verbs = " and ".join(acts[verb] for verb in acts if verb in rule.verbs)
+        parts.append(f"{verbs} tables {', '.join(map(str, rule.tables))}")
     if rule.groups:
         parts.append(f"use groups {', '.join(map(str, rule.groups))}")
     if rule.transactional_ids:
@@ -190,6 +202,7 @@ def _as_json(one: Enrolled) -> dict[str, object]:
                 "topics": [str(pattern) for pattern in rule.topics],
                 "verbs": [verb for verb in VERBS if verb in rule.verbs],
                 "groups": [str(pattern) for pattern in rule.groups],
+                "tables": [str(pattern) for pattern in rule.tables],
                 "transactional_ids": [one.text for one in rule.transactional_ids],
                 "transactions": rule.transactions,
                 "long": rule.long,

@@ -7,7 +7,6 @@ from coordinator.transaction_status import ENDED, INVALID, NEVER, OPEN
 from txaware.cli.failures import Failure
 from txaware.cli.session import Session, pass_session
 from txaware.cli.show import (
-    NOTHING,
     counted,
     duration_text,
     echo_columns,
@@ -17,15 +16,18 @@ from txaware.cli.show import (
     time_text,
 )
 from txaware.cli.transaction_view import (
+    HANGING_HEADER,
     HEADER,
     Known,
+    all_topics,
+    hanging,
     invalid_ones,
     known,
     open_ones,
     roll_back_all,
-    waiting_topics,
+    waiting_rows,
 )
-from txaware.cli.values import duration, pointer
+from txaware.cli.values import duration, full_name, pointer
 from txaware.errors import NotAuthorized
 from txaware.keeper import UNREGISTERED
 from txaware.messaging import Messaging
@@ -42,6 +44,13 @@ WHAT_IT_MEANS = {
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="One JSON object a line."
 )
+
+
+def full_topic(text: str) -> str:
+    """Reads the name of a topic, with its namespace or without."""
+    return full_name(text, DEFAULT_NAMESPACE)
+
+
 namespaces_option = click.option(
     "--namespace",
     "namespaces",
@@ -49,6 +58,17 @@ namespaces_option = click.option(
     default=(DEFAULT_NAMESPACE,),
     show_default=True,
     help="Whose topics to look through. May be repeated.",
+)
+principal_option = click.option("--principal", help="Only what that principal began.")
+producer_option = click.option(
+    "--producer", help="Only those of the producer with that transactional id."
+)
+topic_option = click.option(
+    "--topic",
+    "topics",
+    type=full_topic,
+    multiple=True,
+    help="Only what keeps readers of that topic waiting. May be repeated.",
 )
 
 
@@ -65,23 +85,50 @@ def transactions() -> None:
 
 @transactions.command("list")
 @click.option("--state", type=click.Choice(STATES), default="open", show_default=True)
+@click.option("--older-than", type=duration, help="Only those begun before: 15m, 2h.")
+@principal_option
+@producer_option
+@topic_option
 @json_option
 @pass_session
-def list_(session: Session, *, state: str, as_json: bool) -> None:
+def list_(
+    session: Session,
+    *,
+    state: str,
+    older_than: float | None,
+    principal: str | None,
+    producer: str | None,
+    topics: tuple[str, ...],
+    as_json: bool,
+) -> None:
     """List the transactions that are open, or invalid.
 
-    Those of a program that died are invalid when its data is opened again.
+    Those of a program that died are invalid when its data is opened again. With --topic
+    it lists those that keep readers of that topic waiting.
 
     \b
     Example:
       txaware transactions list --state all
+      txaware transactions list --older-than 1h --topic orders
     """
+    if topics and state != "open":
+        raise click.UsageError("--topic finds open ones: leave --state out")
     with session.open() as messaging:
         found = open_ones(messaging) if state != "invalid" else []
         invalid = invalid_ones(messaging)
         held_back = _held_back(messaging) if invalid and not as_json else None
+        waiting = waiting_rows(messaging, topics)
     if state != "open":
         found += invalid
+    pointers = {one.pointer for one in waiting} if topics else None
+    found = [
+        one
+        for one in found
+        if one.is_chosen(
+            older_than_s=older_than, principal=principal, producer=producer
+        )
+        and one.has_any_of(pointers)
+    ]
     _echo(found, as_json=as_json)
     if invalid and state == "open" and not as_json:
         note(f"{len(invalid):,} invalid; --state invalid lists them")
@@ -107,22 +154,24 @@ def describe(
     """
     with session.open() as messaging:
         found = known(messaging, transaction)
-        topics = [
-            one.topic
+        waiting = [
+            one
             for one in (
-                waiting_topics(messaging, namespaces)
+                waiting_rows(messaging, all_topics(messaging, namespaces))
                 if found.state in (OPEN, NEVER)
                 else ()
             )
-            if set(one.in_progress) & set(found.pointers)
+            if one.pointer in found.pointers
         ]
+    topics = sorted({one.topic for one in waiting})
     if found.state == NEVER and not topics:
         raise Failure(
             f"transaction {transaction} was never begun here, and no topic in "
             f"{', '.join(namespaces)} has messages of it"
         )
     if as_json:
-        echo_json(found.as_json() | {"topics": topics})
+        rows = [one.as_json() for one in waiting]
+        echo_json(found.as_json() | {"topics": topics, "waiting": rows})
         return
     echo_fields(
         [
@@ -130,55 +179,60 @@ def describe(
             ("state", f"{found.stage}: {WHAT_IT_MEANS[found.state]}"),
             *found.as_fields(),
             ("keeps waiting", ", ".join(topics) or "no topic"),
+            *((f"in {one.topic}", one.text) for one in waiting),
         ]
     )
 
 
 @transactions.command("find-hanging")
 @click.option("--older-than", type=duration, default="15m", show_default=True)
+@principal_option
+@producer_option
+@topic_option
 @namespaces_option
 @json_option
 @pass_session
 def find_hanging(
-    session: Session, *, older_than: float, namespaces: tuple[str, ...], as_json: bool
+    session: Session,
+    *,
+    older_than: float,
+    principal: str | None,
+    producer: str | None,
+    topics: tuple[str, ...],
+    namespaces: tuple[str, ...],
+    as_json: bool,
 ) -> None:
-    """Find transactions that are open for long: whose they are, and who waits for them.
+    """Find transactions that hang: open for long, and nobody has them any more.
 
-    `txaware transactions abort` aborts one, and its readers go on.
+    A long one whose client is still there does not hang: the connection that it was
+    begun over is open, or it was used since; or the program that has it, or whose
+    producer has it, is the one that owns the data. Neither does one whose end was asked
+    for. What was published with an id that nobody was ever given hangs, too. `txaware
+    transactions abort` ends one, and its readers go on; `list --older-than` shows all
+    that are open for long.
 
     \b
     Example:
       txaware transactions find-hanging --older-than 15m
+      txaware transactions find-hanging --topic orders --json
     """
     with session.open() as messaging:
-        old = [one for one in open_ones(messaging) if one.age_s > older_than]
-        waiting = waiting_topics(messaging, namespaces) if old else []
-    topics = {
-        one.transaction_id: [
-            topic.topic
-            for topic in waiting
-            if set(topic.in_progress) & set(one.pointers)
-        ]
-        for one in old
-    }
+        places = list(topics) or all_topics(messaging, namespaces)
+        found = hanging(messaging, places, older_than)
+    found = [
+        one
+        for one in found
+        if one.known.is_chosen(principal=principal, producer=producer)
+        and (one.waiting or not topics)
+    ]
     if as_json:
-        for one in old:
-            echo_json(one.as_json() | {"topics": topics[one.transaction_id]})
+        for one in found:
+            echo_json(one.as_json())
         return
     echo_columns(
-        ("TRANSACTION", "BEGAN", "AGE", "TIMES OUT", "BEGAN BY", "TOPICS THAT WAIT"),
-        [
-            (
-                one.transaction_id,
-                time_text(one.began_ms),
-                duration_text(one.age_s),
-                time_text(one.expires_ms),
-                one.began_by,
-                ", ".join(topics[one.transaction_id]) or NOTHING,
-            )
-            for one in old
-        ],
-        empty=f"no transaction is open for more than {duration_text(older_than)}",
+        HANGING_HEADER,
+        [one.as_row() for one in found],
+        empty=f"no transaction hangs for more than {duration_text(older_than)}",
     )
 
 

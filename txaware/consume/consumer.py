@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from coordinator.context import current_transaction
+from coordinator.context import TransactionContext, current_transaction
 from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
@@ -97,7 +97,7 @@ class Consumer:
         self._blocked_by: BlockedBy | None = None
         self._lock = threading.Lock()
         self._expired = ExpiredUnseen(self._name, clock_ms)
-        begin = place_of(service, self._topic, start, inclusive=inclusive)
+        begin = self._position_of(start, inclusive=inclusive)
         self._cursor: LocalCursor | GroupCursor
         if group is None:
             self._cursor = LocalCursor(begin, name=self._name, clock_s=clock_s)
@@ -136,7 +136,7 @@ class Consumer:
 
     def seek(self, start: StartAt, *, inclusive: bool = True) -> None:
         """Goes on from another place; in a transaction, only if it commits."""
-        position = place_of(self._service, self._topic, start, inclusive=inclusive)
+        position = self._position_of(start, inclusive=inclusive)
         with self._lock:
             self._place().move(BEGINNING if position is None else position)
 
@@ -198,6 +198,15 @@ class Consumer:
         with self._lock:
             self._cursor.commit()
 
+    def save_in(self, context: TransactionContext) -> None:
+        """Saves the group's position with the commit of a transaction.
+
+        It is for polls outside transactions, and any thread. If the transaction is
+        rolled back, the next poll goes on from the saved position.
+        """
+        with self._lock:
+            self._cursor.save_in(context)
+
     def rollback(self) -> None:
         """Forgets polls outside transactions that were not committed."""
         self._require_none_open("rollback")
@@ -206,6 +215,15 @@ class Consumer:
 
     def __repr__(self) -> str:
         return f"<Consumer: {self._name}>"
+
+    def _position_of(self, start: StartAt, *, inclusive: bool) -> MessageId | None:
+        return place_of(
+            self._service,
+            self._topic,
+            start,
+            inclusive=inclusive,
+            isolation=self._isolation,
+        )
 
     def _place(self) -> ReadPlace:
         context = current_transaction(self._coordinator)

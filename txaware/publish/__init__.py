@@ -2,6 +2,7 @@
 
 from txaware.publish.background_publishers import AsyncPublisher, AtMostOncePublisher
 from txaware.publish.outbox import TransactionPublisher
+from txaware.publish.producer import Producer
 from txaware.publish.publisher import (
     DirectPublisher,
     KnownTopics,
@@ -15,6 +16,7 @@ __all__ = [
     "AtMostOncePublisher",
     "DirectPublisher",
     "KnownTopics",
+    "Producer",
     "Publisher",
     "TransactionPublisher",
     "WrittenByHand",

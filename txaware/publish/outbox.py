@@ -216,7 +216,9 @@ class TransactionPublisher:
         """
         if limit_bytes > self._limit_bytes:
             self._limit_bytes = limit_bytes
-        outbox = self._outbox(topic)
+        # Without a call where the topic has had a message.
+        known = topic in self._outboxes
+        outbox = self._outboxes[topic] if known else self._outbox(topic)
         if outbox.buffer.size_bytes + size_bytes > limit_bytes:
             self._held_bytes -= outbox.store()
         while self._held_bytes and self._held_bytes + size_bytes > self._limit_bytes:

@@ -201,7 +201,7 @@ class Administration:
         return self._keepers.all()
 
     def lag_ms(self, group: str, topic: str) -> int:
-        """Returns how far a group is behind the newest message; 0 when it has that."""
+        """Returns how far a group is behind the last committed message, or 0."""
         return self._groups.state(group, topic).lag_ms
 
     def oldest_unread_ms(self, group: str, topic: str) -> int:

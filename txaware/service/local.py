@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Mapping
 from functools import partial
 
-from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.embedded.group_commit import Then
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
-from txaware.interfaces import UNCOMMITTED
+from txaware.interfaces import COMMITTED, UNCOMMITTED, ProducerService
 from txaware.keys import position_prefix
 from txaware.messages import Bounds, MessageId, Page, PublishResponse, Receipt
 from txaware.metrics import Latencies, TopicMetrics
+from txaware.producers import ProducerOpened
 from txaware.requests import (
     Payload,
     Payloads,
@@ -29,13 +29,16 @@ from txaware.requests import (
     checked_start,
 )
 from txaware.service.monitor.unread import Readers
+from txaware.service.producers.producing import Producing
+from txaware.service.producers.transactional_ids import TransactionalIds
 from txaware.service.read.reading import Ask, Reading
 from txaware.service.read.scan import Scan
-from txaware.service.store_context import StoreContext
+from txaware.service.store_context import StoreContext, carrier
 from txaware.service.topic_handles import TopicHandle, TopicHandles
-from txaware.service.write.message_cargo import MessageCargo
-from txaware.service.write.positions import PositionCargo, Positions
+from txaware.service.write.message_cargo import TopicCargo, TopicsCargo
+from txaware.service.write.positions import Positions, RowCargo
 from txaware.service.write.publishing import Publishing, waits_for_commit
+from txaware.signatures import passed_on
 from txaware.store.position_table import position_write
 from txaware.topics import (
     Topic,
@@ -60,9 +63,18 @@ class LocalService:
         self.readers = Readers(site.clock_ms)
         self._position_retention = site.positions
         self._publishing = Publishing(site)
+        self.producing = Producing(site, self._places, self._publishing)
         # A class derived from ours may replace any call.
-        self._carrier = _carrier(site) if type(self) is LocalService else None
+        self._carrier = carrier(site) if type(self) is LocalService else None
         self._reading = Reading(site)
+        self.transactional_ids = TransactionalIds(
+            site,
+            self._publishing,
+            self._positions,
+            judge=self._reading.judge,
+            seen=self._seen,
+            carrier=self._carrier,
+        )
         self._places.create_from_settings()
 
     def create_topic(
@@ -139,7 +151,7 @@ class LocalService:
         coordinator: Coordinator,
         tx: Transaction,
         messages: Iterable[tuple[str, list[Payload]]],
-    ) -> MessageCargo | None:
+    ) -> TopicCargo | TopicsCargo | None:
         """Returns messages as rows that the commit of `tx` carries.
 
         None where the coordinator cannot carry them, or where they are too many.
@@ -276,6 +288,11 @@ class LocalService:
         checked_group(group)
         if transaction is None and not self._positions.has_any(group, name):
             return None  # saves a snapshot, which costs the coordinator something
+        return self._seen(group, name, transaction)
+
+    def _seen(
+        self, group: str, name: TopicName, transaction: Transaction | None = None
+    ) -> MessageId | None:
         while True:
             removals = self._position_retention.removals
             judge = self._reading.judge(transaction)
@@ -323,7 +340,7 @@ class LocalService:
         group: str,
         topic: str,
         position: MessageId | None,
-    ) -> PositionCargo | None:
+    ) -> RowCargo | None:
         """Returns a position as a row that the commit of `tx` carries.
 
         None for a position means that the group did not move. Returns None where the
@@ -332,7 +349,7 @@ class LocalService:
         if coordinator is not self._carrier:
             return None
         if position is None:
-            return PositionCargo([])
+            return RowCargo([])
         name, pointer = self.topic(topic).topic, tx.transaction_id
 
         def count() -> None:
@@ -340,16 +357,49 @@ class LocalService:
             self._position_retention.saved(position_prefix(group, name))
 
         write = position_write(checked_group(group), name, pointer, position)
-        return PositionCargo([write], count)
+        return RowCargo([write], count)
 
-    def bounds(self, topic: str) -> Bounds:
-        """Returns the first and last id, committed or not, and the id of the next."""
-        return self._reading.bounds(self._places.at(topic))
+    def bounds(
+        self, topic: str, *, start: Start = None, isolation: str = UNCOMMITTED
+    ) -> Bounds:
+        """Returns the first and last id from `start` on, and the id of the next."""
+        place, begin = self._places.at(topic), checked_start(start)
+        if checked_isolation(isolation) == COMMITTED:
+            return self._reading.committed_bounds(place, begin, None)
+        return self._reading.bounds(place, begin)
+
+    def bounds_seen(self, topic: str, snapshot: Transaction | None = None) -> Bounds:
+        """Returns the bounds of what a snapshot, or a fresh one, sees as committed."""
+        return self._reading.committed_bounds(self._places.at(topic), None, snapshot)
+
+    def open_producer(self, transactional_id: str | None = None) -> ProducerOpened:
+        """Opens a producer, or a new instance of the one of that id."""
+        if transactional_id is None:
+            return self.producing.open_producer()
+        return self.transactional_ids.open(transactional_id)
+
+    enter_transaction = passed_on(
+        TransactionalIds.enter_transaction, to="transactional_ids"
+    )
+    leave_transaction = passed_on(
+        ProducerService.leave_transaction, to="transactional_ids"
+    )
+    producer_commits = passed_on(
+        ProducerService.producer_commits, to="transactional_ids"
+    )
+    producer_cargo = passed_on(TransactionalIds.producer_cargo, to="transactional_ids")
+
+    publish_once = passed_on(ProducerService.publish_once, to="producing")
+    producers = passed_on(ProducerService.producers, to="producing")
+    describe_producer = passed_on(ProducerService.describe_producer, to="producing")
+    forget_producer = passed_on(ProducerService.forget_producer, to="producing")
 
     def ended(self, pointers: Iterable[int]) -> None:
         """Wakes readers that wait for ended transactions, and forgets their stores."""
-        self._endings.ended(pointers)
-        self._references.ended(pointers)
+        if self._endings.signals:  # both are mostly empty, and this is called often
+            self._endings.ended(pointers)
+        if self._references.own_prefixes:
+            self._references.ended(pointers)
 
     def place(self, topic: str) -> TopicHandle:
         """Returns a topic with its writer and its counters."""
@@ -397,17 +447,6 @@ class LocalService:
         return checked_payloads(
             messages, limit_bytes=self._settings.message_limit_bytes
         )
-
-
-def _carrier(site: StoreContext) -> Coordinator | None:
-    """Returns the coordinator if its commits can carry rows of this store.
-
-    Its journal lies in the store then. A class derived from ours may replace any call,
-    so that it is not taken for one.
-    """
-    journal = getattr(site.table, "journal", None)
-    is_ours = site.gate is not None and type(site.coordinator) is EmbeddedCoordinator
-    return site.coordinator if is_ours and journal is not None else None
 
 
 def _asked(

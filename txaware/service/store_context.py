@@ -4,14 +4,19 @@ import threading
 
 import attrs
 
+from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.embedded.write_barrier import WriteBarrier
 from coordinator.interfaces import Coordinator
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.config import Settings
 from txaware.interfaces import OrderedTable
 from txaware.service.keepers import Keepers
+from txaware.service.producers.producer_ids import ProducerIds
+from txaware.service.producers.removal import ProducerRemoval
+from txaware.service.producers.sequences import Sequences
 from txaware.service.read.scan_cache import ScanCache
 from txaware.service.retention.position_retention import PositionRetention
+from txaware.service.retention.table_retention import TableRetention
 from txaware.service.visibility import ForeignPointers
 from txaware.service.wakeups import Endings
 from txaware.service.write.references import References
@@ -38,6 +43,37 @@ def _positions(site: "StoreContext") -> PositionRetention:
         site.rewriting,
         site.settings,
         site.gate,
+    )
+
+
+def _tables(site: "StoreContext") -> TableRetention:
+    return TableRetention(
+        site.table,
+        site.coordinator,
+        site.strangers,
+        site.rewriting,
+        site.gate,
+        site.positions.looks,
+        site.clock_ms,
+    )
+
+
+def _producer_ids(site: "StoreContext") -> ProducerIds:
+    most = site.settings.max_producers_per_principal
+    return ProducerIds(site.table, site.clock_ms, most=most)
+
+
+def _sequences(site: "StoreContext") -> Sequences:
+    return Sequences(site.table)
+
+
+def _producer_removal(site: "StoreContext") -> ProducerRemoval:
+    return ProducerRemoval(
+        site.table,
+        site.producer_ids,
+        site.sequences,
+        site.clock_ms,
+        expiry_s=site.settings.producer_expiry_s,
     )
 
 
@@ -75,3 +111,26 @@ class StoreContext:
     positions: PositionRetention = attrs.field(
         default=attrs.Factory(_positions, takes_self=True)
     )
+    producer_ids: ProducerIds = attrs.field(
+        default=attrs.Factory(_producer_ids, takes_self=True)
+    )
+    sequences: Sequences = attrs.field(
+        default=attrs.Factory(_sequences, takes_self=True)
+    )
+    producer_removal: ProducerRemoval = attrs.field(
+        default=attrs.Factory(_producer_removal, takes_self=True)
+    )
+    tables: TableRetention = attrs.field(
+        default=attrs.Factory(_tables, takes_self=True)
+    )
+
+
+def carrier(site: StoreContext) -> Coordinator | None:
+    """Returns the coordinator if its commits can carry rows of this store.
+
+    Its journal lies in the store then. A class derived from ours may replace any call,
+    so that it is not taken for one.
+    """
+    journal = getattr(site.table, "journal", None)
+    is_ours = site.gate is not None and type(site.coordinator) is EmbeddedCoordinator
+    return site.coordinator if is_ours and journal is not None else None

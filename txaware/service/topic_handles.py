@@ -32,22 +32,28 @@ KNOWN_NAMES = 100_000
 class TopicHandle:
     """A topic as it stands, with its writer and its counters.
 
-    `message_prefix` begins the keys of its message rows.
+    `prefix` begins the keys of its rows behind their tag, and `message_prefix` those of
+    its message rows.
     """
 
     topic: Topic
     writer: TopicWriter
     counters: TopicCounters
     publishing: str = attrs.field(init=False)
+    prefix: bytes = attrs.field(init=False)
     message_prefix: bytes = attrs.field(init=False)
 
     @publishing.default
     def _publishing(self) -> str:
         return self.topic.publishing
 
+    @prefix.default
+    def _prefix(self) -> bytes:
+        return self.topic.prefix
+
     @message_prefix.default
     def _message_prefix(self) -> bytes:
-        return MESSAGE + self.topic.prefix
+        return MESSAGE + self.prefix
 
 
 class TopicHandles:

@@ -69,11 +69,14 @@ class ForeignPointers:
     Such rows keep committed readers waiting, and the end of no transaction here changes
     that. It remembers, by the topic's prefix, rows written since the store was opened,
     and rows that a reader stopped at. `gave_out` is None where every pointer counts.
+    What `take` returned is left out by the next one; what `first` returns stays until
+    it is `passed`.
     """
 
     def __init__(self, gave_out: Callable[[int], bool] | None) -> None:
         self._gave_out = gave_out
         self._lock = threading.Lock()
+        self._new: dict[bytes, bytes] = {}
         self._first: dict[bytes, bytes] = {}
 
     def has(self, pointer: int | None) -> bool:
@@ -86,10 +89,28 @@ class ForeignPointers:
         """Notes that a row at a key, or behind it, has such a pointer."""
         if self.has(pointer):
             with self._lock:
-                self._first[prefix] = min(key, self._first.get(prefix, key))
+                for keys in (self._new, self._first):
+                    keys[prefix] = min(key, keys.get(prefix, key))
 
     def take(self) -> dict[bytes, bytes]:
         """Returns the first key of each topic that was noted since the last call."""
         with self._lock:
-            taken, self._first = self._first, {}
+            taken, self._new = self._new, {}
         return taken
+
+    def first(self, prefix: bytes) -> bytes | None:
+        """Returns the key from which on a topic may have such a row, if it may."""
+        return self._first.get(prefix)
+
+    def passed(self, prefix: bytes, first: bytes, key: bytes | None) -> None:
+        """Notes that no such row is before `key`, or none at all where that is None.
+
+        `first` is what was returned: where a row before it was noted since, that stays.
+        """
+        with self._lock:
+            if self._first.get(prefix) != first:
+                return
+            if key is None:
+                del self._first[prefix]
+            else:
+                self._first[prefix] = key

@@ -63,19 +63,17 @@ class Endings:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._signals: dict[int, list[Signal]] = {}
+        self.signals: dict[int, list[Signal]] = {}
 
     def expect(self, pointer: int, signal: Signal) -> None:
         """Adds a signal to tell when a transaction ends."""
         with self._lock:
-            signals = self._signals.setdefault(pointer, [])
+            signals = self.signals.setdefault(pointer, [])
             if signal not in signals:
                 signals.append(signal)
 
     def ended(self, pointers: Iterable[int]) -> None:
         """Tells the signals of transactions that are over, when all can see that."""
-        if not self._signals:
-            return
         for pointer in pointers:
-            for signal in self._signals.pop(pointer, ()):
+            for signal in self.signals.pop(pointer, ()):
                 signal.tell()

@@ -1,10 +1,8 @@
 """Batches: rows, the coordinator's records and the time are written together."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import chain
-
-import attrs
 
 from coordinator.embedded.history import History
 from coordinator.embedded.records import (
@@ -21,21 +19,12 @@ from txaware.interfaces import Write
 from txaware.keys import JOURNAL, STATE
 from txaware.metrics import WriteCounters
 from txaware.store.damage import Damaged, DamagedNotWritten, is_damage, said, way_out
-from txaware.store.interfaces import RowBatch, RowStore
+from txaware.store.interfaces import RowStore
 from txaware.store.uncommitted_rows import Taken, UncommittedRows
 
 JOURNAL_BYTES = 1 << 20
 READ_ROWS = 10_000
 TIME = STATE + b"time"
-
-
-@attrs.frozen
-class _Batch:
-    """The writes of one batch, and the held rows among them."""
-
-    number: int
-    writes: list[Write]
-    taken: Taken
 
 
 class BatchWriter:
@@ -63,7 +52,8 @@ class BatchWriter:
         self._number = 0
         self._folded = False
         self._closed = False
-        self._in_doubt: _Batch | None = None
+        # The number, the writes and the held rows among them of a batch that failed.
+        self._in_doubt: tuple[int, list[Write], Taken] | None = None
         self.kept = False
         self._read()
 
@@ -74,15 +64,22 @@ class BatchWriter:
         return None if data is None else int.from_bytes(data, "big")
 
     def take(self, records: list[Record]) -> Taken:
-        """Takes the rows that records commit, and those of transactions that failed."""
-        committed = _committed(records, self._held)
+        """Takes the rows that records commit, and those of transactions that failed.
+
+        It first releases the rows that records say are invalid.
+        """
+        committed: list[int] = []
+        for record in records:
+            if record.__class__ is Committed:
+                committed += (record.transaction_id,)
+            elif record.__class__ is Invalidated:
+                self._held.release(record.pointers)
         return self._held.take(committed) if self._held else {}
 
     def write(
         self, records: list[Record], rows: list[Write], taken: Taken | None = None
     ) -> None:
         """Writes records, rows and the rows that were taken; all are on disk then."""
-        taken = taken or {}
         number, due_ms = self._number + 1, self.clock.due() if self.clock else None
         writes = [*rows]
         if taken:
@@ -90,12 +87,12 @@ class BatchWriter:
         row_count = len(writes)
         if records:
             data = encode_records(records)
-            writes.append((_journal_key(number), data))
+            writes.append((JOURNAL + number.to_bytes(8, "big"), data))
             self._size += len(data)
         if due_ms is not None:
             writes.append((TIME, due_ms.to_bytes(8, "big")))
         began_s = time.perf_counter()
-        self._write(_Batch(number, writes, taken))
+        self._write(number, writes, taken or {})
         took_s = time.perf_counter() - began_s
         commits = 0
         for record in records:
@@ -104,27 +101,34 @@ class BatchWriter:
         if self.clock is not None and due_ms is not None:
             self.clock.saved(due_ms)
 
-    def _write(self, batch: _Batch) -> None:
-        filled = self._database.batch(batch.number)
-        _fill(filled, batch.writes)
+    def _write(self, number: int, writes: list[Write], taken: Taken) -> None:
+        batch = self._database.batch(number)
+        put = batch.put
+        for key, value in writes:
+            if value is None:
+                batch.delete(key)
+            else:
+                put(key, value)
         try:
-            filled.write()
+            batch.write()
         except Exception as error:
             damage = self._database.damage(error)
             self._problem = f"{self.name} could not be written: {damage or said(error)}"
             self.counters.failed()
-            self._in_doubt = batch
+            self._in_doubt = number, writes, taken
             try:
                 self._repair()
             except OSError as later:
                 kind = Damaged if damage or _found_damage(later) else Unavailable
                 raise kind(f"{self._problem}; nor be opened again: {later}") from error
-            if self._number != batch.number:
+            if self._number != number:
                 no = DamagedNotWritten if damage else NotWritten
                 raise no(self._problem) from error
             self._folded = True
         else:
-            self._kept(batch)
+            self._number = number
+            if taken:
+                self._held.carried(taken)
         self._problem = None
 
     @property
@@ -149,24 +153,19 @@ class BatchWriter:
     def _repair(self) -> None:
         if self._closed:
             raise OSError(f"{self.name} is closed")
-        batch = self._in_doubt
-        if batch is None:
+        if self._in_doubt is None:
             return
+        number, writes, taken = self._in_doubt
         try:
             self._database.reopen()
             self._read()
-            is_kept = self._database.has_batch(batch.number, batch.writes)
+            is_kept = self._database.has_batch(number, writes)
         except Exception as error:
             raise OSError(said(error)) from error
         if is_kept:
-            self._kept(batch)
+            self._number = number
+            self._held.carried(taken)
         self._in_doubt, self.kept = None, is_kept
-
-    def _kept(self, batch: _Batch) -> None:
-        """Notes that a batch is on disk."""
-        self._number = batch.number
-        if batch.taken:
-            self._held.carried(batch.taken)
 
     def fold(self, records: list[Record]) -> None:
         """Adds written records to the history; shortens a journal that has grown."""
@@ -188,7 +187,7 @@ class BatchWriter:
         try:
             if self.clock is not None and not (self.broken or self._closed):
                 time_ms = self.clock.next_ms.to_bytes(8, "big")
-                self._write(_Batch(self._number + 1, [(TIME, time_ms)], {}))
+                self._write(self._number + 1, [(TIME, time_ms)], {})
         finally:
             self._closed = True
             self._database.close()
@@ -217,13 +216,13 @@ class BatchWriter:
         """Writes the history anew in place of all entries, in one batch."""
         number = self._number + 1
         writes: list[Write] = [
-            (_journal_key(earlier), None)
+            (JOURNAL + earlier.to_bytes(8, "big"), None)
             for earlier, _ in journal_entries(self._database)
         ]
         data = encode_records(self.history.records())
-        writes.append((_journal_key(number), data))
+        writes.append((JOURNAL + number.to_bytes(8, "big"), data))
         try:
-            self._write(_Batch(number, writes, {}))
+            self._write(number, writes, {})
         except (NotWritten, Unavailable):
             return  # the entries stay, and status() says so
         self._folded = False  # no records of its own follow
@@ -258,27 +257,3 @@ def _found_damage(error: OSError) -> bool:
     return isinstance(cause, StoreCorrupted | JournalCorrupted) or (
         cause is not None and is_damage(cause)
     )
-
-
-def _committed(records: list[Record], held: UncommittedRows) -> list[int]:
-    """Returns the transactions whose rows go along; releases rows of invalid ones."""
-    committed: list[int] = []
-    for record in records:
-        if record.__class__ is Committed:
-            committed += (record.transaction_id,)
-        elif record.__class__ is Invalidated:
-            held.release(record.pointers)
-    return committed
-
-
-def _fill(batch: RowBatch, rows: Sequence[Write]) -> None:
-    put = batch.put
-    for key, value in rows:
-        if value is None:
-            batch.delete(key)
-        else:
-            put(key, value)
-
-
-def _journal_key(number: int) -> bytes:
-    return JOURNAL + number.to_bytes(8, "big")

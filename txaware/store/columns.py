@@ -13,12 +13,13 @@ PLAIN, POINTED, REFERENCE = 0, 1, 2
 # Our own flag: more columns precede the payload, each with name byte and size.
 MORE = 4
 
-EXPIRY, ATTEMPT, RECEIPTS = b"e", b"a", b"r"
+EXPIRY, ATTEMPT, RECEIPTS, PRODUCED = b"e", b"a", b"r", b"s"
 # The labels of a message. Columns lie in the order of their names, so a key is last.
 HEADERS, KEY = b"h", b"y"
 
 _POINTER = struct.Struct(">q")
 _POINTED_HEAD = struct.Struct(">Bq").pack
+_PLAIN_HEAD = bytes([PLAIN])
 _MORE = struct.Struct(">cI")
 # The count of columns, the name of the only one, and the high half of its size.
 _KEY_ALONE = b"\1" + KEY + bytes(2)
@@ -38,8 +39,8 @@ def value_head(
     pointer: int | None, *, reference: bool = False, more: Mapping[bytes, bytes] = {}
 ) -> bytes:
     """Encodes a value up to its payload, the same for all messages of a request."""
-    if pointer is not None and not reference and not more:
-        return _POINTED_HEAD(POINTED, pointer)  # nearly always
+    if not reference and not more:  # nearly always
+        return _PLAIN_HEAD if pointer is None else _POINTED_HEAD(POINTED, pointer)
     tag = REFERENCE if reference else PLAIN if pointer is None else POINTED
     parts = [bytes([tag | MORE if more else tag])]
     if pointer is not None:
@@ -127,6 +128,15 @@ def _decode_more(value: bytes, at: int) -> tuple[int, dict[bytes, bytes]]:
             raise StoreCorrupted("a column is longer than its row")
         more[name] = value[at - size : at]
     return at, more
+
+
+def with_column(value: bytes, name: bytes, data: bytes) -> bytes:
+    """Returns the value of the same row with one more column, in the order of names."""
+    columns = decode(value)
+    more = dict(sorted({**columns.more, name: data}.items()))
+    is_reference = columns.payload is None
+    head = value_head(columns.pointer, reference=is_reference, more=more)
+    return head + (columns.payload or b"")
 
 
 def is_reference(value: bytes) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from txaware.errors import NotWritten, StoreCorrupted, Unavailable
-from txaware.store.manifest import cut_torn_end
+from txaware.store.manifest import cut_torn_end, remove_unborn
 
 log = logging.getLogger(__name__)
 
@@ -145,11 +145,13 @@ def _is_damaged(plyvel: Any, path: Path) -> bool:
 
 
 def untorn(directory: Path, open_database: Callable[[], Any]) -> Any:
-    """Opens a database; if that fails, cuts off a torn end and tries once more."""
+    """Opens a database; undoes what a power cut left half done, and tries once more."""
     try:
         return open_database()
     except Exception as error:
-        if not (is_damage(error) and cut_torn_end(directory)):
+        if not is_damage(error):
+            raise
+        if not (cut_torn_end(directory) or remove_unborn(directory)):
             raise
     return open_database()
 

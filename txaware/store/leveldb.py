@@ -12,6 +12,7 @@ from txaware.keys import FIRST_PAYLOAD, PAYLOAD, STATE
 from txaware.store.damage import damage_text, is_damage, said
 from txaware.store.journaled_table import JournaledTable
 from txaware.store.leveldb_store import Database, Open, View, leveldb_at
+from txaware.store.log_file import LogFile
 
 ROWS = "rows"
 MOVED_ROWS = 5000
@@ -32,7 +33,12 @@ class LevelDbTable(JournaledTable):
     ) -> None:
         self._lock = lock
         self._rows = rows  # LevelDB's files, which are made private to this user
-        self._leveldb = Database(name, open_database, Path(name) / ROWS)
+        self._leveldb = Database(
+            name,
+            open_database,
+            Path(name) / ROWS,
+            log=None if rows is None else LogFile(rows),
+        )
         super().__init__(
             self._leveldb, clock_ms=clock_ms, sync_limit_bytes=sync_limit_bytes
         )

@@ -27,6 +27,7 @@ from txaware.store.damage import (
     verify,
 )
 from txaware.store.interfaces import up_to
+from txaware.store.log_file import LogFile, NamedBatch
 
 FIRST_ROWS, MOST_ROWS = 2, 512
 # Scans of that many rows take turns: with each row an iterator lets the interpreter go,
@@ -104,11 +105,17 @@ class Database:
     """
 
     def __init__(
-        self, name: str, open_database: Open, directory: Path | None = None
+        self,
+        name: str,
+        open_database: Open,
+        directory: Path | None = None,
+        *,
+        log: LogFile | None = None,
     ) -> None:
         self.name = name
         self._open = open_database
         self._directory = directory
+        self._log = log
         self._damaged: dict[Path, bool] = {}
         self._readers: set[object] = set()
         self._db: Any = None
@@ -173,7 +180,8 @@ class Database:
         """Begins a batch to fill; it is on disk when its `write()` returns."""
         if self._db is None:
             raise Unavailable(f"{self.name} is closed")
-        return self._db.write_batch(sync=True)
+        batch = self._db.write_batch(sync=True)
+        return batch if self._log is None else NamedBatch(batch, self._log)
 
     def has_batch(self, number: int, writes: Sequence[Write]) -> bool:
         """Tells whether all writes of a batch are there; LevelDB writes all or none.
@@ -213,6 +221,8 @@ class Database:
         """Closes the database and opens it again; raises what LevelDB raises."""
         self.close()
         self._db = self._open()
+        if self._log is not None:
+            self._log.begin()
 
     def close(self) -> None:
         """Gives the database back, once the last reader has left."""

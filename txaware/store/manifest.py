@@ -1,8 +1,10 @@
-"""LevelDB's MANIFEST file, whose torn end is cut off if that loses nothing.
+"""LevelDB's MANIFEST file, whose end is cut off if a power cut left it unusable.
 
 LevelDB syncs each record of the file before it relies on it, so a power cut tears the
 last record at most. LevelDB itself leaves out a record that is cut short, but not one
-that is filled with zeros.
+that is filled with zeros. It writes a record before it syncs the names of the table
+files in it, so that a cut may also leave a record without its files. And it does not
+sync the first MANIFEST of a new database.
 """
 
 import logging
@@ -11,7 +13,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from coordinator.embedded.file_journal import Disk
+from coordinator.durable_names import sync_directory
 
 log = logging.getLogger(__name__)
 
@@ -25,11 +27,11 @@ _NUMBERS = (_LOG, 3, 4, _EARLIER_LOG)
 
 
 def cut_torn_end(directory: Path) -> bool:
-    """Cuts off a damaged last record, and keeps the file as it was beside it.
+    """Cuts off a last record that is damaged, or that names a table file not there.
 
-    Answers False, and changes nothing, if the end is whole or a whole record follows
-    the damage. The same if LevelDB already relied on the damaged record: then the log
-    that the earlier records name is gone.
+    The file as it was is kept beside it. Answers False, and changes nothing, if the
+    end is sound or a whole record follows the damage. The same if LevelDB already
+    relied on that record: then the log that the earlier records name is gone.
     """
     try:
         name = (directory / "CURRENT").read_text().strip()
@@ -39,9 +41,13 @@ def cut_torn_end(directory: Path) -> bool:
         return False
     records = list(_records(data))
     end = records[-1][1] if records else 0
-    if not end or not any(data[end:]) or _holds_record(data, end):
+    if not end or _holds_record(data, end):
         return False
     try:
+        if not any(data[end:]):
+            if len(records) < 2 or not _lacks_table(records.pop()[0], directory):
+                return False
+            end = records[-1][1]
         number = _log_number([record for record, _ in records])
     except (IndexError, ValueError):
         return False
@@ -49,13 +55,40 @@ def cut_torn_end(directory: Path) -> bool:
         return False
     _replace(path, data, end)
     log.warning(
-        "%s had a torn end of %s bytes, as a power cut leaves it, which was cut off; "
+        "%s had an end of %s bytes, as a power cut leaves it, which was cut off; "
         "the file as it was is %s.torn",
         path,
         len(data) - end,
         name,
     )
     return True
+
+
+def remove_unborn(directory: Path) -> bool:
+    """Removes the name of a MANIFEST without a record, so that a new one is made.
+
+    Answers False, and changes nothing, if the database may have had anything: a table
+    file, or a log that is not empty.
+    """
+    try:
+        name = (directory / "CURRENT").read_text().strip()
+        if any(_records((directory / name).read_bytes())):
+            return False
+        paths = list(directory.iterdir())
+    except (OSError, UnicodeDecodeError):
+        return False
+    if any(
+        path.suffix in (".ldb", ".sst") or (path.suffix == ".log" and _size(path))
+        for path in paths
+    ):
+        return False
+    (directory / "CURRENT").unlink()
+    log.warning("%s was about to be made when the power was cut, and had no row", name)
+    return True
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size
 
 
 def _replace(path: Path, data: bytes, end: int) -> None:
@@ -68,7 +101,7 @@ def _replace(path: Path, data: bytes, end: int) -> None:
             file.flush()
             os.fsync(file.fileno())
     os.replace(path.with_name(f"{path.name}.cut"), path)
-    Disk(path.parent).sync_names()
+    sync_directory(path.parent)
 
 
 def _records(data: bytes) -> Iterator[tuple[bytes, int]]:
@@ -126,8 +159,17 @@ def _log_number(records: list[bytes]) -> int:
     return earlier or number
 
 
+def _lacks_table(record: bytes, directory: Path) -> bool:
+    """Tells whether a table file that a record adds is not there."""
+    return any(
+        not any((directory / f"{number:06}.{end}").exists() for end in ("ldb", "sst"))
+        for field, number in _fields(record)
+        if field == _NEW
+    )
+
+
 def _fields(record: bytes) -> Iterator[tuple[int, int]]:
-    """Reads the numbers that a record sets, and skips its fields about tables."""
+    """Reads the numbers that a record sets, and those of the files that it adds."""
     at = 0
 
     def number() -> int:
@@ -159,8 +201,9 @@ def _fields(record: bytes) -> Iterator[tuple[int, int]]:
             number()
             number()
         elif field == _NEW:
-            for _ in range(3):
-                number()
+            number()
+            yield field, number()
+            number()
             text()
             text()
         else:

@@ -3,7 +3,12 @@
 from txaware.http.client.coordinator_calls import CoordinatorSend
 from txaware.http.client.link import Link
 from txaware.http.client.server_info import ServerInfo
-from txaware.http.client.service import HttpAdministration, HttpService, within_limits
+from txaware.http.client.service import (
+    HttpAdministration,
+    HttpService,
+    HttpTables,
+    within_limits,
+)
 from txaware.http.client.settings import ClientSettings
 from txaware.http.client.transport import Transport
 
@@ -12,6 +17,7 @@ __all__ = [
     "CoordinatorSend",
     "HttpAdministration",
     "HttpService",
+    "HttpTables",
     "Link",
     "ServerInfo",
     "Transport",

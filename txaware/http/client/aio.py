@@ -1,7 +1,8 @@
 """The asyncio client: the same calls, awaited; one implementation of what they say."""
 
-from collections.abc import Iterable
-from typing import Any, Self
+from collections.abc import Callable, Iterable
+from functools import lru_cache, partial
+from typing import Any, Self, cast, overload
 
 from coordinator.context import TransactionContext
 from coordinator.fork_guard import guard
@@ -13,8 +14,13 @@ from txaware.config import Settings
 from txaware.consume import Consumer
 from txaware.consume.start_places import StartAt
 from txaware.http.client.async_consumer import TopicConsumer
+from txaware.http.client.async_producer import (
+    AsyncProducer,
+    AsyncTransactionalProducer,
+)
 from txaware.http.client.async_publisher import TopicPublisher
 from txaware.http.client.async_service import AsyncService
+from txaware.http.client.async_table import AsyncTable
 from txaware.http.client.async_transaction import (
     AsyncTransaction,
     Workers,
@@ -23,16 +29,36 @@ from txaware.http.client.async_transaction import (
 from txaware.http.client.async_transport import AsyncTransport
 from txaware.http.client.coordinator_calls import CoordinatorSend
 from txaware.http.client.link import Link
-from txaware.http.client.service import HttpService, within_limits
+from txaware.http.client.service import HttpService, HttpTables, within_limits
 from txaware.http.client.settings import ClientSettings
+from txaware.http.client.table_calls import TableCalls
 from txaware.http.client.transport import Transport
-from txaware.interfaces import COMMITTED, UNSAID, Isolation, MessagingService
+from txaware.interfaces import (
+    COMMITTED,
+    UNSAID,
+    Isolation,
+    MessagingService,
+    ProducerService,
+)
 from txaware.keeper import Keeper, KeepsRows, named_pointer
 from txaware.messages import MessageId, Page, PublishResponse, Receipt
-from txaware.publish import KnownTopics, Publisher, WrittenByHand, written_by_hand
+from txaware.publish import (
+    KnownTopics,
+    Producer,
+    Publisher,
+    WrittenByHand,
+    written_by_hand,
+)
+from txaware.publish.fenced_transaction import FencedTransaction
+from txaware.publish.transactional_producer import TransactionalProducer
 from txaware.requests import Payload, Pointer
 from txaware.signatures import signed_as
+from txaware.tables import Table
+from txaware.tables.table_changes import Conflicts
 from txaware.topics import TopicName
+
+# Publishers that a producer keeps, one a topic.
+KNOWN_PUBLISHERS = 1000
 
 
 class AsyncMessaging(AsyncService):
@@ -50,6 +76,7 @@ class AsyncMessaging(AsyncService):
         super().__init__(transport)
         blocking = Transport(link)
         self._blocking = HttpService(blocking)
+        self._blocking_tables = HttpTables(blocking)
         self._known_topics = KnownTopics(self._blocking)
         self._coordinator = RemoteCoordinator(
             CoordinatorSend(blocking),
@@ -73,6 +100,72 @@ class AsyncMessaging(AsyncService):
     def publisher(self, topic: str) -> TopicPublisher:
         """Returns a publisher in the open transaction of this task, or at once."""
         return TopicPublisher(topic, self, self._coordinator, self._publisher)
+
+    async def table(
+        self,
+        name: str,
+        *,
+        encode: Callable[[Any], bytes] | None = None,
+        decode: Callable[[bytes], Any] | None = None,
+        conflicts: Conflicts = "row",
+    ) -> AsyncTable:
+        """Returns a table of yours, whose rows commit with the messages beside them.
+
+        See `Messaging.table`.
+        """
+        info = await self.info()
+        table = Table(
+            self._blocking_tables,
+            self._coordinator,
+            name,
+            encode=encode,
+            decode=decode,
+            conflicts=conflicts,
+            shares_journal=info.shares_journal,
+            value_limit_bytes=within_limits(Settings(), info).message_limit_bytes,
+        )
+        return AsyncTable(table, self._coordinator, self._workers)
+
+    async def tables(self, namespace: str = "default") -> list[str]:
+        """Returns the names of a namespace's tables that have rows, in order."""
+        return await self._transport.run(TableCalls().tables(namespace))
+
+    @overload
+    def producer(self) -> AsyncProducer: ...
+
+    @overload
+    def producer(self, transactional_id: str) -> AsyncTransactionalProducer: ...
+
+    def producer(
+        self, transactional_id: str | None = None
+    ) -> AsyncProducer | AsyncTransactionalProducer:
+        """Returns a producer: `async with messaging.producer() as producer:`.
+
+        With a `transactional_id` it has transactions. When the block begins, every
+        older instance of that id is fenced.
+        """
+        if transactional_id is None:
+            return AsyncProducer(self._idempotent, self._coordinator, self._workers)
+        return AsyncTransactionalProducer(
+            partial(self._transactional, transactional_id),
+            self._coordinator,
+            self._workers,
+        )
+
+    def _idempotent(self) -> Producer:
+        limits = within_limits(Settings(), self._blocking.info())
+        return Producer(self._blocking, message_limit_bytes=limits.message_limit_bytes)
+
+    def _transactional(self, transactional_id: str) -> TransactionalProducer:
+        info, service = self._blocking.info(), cast(ProducerService, self._blocking)
+        return TransactionalProducer(
+            service,
+            transactional_id,
+            make=partial(FencedTransaction, self._coordinator),
+            publisher=lru_cache(KNOWN_PUBLISHERS)(self._publisher),
+            message_limit_bytes=within_limits(Settings(), info).message_limit_bytes,
+            shares_journal=info.shares_journal,
+        )
 
     async def consumer(
         self,

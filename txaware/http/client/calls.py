@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from coordinator.transaction import Transaction
-from txaware.errors import BadRequest, RequestTooLarge
+from txaware.errors import BadRequest
 from txaware.http.client.call import (
     Call,
     Repeat,
@@ -19,8 +19,9 @@ from txaware.http.client.call import (
     reading_field,
     start_field,
 )
+from txaware.http.client.producer_calls import ProducerCalls
+from txaware.http.client.request_fit import require_fit
 from txaware.http.client.server_info import ENVELOPE_BYTES, ServerInfo
-from txaware.http.client.topic_calls import TopicCalls
 from txaware.http.wire import (
     COLUMNS,
     MAX_MESSAGES,
@@ -61,15 +62,6 @@ from txaware.topics import TopicName
 # The most that a message takes in a request beside its payload.
 BESIDE_BYTES = 32
 _MOST_LONG, _MOST_INT = 2**63 - 1, 2**31 - 1
-
-
-def require_fit(messages: int, size_bytes: int, info: ServerInfo) -> None:
-    """Raises `RequestTooLarge` before anything is sent that would be refused."""
-    if size_bytes > info.request_bytes or messages > MAX_MESSAGES:
-        raise RequestTooLarge(
-            f"{messages} messages in a request of {size_bytes} bytes are above the "
-            f"limit of {MAX_MESSAGES} messages and {info.request_bytes} bytes"
-        )
 
 
 def cut_to_fit(request: PublishRequest, info: ServerInfo) -> list[bytes]:
@@ -126,7 +118,7 @@ def _id_or_none(text: Any) -> MessageId | None:
 _position = reading_field("position", _id_or_none)
 
 
-class ServiceCalls(TopicCalls):
+class ServiceCalls(ProducerCalls):
     """All verbs of a `MessagingService`."""
 
     def publish(

@@ -12,9 +12,15 @@ from txaware.http.client.admin_calls import AdminCalls
 from txaware.http.client.calls import ServiceCalls
 from txaware.http.client.coordinator_calls import CoordinatorSend
 from txaware.http.client.server_info import ServerInfo
+from txaware.http.client.table_calls import TableCalls
 from txaware.http.client.transport import Transport, blocking
 from txaware.http.wire import ColumnarPage
-from txaware.interfaces import MessagingService, OperatorService
+from txaware.interfaces import (
+    MessagingService,
+    OperatorService,
+    ProducerService,
+    TableService,
+)
 from txaware.keeper import Keeper, KeepsRows, named_pointer
 from txaware.requests import Start
 
@@ -43,6 +49,24 @@ class HttpService:
     save_position = blocking(MessagingService.save_position, ServiceCalls.save_position)
     bounds = blocking(MessagingService.bounds, ServiceCalls.bounds)
     wait = blocking(MessagingService.wait, ServiceCalls.wait)
+    open_producer = blocking(ProducerService.open_producer, ServiceCalls.open_producer)
+    publish_once = blocking(ProducerService.publish_once, ServiceCalls.publish_once)
+    producers = blocking(ProducerService.producers, ServiceCalls.producers)
+    describe_producer = blocking(
+        ProducerService.describe_producer, ServiceCalls.describe_producer
+    )
+    forget_producer = blocking(
+        ProducerService.forget_producer, ServiceCalls.forget_producer
+    )
+    enter_transaction = blocking(
+        ProducerService.enter_transaction, ServiceCalls.enter_transaction
+    )
+    leave_transaction = blocking(
+        ProducerService.leave_transaction, ServiceCalls.leave_transaction
+    )
+    producer_commits = blocking(
+        ProducerService.producer_commits, ServiceCalls.producer_commits
+    )
 
     def poll_columns(
         self,
@@ -74,6 +98,20 @@ class HttpService:
 
     def __repr__(self) -> str:
         return f"<HttpService by {self._transport!r}>"
+
+
+class HttpTables:
+    """A `TableService` by way of a server."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._calls = TableCalls()
+
+    tables = blocking(TableService.tables, TableCalls.tables)
+    get_row = blocking(TableService.get_row, TableCalls.get_row)
+    scan_rows = blocking(TableService.scan_rows, TableCalls.scan_rows)
+    save_rows = blocking(TableService.save_rows, TableCalls.save_rows)
+    take_back_rows = blocking(TableService.take_back_rows, TableCalls.take_back_rows)
 
 
 class HttpAdministration:

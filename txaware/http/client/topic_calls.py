@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlencode
 
 from txaware.http.client.call import (
     Call,
@@ -13,11 +14,14 @@ from txaware.http.client.call import (
     json_body,
     reading,
     reading_json,
+    start_field,
 )
 from txaware.http.client.link import Link
 from txaware.http.client.server_info import ServerInfo, server_info
 from txaware.http.wire.values import topic_from_json
+from txaware.interfaces import UNCOMMITTED, Isolation, Start
 from txaware.messages import Bounds
+from txaware.requests import checked_isolation, checked_start
 from txaware.topics import (
     Topic,
     TopicName,
@@ -104,9 +108,17 @@ class TopicCalls:
         yield from self.info()
         yield Call("DELETE", path, done, repeat=Repeat.KEYED)
 
-    def bounds(self, topic: str) -> Steps[Bounds]:
+    def bounds(
+        self, topic: str, *, start: Start = None, isolation: Isolation = UNCOMMITTED
+    ) -> Steps[Bounds]:
         """Asks where a topic begins and ends."""
         path = self._paths.topic(topic) + "/bounds"
+        field = start_field(checked_start(start))
+        asked = {} if field is None else {"startFrom": field}
+        if checked_isolation(isolation) != UNCOMMITTED:
+            asked["isolation"] = isolation
+        if asked:
+            path += "?" + urlencode(asked)
         bounds: Bounds = yield Call("GET", path, _bounds)
         return bounds
 

@@ -57,9 +57,10 @@ export function bytes(number) {
 }
 
 /** Who began a transaction, and from where. */
-export function begunBy({ principal, address, type }) {
-  if (address === "this process") return "the coordinator's own process";
-  if (principal) return address ? `${principal} at ${address}` : principal;
+export function begunBy({ principal, address, type, isHeld }) {
+  const hasIt = isHeld ? ", which has it" : "";
+  if (address === "this process") return `the coordinator's own process${hasIt}`;
+  if (principal) return (address ? `${principal} at ${address}` : principal) + hasIt;
   return type ? "not known since the restart" : "not known";
 }
 

@@ -158,6 +158,19 @@ def blocked(moment: Moment) -> Iterator[Metric]:
     )
 
 
+def stable_positions(moment: Moment) -> Iterator[Metric]:
+    """Yields how far committed readers may come; nothing for topics not looked at."""
+    yield gauge(
+        "topic_last_stable_seconds",
+        f"The last stable position of a topic, as a time in seconds since 1970: where "
+        f"committed readers stop, or where the next message goes if nothing stops "
+        f"them. It stands still while a transaction keeps them waiting. "
+        f"The {MOST_TOPICS} topics that came first.",
+        {(topic,): ms / 1000 for topic, ms in moment.stable_ms().items()},
+        "topic",
+    )
+
+
 def groups(moment: Moment) -> Iterator[Metric]:
     """Yields how far consumer groups are behind."""
     report = moment.report()
@@ -169,8 +182,8 @@ def groups(moment: Moment) -> Iterator[Metric]:
         )
     yield gauge(
         "group_lag_seconds",
-        f"Time between a group's position and the newest message. It stands still "
-        f"where nothing is published. {which}",
+        f"Time between a group's position and the last committed message. It stands "
+        f"still where nothing is published. {which}",
         {(group.group, group.topic): group.lag_ms / 1000 for group in shown},
         *("group", "topic"),
     )
@@ -186,7 +199,8 @@ def groups(moment: Moment) -> Iterator[Metric]:
     )
     yield gauge(
         "group_lag_rows",
-        f"Rows that a group has yet to read, counted up to 1,000. {which}",
+        f"Rows that a group has yet to read, counted up to 1,000, and no further than "
+        f"to the first open transaction. {which}",
         {(group.group, group.topic): group.rows for group in shown},
         *("group", "topic"),
     )
@@ -305,7 +319,16 @@ def retention(moment: Moment) -> Iterator[Metric]:
 
 FAMILIES: tuple[Callable[[Moment], Iterable[Metric]], ...] = (
     *(topic_counts, topic_ages, topic_rows, topics, expired_unseen),
-    *(blocked, groups, transactions, latencies, writes, cache, retention),
+    *(
+        blocked,
+        stable_positions,
+        groups,
+        transactions,
+        latencies,
+        writes,
+        cache,
+        retention,
+    ),
 )
 
 

@@ -67,6 +67,7 @@ class Moment:
         self.by_label: Callable[[], Mapping[str, Values]] = _once(self._by_label)
         self.bounds: Callable[[], Mapping[str, Bounds]] = _once(self._bounds)
         self.rows: Callable[[], Mapping[str, int]] = _once(self._rows)
+        self.stable_ms: Callable[[], Mapping[str, int]] = _once(self._stable_ms)
 
     @property
     def left_out(self) -> set[str]:
@@ -110,6 +111,24 @@ class Moment:
             if bounds is not None:
                 found[topic] = bounds
         return found
+
+    def _stable_ms(self) -> Mapping[str, int]:
+        """Returns the time of each topic's last stable position.
+
+        A topic that the overview did not list is not blocked: it lists those first.
+        """
+        report = self.report()
+        if report.invalid_transactions is None or "blocked" in report.left_out:
+            return {}  # nobody knows which transactions are open
+        blocked = {
+            topic.topic: topic.blocked_by.since_ms
+            for topic in report.topics
+            if topic.blocked_by is not None
+        }
+        return {
+            topic: blocked.get(topic, found.next.publish_time_ms)
+            for topic, found in self.bounds().items()
+        }
 
     def _rows(self) -> Mapping[str, int]:
         depths, bounds = self._sources.depths, self.bounds()

@@ -3,8 +3,17 @@
 from txaware.http.openapi.operation import Content, Operation, json_of
 from txaware.http.routes.groups import POSITION
 from txaware.http.routes.topics import TOPIC, TOPICS
-from txaware.http.wire.json_schema import BYTES, FLAG, any_of, fields, ref, whole
+from txaware.http.wire.json_schema import (
+    BYTES,
+    FLAG,
+    HEX_ID,
+    any_of,
+    fields,
+    ref,
+    whole,
+)
 from txaware.http.wire.schemas import AVRO_TYPE, COLUMNS_TYPE, OWN_TYPE
+from txaware.interfaces import COMMITTED, UNCOMMITTED
 
 TAG = "messages"
 _WRITES = (404, 409)
@@ -18,7 +27,7 @@ _RESPONSE = {
 }
 
 
-def _in_all_formats(json: Content, *, body: str, own: str | None = None) -> Content:
+def in_all_formats(json: Content, *, body: str, own: str | None = None) -> Content:
     """Adds all Avro types; `own` is the name in txaware's types, if another."""
     names = {AVRO_TYPE: body, OWN_TYPE: own or body, COLUMNS_TYPE: own or body}
     return json | {kind: {"schema": _avro(kind, name)} for kind, name in names.items()}
@@ -28,14 +37,14 @@ def _avro(media_type: str, body: str) -> dict[str, str]:
     return BYTES | {"description": f"{body} of {media_type}; see /v1/schemas."}
 
 
-_PUBLISH = _in_all_formats(
+_PUBLISH = in_all_formats(
     json_of(
         ref("PublishRequest"),
         example={"messages": ["ann paid 5", {"utf8": "grüße"}, {"base64": "AAEC"}]},
     ),
     body="PublishRequest",
 )
-_STORE = _in_all_formats(
+_STORE = in_all_formats(
     json_of(
         ref("PublishRequest"),
         example={"transactionWritePointer": _EXAMPLE_POINTER, "messages": ["a", "b"]},
@@ -46,7 +55,7 @@ _RECEIPT: Content = {
     **json_of(ref("Receipt")),
     **{kind: {"schema": _avro(kind, "Receipt")} for kind in (OWN_TYPE, COLUMNS_TYPE)},
 }
-_POLL = _in_all_formats(
+_POLL = in_all_formats(
     json_of(
         ref("ConsumeRequest"),
         example={"startFrom": None, "limit": 10, "page": True},
@@ -54,7 +63,7 @@ _POLL = _in_all_formats(
     body="ConsumeRequest",
     own="PollRequest",
 )
-_PAGE = _in_all_formats(
+_PAGE = in_all_formats(
     json_of(any_of(ref("ConsumeResponse"), ref("Page"))),
     body="ConsumeResponse",
     own="PollResponse",
@@ -66,7 +75,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "else nothing: {} in JSON.",
         tag=TAG,
         body=_PUBLISH,
-        answer=_in_all_formats(
+        answer=in_all_formats(
             json_of(any_of(ref("PublishResponse"), fields({}))), body="PublishResponse"
         ),
         refuses=_WRITES,
@@ -81,7 +90,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", TOPIC + "/rollback"): Operation(
         summary="Takes back what a publish in a transaction answered.",
         tag=TAG,
-        body=_in_all_formats(
+        body=in_all_formats(
             json_of(
                 any_of(ref("PublishResponse"), ref("NestedPublishResponse")),
                 example=_RESPONSE,
@@ -106,8 +115,13 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         answer=json_of(fields({"ready": FLAG})),
     ),
     ("GET", TOPIC + "/bounds"): Operation(
-        summary="The first and the last id, and where the next one goes.",
+        summary="The first and the last id, and where the next one goes; for committed "
+        "readers, where they stop.",
         tag=TAG,
+        query={
+            "startFrom": any_of(HEX_ID, whole(0)),
+            "isolation": {"type": "string", "enum": [UNCOMMITTED, COMMITTED]},
+        },
         answer=json_of(ref("Bounds")),
     ),
 }

@@ -73,6 +73,9 @@ _STANDING = fields(
         "principal": or_null(TEXT) | {"description": "Who began it, where known."},
         "address": or_null(TEXT)
         | {"description": "From where: HOST:PORT, or the coordinator's own process."},
+        "isHeld": FLAG | {"description": "Whether that client surely still has it."},
+        "heardMs": or_null(whole(0))
+        | {"description": "When that client last used it, where known."},
     }
 )
 _STATE = fields(
@@ -125,7 +128,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "All that are open, or invalid.", array(_STANDING), state={"enum": [*STATES]}
     ),
     ("GET", ROOT + "/find-hanging"): _look(
-        "Those that are open for long.",
+        "Those that are open for long, and that nobody has or has used since.",
         array(_STANDING),
         olderThanS={"type": "number"},
     ),

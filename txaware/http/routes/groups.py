@@ -52,7 +52,7 @@ class GroupRoutes:
         group = request.params["group"]
         asked = NEW_POSITION.read(read_json(request.body))
         pointer = checked_pointer(asked["transaction"])
-        self._hosted.owners.check((pointer,), request.principal)
+        self._hosted.owners.used((pointer,), request.principal)
         await self._hosted.in_thread(
             self._service.save_position,
             group,

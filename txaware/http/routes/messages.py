@@ -1,22 +1,18 @@
 """Routes that write messages: publish, store, roll back."""
 
-import asyncio
-from collections.abc import Iterable
-from typing import TypeVar
+from functools import partial
 
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest, Unavailable
 from txaware.http.routes.topics import TOPIC
 from txaware.http.server.exchange import DONE, DONE_IN_JSON, JSON, Reply, Request
 from txaware.http.server.permissions import on_topic
-from txaware.http.server.routing import Route
+from txaware.http.server.routing import Answer, Begun, Route, Told, in_a_task
 from txaware.http.server.server_context import ServerContext
 from txaware.http.wire import AVRO, Format, PublishRequest, format_of
 from txaware.messages import PublishResponse
-from txaware.requests import Payload, checked_pointer
+from txaware.requests import checked_pointer
 from txaware.service.topic_handles import TopicHandle
-
-T = TypeVar("T")
 
 # A larger body is read in a thread, so that the others do not wait for it.
 QUICK_BYTES = 128 << 10
@@ -42,38 +38,41 @@ class MessageRoutes:
             Route(
                 "POST",
                 TOPIC + "/publish",
-                self._publish,
+                in_a_task(self._publish),
                 on_topic("publish"),
                 keyed=True,
+                begin=self._publish,
             ),
             Route("POST", TOPIC + "/store", self._store, in_transaction, keyed=True),
             Route("POST", TOPIC + "/rollback", self._rollback, in_transaction),
         ]
 
-    async def _publish(self, request: Request) -> Reply:
+    def _publish(self, request: Request, told: Told) -> Begun:
         format_ = format_of(request.content_type)
         if len(request.body) > QUICK_BYTES:
-            return await self._hosted.in_thread(self._publish_large, request, format_)
+            return self._hosted.in_thread(self._publish_large, request, format_)
+        place = self._service.place_at_once(request.topic)
+        if place is None:
+            return self._publish_elsewhere(request, format_)
+        return self._publish_here(place, format_, request, told)
+
+    async def _publish_elsewhere(self, request: Request, format_: Format) -> Answer:
         place = await self._hosted.place(request.topic)
+        return await in_a_task(partial(self._publish_here, place, format_))(request)
+
+    def _publish_here(
+        self, place: TopicHandle, format_: Format, request: Request, told: Told
+    ) -> Begun:
         asked = format_.publish_request(request.body)
         if asked.pointer is not None or asked.receipts is not None:
-            return await self._hosted.in_thread(
-                self._publish_asked, request, format_, asked
-            )
-        await self._publish_plain(place, asked.messages)
-        return _done(request, format_)
+            return self._hosted.in_thread(self._publish_asked, request, format_, asked)
+        tell = self._hosted.outcomes.tell
 
-    async def _publish_plain(
-        self, place: TopicHandle, messages: Iterable[Payload]
-    ) -> None:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        settle = self._hosted.outcomes.settle
+        def answered(error: Unavailable | None) -> None:
+            told(_done(request, format_) if error is None else error)
 
-        def written(error: Unavailable | None) -> None:
-            settle(future, error)
-
-        self._service.publish_soon(place, messages, written)
-        await future
+        self._service.publish_soon(place, asked.messages, partial(tell, answered))
+        return None
 
     def _publish_large(self, request: Request, format_: Format) -> Reply:
         asked = self._asked(request, format_)
@@ -92,7 +91,7 @@ class MessageRoutes:
     ) -> Reply:
         if asked.pointer is not None:
             request.principal.require_transactions()
-            self._owners.check((asked.pointer,), request.principal)
+            self._owners.used((asked.pointer,), request.principal)
         response = self._service.publish(
             request.topic,
             asked.messages,
@@ -111,7 +110,7 @@ class MessageRoutes:
         asked = self._asked(request, format_)
         if asked.pointer is None:
             raise BadRequest("a store names the write pointer of its transaction")
-        self._owners.check((asked.pointer,), request.principal)
+        self._owners.used((asked.pointer,), request.principal)
         receipt = self._service.store(
             request.topic,
             asked.messages,
@@ -126,7 +125,7 @@ class MessageRoutes:
         # CDAP's clients name none, and send what they were answered: Avro.
         format_ = AVRO if kind is None else format_of(kind)
         response: PublishResponse = format_.rollback_request(request.body)
-        self._owners.check((response.transaction_write_pointer,), request.principal)
+        self._owners.used((response.transaction_write_pointer,), request.principal)
         await self._hosted.in_thread(self._service.rollback, request.topic, response)
         return DONE
 

@@ -6,7 +6,15 @@ from coordinator.remote.wire import shown
 from txaware.errors import BadRequest
 from txaware.http.metrics.topic_labels import seen_metrics
 from txaware.http.routes.topics import TOPIC
-from txaware.http.server.exchange import JSON, Reply, Request, Stream, json_reply
+from txaware.http.server.exchange import (
+    JSON,
+    Reply,
+    Request,
+    Stream,
+    json_reply,
+    start_in,
+    whole_number,
+)
 from txaware.http.server.permissions import monitor, on_topic, operator, sight
 from txaware.http.server.routing import Route
 from txaware.http.server.server_context import ServerContext
@@ -22,7 +30,7 @@ from txaware.http.wire.json_body import (
 )
 from txaware.http.wire.values import read_json, to_json
 from txaware.messages import MessageId
-from txaware.requests import MOST_PIECES, Start
+from txaware.requests import MOST_PIECES
 
 MOST_PEEKED = 1000
 PRUNE = Body("the body", (Field("exclusive", FLAG, default=False),))
@@ -74,8 +82,8 @@ class OperatorRoutes:
         peeked = await self._hosted.in_slow_thread(
             self._administration.peek,
             request.topic,
-            start=_start(fields.get("startFrom")),
-            limit=min(_number(fields.get("limit", "100"), "limit"), MOST_PEEKED),
+            start=start_in(fields),
+            limit=min(whole_number(fields.get("limit", "100"), "limit"), MOST_PEEKED),
         )
         return Reply(200, to_json(peeked), JSON)
 
@@ -93,7 +101,7 @@ class OperatorRoutes:
             request.topic,
             start=MessageId.parse(_needed(fields, "from")),
             stop=MessageId.parse(_needed(fields, "to")),
-            part_bytes=_number(_needed(fields, "partBytes"), "partBytes"),
+            part_bytes=whole_number(_needed(fields, "partBytes"), "partBytes"),
         )
         return json_reply({"ids": [str(one) for one in ids]})
 
@@ -146,22 +154,10 @@ class OperatorRoutes:
             yield chunk
 
 
-def _start(text: str | None) -> Start:
-    if text is None:
-        return None
-    return MessageId.parse(text) if len(text) == 40 else _number(text, "startFrom")
-
-
 def _needed(fields: Mapping[str, str], name: str) -> str:
     if name not in fields:
         raise BadRequest(f"{name} is missing; splits needs from, to and partBytes")
     return fields[name]
-
-
-def _number(text: str, name: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise BadRequest(f"{name} is a whole number, not {text[:50]!r}")
-    return int(text)
 
 
 PLAN, PIECE, FINISH = (

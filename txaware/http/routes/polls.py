@@ -4,18 +4,20 @@ import time
 from collections.abc import AsyncIterator
 from functools import partial
 
+import attrs
+
 from txaware.errors import BadRequest
 from txaware.http.routes.messages import QUICK_BYTES
 from txaware.http.routes.topics import TOPIC
-from txaware.http.server.exchange import Reply, Request, Stream, json_reply
-from txaware.http.server.long_polls import LongPolls, read_piece
+from txaware.http.server.exchange import Reply, Request, Stream, json_reply, start_in
+from txaware.http.server.long_polls import LongPolls, Look, Read, read_piece
 from txaware.http.server.page_encoders import PIECE_MESSAGES, gathering
 from txaware.http.server.permissions import on_topic
-from txaware.http.server.routing import Answer, Route
+from txaware.http.server.routing import Answer, Begun, Route, Told, in_a_task
 from txaware.http.server.server_context import ServerContext
-from txaware.http.wire import PageWriter, PollRequest, format_of
+from txaware.http.wire import Format, PageWriter, PollRequest, format_of
 from txaware.http.wire.json_format import read_wait
-from txaware.interfaces import COMMITTED
+from txaware.interfaces import COMMITTED, UNCOMMITTED
 from txaware.messages import MessageId
 from txaware.service.read.scan import Messages, Scan
 from txaware.service.topic_handles import TopicHandle
@@ -36,34 +38,59 @@ class PollingRoutes:
         """Returns these routes, by method and path."""
         consume = on_topic("consume")
         return [
-            Route("POST", TOPIC + "/poll", self._poll, consume, waits=True),
+            Route(
+                "POST",
+                TOPIC + "/poll",
+                in_a_task(self._poll),
+                consume,
+                waits=True,
+                begin=self._poll,
+            ),
             Route("POST", TOPIC + "/wait", self._wait, consume, waits=True),
-            Route("GET", TOPIC + "/bounds", self._bounds, consume),
+            Route(
+                "GET",
+                TOPIC + "/bounds",
+                self._bounds,
+                consume,
+                query=("startFrom", "isolation"),
+            ),
         ]
 
-    async def _poll(self, request: Request) -> Answer:
+    def _poll(self, request: Request, told: Told) -> Begun:
+        """Answers here what is cached; what waits for something has a task."""
         format_ = format_of(request.content_type)
+        place = self._service.place_at_once(request.topic)
+        if place is None or len(request.body) > QUICK_BYTES:
+            return self._poll_elsewhere(request, format_)
+        poll = self._asked(request, format_, format_.poll_request(request.body))
+        scan = self._long_polls.at_once(poll.look, place)
+        if scan is None or scan.is_paused or (poll.look.wait_s and not scan.count):
+            return self._poll_on(poll, scan)
+        return self._answer(poll, scan)
+
+    async def _poll_elsewhere(self, request: Request, format_: Format) -> Answer:
         await self._hosted.place(request.topic)
         read = format_.poll_request
         if len(request.body) > QUICK_BYTES:  # a snapshot with very many invalid ids
             asked = await self._hosted.in_thread(read, request.body)
         else:
             asked = read(request.body)
-        _check_wait(asked)
-        writer = format_.page_writer(asked)
-        page = Page(writer)
-        scan = await self._long_polls.first_piece(
-            partial(self._begin, request, asked),
-            page.read,
-            topic=request.topic,
-            wait_s=asked.wait_s,
-            peer=request.peer,
-            asks_coordinator=asked.isolation == COMMITTED,
-        )
-        first = writer.begin() + page.take()
+        return await self._poll_on(self._asked(request, format_, asked), None)
+
+    async def _poll_on(self, poll: "Poll", scan: Scan | None) -> Answer:
+        scan = await self._long_polls.first_piece(poll.look, scan)
+        return self._answer(poll, scan)
+
+    def _asked(self, request: Request, format_: Format, asked: PollRequest) -> "Poll":
+        page = Page(format_.page_writer(asked))
+        return Poll(page, self._look(request, asked, page.read), format_.media_type)
+
+    def _answer(self, poll: "Poll", scan: Scan) -> Answer:
+        page = poll.page
+        first = page.begin() + page.take()
         if scan.is_over or not scan.count:
-            return Reply(200, first + page.end(scan), format_.media_type)
-        return Stream(self._pieces(first, page, scan), format_.media_type)
+            return Reply(200, first + page.end(scan), poll.media_type)
+        return Stream(self._pieces(first, page, scan), poll.media_type)
 
     async def _pieces(
         self, first: bytes, page: "Page", scan: Scan
@@ -74,6 +101,17 @@ class PollingRoutes:
             await read_piece(self._hosted, page.read, scan)
             yield page.take()
         yield page.end(scan)
+
+    def _look(self, request: Request, asked: PollRequest, read: Read) -> Look:
+        _check_wait(asked)
+        return Look(
+            request.topic,
+            partial(self._begin, request, asked),
+            read,
+            wait_s=asked.wait_s,
+            asks_coordinator=asked.isolation == COMMITTED,
+            peer=request.peer,
+        )
 
     def _begin(self, request: Request, asked: PollRequest, place: TopicHandle) -> Scan:
         request.ask_again()  # it may have waited since, and its token be gone
@@ -88,21 +126,21 @@ class PollingRoutes:
 
     async def _wait(self, request: Request) -> Reply:
         await self._hosted.place(request.topic)
-        asked = read_wait(request.body)
-        _check_wait(asked)
         found = Messages()
-        await self._long_polls.first_piece(
-            partial(self._begin, request, asked),
-            partial(_read, found),
-            topic=request.topic,
-            wait_s=asked.wait_s,
-            peer=request.peer,
-            asks_coordinator=asked.isolation == COMMITTED,
-        )
+        look = self._look(request, read_wait(request.body), partial(_read, found))
+        await self._long_polls.first_piece(look)
         return json_reply({"ready": bool(found)})
 
     async def _bounds(self, request: Request) -> Reply:
-        bounds = await self._hosted.in_thread(self._service.bounds, request.topic)
+        fields = request.query()
+        isolation = fields.get("isolation", UNCOMMITTED)
+        hosted, asks = self._hosted, isolation == COMMITTED
+        bounds = await (hosted.in_coordinator_thread if asks else hosted.in_thread)(
+            self._service.bounds,
+            request.topic,
+            start=start_in(fields),
+            isolation=isolation,
+        )
         return json_reply(
             {
                 "first": _hex(bounds.first),
@@ -110,6 +148,15 @@ class PollingRoutes:
                 "next": _hex(bounds.next),
             }
         )
+
+
+@attrs.frozen
+class Poll:
+    """A poll that was asked for: how to look, and the answer as far as it has come."""
+
+    page: "Page"
+    look: Look
+    media_type: str
 
 
 class Page:
@@ -137,6 +184,10 @@ class Page:
             scan.recount()
         self._written.append(found.written())
         self._took_s += time.perf_counter() - began_s
+
+    def begin(self) -> bytes:
+        """Returns what comes before the first piece."""
+        return self._writer.begin()
 
     def take(self) -> bytes:
         """Returns what was read since the last call, written."""

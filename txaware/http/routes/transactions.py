@@ -89,8 +89,7 @@ class TransactionRoutes:
             answer = await self._quickly("", request.body)
             if answer.status == 200:
                 began = codec.decode(answer.body)
-                address = request.peer.host_and_port
-                owners.began(began.transaction_id, principal, address)
+                owners.began(began.transaction_id, principal, request.peer)
         finally:
             owners.give_back(principal)
         return self._transaction(request, answer, self._default_timeout_s())
@@ -149,7 +148,7 @@ class TransactionRoutes:
 
     def _called(self, request: Request, call: str) -> Answer:
         pointer = int(request.params["transaction"])
-        self._owners.check((pointer,), request.principal)
+        self._owners.used((pointer,), request.principal)
         try:
             fields = fields_of(request.body)
             checkpoints = pointers_of(fields, "checkpoints")

@@ -32,8 +32,8 @@ class Admission:
         self.waiting = 0
         self.body_bytes = 0
 
-    def entered(self, *, waits: bool, vital: bool = False) -> "Entered":
-        """Counts a request while it is answered; `Full` where there are too many.
+    def enter(self, *, waits: bool, vital: bool = False) -> None:
+        """Counts a request until `leave`; `Full` where there are too many.
 
         A `vital` one is let in all the same.
         """
@@ -46,30 +46,17 @@ class Admission:
         if now >= limit and not vital:
             what = "requests that wait" if waits else "requests in flight"
             raise Full(f"there are {now} {what}, as many as there may be")
-        return Entered(self, waits)
-
-    def count(self, change: int, *, waits: bool) -> None:
-        """Counts one request more, or one less."""
         if waits:
-            self.waiting += change
+            self.waiting += 1
         else:
-            self.in_flight += change
+            self.in_flight += 1
 
-
-class Entered:
-    """One request while it is answered. Not a generator: that takes twice the time."""
-
-    __slots__ = ("_admission", "_waits")
-
-    def __init__(self, admission: Admission, waits: bool) -> None:
-        self._admission = admission
-        self._waits = waits
-
-    def __enter__(self) -> None:
-        self._admission.count(1, waits=self._waits)
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._admission.count(-1, waits=self._waits)
+    def leave(self, *, waits: bool) -> None:
+        """Counts a request no more: it is answered, or nobody wants that now."""
+        if waits:
+            self.waiting -= 1
+        else:
+            self.in_flight -= 1
 
 
 class Memory:
@@ -117,22 +104,26 @@ class Bodies:
         self, headers: Mapping[bytes, bytes], receive: Receive, memory: Memory
     ) -> bytes:
         """Reads the whole body, and inflates it where it is compressed."""
-        announced = headers.get(b"content-length")
-        self._check_size(int(announced or 0))
+        announced_bytes = self.announced_bytes(headers)
         message = await receive()
         if message["type"] == "http.request" and not message.get("more_body", False):
             body: bytes = message["body"]
             self._check_size(len(body))
             memory.take(len(body))
         else:
-            taken = int(announced or 0)
-            memory.take(taken)
-            body = await self._rest(message, receive, memory, taken)
+            memory.take(announced_bytes)
+            body = await self._rest(message, receive, memory, announced_bytes)
         encoding = headers.get(b"content-encoding")
         if encoding is not None and body:
             body = self._inflated(encoding, body)
             memory.take(len(body))
         return body
+
+    def announced_bytes(self, headers: Mapping[bytes, bytes]) -> int:
+        """Returns the size that the head announces, 0 for none; refuses too much."""
+        size_bytes = int(headers.get(b"content-length") or 0)
+        self._check_size(size_bytes)
+        return size_bytes
 
     async def _rest(
         self,

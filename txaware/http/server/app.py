@@ -1,176 +1,96 @@
-"""The application: from an ASGI request to its answer, within all limits."""
+"""The application: the general way of a request, from ASGI to its answer."""
 
 import asyncio
-import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
-from txaware.auth import ANYBODY, NOBODY, AuditLog, Principal, Refusal, Tokens
-from txaware.config import Settings
-from txaware.errors import BadRequest, NotAuthorized, RequestTooLarge, TxAwareError
-from txaware.http.server.admission import (
-    WORTH_BYTES,
-    Admission,
-    Bodies,
-    ClientGone,
-    Gzip,
-    Memory,
-    Receive,
-    compressed,
-    takes_gzip,
-)
-from txaware.http.server.exchange import (
-    Headers,
-    Peer,
-    Reply,
-    Request,
-    Stream,
-    check_query,
-)
-from txaware.http.server.failures import error_reply, name_of, reply_to, status_of
-from txaware.http.server.hidden_paths import HiddenPaths
-from txaware.http.server.idempotency import INSTANCE, KEY, Idempotency
-from txaware.http.server.permissions import Origins
-from txaware.http.server.routing import Answer, Match, Route, Routes
-
-log = logging.getLogger(__name__)
+from txaware.errors import TxAwareError
+from txaware.http.server.admission import Bodies, ClientGone, Memory, Receive
+from txaware.http.server.direct_lane import Lane
+from txaware.http.server.exchange import Head, Reply, Request, Stream, dressed
+from txaware.http.server.idempotency import INSTANCE
+from txaware.http.server.request_rules import RequestRules
+from txaware.http.server.routing import Answer, Match, Route
+from txaware.http.server.streams import Send, gathered, send_stream
 
 Scope = Mapping[str, Any]
-Send = Callable[[Mapping[str, Any]], Awaitable[None]]
-
-_GZIPPED = ((b"content-encoding", b"gzip"), (b"vary", b"accept-encoding"))
-# The most that is kept for a client whose protocol has no chunks.
-GATHERED_BYTES = 64 << 20
-_SINGLE = frozenset(
-    (
-        *(b"authorization", b"host", b"origin", b"sec-fetch-site"),
-        *(b"content-type", b"content-encoding"),
-    )
-) | {KEY, INSTANCE}
-
-
-class Observer(Protocol):
-    """An observer that is told of every answer; it raises nothing."""
-
-    def observe(self, route: str, status: int, took_s: float) -> None:
-        """Tells that a request to that route was answered."""
-
-    def count_error(self, name: str) -> None:
-        """Tells that an error of that class was answered."""
 
 
 class App:
-    """Answers requests by the table of routes; of one event loop only."""
+    """Answers requests of ASGI by the table of routes; of one event loop only.
 
-    def __init__(
-        self,
-        routes: Iterable[Route],
-        *,
-        settings: Settings,
-        admission: Admission,
-        repeats: Idempotency,
-        observer: Observer,
-        origins: Origins,
-        hidden_paths: HiddenPaths | None = None,
-        tokens: Tokens | None = None,
-        audit: AuditLog | None = None,
-    ) -> None:
-        self._admission = admission
-        self._routes = Routes(routes)
-        self._bodies = Bodies(settings)
-        self._repeats = repeats
-        self._observer = observer
-        self._origins = origins
-        self._hidden_paths = hidden_paths or HiddenPaths()
-        self._tokens = tokens
-        self._audit = audit
+    The `lane` answers others before they come here, by the same rules.
+    """
+
+    def __init__(self, rules: RequestRules, bodies: Bodies) -> None:
+        self.lane = Lane(rules, bodies)
+        self._rules = rules
+        self._admission = rules.admission
+        self._bodies = bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request of ASGI."""
         began_s = time.perf_counter()
-        peer: Peer = scope["state"]["peer"]
-        method, path = scope["method"], scope["raw_path"].decode("latin-1")
-        headers = dict(scope["headers"])
-        match = self._routes.match("GET" if method == "HEAD" else method, path)
+        head = _head(scope)
+        match = self._rules.routes.match(
+            "GET" if head.method == "HEAD" else head.method,
+            scope["raw_path"].decode("latin-1"),
+        )
         answer: Answer
         if isinstance(match, Reply):
             answer, label = match, "(none)"
         else:
             label = match.route.path
-            memory = Memory(self._admission)
             try:
-                route = match.route
-                with self._admission.entered(waits=route.waits, vital=route.is_vital):
-                    answer = await self._answer(match, scope, headers, receive, memory)
-                    if isinstance(answer, Stream) and scope["http_version"] == "1.0":
-                        answer = await _gathered(answer)  # which knows no chunks
-                    if isinstance(answer, Stream):
-                        await _stream(answer, headers, send, peer)
+                answer = await self._answer(match, head, scope, receive, send)
             except ClientGone:
                 return
-            except TxAwareError as error:
-                answer = self._refused(error, scope, headers, peer)
-            except asyncio.CancelledError:  # the time to drain is up
-                answer = error_reply(503, "Unavailable", "the server stopped meanwhile")
-            finally:
-                memory.give_back()
+            except (TxAwareError, asyncio.CancelledError) as error:
+                answer = self._rules.refusal(error, head)
         if isinstance(answer, Reply):
-            await _reply(answer, headers, send)
+            await _reply(answer, head.headers, send)
             status = answer.status
         else:
             status = 200
-        self._observer.observe(label, status, time.perf_counter() - began_s)
+        took_s = time.perf_counter() - began_s
+        self._rules.observer.observe(label, status, took_s)
 
     async def _answer(
-        self,
-        match: Match,
-        scope: Scope,
-        headers: Mapping[bytes, bytes],
-        receive: Receive,
-        memory: Memory,
+        self, match: Match, head: Head, scope: Scope, receive: Receive, send: Send
     ) -> Answer:
-        route = match.route
-        if len(headers) != len(scope["headers"]):
-            _check_single(scope["headers"])
-        self._origins.check(headers, is_page=route.is_page)
-        ask = partial(self._allowed, match, headers)
-        principal = ask()
-        if scope["query_string"] and route.query is not None:
-            check_query(scope["query_string"], route.query)
-        request = Request(
-            scope["method"],
-            scope["path"],
-            match.params,
-            headers,
-            scope["query_string"],
-            await self._body(route, headers, receive, memory),
-            principal,
-            scope["state"]["peer"],
-            ask,
-        )
-        if route.keyed and headers.get(INSTANCE) == b"":
-            raise BadRequest(
-                "the header Txaware-Instance is empty; it names the instance that an "
-                "earlier answer came from, or is left out"
-            )
-        key = headers.get(KEY) if route.keyed else None
+        """Answers with a reply, or sends a stream before it returns that."""
+        rules, route, admission = self._rules, match.route, self._admission
+        memory = Memory(admission)
+        admission.enter(waits=route.waits, vital=route.is_vital)
         try:
-            if key is None:
+            principal = rules.asks(match, head)
+            body = await self._body(route, head.headers, receive, memory)
+            request = rules.request(match, head, principal, body)
+            answer = await self._handled(match, request, head)
+            if isinstance(answer, Stream) and scope["http_version"] == "1.0":
+                return await gathered(answer)  # which knows no chunks
+            if isinstance(answer, Stream):
+                await send_stream(answer, head, send)
+            return answer
+        finally:
+            admission.leave(waits=route.waits)
+            memory.give_back()
+
+    async def _handled(self, match: Match, request: Request, head: Head) -> Answer:
+        repeats, route = self._rules.repeats, match.route
+        repeat = self._rules.repeat_of(match, request)
+        try:
+            if repeat is None:
                 return await route.handle(request)
-            return await self._repeats.once(
-                (principal.name, match.route.method, request.path, key),
-                headers.get(INSTANCE),
-                partial(_whole, route, request),
+            return await repeats.once(
+                repeat, request.headers.get(INSTANCE), partial(_whole, route, request)
             )
         except TxAwareError:
             raise
-        except Exception:
-            log.exception("%s %s failed", request.method, request.path)
-            return error_reply(
-                500, "InternalError", "the server failed; its log says why"
-            )
+        except Exception as error:
+            return self._rules.refusal(error, head)
 
     async def _body(
         self,
@@ -184,68 +104,35 @@ class App:
             return b""
         return await self._bodies.read(headers, receive, memory)
 
-    def _allowed(self, match: Match, headers: Mapping[bytes, bytes]) -> Principal:
-        """Returns the principal that asks, where the rules allow it to."""
-        route = match.route
-        principal = (
-            self._visitor(headers) if route.is_open else self._principal(headers)
-        )
-        route.allow(principal, match.params)
-        return principal
 
-    def _visitor(self, headers: Mapping[bytes, bytes]) -> Principal:
-        """Returns the principal of a request that needs no token, and may have one."""
-        try:
-            return self._principal(headers)
-        except NotAuthorized:
-            return NOBODY
+class Expecting:
+    """An application for a client that waits to be told to send its body.
 
-    def _principal(self, headers: Mapping[bytes, bytes]) -> Principal:
-        if self._tokens is None:
-            return ANYBODY
-        value = headers.get(b"authorization")
-        return self._tokens.principal(
-            None if value is None else value.decode("latin-1")
-        )
+    A client that is answered before may send the body or not: nothing else can follow.
+    """
 
-    def _refused(
-        self,
-        error: TxAwareError,
-        scope: Scope,
-        headers: Mapping[bytes, bytes],
-        peer: Peer,
-    ) -> Reply:
-        message, status = str(error), status_of(error)
-        if status >= 500 and not self._visitor(headers).is_operator:
-            message = self._hidden_paths.hidden_in(message)
-        reply = reply_to(error, message)
-        self._observer.count_error(name_of(error))
-        if status == 500:
-            log.error("%s %s failed: %s", scope["method"], scope["path"], error)
-        if isinstance(error, NotAuthorized) and self._audit is not None:
-            self._audit.refused(
-                Refusal(
-                    principal=self._name(headers),
-                    remote=peer.address,
-                    method=scope["method"],
-                    path=scope["path"],
-                    status=reply.status,
-                    reason=str(error),
-                )
-            )
-        return reply
+    def __init__(self, cycle: Any, app: Any) -> None:
+        self._cycle, self._app = cycle, app
 
-    def _name(self, headers: Mapping[bytes, bytes]) -> str | None:
-        """Returns the name of the token's principal; None where it is nobody's."""
-        visitor = self._visitor(headers)
-        return None if visitor is NOBODY else visitor.name
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async def told(message: Any) -> None:
+            if self._cycle.waiting_for_100_continue:
+                self._cycle.keep_alive = False
+            await send(message)
+
+        await self._app(scope, receive, told)
 
 
-def _check_single(headers: Headers) -> None:
-    """Refuses two tokens or two hosts: a proxy in front may read the other one."""
-    names = [name for name, _ in headers if name in _SINGLE]
-    if len(names) != len(set(names)):
-        raise BadRequest("a header is there twice, and must not be")
+def _head(scope: Scope) -> Head:
+    listed = scope["headers"]
+    return Head(
+        scope["method"],
+        scope["path"],
+        scope["query_string"],
+        dict(listed),
+        listed,
+        scope["state"]["peer"],
+    )
 
 
 async def _whole(route: Route, request: Request) -> Reply:
@@ -255,48 +142,8 @@ async def _whole(route: Route, request: Request) -> Reply:
 
 
 async def _reply(reply: Reply, asked: Mapping[bytes, bytes], send: Send) -> None:
-    body, headers = reply.body, [*reply.headers]
-    if len(body) >= WORTH_BYTES and takes_gzip(asked):
-        body = compressed(body)
-        headers += _GZIPPED
-    if reply.content_type is not None:
-        headers.append((b"content-type", reply.content_type.encode()))
-    headers.append((b"content-length", b"%d" % len(body)))
+    body, headers = dressed(reply, asked)
     await send(
         {"type": "http.response.start", "status": reply.status, "headers": headers}
     )
     await send({"type": "http.response.body", "body": body})
-
-
-async def _gathered(stream: Stream) -> Reply:
-    body = bytearray()
-    async for piece in stream.pieces:
-        body += piece
-        if len(body) > GATHERED_BYTES:
-            raise RequestTooLarge("so much is answered in HTTP/1.1 only")
-    return Reply(200, bytes(body), stream.content_type, stream.headers)
-
-
-async def _stream(
-    stream: Stream, asked: Mapping[bytes, bytes], send: Send, peer: Peer
-) -> None:
-    """Sends each piece once the one before it is on its way: no client is overrun."""
-    gzip = Gzip() if takes_gzip(asked) else None
-    headers = [*stream.headers, (b"content-type", stream.content_type.encode())]
-    headers += _GZIPPED if gzip is not None else ()
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    try:
-        async for piece in stream.pieces:
-            if peer.is_closed:
-                return
-            data = piece if gzip is None else gzip.piece(piece)
-            if data:
-                await send(
-                    {"type": "http.response.body", "body": data, "more_body": True}
-                )
-    except Exception:
-        log.exception("an answer was cut off")
-        peer.cut()
-        return
-    end = b"" if gzip is None else gzip.end()
-    await send({"type": "http.response.body", "body": end})

@@ -2,78 +2,20 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
 
-from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
+from txaware.http.server.app import Expecting
 from txaware.http.server.connection_limits import ConnectionLimits, is_vital
+from txaware.http.server.direct_lane import DirectRequest, Lane
+from txaware.http.server.exchange import Headers
 from txaware.http.server.request_parser import BODY, HEAD, NOTHING, Feeding, WrongHead
+from txaware.http.server.routing import Match
 from txaware.http.server.server_context import Stopping
-
-
-class Flow(FlowControl):
-    """Reads nothing more while requests wait for the one before them."""
-
-    def __init__(self, transport: Any, pipeline: Collection[object]) -> None:
-        super().__init__(transport)
-        self._pipeline = pipeline
-
-    def resume_reading(self) -> None:
-        """Reads on, if that is of use."""
-        if not self._pipeline:
-            super().resume_reading()
-
-
-# The beginnings of answers' heads; one that only says "go on" is sent at once.
-_HEADS = (b"HTTP/1.1 2", b"HTTP/1.1 3", b"HTTP/1.1 4", b"HTTP/1.1 5")
-# Larger data is not copied.
-_LARGE_BYTES = 64 << 10
-
-
-class Sink:
-    """Takes what answers write, and drops what comes after the end.
-
-    A head waits for the first piece of its body, so that both are one write: two of
-    them would be two packets (a sixth of the time of a small request).
-    """
-
-    def __init__(self, transport: Any, end: Callable[[], None]) -> None:
-        self.is_over = False
-        self._end = end
-        self._transport = transport
-        self._head = b""
-
-    def write(self, data: bytes) -> None:
-        """Writes, unless nobody would get it."""
-        if not data or self.is_over:
-            return
-        head, self._head = self._head, b""
-        if not head and data.startswith(_HEADS):
-            self._head = data
-        elif len(data) > _LARGE_BYTES:
-            self._transport.writelines((head, data))
-        else:
-            self._transport.write(head + data)
-
-    def flush(self) -> None:
-        """Writes a head that no body follows."""
-        if self._head:
-            head, self._head = self._head, b""
-            if not self.is_over:
-                self._transport.write(head)
-
-    def close(self) -> None:
-        """Ends the connection: the answer was the last one."""
-        self.flush()
-        self._end()
-
-    def is_closing(self) -> bool:
-        """Tells uvicorn whether the connection is over: nobody would get an answer."""
-        return self.is_over
-
+from txaware.http.server.sink import Flow, Sink
+from txaware.http.server.streams import Send
 
 # The time a client may still send what is read to nowhere: a connection that is closed
 # before is reset, and the answer is lost with it.
@@ -106,6 +48,10 @@ class Connection(Feeding):
         self._refusal: bytes | None = None
         self._too_many: str | None = None  # why it is beyond the limits
         self._running: Any = None
+        self._lane: Lane = self.app.lane
+        self._direct: DirectRequest | None = None  # until all of it has come
+        self._is_driving = False
+        self._idle_since_s = 0.0
         self.app_state = {"peer": self}
         # A handler of the root logger would get each request, query and all.
         self.access_log = False
@@ -181,6 +127,7 @@ class Connection(Feeding):
         self._sink.is_over = True
         self._stop_expecting()
         self._reads_on()
+        self._unset_keepalive_if_required()
         self.pipeline.clear()
         super().connection_lost(exc)
         if self._running is not None:
@@ -205,13 +152,10 @@ class Connection(Feeding):
         if self._sink.is_over or self._refusal is not None:
             return
         self.feed(data)
+        if self._direct is not None:
+            self._drive()
         if self.part is not NOTHING:
             self._expect_rest()
-
-    def on_message_begin(self) -> None:
-        """Counts the connection as not idle: a request begins."""
-        self._unset_keepalive_if_required()
-        super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         """Begins a request, or has it wait for the one before it."""
@@ -223,11 +167,77 @@ class Connection(Feeding):
         super().on_headers_complete()
         if self._too_many is not None:
             self.cycle.keep_alive = False
-        if self.timeout_keep_alive_task is not None:
-            self._unset_keepalive_if_required()
         if self._request_timer is not None:
             self._stop_expecting()
-        self.cycle.transport = self._sink  # type: ignore[assignment]
+
+    def begin_request(self) -> None:
+        """Begins a request in the direct lane, or the general way."""
+        match = self._lane.match(self.url)
+        direct = None if match is None else self._direct_request(match)
+        if direct is None:
+            super().begin_request()
+            self.cycle.transport = self._sink  # type: ignore[assignment]
+        else:
+            self.cycle = self._running = direct  # type: ignore[assignment]
+            self._direct = self.growing = direct
+
+    def _direct_request(self, match: Match) -> DirectRequest | None:
+        """Returns a request for the lane, if this connection may have one now."""
+        parser = self.parser
+        if (
+            self._is_answering
+            or self._too_many is not None
+            or self.expect_100_continue
+            or self.flow.write_paused
+            or parser.should_upgrade()
+            or parser.get_http_version() != "1.1"
+            or parser.get_method() != b"POST"
+        ):
+            return None
+        return self._lane.request(
+            match, self.headers, self, keep_alive=parser.should_keep_alive()
+        )
+
+    def _drive(self) -> None:
+        """Goes on with the request in the lane, outside of the parser."""
+        self._is_driving = True
+        if self._direct is not None and self._direct.go_on():
+            self._direct = self.growing = None
+        self._is_driving = False
+
+    @property
+    def default_headers(self) -> Headers:
+        """The headers of every answer; others from second to second."""
+        return self.server_state.default_headers
+
+    def answer(self, head: bytes, body: bytes, *, keep_alive: bool) -> None:
+        """Sends a whole answer, and goes on with the next request."""
+        self._sink.write_whole(head, body)
+        if not keep_alive:
+            self._sink.close()
+        self.on_response_complete()
+
+    def sender(self, request: DirectRequest) -> Send:
+        """Returns what sends the answer to that request in pieces, as uvicorn does."""
+        cycle = RequestResponseCycle(
+            scope={"method": "POST"},  # type: ignore[typeddict-item]
+            transport=self._sink,  # type: ignore[arg-type]
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=self.access_log,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=False,
+            keep_alive=request.keep_alive,
+            on_response=self.on_response_complete,
+        )
+        cycle.disconnected = request.disconnected
+        self._running = cycle
+        latest: object = self.cycle
+        if latest is request:  # nothing is pipelined behind it
+            self.cycle = cycle
+        return cycle.send  # type: ignore[return-value]
 
     def on_message_complete(self) -> None:
         """Ends the wait for the request's rest; the next one's headers may follow."""
@@ -237,16 +247,30 @@ class Connection(Feeding):
 
     def on_response_complete(self) -> None:
         """Goes on with what waits, or ends."""
-        self._sink.flush()
-        if self._sink.is_over:
+        sink = self._sink
+        sink.flush()
+        if sink.is_over:
             return
-        super().on_response_complete()
+        self.server_state.total_requests += 1
+        if self.flow.read_paused:
+            self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        else:
+            self._rest()
         is_usual = self.part is NOTHING and self._refusal is None
         if not is_usual or self._has_ended or self.has_unfed:
-            self._go_on()
+            if self._is_driving:  # else each of many requests would call the next one
+                self.loop.call_soon(self._go_on)
+            else:
+                self._go_on()
 
     def _go_on(self) -> None:
+        if self.is_closed:
+            return
         self.feed_unfed()
+        if self._direct is not None:
+            self._drive()
         if self._is_answering or self.is_closed:
             self._expect_rest()
         elif self._refusal is not None:
@@ -257,9 +281,29 @@ class Connection(Feeding):
             # It was refused. Its body may go on for a while; then others may follow.
             self._expect(LINGER_S, self._end)
 
+    def _rest(self) -> None:
+        """Has the connection closed if nothing comes for long.
+
+        One timer serves many requests: to set and cancel one for each costs them more.
+        """
+        self._idle_since_s = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
     def timeout_keep_alive_handler(self) -> None:
-        """Closes the connection, as nothing came for long."""
-        self._close()
+        """Closes the connection, if nothing came for long."""
+        self.timeout_keep_alive_task = None
+        if self.part is not NOTHING or self._is_answering:
+            return  # the next answer sets it again
+        left_s = self._idle_since_s + self.timeout_keep_alive - self.loop.time()
+        if left_s > 0:
+            self.timeout_keep_alive_task = self.loop.call_later(
+                left_s, self.timeout_keep_alive_handler
+            )
+        else:
+            self._close()
 
     def shutdown(self) -> None:
         """Stops with the server: what is under way has the drain time-out to end."""
@@ -305,7 +349,7 @@ class Connection(Feeding):
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         self._running = cycle
         if cycle.waiting_for_100_continue:
-            app = _Expecting(cycle, app)
+            app = Expecting(cycle, app)
         super()._start_asgi_task(cycle, app)
 
     @property
@@ -396,21 +440,3 @@ class Connection(Feeding):
         if self._when_gone is not None:
             with suppress(RuntimeError):
                 self._when_gone.set()
-
-
-class _Expecting:
-    """An application for a client that waits to be told to send its body.
-
-    A client that is answered before may send the body or not: nothing else can follow.
-    """
-
-    def __init__(self, cycle: Any, app: Any) -> None:
-        self._cycle, self._app = cycle, app
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        async def told(message: Any) -> None:
-            if self._cycle.waiting_for_100_continue:
-                self._cycle.keep_alive = False
-            await send(message)
-
-        await self._app(scope, receive, told)

@@ -10,6 +10,9 @@ import attrs
 
 from txaware.auth import Principal
 from txaware.errors import BadRequest
+from txaware.http.server.admission import WORTH_BYTES, compressed, takes_gzip
+from txaware.messages import ID_BYTES, MessageId
+from txaware.requests import Start
 
 JSON = "application/json"
 Headers = Sequence[tuple[bytes, bytes]]
@@ -39,6 +42,18 @@ class Peer(Protocol):
 
     def tell_when_gone(self, event: asyncio.Event | None) -> None:
         """Sets the event when the other end goes; None takes that back."""
+
+
+@attrs.frozen
+class Head:
+    """The head of a request; `listed` are its headers as they came, in their order."""
+
+    method: str
+    path: str
+    query_string: bytes
+    headers: Mapping[bytes, bytes]
+    listed: Headers
+    peer: Peer
 
 
 @attrs.frozen
@@ -100,9 +115,40 @@ class Stream:
     headers: Headers = ()
 
 
+GZIPPED = ((b"content-encoding", b"gzip"), (b"vary", b"accept-encoding"))
+
+
+def dressed(reply: Reply, asked: Mapping[bytes, bytes]) -> tuple[bytes, Headers]:
+    """Returns the body as it goes out, and all headers that go with it."""
+    body, headers = reply.body, [*reply.headers]
+    if len(body) >= WORTH_BYTES and takes_gzip(asked):
+        body = compressed(body)
+        headers += GZIPPED
+    if reply.content_type is not None:
+        headers.append((b"content-type", reply.content_type.encode()))
+    headers.append((b"content-length", b"%d" % len(body)))
+    return body, headers
+
+
 def query_fields(query_string: bytes) -> dict[str, str]:
     """Returns the fields of a query, decoded."""
     return dict(parse_qsl(query_string.decode("latin-1"), keep_blank_values=True))
+
+
+def start_in(fields: Mapping[str, str]) -> Start:
+    """Returns the field `startFrom` of a query: an id, a time in ms, or None."""
+    text = fields.get("startFrom")
+    if text is None:
+        return None
+    is_id = len(text) == 2 * ID_BYTES
+    return MessageId.parse(text) if is_id else whole_number(text, "startFrom")
+
+
+def whole_number(text: str, name: str) -> int:
+    """Returns the number of a field in a query; raises `BadRequest` for other text."""
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise BadRequest(f"{name} is a whole number, not {text[:50]!r}")
+    return int(text)
 
 
 def check_query(query_string: bytes, known: Collection[str]) -> None:

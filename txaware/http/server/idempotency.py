@@ -52,37 +52,48 @@ class Idempotency:
 
         `scope` is the principal, the request's method and path, and the key.
         """
+        found = self.begin(scope, instance)
+        if found is not None:
+            return await asyncio.shield(found)
+        try:
+            reply = await perform()
+        except BaseException as error:
+            self.end(scope, error)
+            raise
+        self.end(scope, reply)
+        return reply
+
+    def begin(
+        self, scope: Scope, instance: bytes | None
+    ) -> asyncio.Future[Reply] | None:
+        """Returns the answer to the first request; None where this one is the first.
+
+        `end` then has to be told its answer.
+        """
         if not 0 < len(scope[-1]) <= LONGEST_KEY:
             raise BadRequest(f"an Idempotency-Key has 1 to {LONGEST_KEY} characters")
         self._forget_old()
         if scope in self._under_way:
-            return await asyncio.shield(self._under_way[scope])
+            return self._under_way[scope]
         if scope in self._remembered:
-            return await self._remembered[scope].reply
+            return self._remembered[scope].reply
         if instance is not None:
             self._check_repeat(instance)
-        return await self._first(scope, perform)
+        self._under_way[scope] = asyncio.get_running_loop().create_future()
+        return None
 
-    async def _first(
-        self,
-        scope: Scope,
-        perform: Callable[[], Awaitable[Reply]],
-    ) -> Reply:
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._under_way[scope] = future
-        try:
-            reply = await perform()
-        except BaseException as error:
-            if isinstance(error, Exception) and changed_nothing(error):
-                del self._under_way[scope]  # it may go better the next time
-                _fail(future, error)
-                raise
-            _fail(future, OutcomeUnknown(f"the first request failed: {error}"))
-            self._remember(scope)
-            raise
-        future.set_result(reply)
+    def end(self, scope: Scope, outcome: Reply | BaseException) -> None:
+        """Remembers how the first request ended."""
+        future = self._under_way[scope]
+        if isinstance(outcome, Reply):
+            future.set_result(outcome)
+        elif isinstance(outcome, Exception) and changed_nothing(outcome):
+            del self._under_way[scope]  # it may go better the next time
+            _fail(future, outcome)
+            return
+        else:
+            _fail(future, OutcomeUnknown(f"the first request failed: {outcome}"))
         self._remember(scope)
-        return reply
 
     def _remember(self, scope: Scope) -> None:
         """Begins the minute with the answer, however long that took."""

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
+import attrs
+
 from txaware.http.server.exchange import Peer
 from txaware.http.server.server_context import ServerContext
 from txaware.service.read.reading import FIRST_PAUSE_S
@@ -31,48 +33,77 @@ async def read_piece(
         await hosted.in_thread(read, scan)
 
 
+@attrs.frozen
+class Look:
+    """How to look at a topic, and how long to wait for something to be there.
+
+    The topic is found anew for every look. `asks_coordinator` tells whether a look
+    begins with a snapshot.
+    """
+
+    topic: str
+    begin: Callable[[TopicHandle], Scan]
+    read: Read
+    peer: Peer
+    wait_s: float = attrs.field(kw_only=True)
+    asks_coordinator: bool = attrs.field(kw_only=True)
+
+
 class LongPolls:
     """Looks until something is there, the time is up, or nobody wants it any more."""
 
     def __init__(self, hosted: ServerContext) -> None:
         self._hosted = hosted
 
-    async def first_piece(
-        self,
-        begin: Callable[[TopicHandle], Scan],
-        read: Read,
-        *,
-        topic: str,
-        wait_s: float,
-        peer: Peer,
-        asks_coordinator: bool,
-    ) -> Scan:
+    def at_once(self, look: Look, place: TopicHandle) -> Scan | None:
+        """Looks as far as nothing waits; the scan is paused where there is more.
+
+        Returns None where the look itself would wait.
+        """
+        if look.asks_coordinator:
+            return None
+        scan = look.begin(place)
+        scan.is_paused = True
+        if scan.is_cached:
+            look.read(scan, quick=True)
+        return scan
+
+    async def first_piece(self, look: Look, scan: Scan | None = None) -> Scan:
         """Returns the scan of the last look, whose first piece is read.
 
-        Rows that a signal tells of were written just now, and are in memory: a look
-        after it needs no thread, unless rows come over a network. `asks_coordinator`
-        tells whether a look begins with a snapshot. The topic is found anew for every
-        look.
+        `scan` is a look that has begun. Rows that a signal tells of were written just
+        now, and are in memory: a look after it needs no thread, unless rows come over a
+        network.
         """
         hosted, pause_s = self._hosted, FIRST_PAUSE_S
         reads_wait = hosted.service.reads_wait
-        until_s = time.monotonic() + min(wait_s, hosted.settings.long_poll_s)
+        until_s = time.monotonic() + min(look.wait_s, hosted.settings.long_poll_s)
         is_signalled = False
         while True:
-            place = await hosted.place(topic)
             is_fresh = is_signalled and not reads_wait
-            if asks_coordinator and (not is_fresh or hosted.coordinator_may_wait()):
-                scan = await hosted.in_coordinator_thread(
-                    _begun_and_read, begin, read, place
-                )
-            else:
-                scan = begin(place)
-                await read_piece(hosted, read, scan, fresh=is_fresh)
-            left_s = until_s - time.monotonic() if wait_s > 0 else 0
+            if scan is None:
+                scan = await self._looked(look, is_fresh=is_fresh)
+            elif scan.is_paused:
+                await hosted.in_thread(look.read, scan)
+            left_s = until_s - time.monotonic() if look.wait_s > 0 else 0
+            peer = look.peer
             if scan.count or left_s <= 0 or peer.is_gone or hosted.stopping.is_set:
                 return scan
             pause_s = hosted.service.pause_s(scan, pause_s)
-            is_signalled = await self._signalled(scan, min(left_s, pause_s), peer)
+            timeout_s = min(left_s, pause_s)
+            is_signalled = await self._signalled(scan, timeout_s, peer)
+            scan = None
+
+    async def _looked(self, look: Look, *, is_fresh: bool) -> Scan:
+        hosted = self._hosted
+        place = await hosted.place(look.topic)
+        if look.asks_coordinator and (not is_fresh or hosted.coordinator_may_wait()):
+            return await hosted.in_coordinator_thread(
+                _begun_and_read, look.begin, look.read, place
+            )
+        scan = look.begin(place)
+        await read_piece(hosted, look.read, scan, fresh=is_fresh)
+        return scan
 
     async def _signalled(self, scan: Scan, timeout_s: float, peer: Peer) -> bool:
         """Waits until something may have changed since that look began.

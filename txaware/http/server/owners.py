@@ -1,9 +1,10 @@
 """Owners of transactions: nobody else ends these or writes in them."""
 
 import threading
+import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import attrs
 
@@ -11,6 +12,7 @@ from coordinator.interfaces import Coordinator
 from coordinator.optional_ports import in_process
 from coordinator.transaction_status import OPEN, standings
 from txaware.auth import ANYBODY, Principal
+from txaware.clock import ClockMs, system_clock_ms
 from txaware.config import Settings
 from txaware.errors import NotAuthorized
 from txaware.http.server.admission import TooManyOpen
@@ -23,12 +25,34 @@ REMEMBERED = 100_000
 T = TypeVar("T", bound=Any)
 
 
+class Line(Protocol):
+    """A connection of a client."""
+
+    @property
+    def is_closed(self) -> bool:
+        """True when nothing can be sent any more."""
+
+    @property
+    def host_and_port(self) -> str | None:
+        """The address of the client."""
+
+
 @attrs.frozen
 class Owner:
-    """The principal that began a transaction, by name, and its client's HOST:PORT."""
+    """The principal that began a transaction, by name, and its client's HOST:PORT.
+
+    `line` leads to the connection that it was begun over.
+    """
 
     name: str
     address: str | None
+    line: "weakref.ref[Line] | None" = attrs.field(default=None, eq=False)
+
+    @property
+    def is_there(self) -> bool:
+        """True when that connection is still open, and so surely the client there."""
+        line = None if self.line is None else self.line()
+        return line is not None and not line.is_closed
 
 
 class Owners:
@@ -46,7 +70,9 @@ class Owners:
         settings: Settings | None = None,
         *,
         remembered: int = REMEMBERED,
+        clock_ms: ClockMs = system_clock_ms,
     ) -> None:
+        self._clock_ms = clock_ms
         self._coordinator = coordinator
         settings = settings or Settings()
         self._most_open = settings.max_open_transactions_per_principal
@@ -58,6 +84,7 @@ class Owners:
         self._remembered = remembered
         self._lock = threading.Lock()
         self._owners: dict[int, Owner] = {}
+        self._heard_ms: dict[int, int] = {}
         self._by_name: dict[str, OrderedDict[int, None]] = {}
         # Of each principal: what it began and has not ended, and what it begins now.
         self._open: dict[str, set[int]] = {}
@@ -121,10 +148,10 @@ class Owners:
         )
 
     def began(
-        self, pointer: int, principal: Principal, address: str | None = None
+        self, pointer: int, principal: Principal, line: Line | None = None
     ) -> None:
         """Notes who began a transaction, which counts until it is `ended`."""
-        self.given((pointer,), principal, address)
+        self.given((pointer,), principal, line)
         with self._lock:
             self._open.setdefault(principal.name, set()).add(pointer)
 
@@ -136,24 +163,35 @@ class Owners:
                 self._open.get(owner.name, set()).discard(pointer)
 
     def told(self, pointer: int, found: T) -> T:
-        """Returns a report with who began its transaction and from where, if known."""
+        """Returns a report with who began its transaction, and whether they have it."""
         owner = self._owners.get(pointer)
         if owner is None:
             return found
-        return attrs.evolve(found, principal=owner.name, address=owner.address)
+        return attrs.evolve(
+            found,
+            principal=owner.name,
+            address=owner.address,
+            is_held=owner.is_there,
+            heard_ms=self._heard_ms.get(pointer),
+        )
 
     def given(
         self,
         pointers: Iterable[int],
         principal: Principal,
-        address: str | None = None,
+        line: Line | None = None,
     ) -> None:
         """Notes whose these pointers are: those of transactions, and of checkpoints."""
         with self._lock:
-            owner = Owner(principal.name, address)
+            owner = (
+                Owner(principal.name, None)
+                if line is None
+                else Owner(principal.name, line.host_and_port, weakref.ref(line))
+            )
             own = self._by_name.setdefault(principal.name, OrderedDict())
             for pointer in pointers:
                 self._owners[pointer] = owner
+                self._heard_ms[pointer] = self._clock_ms()
                 own[pointer] = None
             for _ in range(len(own) - self._remembered):
                 oldest, _ = own.popitem(last=False)
@@ -161,6 +199,14 @@ class Owners:
                     own[oldest] = None  # its owner still has to end it
                 else:
                     self._owners.pop(oldest, None)
+                    self._heard_ms.pop(oldest, None)
+
+    def used(self, pointers: Iterable[int], principal: Principal) -> None:
+        """Checks pointers as `check` does, and notes that their owner uses them now."""
+        self.check(pointers, principal)
+        for pointer in pointers:
+            if pointer in self._heard_ms and self._name_of(pointer) == principal.name:
+                self._heard_ms[pointer] = self._clock_ms()
 
     def check(self, pointers: Iterable[int], principal: Principal) -> None:
         """Raises where somebody else began one of them; operators may end any."""

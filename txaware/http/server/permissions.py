@@ -5,8 +5,14 @@ from functools import lru_cache
 
 from txaware.auth import Principal, Verb
 from txaware.errors import NotAuthorized
-from txaware.loopback import is_local
-from txaware.topics import TopicName, checked_group, checked_namespace
+from txaware.loopback import KNOWN_HOSTS, is_local
+from txaware.rows import TableName
+from txaware.topics import (
+    TopicName,
+    checked_group,
+    checked_namespace,
+    checked_transactional_id,
+)
 
 Params = Mapping[str, str]
 # The same few topics come again and again.
@@ -62,6 +68,21 @@ def on_topic(verb: Verb, *, transactions: bool = False) -> Allow:
     return allow
 
 
+def on_table(verb: Verb) -> Allow:
+    """Allows those who may read a table's rows (consume), or change them (publish).
+
+    Whoever changes rows does so in a transaction.
+    """
+
+    def allow(principal: Principal, params: Params) -> None:
+        name = TableName.parse(f"{params['namespace']}:{params['table']}")
+        principal.require_table(verb, name.namespace, name.name)
+        if verb == "publish":
+            principal.require_transactions()
+
+    return allow
+
+
 def in_group(*, transactions: bool = False) -> Allow:
     """Allows those who may consume the topic, and be in the group."""
 
@@ -73,6 +94,13 @@ def in_group(*, transactions: bool = False) -> Allow:
             principal.require_transactions()
 
     return allow
+
+
+def with_transactional_id(principal: Principal, params: Params) -> None:
+    """Allows those who may use that transactional id, and transactions."""
+    name = checked_transactional_id(params["transactional_id"])
+    principal.require_transactional_id(name)
+    principal.require_transactions()
 
 
 def _topic(params: Params) -> TopicName:
@@ -111,7 +139,7 @@ class Origins:
         browser adds no Origin to a GET for a link, an image or a frame.
         """
         host = headers.get(b"host", b"").decode("latin-1")
-        if self._only_local and host and not is_local(_without_port(host)):
+        if self._only_local and host and not _is_local(host):
             raise ForeignOrigin(f"this server is not called {host[:100]!r}")
         site = headers.get(b"sec-fetch-site")
         if site is not None and site not in OWN_SITES and not is_page:
@@ -123,6 +151,7 @@ class Origins:
                 raise ForeignOrigin(FOREIGN)
 
 
-def _without_port(host: str) -> str:
+@lru_cache(KNOWN_HOSTS)
+def _is_local(host: str) -> bool:
     name, colon, port = host.rpartition(":")
-    return name if colon and port.isdigit() else host
+    return is_local(name if colon and port.isdigit() else host)

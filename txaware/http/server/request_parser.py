@@ -1,7 +1,7 @@
 """Feeds the parser of one connection: in pieces, within limits, and past its traps."""
 
 import enum
-from typing import Any
+from typing import Any, Protocol
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -36,10 +36,21 @@ class WrongHead(Exception):
         self.refusal = (status, name, message)
 
 
+class Growing(Protocol):
+    """A request whose body comes, and that asks for no other protocol."""
+
+    body: bytes
+    more_body: bool
+
+
 class Feeding(HttpToolsProtocol):
-    """Makes requests from bytes. The server that makes connections sets `settings`."""
+    """Makes requests from bytes. The server that makes connections sets `settings`.
+
+    `growing` is the request that takes its body itself, as long as that comes.
+    """
 
     settings: Settings
+    growing: Growing | None = None
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
@@ -57,7 +68,7 @@ class Feeding(HttpToolsProtocol):
         """Feeds what came, and keeps what has to wait for an answer."""
         if self._unfed:
             data = bytes(self._unfed) + data
-        elif len(data) <= PIECE_BYTES and not self.pipeline:
+        elif not self.pipeline and len(data) <= PIECE_BYTES:
             taken = self._fed(data)
             if taken == len(data):
                 return  # nearly always
@@ -102,27 +113,49 @@ class Feeding(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Expects a head from the first byte of a request on."""
-        super().on_message_begin()
+        self.url, self.headers, self.expect_100_continue = b"", [], False
         if not self._is_replayed:
             self.part = HEAD
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Takes a header; they are looked at when all of them are there."""
+        self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         """Checks the head of a request before it begins."""
         if self._is_replayed:
             return
         self._check_head()
-        super().on_headers_complete()
+        self.begin_request()
         self.part = BODY
         # Headers behind a body are of no use to anybody, and change nothing.
         self._head, self.headers = self.headers, []
 
+    def begin_request(self) -> None:
+        """Begins to answer; its body may come later. What ASGI needs is made here."""
+        self.scope = {  # type: ignore[typeddict-item]
+            "type": "http",
+            "http_version": "1.1",
+            "headers": self.headers,
+            "state": self.app_state,
+        }
+        super().on_headers_complete()
+
     def on_body(self, body: bytes) -> None:
         """Takes some of a request's body."""
         self._other_bytes = 0
-        super().on_body(body)
+        if self.growing is None:
+            super().on_body(body)
+        else:
+            self.growing.body += body
 
     def on_message_complete(self) -> None:
         """Ends a request; or only its head, where another protocol is asked for."""
+        if self.growing is not None:
+            self.part, self._other_bytes = NOTHING, 0
+            self.growing.more_body = False
+            self.growing = None
+            return
         if self.parser.should_upgrade() and self._body_framing():
             return
         self.part, self._other_bytes = NOTHING, 0
@@ -136,6 +169,8 @@ class Feeding(HttpToolsProtocol):
                 hosts += 1
             elif name == b"transfer-encoding" and value.lower() != b"chunked":
                 raise WrongHead(400, "BadRequest", "the Transfer-Encoding is chunked")
+            elif name == b"expect" and value.lower() == b"100-continue":
+                self.expect_100_continue = True
         if size > self.settings.header_limit_bytes:
             raise self._too_large()
         if hosts > 1 or (not hosts and self.parser.get_http_version() == "1.1"):

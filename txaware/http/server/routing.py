@@ -1,7 +1,9 @@
 """The table of routes: a method and a path to the function that answers."""
 
+import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import Any
 from urllib.parse import unquote
 
 import attrs
@@ -13,13 +15,18 @@ from txaware.http.server.permissions import Allow, anybody
 
 Answer = Reply | Stream
 Handle = Callable[[Request], Awaitable[Answer]]
+Told = Callable[[Reply | Exception], None]
+# An answer, what to await for it, or None where `Told` is called later with it.
+Begun = Answer | Coroutine[Any, Any, Answer] | None
+Begin = Callable[[Request, Told], Begun]
 
 # Paths that were looked up; the same few come again and again.
 # Nobody had to show a token for them, so they are bounded in number and in length.
 KNOWN_PATHS, LONGEST_KNOWN = 20_000, 200
+_PLAIN = re.compile(rb"[A-Za-z0-9_./-]+")
 _NAME = re.compile(r"\\\{(\w+)\\\}")
 # These names are numbers in a path: any other text is a 404. Others are checked later.
-_NUMBERS = ("transaction",)
+_NUMBERS = ("transaction", "producer")
 
 
 @attrs.frozen
@@ -30,7 +37,9 @@ class Route:
     `waits` is True when it may wait for messages, and is counted apart. A `keyed` route
     remembers its answers for clients that repeat a request. `query` are the fields that
     it knows; None takes any, as programs that watch a server add some to get past
-    caches. `is_page` is True when links of other sites may open it.
+    caches. `is_page` is True when links of other sites may open it. `begin` answers
+    without a task where it can, and `handle` does the same in one. What `is_vital` is
+    answered however many requests there are.
     """
 
     method: str
@@ -42,16 +51,39 @@ class Route:
     keyed: bool = False
     query: tuple[str, ...] | None = ()
     is_page: bool = False
+    begin: Begin | None = None
+    is_vital: bool = attrs.field(init=False)
 
-    @property
-    def is_vital(self) -> bool:
-        """True when it is answered however many requests there are."""
+    @is_vital.default
+    def _is_vital(self) -> bool:
         return is_vital(self.method, self.path)
 
     @property
     def pattern(self) -> re.Pattern[str]:
         """The pattern of this route's paths, which are still percent-encoded."""
         return re.compile(_NAME.sub(_group, re.escape(self.path)))
+
+
+def in_a_task(begin: Begin) -> Handle:
+    """Returns the function that does what `begin` does, and waits for it."""
+
+    async def handle(request: Request) -> Answer:
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+
+        def told(outcome: Reply | Exception) -> None:
+            if future.done():
+                return
+            if isinstance(outcome, Reply):
+                future.set_result(outcome)
+            else:
+                future.set_exception(outcome)
+
+        begun = begin(request, told)
+        if begun is None:
+            return await future
+        return begun if isinstance(begun, Reply | Stream) else await begun
+
+    return handle
 
 
 def _group(name: re.Match[str]) -> str:
@@ -61,9 +93,10 @@ def _group(name: re.Match[str]) -> str:
 
 @attrs.frozen
 class Match:
-    """The route of a request, and the names in its path."""
+    """The route of a request, its path, decoded, and the names in that."""
 
     route: Route
+    path: str
     params: Mapping[str, str]
 
 
@@ -74,6 +107,26 @@ class Routes:
         self.table = tuple(routes)
         self._patterns = [(route, route.pattern) for route in self.table]
         self._known: dict[tuple[str, str], Match] = {}
+        self._direct: dict[bytes, Match] = {}
+        ends = {route.path.rpartition("/")[2] for route in self.table if route.begin}
+        self._direct_ends = tuple(f"/{end}".encode() for end in ends)
+
+    def direct(self, url: bytes) -> Match | None:
+        """Returns the match of a POST that may be answered without a task.
+
+        Returns None for all others, and for each URL that is more than a plain path.
+        """
+        found = self._direct.get(url)
+        if found is not None:
+            return found
+        if not (url.endswith(self._direct_ends) and _PLAIN.fullmatch(url)):
+            return None
+        match = self.match("POST", url.decode("ascii"))
+        if isinstance(match, Reply) or match.route.begin is None:
+            return None
+        if len(self._direct) < KNOWN_PATHS and len(url) <= LONGEST_KNOWN:
+            self._direct[url] = match
+        return match
 
     def match(self, method: str, raw_path: str) -> Match | Reply:
         """Returns the match, or a 404 or 405. A name is checked after decoding."""
@@ -89,7 +142,7 @@ class Routes:
                 allowed.append(route.method)
                 continue
             params = {key: unquote(text) for key, text in match.groupdict().items()}
-            found = Match(route, params)
+            found = Match(route, unquote(raw_path), params)
             if len(self._known) < KNOWN_PATHS and len(raw_path) <= LONGEST_KNOWN:
                 self._known[method, raw_path] = found
             return found

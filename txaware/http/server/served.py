@@ -13,6 +13,7 @@ from txaware.http.server.server_file import ServerFile
 from txaware.service.administration import Administration
 from txaware.service.local import LocalService
 from txaware.service.monitor.overview import Overview
+from txaware.service.table_store import TableStore
 
 
 @attrs.frozen(kw_only=True)
@@ -25,6 +26,7 @@ class Served:
     """
 
     service: LocalService
+    tables: TableStore
     administration: Administration
     coordinator: Coordinator
     settings: Settings

@@ -22,13 +22,14 @@ from txaware.auth import EVERYTHING, AuditLog, Principal, Tokens, new_token
 from txaware.errors import BadRequest, Unavailable
 from txaware.http.metrics.exposition import Exposition
 from txaware.http.routes import all_routes
-from txaware.http.server.admission import Admission
+from txaware.http.server.admission import Admission, Bodies
 from txaware.http.server.app import App
 from txaware.http.server.connection import Connection
 from txaware.http.server.connection_limits import ConnectionLimits
 from txaware.http.server.hidden_paths import HiddenPaths
 from txaware.http.server.idempotency import Idempotency
 from txaware.http.server.permissions import Origins
+from txaware.http.server.request_rules import RequestRules
 from txaware.http.server.served import Served
 from txaware.http.server.server_context import (
     Outcomes,
@@ -269,6 +270,7 @@ class HttpServer:
         hidden_paths = HiddenPaths.of(served.directory)
         hosted = ServerContext(
             served.service,
+            served.tables,
             served.administration,
             served.coordinator,
             served.settings,
@@ -290,9 +292,8 @@ class HttpServer:
             refusals=served.owners.refusals,
             clock_ms=served.clock_ms,
         )
-        return App(
+        rules = RequestRules(
             all_routes(hosted, served.overview, exposition),
-            settings=served.settings,
             admission=admission,
             repeats=Idempotency(self.instance, time.monotonic),
             observer=exposition,
@@ -303,6 +304,7 @@ class HttpServer:
             tokens=access.tokens,
             audit=self._audit,
         )
+        return App(rules, Bodies(served.settings))
 
     def _configured(self) -> uvicorn.Config:
         settings, access = self._served.settings, self._access

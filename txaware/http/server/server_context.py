@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 
 import attrs
 
+from coordinator.embedded.group_commit import Then
 from coordinator.interfaces import Coordinator
 from coordinator.optional_ports import InProcess, in_process
 from txaware.auth import Principal
@@ -20,6 +21,7 @@ from txaware.http.server.hidden_paths import HiddenPaths
 from txaware.http.server.owners import Owners
 from txaware.service.administration import Administration
 from txaware.service.local import LocalService
+from txaware.service.table_store import TableStore
 from txaware.service.topic_handles import TopicHandle
 
 SLOW_THREADS = 4
@@ -71,36 +73,36 @@ class Threads:
 
 
 class Outcomes:
-    """Futures of one event loop that any thread may settle.
+    """Brings outcomes from any thread to one event loop.
 
-    The loop is woken once for all that was settled until it comes to look.
+    The loop is woken once for all that is told until it comes to look.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._settled: deque[tuple[asyncio.Future[None], Unavailable | None]] = deque()
+        self._told: deque[tuple[Then, Unavailable | None]] = deque()
         self._called = False
 
-    def settle(self, future: asyncio.Future[None], error: Unavailable | None) -> None:
-        """Says from any thread how a future ended."""
-        self._settled.append((future, error))
+    def tell(self, then: Then, error: Unavailable | None) -> None:
+        """Has the loop call `then` with that error, or None; for any thread."""
+        self._told.append((then, error))
         if not self._called:
             self._called = True
-            # The loop may close at any moment, and futures after this one in the
-            # same batch must be settled all the same.
+            # The loop may close at any moment, and whoever shares the batch must be
+            # told all the same.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:
-        self._called = False  # first: what is settled from here on calls again
-        while self._settled:
-            future, error = self._settled.popleft()
-            if future.done():
-                continue
-            if error is None:
-                future.set_result(None)
-            else:
-                future.set_exception(error)
+        self._called = False  # first: what is told from here on calls again
+        try:
+            while self._told:
+                then, error = self._told.popleft()
+                then(error)
+        finally:
+            if self._told:  # one has failed; the loop tells why, and here it goes on
+                self._called = True
+                self._loop.call_soon(self._deliver)
 
 
 T = TypeVar("T")
@@ -138,6 +140,7 @@ class ServerContext:
     """
 
     service: LocalService
+    tables: TableStore
     administration: Administration
     coordinator: Coordinator
     settings: Settings

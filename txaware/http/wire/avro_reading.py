@@ -33,6 +33,10 @@ class Cursor:
 
     def number(self, bits: int = LONG_BITS) -> int:
         """Reads a long, or an int."""
+        byte = self.body[self.at]
+        if byte < 128:  # nearly always
+            self.at += 1
+            return (byte >> 1) ^ -(byte & 1)
         number, self.at = long_at(self.body, self.at)
         if bits != LONG_BITS and not fits(number, bits=bits):
             raise BadRequest(f"{self.what} has {number} where {bits} bits are allowed")
@@ -58,6 +62,10 @@ class Cursor:
 
     def branch(self, branches: int) -> int:
         """Reads the number of a union's branch."""
+        byte = self.body[self.at]
+        if not byte & 129 and byte >> 1 < branches:  # always, if it is right
+            self.at += 1
+            return byte >> 1
         branch = self.number()
         if not 0 <= branch < branches:
             raise BadRequest(

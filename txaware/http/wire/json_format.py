@@ -96,7 +96,7 @@ def _message(value: object) -> Payload:
     return expiring(payload, after_ms)
 
 
-_MESSAGES = Kind(
+MESSAGES = Kind(
     _messages,
     array(
         any_of(
@@ -132,7 +132,7 @@ PUBLISH = Body(
         Field(POINTER, _POINTER.or_null(), default=None),
         Field(
             "messages",
-            _MESSAGES,
+            MESSAGES,
             missing="messages is missing; [] publishes the reference to a store",
         ),
         Field(

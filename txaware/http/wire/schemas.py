@@ -74,6 +74,17 @@ _SCHEMAS: dict[str, dict[str, Schema]] = {
         "PollResponse": _record("PollResponse", messages=_MESSAGES, **_PAGE_END),
     },
 }
+_SCHEMAS[OWN_TYPE] |= {
+    "PublishOnceRequest": _record(
+        "PublishOnceRequest",
+        producerId="long",
+        epoch="int",
+        byClient="boolean",
+        sequence="int",
+        request=_SCHEMAS[OWN_TYPE]["PublishRequest"],
+    ),
+    "PublishedIds": _array("bytes"),
+}
 _PIECE = _record("Piece", ids="bytes", places="bytes", payloads="bytes")
 _SCHEMAS[COLUMNS_TYPE] = _SCHEMAS[OWN_TYPE] | {
     "PollResponse": _record("PollResponse", pieces=_array(_PIECE), **_PAGE_END)

@@ -19,6 +19,7 @@ from txaware.keys import (
     PIPE,
     POSITION,
     STATE,
+    TABLE,
     TOPIC,
 )
 from txaware.queues import is_queue
@@ -38,12 +39,13 @@ from txaware.service.check.messages import MessageCheck
 from txaware.service.check.payloads import check_marks, check_payloads, check_positions
 from txaware.service.check.queues import check_queues
 from txaware.service.check.table_scan import CheckScan, SizeBytes
+from txaware.service.check.versions import check_tables
 from txaware.service.coordinator_kind import OTHER, coordinator_of
 from txaware.store.interfaces import CheckedRows, ChecksKeys, KeepsJournal
 from txaware.store.journaled_table import FIRST_FORMAT, FORMAT
 
 KNOWN = (
-    *(TOPIC, MESSAGE, PAYLOAD, POSITION, MARK, PIPE, LEASE),
+    *(TOPIC, MESSAGE, PAYLOAD, POSITION, MARK, PIPE, LEASE, TABLE),
     *(JOURNAL, STATE, KEEPER),
 )
 
@@ -151,6 +153,7 @@ def _check(
     check_positions(scan, judging)
     check_marks(scan, judging)
     check_queues(scan, judging)
+    check_tables(scan, judging)
     check_keepers(scan, findings)
     _check_unknown(scan, rows, findings)
     embedded = durable and check_coordinator(rows, findings)

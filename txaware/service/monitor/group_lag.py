@@ -30,8 +30,9 @@ Pair = tuple[str, str]
 class GroupState:
     """A group in a topic: what it has read, what there is, and who reads for it.
 
-    `prefix` is that of the topic as it is now. `reader_seen_ms` is when somebody last
-    read for the group, or since when nobody did.
+    `bounds` are those of committed readers, as groups are. `prefix` is that of the
+    topic as it is now. `reader_seen_ms` is when somebody last read for the group, or
+    since when nobody did.
     """
 
     group: str
@@ -56,7 +57,7 @@ class GroupState:
 
     @property
     def lag_ms(self) -> int:
-        """The time from what it read last to the newest message; 0 when it has that."""
+        """The time from what it read to the last committed message; 0 at its end."""
         if self.bounds.first is None or self.bounds.last is None:
             return 0
         read = self.bounds.first if self.position is None else self.position
@@ -88,13 +89,13 @@ class GroupStates:
             group,
             topic,
             position,
-            self._service.bounds(topic),
+            self._service.bounds_seen(topic, seen_by),
             self._service.place(topic).topic.prefix,
             self._service.readers.last_ms(group, topic),
         )
 
     def rows_left(self, state: GroupState, *, most: int, most_bytes: int) -> list[Row]:
-        """Reads the rows that it has yet to read, committed or not, up to a bound."""
+        """Reads the rows that it has yet to read, rolled back too, up to a bound."""
         return self._table.scan(
             MESSAGE + state.prefix,
             start=state.start,

@@ -399,6 +399,7 @@ def _open_ones(coordinator: Coordinator, snapshot: Transaction) -> list[OpenOver
             stage=one.stage,
             expires_ms=one.expires_ms,
             address=one.address,
+            is_held=one.is_held,
         )
         for one in standings(coordinator, OPEN)
     ]

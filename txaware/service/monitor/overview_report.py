@@ -57,7 +57,9 @@ class OpenOverview:
 
     `blocks_since_ms` is when the first row that they wait for was published.
     Only the embedded coordinator tells its type, its stage and when it times out.
-    `principal` and `address` are of whoever began it, where that is known.
+    `principal` and `address` are of whoever began it, where that is known. That it
+    `is_held` means that they surely still have it; `heard_ms` is when they last used
+    it, where that is known.
     """
 
     id: int
@@ -70,6 +72,8 @@ class OpenOverview:
     blocks_since_ms: int | None = None
     principal: str | None = None
     address: str | None = None
+    is_held: bool = False
+    heard_ms: int | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -28,15 +28,26 @@ def first_undecided(
     """
     if not snapshot.in_progress:
         return stop
-    since_ms = max(0, snapshot.in_progress[0] // POINTERS_PER_MS - CLOCKS_DIFFER_MS)
-    first = max(start.row_key, row_key(since_ms))
+    first = max(start.row_key, decided_before(snapshot.in_progress[0]))
     last = stop.row_key + b"\0" if any(stop.payload_key) else stop.row_key
-    judge = Visibility(snapshot)
+    key = first_stop(table, prefix, Visibility(snapshot), start=first, stop=last)
+    return stop if key is None else min(stop, max(start, MessageId.of_row(key)))
+
+
+def decided_before(pointer: int) -> bytes:
+    """Returns a key that no row of this transaction, or a later one, lies before."""
+    return row_key(max(0, pointer // POINTERS_PER_MS - CLOCKS_DIFFER_MS))
+
+
+def first_stop(
+    table: OrderedTable, prefix: bytes, judge: Visibility, *, start: bytes, stop: bytes
+) -> bytes | None:
+    """Returns the key of the first row that the judge stops at; reads up to it."""
     while rows := table.scan(
-        MESSAGE + prefix, start=first, stop=last, limit=ROWS, max_bytes=ROWS_BYTES
+        MESSAGE + prefix, start=start, stop=stop, limit=ROWS, max_bytes=ROWS_BYTES
     ):
         for key, value in rows:
             if judge.verdict(pointer_of(value)) == STOP:
-                return min(stop, max(start, MessageId.of_row(key)))
-        first = rows[-1][0] + b"\0"
-    return stop
+                return key
+        start = rows[-1][0] + b"\0"
+    return None

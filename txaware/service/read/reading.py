@@ -9,12 +9,14 @@ from coordinator.transaction import Transaction
 from txaware.errors import Unavailable
 from txaware.interfaces import COMMITTED, UNCOMMITTED
 from txaware.keys import row_key
-from txaware.messages import Bounds, MessageId, Page
+from txaware.messages import NO_PAYLOAD_ROW, Bounds, MessageId, Page
 from txaware.requests import Start, checked_wait_s
-from txaware.service.read.scan import CachedRows, Messages, Query, Scan
+from txaware.service.read.committed_bounds import CommittedBounds
+from txaware.service.read.scan import CachedRows, Messages, Query, Scan, first_key
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle
 from txaware.service.visibility import NoJudge, Visibility
+from txaware.store.columns import is_reference
 from txaware.store.message_table import MessageTable
 from txaware.store.payload_table import PayloadTable
 
@@ -47,6 +49,7 @@ class Reading:
         self._messages = MessageTable(site.table)
         self._rows = CachedRows(self._messages, site.cache)
         self._payloads = PayloadTable(site.table)
+        self._committed = CommittedBounds(site.table, site.strangers)
         self._coordinator = site.coordinator
         self._gate = site.gate
         self._strangers = site.strangers
@@ -75,44 +78,61 @@ class Reading:
         every look, as the topic may change meanwhile.
         """
         until_s, pause_s = self._clock_s() + checked_wait_s(wait_s), FIRST_PAUSE_S
+        woken = False
         while True:
             here, found = place(), Messages()
             began_s = time.perf_counter()
-            scan = self.begin(here, ask)
+            scan = self.begin(here, ask, woken=woken)
             scan.read(found)
             left_s = until_s - self._clock_s() if wait_s and not found else 0
             if left_s <= 0:
                 return found, scan, time.perf_counter() - began_s
             pause_s = self.pause_s(scan, pause_s)
             here.writer.signal.wait(scan.seen, min(left_s, pause_s))
+            woken = here.writer.signal.count != scan.seen
 
-    def begin(self, place: TopicHandle, ask: Ask) -> Scan:
-        """Begins one look at a topic, as it is now."""
+    def begin(self, place: TopicHandle, ask: Ask, *, woken: bool = False) -> Scan:
+        """Begins one look at a topic, as it is now.
+
+        Who was `woken` looks at something new.
+        """
         if self._closed:
             raise Unavailable("the messaging service is closed")
         seen = place.writer.signal.count  # first: what comes later is not missed
-        query = self._query(place, ask)
-        judge: Visibility = _NO_JUDGE
-        is_over = False
-        if ask.transaction is not None:
-            judge = self.judge(ask.transaction)
-        elif ask.isolation == COMMITTED:
-            is_over = self._rows.is_empty(query)
-            if not is_over:
-                # First the snapshot, then the rows: one that was rolled back between
-                # the two would be delivered.
-                judge = self.judge(None)
-                query = attrs.evolve(query, stop=place.writer.mark())
+        judge: Visibility | None = _NO_JUDGE
+        if ask.isolation == COMMITTED and ask.transaction is None:
+            query, judge = self._judged_now(place, ask, woken=woken)
+        else:
+            query = self._query(place, ask)
+            if ask.transaction is not None:
+                judge = self.judge(ask.transaction)
         return Scan(
             self._rows,
             self._payloads,
             place,
             query,
-            judge,
+            judge or _NO_JUDGE,
             seen=seen,
             strangers=self._strangers,
-            is_over=is_over,
+            is_over=judge is None,
         )
+
+    def _judged_now(
+        self, place: TopicHandle, ask: Ask, *, woken: bool
+    ) -> tuple[Query, Visibility | None]:
+        """Returns a range and a judge by a fresh snapshot; no judge of no rows.
+
+        First the snapshot, then the rows: one that was rolled back between the two
+        would be delivered.
+        """
+        if woken and self._gate is not None:
+            judge = self.judge(None)
+            return self._query(place, ask), judge
+        query = self._query(place, ask)
+        if self._rows.is_empty(query):
+            return query, None
+        judge = self.judge(None)
+        return attrs.evolve(query, stop=place.writer.mark()), judge
 
     def pause_s(self, scan: Scan, last_s: float) -> float:
         """Returns how long to wait for a signal after a look that found nothing.
@@ -126,29 +146,64 @@ class Reading:
             return LOOK_AGAIN_S
         return min(last_s * SLOWER, LOOK_AGAIN_S)
 
-    def bounds(self, place: TopicHandle) -> Bounds:
+    def bounds(self, place: TopicHandle, start: Start) -> Bounds:
         """Returns the first and last row within the time to live, and the next id."""
         mark, prefix = place.writer.mark(), place.topic.prefix
-        start = row_key(self._bound_ms(place))
-        first = self._messages.first(prefix, start=start, stop=mark)
-        last = first and self._messages.last(prefix, start=start, stop=mark)
-        return Bounds(
+        least = max(row_key(self._bound_ms(place)), self._least_key(prefix, start))
+        first = self._messages.first(prefix, start=least, stop=mark)
+        last = first and self._messages.last(prefix, start=least, stop=mark)
+        found = Bounds(
             MessageId.of_row(first[0]) if first else None,
             MessageId.of_row(last[0]) if last else None,
             MessageId.of_row(mark),
         )
+        return _from(start, found)
+
+    def committed_bounds(
+        self, place: TopicHandle, start: Start, snapshot: Transaction | None
+    ) -> Bounds:
+        """Returns the same as a committed reader, with that snapshot or a fresh one."""
+        mark, prefix = place.writer.mark(), place.topic.prefix
+        bound = row_key(self._bound_ms(place))
+        if snapshot is None:  # behind the mark: all rows before it are then decided
+            if self._messages.first(prefix, start=bound, stop=mark) is None:
+                return Bounds(None, None, MessageId.of_row(mark))
+            snapshot = self._coordinator.snapshot()
+        found = self._committed.find(
+            prefix,
+            snapshot,
+            self._judge_by(snapshot),
+            bound=bound,
+            start=self._least_key(prefix, start),
+            stop=mark,
+        )
+        return _from(start, found)
 
     def judge(self, transaction: Transaction | None) -> Visibility:
         """Returns a judge by that snapshot, or by a fresh one."""
         gate = self._gate
         if transaction is not None:
             return Visibility(transaction, lost=None if gate is None else gate.was_lost)
-        known = None if gate is None else gate.gave_out
-        return Visibility(self._coordinator.snapshot(), known)
+        return self._judge_by(self._coordinator.snapshot())
+
+    def _judge_by(self, snapshot: Transaction) -> Visibility:
+        """Returns a judge by a snapshot of this process's own coordinator."""
+        return Visibility(snapshot, None if self._gate is None else self._gate.gave_out)
 
     def close(self) -> None:
         """Refuses all later looks; a reader that waits fails at its next one."""
         self._closed = True
+
+    def _least_key(self, prefix: bytes, start: Start) -> bytes:
+        """Returns the least key of a row that may have a message from a start on."""
+        if not isinstance(start, MessageId):
+            return row_key(start or 0)
+        least = first_key(start)
+        if start.payload_key == NO_PAYLOAD_ROW:
+            return least
+        behind = least + b"\0"
+        row = self._messages.first(prefix, start=least, stop=behind)
+        return behind if row is not None and not is_reference(row[1]) else least
 
     def _bound_ms(self, place: TopicHandle) -> int:
         return max(0, self._clock_ms() - place.topic.ttl_ms)
@@ -170,7 +225,7 @@ class Reading:
         judged = ask.transaction is not None or ask.isolation == COMMITTED
         grace_ms = int(settings.prune_grace_s * 500)
         return Query(
-            place.topic.prefix,
+            place.prefix,
             before,
             start,
             inclusive,
@@ -181,3 +236,11 @@ class Reading:
             row_key(max(0, now_ms - grace_ms)) if judged else b"",
             skipped_before,
         )
+
+
+def _from(start: Start, found: Bounds) -> Bounds:
+    """Moves the ends to a start inside of a reference, which its row is before."""
+    if not isinstance(start, MessageId) or found.first is None or found.last is None:
+        return found
+    first, last = max(start, found.first), max(start, found.last)
+    return attrs.evolve(found, first=first, last=last)

@@ -71,12 +71,17 @@ class Query:
     @property
     def first_key(self) -> bytes:
         """The least row key that may have a message at or after the start."""
-        key = self.start.row_key
-        return key + b"\0" if self.start.payload_key == _AFTER_ALL else key
+        return first_key(self.start)
 
     def asks_for(self, message: Message) -> bool:
         """Tells whether a message in the row of the start is at or after the start."""
         return message.id > self.start or (self.inclusive and message.id == self.start)
+
+
+def first_key(start: MessageId) -> bytes:
+    """Returns the least row key that may have a message at or after an id."""
+    key = start.row_key
+    return key + b"\0" if start.payload_key == _AFTER_ALL else key
 
 
 class CachedRows:
@@ -267,7 +272,10 @@ class Scan:
             judged += len(block)
             if not self._take(block):
                 return False
-            key = block.keys[-1] + b"\0"
+            last = block.keys[-1]
+            if _is_next(last, query.stop):
+                break  # nearly always, for who was woken by the last row
+            key = last + b"\0"
         return self._has_room
 
     @property
@@ -405,3 +413,10 @@ class Scan:
         self.size_bytes = size_bytes
         self.next = message.id
         return True
+
+
+def _is_next(key: bytes, stop: bytes) -> bool:
+    """Tells whether no row fits between a row and the key before which a look ends."""
+    if len(key) != len(stop):
+        return False
+    return int.from_bytes(stop, "big") - int.from_bytes(key, "big") == 1

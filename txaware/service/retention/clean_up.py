@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 # The reasons for which rows are removed or marked: fields of `CleanUp`.
 REASONS = (
     *("expired_messages", "expired_payloads", "old_generation_rows"),
-    *("marked_rows", "positions"),
+    *("marked_rows", "positions", "table_versions", "producers"),
 )
 
 
@@ -68,6 +68,8 @@ class Retention:
         self._marking = Marking(site.table, site.cache, site.gate, site.rewriting)
         self._payloads = PayloadRetention(site)
         self._positions = site.positions
+        self._tables = site.tables
+        self._producers = site.producer_removal
         self._planning = Planning(site.table, self._marking)
         self._cleaning = Cleaning(site, self._topics, self._marking, self._payloads)
         self._forgetting = Forgetting(site, self._marking)
@@ -156,6 +158,7 @@ class Retention:
         """Returns a snapshot, or None with nothing to judge: it costs a pointer."""
         if (
             self._positions.has_positions()
+            or self._tables.has_rows()
             or self._payloads.has_any()
             or self._coordinator.invalid_size()
         ):
@@ -212,6 +215,7 @@ class Retention:
             counts["marked_rows"] += self._queues.clean_up(plan.marked, self._marking)
         if plan.judge is not None and not failed:
             counts["marked_rows"] += self._marking.mark_positions(plan.marked)
+            counts["table_versions"] += self._tables.clean_up(plan.judge, deleting)
             self._marking.done(plan.invalid)
             counts["positions"] += self._positions.clean_up(plan.judge, deleting)
             counts["positions"] += self._positions.forget_markers(
@@ -220,6 +224,7 @@ class Retention:
             least_needed = min(
                 self._marking.least_needed(plan.judge), self._keepers.least_needed()
             )
+        counts["producers"] += self._producers.clean_up()
         deleting.compact(one for result in results.values() for one in result.touched)
         counts.update(topics=len(plan.topics) - len(failed), failed_topics=len(failed))
         done = _clean_up_of(counts, least_needed=least_needed)

@@ -12,7 +12,7 @@ from coordinator.threads import try_lock
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.config import Settings
 from txaware.errors import TxAwareError, Unavailable
-from txaware.interfaces import OrderedTable, Write
+from txaware.interfaces import OrderedTable, Row, Write
 from txaware.keys import POINTER_BYTES, POSITION
 from txaware.markers import MARKERS, is_marker, is_save_marker
 from txaware.service.retention.deletion import Deleting
@@ -31,13 +31,32 @@ MOST_LOOKS = 16
 Saved = tuple[bytes, int]
 
 
+class Looks:
+    """Earlier snapshots, by which versions are judged that an open transaction sees.
+
+    Two of them are remembered while a transaction is open that began between them: it
+    sees at least as much as the first, and no more than the second.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._looks: list[Transaction] = []
+
+    def before(self, now: Transaction) -> list[Transaction]:
+        """Returns the earlier looks; remembers this one and forgets useless ones."""
+        with self._lock:
+            before = now.transaction_id
+            earlier = [one for one in self._looks if one.transaction_id < before]
+            if len(earlier) == len(self._looks):  # else a later one was faster
+                self._looks = _useful([*earlier, now])[-MOST_LOOKS:]
+            return earlier
+
+
 class PositionRetention:
     """Removes positions, but keeps all that open or later transactions may read.
 
-    It looks with a snapshot. It remembers two earlier snapshots while a transaction is
-    open that began between them: that one sees at least as much as the first, and no
-    more than the second. So a group costs about `SAVES` rows, and as many for each such
-    pair.
+    It looks with a snapshot, and at `looks`. So a group costs about `SAVES` rows, and
+    as many for each pair of looks with an open transaction between them.
     """
 
     def __init__(
@@ -51,14 +70,13 @@ class PositionRetention:
     ) -> None:
         # Counts removals: a reader that found no row may have come too late.
         self.removals = 0
+        self.looks = Looks()
         self._table = table
         self._coordinator = coordinator
         self._strangers = strangers
         self._rewriting = rewriting
         self._settings = settings
         self._gate = gate
-        self._lock = threading.Lock()
-        self._looks: list[Transaction] = []
         self._saves: dict[bytes, int] = {}
 
     def has_positions(self) -> bool:
@@ -75,7 +93,7 @@ class PositionRetention:
         self._saves[prefix] = count
         try:
             if count == SAVES - 1:  # so that little is between this and the next one
-                self._looked(self._coordinator.snapshot())
+                self.looks.before(self._coordinator.snapshot())
             elif count >= SAVES:
                 taken: list[bool] = []
                 try:
@@ -90,7 +108,7 @@ class PositionRetention:
 
     def clean_up(self, snapshot: Transaction, deleting: Deleting) -> int:
         """Removes the unneeded positions of all groups; returns how many rows."""
-        looks = self._looked(snapshot)
+        looks = self.looks.before(snapshot)
         keys: list[bytes] = []
         for _, saved in groupby(self._rows(), key=lambda row: row[0][:-POINTER_BYTES]):
             keys += unneeded(saved, snapshot, looks)
@@ -134,7 +152,7 @@ class PositionRetention:
 
     def _trim(self, prefix: bytes) -> None:
         snapshot = self._coordinator.snapshot()
-        looks = self._looked(snapshot)
+        looks = self.looks.before(snapshot)
         keys = unneeded(self._rows(prefix), snapshot, looks)
         if keys:
             self.removals += 1
@@ -142,25 +160,24 @@ class PositionRetention:
             # Nobody waits for it: a sync of its own would cost a commit.
             self._table.hand_over(writes, _told)
 
-    def _looked(self, now: Transaction) -> list[Transaction]:
-        """Returns the earlier looks; remembers this one and forgets useless ones."""
-        with self._lock:
-            before = now.transaction_id
-            earlier = [one for one in self._looks if one.transaction_id < before]
-            if len(earlier) == len(self._looks):  # else a later one was faster
-                self._looks = _useful([*earlier, now])[-MOST_LOOKS:]
-            return earlier
-
     def _rows(self, prefix: bytes = POSITION) -> Iterator[Saved]:
         for rows in pieces(self._table, prefix):
-            for key, value in rows:
-                pointer = pointer_of(value) or 0
-                if self._strangers.has(pointer):  # whose end nobody here knows
-                    continue
-                # A snapshot that was encoded does not know who was lost in a crash.
-                if self._gate is not None and self._gate.was_lost(pointer):
-                    pointer = -pointer
-                yield prefix + key, pointer
+            whole = ((prefix + key, value) for key, value in rows)
+            yield from saved_rows(whole, self._strangers, self._gate)
+
+
+def saved_rows(
+    rows: Iterable[Row], strangers: ForeignPointers, gate: WriteBarrier | None
+) -> Iterator[Saved]:
+    """Yields the keys and pointers of rows, but not those of unknown transactions."""
+    for key, value in rows:
+        pointer = pointer_of(value) or 0
+        if strangers.has(pointer):  # whose end nobody here knows
+            continue
+        # A snapshot that was encoded does not know who was lost in a crash.
+        if gate is not None and gate.was_lost(pointer):
+            pointer = -pointer
+        yield key, pointer
 
 
 def _told(error: Unavailable | None) -> None:

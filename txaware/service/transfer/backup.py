@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 import attrs
 
 from coordinator.directory_lock import DirectoryLock
+from coordinator.durable_names import sync_directory
 from coordinator.embedded.history import History
 from coordinator.embedded.records import Invalidated, Lost, Record, Reserved
 from coordinator.private_directory import make_private
@@ -19,7 +20,7 @@ from txaware.clock import ClockMs, system_clock_ms
 from txaware.config import Settings
 from txaware.errors import BadRequest, StoreCorrupted, Unavailable
 from txaware.interfaces import OrderedTable, Row
-from txaware.keys import MESSAGE, POSITION
+from txaware.keys import MESSAGE, POSITION, TABLE
 from txaware.reports import Progress
 from txaware.service.transfer.backup_format import BackupReading, BackupWriting, Passing
 from txaware.store.columns import negated, pointer_of
@@ -31,7 +32,7 @@ from txaware.store.leveldb_store import leveldb_at
 PIECE_BYTES = 1 << 20
 # A new file system of its own is as good as empty.
 _NOT_OURS = {"lost+found"}
-_JUDGED = (MESSAGE, POSITION)
+_JUDGED = (MESSAGE, POSITION, TABLE)
 
 
 @attrs.frozen
@@ -123,10 +124,10 @@ def restore(
                     progress(reading.rows, reading.part)
         _end_transactions(place, settings, clock_ms)
         with _failing(directory):
-            _sync(place / ROWS)
+            _sync_all(place / ROWS)
             os.rename(place / ROWS, directory / ROWS)
             DirectoryLock(directory).release()
-            _sync(directory)
+            sync_directory(directory)
     return _summary(reading)
 
 
@@ -169,7 +170,7 @@ def _place_in(directory: Path) -> Iterator[Path]:
         raise
     shutil.rmtree(place, ignore_errors=True)
     for path in made:
-        _sync(path.parent, deep=False)
+        sync_directory(path.parent)
 
 
 def _write(db: Any, rows: list[Row]) -> None:
@@ -223,12 +224,10 @@ def _failing(directory: Path) -> Iterator[None]:
         raise Unavailable(f"{directory} cannot be written: {why}") from error
 
 
-def _sync(directory: Path, *, deep: bool = True) -> None:
-    """Waits until a directory is on disk, and with `deep` all files in it."""
-    paths = [path for path in directory.iterdir() if path.is_file()] if deep else []
-    for path in (*paths, directory):
-        fd = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+def _sync_all(directory: Path) -> None:
+    """Waits until a directory, and all files in it, are on disk."""
+    for path in directory.iterdir():
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+    sync_directory(directory)

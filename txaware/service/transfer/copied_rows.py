@@ -18,6 +18,7 @@ from txaware.keys import (
     POSITION,
     PRODUCER,
     ROW_KEY_BYTES,
+    TABLE,
     TOPIC,
 )
 from txaware.service.transfer.copy_state import AsOf
@@ -35,7 +36,10 @@ from txaware.store.ranges import pieces
 # In the order of keys. The journal stays behind, and what a store says of itself.
 COPIED = tuple(
     sorted(
-        (KEEPER, LEASE, MARK, MESSAGE, PAYLOAD, PIPE, POSITION, PRODUCER, TOPIC),
+        (
+            *(KEEPER, LEASE, MARK, MESSAGE, PAYLOAD),
+            *(PIPE, POSITION, PRODUCER, TABLE, TOPIC),
+        )
     )
 )
 PIECE_ROWS = 5000
@@ -44,7 +48,7 @@ NAMED = 100
 
 _SIZES = struct.Struct(">II").pack
 _BEFORE_POINTER = {MARK: POINTER_BYTES, PAYLOAD: POINTER_BYTES + ROW_KEY_BYTES}
-_POINTED, _TIMED = (LEASE, MESSAGE, POSITION), (MESSAGE, PAYLOAD)
+_POINTED, _TIMED = (LEASE, MESSAGE, POSITION, TABLE), (MESSAGE, PAYLOAD)
 
 
 class JudgedRows:

@@ -29,9 +29,11 @@ class TopicCargo:
         self._rows = rows
         self._pointer = pointer
         self._endings = endings
+        self._began_s = 0.0
 
     def load(self, submit: SubmitRows) -> Wait | None:
         """Submits the rows under the lock of the topic."""
+        self._began_s = time.perf_counter()
         return self.handle.writer.carry(
             self._messages, self._rows, submit, self._expect
         )
@@ -40,30 +42,23 @@ class TopicCargo:
         """Has the readers of the topic told when the commit is decided after all."""
         self._endings.expect(self._pointer, self.handle.writer.signal)
 
-    def count(self, took_s: float) -> None:
-        """Counts the messages."""
+    def count(self) -> None:
+        """Counts the messages, once they are committed."""
+        took_s = time.perf_counter() - self._began_s
         self.handle.counters.published(self._messages, self._size_bytes, took_s)
 
 
-class MessageCargo:
-    """The messages for one or more topics, which go to disk with their commit.
+class TopicsCargo(JoinedCargo):
+    """The messages for several topics.
 
     The topics come in one order, so that two cargoes never wait for each other.
     """
 
     def __init__(self, topics: Sequence[TopicCargo]) -> None:
-        self._topics = topics
-        self._began_s = 0.0
-
-    def load(self, submit: SubmitRows) -> Wait | None:
-        """Submits the rows of all topics in one piece."""
-        self._began_s = time.perf_counter()
-        if len(self._topics) == 1:
-            return self._topics[0].load(submit)
-        return JoinedCargo(*self._topics).load(submit)
+        self._topics = sorted(topics, key=lambda topic: topic.handle.message_prefix)
+        super().__init__(*self._topics)
 
     def count(self) -> None:
         """Counts the messages, once they are committed."""
-        took_s = time.perf_counter() - self._began_s
         for topic in self._topics:
-            topic.count(took_s)
+            topic.count()

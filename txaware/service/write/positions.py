@@ -13,8 +13,8 @@ from txaware.store.ranges import negate
 from txaware.topics import TopicName
 
 
-class PositionCargo:
-    """The move of a group as a row that its commit carries; no row if it did not move.
+class RowCargo:
+    """Rows that their commit carries: the move of a group, or changes of a table.
 
     `then` is called once the commit has happened.
     """
@@ -26,17 +26,17 @@ class PositionCargo:
         self._then = then
 
     def load(self, submit: SubmitRows) -> Wait | None:
-        """Submits the row; the order of such rows does not matter."""
+        """Submits the rows; the order of such rows does not matter."""
         return submit(self._writes, _nothing)
 
     def count(self) -> None:
-        """Notes that the group has moved."""
+        """Notes that the rows are visible."""
         if self._then is not None:
             self._then()
 
 
 def _nothing(_: Unavailable | None) -> None:
-    """Does nothing: nobody waits for a position's row alone."""
+    """Does nothing: nobody waits for such rows alone."""
 
 
 class Positions:
@@ -70,8 +70,12 @@ class Positions:
     ) -> None:
         """Saves a position; returns when it is on disk, or held for the commit."""
         write = position_write(group, topic, pointer, position)
-        if not (held and self._table.hold(pointer, [write])):
-            self._table.submit([write])()
+        self.write(pointer, [write], held=held)
+
+    def write(self, pointer: int, writes: list[Write], *, held: bool) -> None:
+        """Writes rows of a transaction; returns when they are on disk, or held."""
+        if not (held and self._table.hold(pointer, writes)):
+            self._table.submit(writes)()
 
     def take_back(self, group: str, topic: TopicName, pointer: int) -> None:
         """Negates the position that a transaction saved, if there is one."""

@@ -1,7 +1,7 @@
 """Publishes, stores and rolls back: the write side of the service."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
@@ -23,7 +23,7 @@ from txaware.messages import PublishResponse, Receipt
 from txaware.requests import Payloads, Pointer, checked_pointer, checked_receipts
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle
-from txaware.service.write.message_cargo import MessageCargo, TopicCargo
+from txaware.service.write.message_cargo import TopicCargo, TopicsCargo
 from txaware.service.write.topic_writer import Rows
 from txaware.store.columns import (
     ATTEMPT,
@@ -38,6 +38,9 @@ from txaware.store.columns import (
 )
 from txaware.store.message_table import MessageTable
 from txaware.topics import Topic
+
+# Adds rows of the same batch to the rows of messages, whose keys come first.
+Also = Callable[[list[bytes], list[Write]], list[Write]]
 
 # At most so many transactions of a coordinator elsewhere are remembered as persisted.
 REMEMBERED = 1000
@@ -58,19 +61,42 @@ class Publishing:
         self._coordinator = site.coordinator
         self._persisted: dict[int, None] = {}
 
-    def plain(self, place: TopicHandle, payloads: Payloads) -> None:
-        """Publishes without a transaction; on disk when it returns."""
-        _check_plain(place.topic)
+    def plain(
+        self,
+        place: TopicHandle,
+        payloads: Payloads,
+        *,
+        also: Also | None = None,
+        then: Then | None = None,
+    ) -> None:
+        """Publishes without a transaction; on disk when it returns.
+
+        `also` adds rows to the same batch. `then` is told how that ended, even if this
+        thread is interrupted.
+        """
+        check_plain_topic(place)
         began_s = time.perf_counter()
         rows = partial(_rows, place.message_prefix, payloads)
-        place.writer.publish(len(payloads), rows)
+        if also is not None:
+            rows = partial(_rows_and, place.message_prefix, payloads, also)
+        place.writer.publish(len(payloads), rows, then=then)
         place.counters.published(
             len(payloads), payloads.size_bytes, time.perf_counter() - began_s
         )
 
-    def plain_soon(self, place: TopicHandle, payloads: Payloads, then: Then) -> None:
-        """Publishes and does not wait; `then` is called in another thread."""
-        _check_plain(place.topic)
+    def plain_soon(
+        self,
+        place: TopicHandle,
+        payloads: Payloads,
+        then: Then,
+        *,
+        also: Also | None = None,
+    ) -> None:
+        """Publishes and does not wait; `then` is called in another thread.
+
+        `also` adds rows to the same batch.
+        """
+        check_plain_topic(place)
         began_s = time.perf_counter()
 
         def written(error: Unavailable | None) -> None:
@@ -81,6 +107,8 @@ class Publishing:
             then(error)
 
         rows = partial(_rows, place.message_prefix, payloads)
+        if also is not None:
+            rows = partial(_rows_and, place.message_prefix, payloads, also)
         place.writer.publish_soon(len(payloads), rows, written)
 
     def rows(self, place: TopicHandle, payloads: Payloads) -> Rows:
@@ -108,7 +136,7 @@ class Publishing:
 
     def cargo(
         self, messages: list[tuple[TopicHandle, Payloads]], tx: Transaction
-    ) -> MessageCargo | None:
+    ) -> TopicCargo | TopicsCargo | None:
         """Returns messages as rows for their commit; None where they go before it."""
         limit_bytes = self._settings.sync_limit_bytes
         if self._settings.max_transaction_lifetime_s is not None:
@@ -125,16 +153,14 @@ class Publishing:
             topics += (
                 TopicCargo(
                     handle,
-                    len(payloads.payloads),
+                    len(payloads.payloads),  # that of `payloads` is a call more
                     size_bytes,
                     rows,
                     tx.transaction_id,
                     self._endings,
                 ),
             )
-        if len(topics) > 1:
-            topics.sort(key=lambda topic: topic.handle.message_prefix)
-        return MessageCargo(topics)
+        return topics[0] if len(topics) == 1 else TopicsCargo(topics)
 
     def reference(
         self, place: TopicHandle, pointer: int, receipts: Iterable[Receipt] | None
@@ -286,9 +312,12 @@ class Publishing:
             )
 
 
-def _check_plain(topic: Topic) -> None:
-    if topic.publishing == "transactional":
-        raise BadRequest(f"topic {topic.topic} accepts messages in transactions only")
+def check_plain_topic(place: TopicHandle) -> None:
+    """Raises where a topic takes no messages without a transaction."""
+    if place.publishing == "transactional":
+        raise BadRequest(
+            f"topic {place.topic.topic} accepts messages in transactions only"
+        )
 
 
 def waits_for_commit(entry: OpenTransaction | None) -> bool:
@@ -359,6 +388,12 @@ def _columns(
     if label is not None:
         columns[KEY] = label
     return columns
+
+
+def _rows_and(
+    prefix: bytes, payloads: Payloads, also: Also, keys: list[bytes]
+) -> list[Write]:
+    return also(keys, _rows(prefix, payloads, keys))
 
 
 def _numbers(key: bytes) -> tuple[int, int]:

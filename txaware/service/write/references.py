@@ -75,7 +75,7 @@ class References:
         self._payloads = payloads
         self._lock = threading.Lock()  # never held over the disk
         self._stored: OrderedDict[tuple[bytes, int], Stored] = OrderedDict()
-        self._own: dict[int, list[bytes]] = {}
+        self.own_prefixes: dict[int, list[bytes]] = {}
 
     @contextmanager
     def storing(
@@ -168,9 +168,9 @@ class References:
     def ended(self, pointers: Iterable[int]) -> None:
         """Forgets ended transactions of this process: they store nothing more."""
         for pointer in pointers:
-            if pointer in self._own:
+            if pointer in self.own_prefixes:
                 with self._lock:
-                    for prefix in self._own.pop(pointer, ()):
+                    for prefix in self.own_prefixes.pop(pointer, ()):
                         self._stored.pop((prefix, pointer), None)
 
     @contextmanager
@@ -182,7 +182,7 @@ class References:
             if stored is None:
                 stored = self._stored[key] = Stored(own=own)
                 if own:
-                    self._own.setdefault(pointer, []).append(prefix)
+                    self.own_prefixes.setdefault(pointer, []).append(prefix)
                 self._forget_oldest()
             stored.users.add(user)
             self._stored.move_to_end(key)

@@ -4,6 +4,7 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from coordinator.embedded.commit_log import Wait
 from coordinator.embedded.group_commit import Then
@@ -84,11 +85,17 @@ class TopicWriter:
                 return self._messages.next_key()
 
     def publish(
-        self, count: int, rows: Rows, *, hold_for: int | None = None
+        self,
+        count: int,
+        rows: Rows,
+        *,
+        hold_for: int | None = None,
+        then: Then | None = None,
     ) -> tuple[bytes, bytes]:
         """Writes message rows and returns their first and last key.
 
-        The rows are on disk then, or are held for the commit of `hold_for`.
+        The rows are on disk then, or are held for the commit of `hold_for`. `then` is
+        told how the batch ended that rows were submitted with.
         """
         try:
             if hold_for is not None:
@@ -97,7 +104,7 @@ class TopicWriter:
                 keys = self._keys(self._messages, count)
                 writes = rows(keys)
                 held = hold_for is not None and self._hold(hold_for, writes)
-                wait = None if held else self._submit(keys[0], writes)
+                wait = None if held else self._submit(keys[0], writes, then)
             if wait is not None:
                 wait()
         except Exception:
@@ -120,21 +127,13 @@ class TopicWriter:
 
         `unsure` is called if the batch fails: the commit may still be found on disk.
         """
-
-        def told(error: Unavailable | None) -> Callable[[], object]:
-            if error is not None:
-                unsure()
-            self._in_flight.popleft()  # as in `_settled`
-            return self.signal.tell
-
         try:
             with self._lock:
                 keys = self._keys(self._messages, count)
                 writes = rows(keys)
                 self._in_flight.append(keys[0])
-                wait = None
                 try:
-                    wait = submit(writes, told)
+                    wait = submit(writes, partial(self._carried, unsure))
                 except Exception:
                     self._in_flight.pop()
                     raise
@@ -150,10 +149,7 @@ class TopicWriter:
     def publish_soon(self, count: int, rows: Rows, then: Then) -> None:
         """Writes message rows without waiting; `then` gets the error, or None."""
 
-        def settled(error: Unavailable | None) -> None:
-            self._settled(error)
-            then(error)
-
+        settled = self._settled_and(then)
         with self._lock:
             keys = self._keys(self._messages, count)
             writes = rows(keys)
@@ -199,13 +195,24 @@ class TopicWriter:
         self._table.reserve_time()
         return self._table.hold(pointer, writes)
 
-    def _submit(self, first_key: bytes, writes: Sequence[Write]) -> Wait:
+    def _submit(
+        self, first_key: bytes, writes: Sequence[Write], then: Then | None
+    ) -> Wait:
+        settled = self._settled if then is None else self._settled_and(then)
         self._in_flight.append(first_key)
         try:
-            return self._table.submit(writes, self._settled)
+            return self._table.submit(writes, settled)
         except Exception:
             self._in_flight.pop()
             raise
+
+    def _carried(
+        self, unsure: Callable[[], object], error: Unavailable | None
+    ) -> Callable[[], object]:
+        if error is not None:
+            unsure()
+        self._in_flight.popleft()  # as in `_settled`
+        return self.signal.tell
 
     def _settle(self) -> None:
         """Cleans up after an interrupt, before or after rows were submitted.
@@ -215,6 +222,13 @@ class TopicWriter:
         self._table.submit([])()
         self._in_flight.clear()
         self._interrupted = False
+
+    def _settled_and(self, then: Then) -> Then:
+        def settled(error: Unavailable | None) -> None:
+            self._settled(error)
+            then(error)
+
+        return settled
 
     def _settled(self, _: Unavailable | None) -> None:
         self._in_flight.popleft()  # without the lock: its holder may wait for us

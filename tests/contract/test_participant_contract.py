@@ -1,0 +1,122 @@
+"""The contract of participants: ours keep it, and those that break it are found."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from coordinator.transaction import Transaction
+from txaware import Messaging
+from txaware.testing import ParticipantContract
+from txaware.testing.participant_contract import Made
+
+
+class TestTable(ParticipantContract):
+    def make(self, messaging: Messaging) -> Any:
+        return messaging.table("accounts")
+
+    def write(self, participant: Any, key: bytes, value: bytes) -> None:
+        participant.put(key, value)
+
+    def read(self, participant: Any, key: bytes) -> bytes | None:
+        value: bytes | None = participant.get(key)
+        return value
+
+
+class TestTableWithoutConflicts(TestTable):
+    names_keys = False
+
+    def make(self, messaging: Messaging) -> Any:
+        return messaging.table("accounts", conflicts="none")
+
+
+class Versions:
+    """A table in memory, as a user may write one; faults are named in `broken`."""
+
+    transaction_aware_name = "versions"
+
+    def __init__(self, *broken: str) -> None:
+        self.rows: list[tuple[bytes, int, bytes]] = []
+        self._broken = broken
+        self._changed: set[bytes] = set()
+        self._new: list[tuple[bytes, int, bytes]] = []
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self._changed.add(key)
+        self._new.append((key, self.tx.write_pointer, value))
+
+    def get(self, key: bytes) -> bytes | None:
+        seen = [
+            value
+            for name, pointer, value in [*self.rows, *self._new]
+            if name == key and (self._sees_all or self.tx.is_visible(pointer))
+        ]
+        return seen[-1] if seen else None
+
+    @property
+    def _sees_all(self) -> bool:
+        return "visibility" in self._broken
+
+    def start_tx(self, tx: Transaction) -> None:
+        self.tx = tx
+        self._changed, self._new = set(), []
+
+    def update_tx(self, tx: Transaction) -> None:
+        if "update" not in self._broken:
+            self.tx = tx
+        if "checkpoint" in self._broken:
+            self.rows = [row for row in self.rows if row[1] not in tx.pointers]
+
+    def get_tx_changes(self) -> list[bytes]:
+        if "no keys" in self._broken:
+            return []
+        return [b"any"] if "always" in self._broken else sorted(self._changed)
+
+    def commit_tx(self) -> bool:
+        self.rows += self._new
+        self._new = []
+        return "answer" not in self._broken
+
+    def post_tx_commit(self) -> None:
+        if "forgets" in self._broken:
+            self.rows.clear()
+
+    def rollback_tx(self) -> bool:
+        if "rollback" not in self._broken:
+            self.rows = [row for row in self.rows if row[1] not in self.tx.pointers]
+        return True
+
+
+class TestVersions(TestTable):
+    broken: tuple[str, ...] = ()
+
+    def make(self, messaging: Messaging) -> Any:
+        return Versions(*self.broken)
+
+
+def findings(contract: ParticipantContract) -> Iterator[str]:
+    for name in dir(contract):
+        if name.startswith("test_"):
+            try:
+                getattr(contract, name)()
+            except Exception:
+                yield name
+
+
+def test_a_participant_that_keeps_it_has_no_findings() -> None:
+    assert list(findings(TestVersions())) == []
+
+
+@pytest.mark.parametrize(
+    "fault", ["no keys", "always", "answer", "forgets", "rollback", "checkpoint"]
+)
+def test_each_fault_is_found(fault: str) -> None:
+    contract = TestVersions()
+    contract.broken = (fault,)
+    assert list(findings(contract))
+
+
+def test_what_is_not_said_is_asked_for() -> None:
+    with pytest.raises(NotImplementedError, match="say how your participant is made"):
+        ParticipantContract().test_what_was_not_written_is_none()
+    assert Made.__doc__

@@ -1,0 +1,195 @@
+"""Lives of a directory, each ended by a power cut, and a look at what it left."""
+
+import json
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+
+import txaware
+from tests.support.checker import anomalies
+from tests.support.http_kill_load import TOPICS
+from tests.support.killed_server import History, check, look
+from tests.support.power_cuts.load import DATA, SETTINGS
+from tests.support.power_cuts.recording import (
+    MAKE,
+    OPEN,
+    REMOVE,
+    RENAME,
+    SYNC,
+    SYNCED,
+    Entry,
+    recorded,
+)
+from tests.support.power_cuts.simulated_disk import SimulatedDisk, Survival
+from txaware.errors import StoreCorrupted
+from txaware.messaging import Messaging
+
+MODULE = ["-m", "tests.support.power_cuts.load"]
+AFTER = "after"  # a topic for what is written to a disk that was found
+LOOKING = attrs.evolve(SETTINGS, topics=", ".join([*TOPICS, AFTER]))
+# After one of these, a cut is more likely to find something half done.
+TURNS = (SYNC, SYNCED, OPEN, RENAME, REMOVE, MAKE)
+FILES = ("none", "all", "part", "torn", "torn", "hole")
+NAMES = ("none", "all", "part")
+
+
+@attrs.frozen
+class Finding:
+    """What is wrong with a disk that a power cut left."""
+
+    image: str
+    said: str
+
+
+@attrs.define
+class Tally:
+    """How much of what was to be tested took place."""
+
+    images: int = 0
+    entries: int = 0
+    acknowledged: int = 0
+    damaged: int = 0
+    findings: list[Finding] = attrs.field(factory=list)
+
+
+class PowerCuts:
+    """A directory through several lives, with images of each that are looked at."""
+
+    def __init__(
+        self,
+        place: Path,
+        library: Path,
+        *,
+        seed: int,
+        seconds: float = 1,
+        fault: str | None = None,
+    ) -> None:
+        self.tally = Tally()
+        self._place, self._library = place, library
+        self._seed, self._seconds, self._fault = seed, seconds, fault
+        self._chance = random.Random(seed)
+        # What clients were told in earlier lives, as far as the cut let them.
+        self._told: list[Path] = []
+        self._lives = 0
+        self._base: Path | None = None
+        self._last: tuple[list[Path], Path | None] = [], None
+
+    def life(self, images: int) -> None:
+        """Loads the directory, and looks at images of moments in that."""
+        self._lives += 1
+        place = self._place / f"life {self._lives}"
+        below = place / "below"
+        below.mkdir(parents=True)
+        if self._base is not None:
+            shutil.copytree(self._base, below / DATA)
+        disk, applied = SimulatedDisk(below), 0
+        record = self._recorded(place, below)
+        self.tally.entries += len(record)
+        for number, at in enumerate(self._moments(record, images)):
+            for entry in record[applied:at]:
+                disk.apply(entry)
+            applied = at
+            self._image(disk, place / f"image {number} at {at}")
+        # The next life begins with the last disk that was found to be sound, as it was.
+        told, self._base = self._last
+        self._told += told
+
+    def _recorded(self, place: Path, below: Path) -> list[Entry]:
+        """One process that is killed, and one after it: what both did."""
+        record: list[Entry] = []
+        for number in range(2):
+            name = f"told-{self._lives}-{number}"
+            program = [*MODULE, str(below), name, str(self._seconds)]
+            if self._fault is not None:
+                program.append(self._fault)
+            kills = self._chance.choice([None, self._chance.randint(100, 3000)])
+            to = place / f"record {number}"
+            record += recorded(self._library, below, to, program, kills_after=kills)
+        return record
+
+    def _moments(self, record: list[Entry], count: int) -> list[int]:
+        """Chooses when the power is cut: most often just after something turned."""
+        turns = [at + 1 for at, entry in enumerate(record) if entry.kind in TURNS]
+        chosen = [self._chance.choice(turns) for _ in range(count - count // 4)]
+        chosen += [self._chance.randint(0, len(record)) for _ in range(count // 4)]
+        return sorted(chosen)
+
+    def _image(self, disk: SimulatedDisk, to: Path) -> None:
+        survival = Survival(
+            self._chance,
+            files=self._chance.choice(FILES),
+            names=self._chance.choice(NAMES),
+        )
+        where = f"seed {self._seed}, {to}, {survival}"
+        to.mkdir()
+        disk.image(survival, to / "below")
+        told = list(_told(disk, to))
+        data = to / "below" / DATA
+        data.mkdir(exist_ok=True)
+        as_found = to / "as found"
+        shutil.copytree(data, as_found)
+        self.tally.images += 1
+        damaged = self.tally.damaged
+        try:
+            self._look(data, [*self._told, *told], survival)
+        except Exception as error:
+            self.tally.findings.append(Finding(where, f"{error!r:.2000}"))
+        else:
+            accepted = self.tally.damaged != damaged
+            self._last = told, data if accepted else as_found
+
+    def _look(self, data: Path, told: list[Path], survival: Survival) -> None:
+        history, pointers = History.read(told), list(_pointers(told))
+        log = data.with_name("look")
+        self.tally.acknowledged += sum(p.outcome == "ok" for p in history.publishes)
+        with self._opened(data, survival) as messaging:
+            check(messaging)
+            look(messaging, log, "look")
+            self._goes_on(messaging, history, pointers)
+        history = History.read([*told, log])
+        found = anomalies(history.publishes, history.polls)
+        assert not found, found[:5]
+
+    def _opened(self, data: Path, survival: Survival) -> Messaging:
+        """Opens an image; a hole in what was not synced may have to be accepted."""
+        url = f"leveldb:{data}"
+        try:
+            return txaware.connect(url, settings=LOOKING)
+        except StoreCorrupted:
+            if survival.files != "hole":
+                raise
+            self.tally.damaged += 1
+            accepting = attrs.evolve(LOOKING, accept_damage=True)
+            return txaware.connect(url, settings=accepting)
+
+    def _goes_on(
+        self, messaging: Messaging, history: History, pointers: list[int]
+    ) -> None:
+        """New ids and pointers are above all that anybody was ever told."""
+        new = messaging.coordinator.start_short()
+        messaging.coordinator.abort(new)
+        assert new.transaction_id > max(pointers, default=0), "a pointer again"
+        messaging.publish(AFTER, [b"after"])
+        seen = [one for poll in history.polls for one, _ in poll.seen]
+        last = bytes(messaging.poll(AFTER, limit=10_000)[-1].id)
+        assert last[:10] > max(seen, default=b"")[:10], "a time again"
+
+
+def _told(disk: SimulatedDisk, to: Path) -> Iterator[Path]:
+    """Writes down what clients had been told, whatever the disk has of it."""
+    for name, content in sorted(disk.whole().items()):
+        if name.startswith("told-") and content is not None:
+            path = to / name
+            path.write_bytes(content[: content.rfind(b"\n") + 1])
+            yield path
+
+
+def _pointers(told: list[Path]) -> Iterator[int]:
+    for path in told:
+        for line in path.read_text().splitlines():
+            event = json.loads(line)
+            if event[1] == "open":
+                yield event[3]

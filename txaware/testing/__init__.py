@@ -1,0 +1,17 @@
+"""What helps to test programs with transactions, and participants of your own.
+
+pytest finds the fixtures `messaging`, `messaging_server`, `messaging_clock` and
+`failing_coordinator` by itself, once the package is installed.
+"""
+
+from txaware.testing.clock import TestClock
+from txaware.testing.failing_coordinator import FailingCoordinator, failing, lost
+from txaware.testing.participant_contract import ParticipantContract
+
+__all__ = [
+    "FailingCoordinator",
+    "ParticipantContract",
+    "TestClock",
+    "failing",
+    "lost",
+]

@@ -1,0 +1,89 @@
+"""A coordinator that fails on demand: before it acts, or with a lost answer."""
+
+from collections.abc import Callable
+from typing import Any
+
+from coordinator import interfaces
+from coordinator.errors import Unavailable
+
+Instead = Callable[[Callable[[], Any]], Any]
+
+# The calls that are written down, and that can be replaced.
+CALLS = frozenset(
+    (
+        *("start_short", "start_long", "can_commit", "persist", "commit", "abort"),
+        *("invalidate", "checkpoint", "snapshot"),
+    )
+)
+
+
+class FailingCoordinator:
+    """A coordinator that passes calls on to another one, and fails where it is told to.
+
+    `log` has the names of the calls in their order. `fail("commit")` has that call do
+    nothing and raise, `lose("commit")` has it done and its answer lost, and
+    `work("commit")` mends it. `instead["commit"] = f` has `f(call)` run in its place,
+    where `call()` does what was asked for.
+    """
+
+    def __init__(
+        self, inner: interfaces.Coordinator, log: list[str] | None = None
+    ) -> None:
+        self.inner = inner
+        self.log: list[str] = [] if log is None else log
+        self.instead: dict[str, Instead] = {}
+
+    def fail(self, call: str, error: BaseException | None = None) -> None:
+        """Has a call do nothing and raise, by default `Unavailable`."""
+        self.instead[_known(call)] = failing(error or _away(call))
+
+    def lose(self, call: str, error: BaseException | None = None) -> None:
+        """Has a call done, and its answer lost."""
+        self.instead[_known(call)] = lost(error or _away(call))
+
+    def work(self, call: str) -> None:
+        """Has a call work again."""
+        self.instead.pop(_known(call), None)
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.inner, name)
+        if name not in CALLS:
+            return method
+
+        def call(*args: Any, **options: Any) -> Any:
+            self.log.append(name)
+            replaced = self.instead.get(name)
+            if replaced is None:
+                return method(*args, **options)
+            return replaced(lambda: method(*args, **options))
+
+        return call
+
+
+def lost(error: BaseException) -> Instead:
+    """Returns what does a call, and loses its answer."""
+
+    def replaced(call: Callable[[], Any]) -> Any:
+        call()
+        raise error
+
+    return replaced
+
+
+def failing(error: BaseException) -> Instead:
+    """Returns what does nothing and raises."""
+
+    def replaced(_: Callable[[], Any]) -> Any:
+        raise error
+
+    return replaced
+
+
+def _known(call: str) -> str:
+    if call not in CALLS:
+        raise ValueError(f"{call!r} is none of {', '.join(sorted(CALLS))}")
+    return call
+
+
+def _away(call: str) -> Unavailable:
+    return Unavailable(f"the test has {call} fail")
