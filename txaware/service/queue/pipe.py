@@ -39,8 +39,7 @@ class Pipe:
     is the pointer that stopped it. `undecided` counts the pushes of open transactions,
     and `reserved` names those that may still push. `pushing` are plain pushes that are
     under way. `leased` items are in work; `unresolved` are all that were read and are
-    not gone. `before` is the pipe that its pusher filled before. Until `lent_until_ms`
-    somebody may write whom nobody announced.
+    not gone. Until `lent_until_ms` somebody may write whom nobody announced.
     """
 
     id: int
@@ -50,7 +49,6 @@ class Pipe:
     created_ms: int
     due_ms: int
     pusher: int = 0
-    before: "Pipe | None" = None
     counts: Counts = attrs.field(factory=Counts)
     pushed: int = 0
     is_open: bool = True

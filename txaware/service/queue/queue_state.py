@@ -33,7 +33,8 @@ HEAD_EVERY = 64
 class QueueState:
     """A queue in memory, the only truth while its store is open.
 
-    `lanes` has the pipes that may hold something to read, by priority, oldest first.
+    `lanes` has the pipes that may hold something to read, by priority, oldest first. Of
+    the pipes of one pusher only the first is there; the others wait in `chains`.
     `back` is a heap of items that wait again, `ends` one of leases; both may name what
     has changed since. `watched` are the transactions that may push, with their pipes.
     All is read and changed under `lock`.
@@ -47,7 +48,8 @@ class QueueState:
     lanes: dict[int, list[int]] = attrs.field(factory=dict)
     delayed: list[tuple[int, int]] = attrs.field(factory=list)
     due_pipes: dict[tuple[int, int], Pipe] = attrs.field(factory=dict)
-    latest: dict[tuple[int, int], Pipe] = attrs.field(factory=dict)
+    first: dict[tuple[int, int], Pipe] = attrs.field(factory=dict)
+    chains: dict[tuple[int, int], deque[Pipe]] = attrs.field(factory=dict)
     pushers: dict[tuple[str, int], Pipe] = attrs.field(factory=dict)
     leases: dict[tuple[int, MessageId], Lease] = attrs.field(factory=dict)
     watched: dict[int, set[Pipe]] = attrs.field(factory=dict)
@@ -111,9 +113,11 @@ class QueueState:
             self._line_up(pipe)
 
     def _line_up(self, pipe: Pipe) -> None:
-        if pipe.pusher:
-            chain = (pipe.pusher, pipe.priority)
-            pipe.before, self.latest[chain] = self.latest.get(chain), pipe
+        chain = (pipe.pusher, pipe.priority)
+        if pipe.pusher and chain in self.first:
+            self.chains.setdefault(chain, deque()).append(pipe)
+            return
+        self.first[chain] = pipe
         lane = self.lanes.setdefault(pipe.priority, [])
         if not lane or lane[-1] < pipe.id:
             lane.append(pipe.id)
@@ -131,16 +135,27 @@ class QueueState:
         lane = self.lanes.get(pipe.priority, [])
         if self.is_lined_up(pipe):
             del lane[bisect_left(lane, pipe.id)]
-        if not lane:
+        self._follow(pipe)
+        if not self.lanes.get(pipe.priority):
             self.lanes.pop(pipe.priority, None)
             self.turns.pop(pipe.priority, None)
+
+    def _follow(self, pipe: Pipe) -> None:
+        """Has the next pipe of the same pusher read after this one."""
+        chain = (pipe.pusher, pipe.priority)
+        if self.first.get(chain) is not pipe:
+            return
+        del self.first[chain]
+        if waiting := self.chains.get(chain):
+            following = waiting.popleft()
+            if not waiting:
+                del self.chains[chain]
+            self._line_up(following)
 
     def drop(self, pipe: Pipe) -> list[Write]:
         """Rolls the counts of a finished pipe into the totals; returns the writes."""
         self.leave_lane(pipe)
         del self.pipes[pipe.id]
-        if self.latest.get((pipe.pusher, pipe.priority)) is pipe:
-            del self.latest[pipe.pusher, pipe.priority]
         self.totals.add(pipe.counts)
         # Whatever was pushed is gone: that is surer than any count.
         self.pushed_before += pipe.counts.removed
@@ -254,8 +269,4 @@ class QueueState:
         at = bisect_left(ids, self.turns.get(priority, 0) + 1)
         for part in (ids[at:], ids[:at], islice(lane, width, None)):
             for number in part:
-                pipe = self.pipes[number]
-                if pipe.before is not None and self.is_lined_up(pipe.before):
-                    continue  # its pusher's earlier items come first
-                pipe.before = None
-                yield pipe
+                yield self.pipes[number]

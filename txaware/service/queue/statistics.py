@@ -78,9 +78,12 @@ class Statistics:
         return oldest_ms
 
     def _due(self) -> Iterator[Pipe]:
-        """Yields the pipes that may be popped from, the oldest first."""
-        numbers = heapq.merge(*self._state.lanes.values())
-        return (self._state.pipes[number] for number in numbers)
+        """Yields the pipes whose items are due, the oldest first."""
+        later = {number for _, number in self._state.delayed}
+        for number, pipe in self._state.pipes.items():
+            may_have = pipe.waiting > 0 or pipe.takes_pushes
+            if may_have and number not in later:
+                yield pipe
 
     def peek(self, judge: Judge, now_ms: int, limit: int) -> list[Waiting]:
         """Returns the first items that wait and are due, the oldest first."""

@@ -266,8 +266,10 @@ class WorkQueue:
 
     def settle(self) -> None:
         """Ends the jobs of transactions that are over, one way or the other."""
-        with self._step():
-            pass
+        with self.state.lock:
+            self.state.settled_ms = 0  # now, also where another coordinator is asked
+            with self._step():
+                pass
 
     def held(self, item: str, token: str) -> Lease:
         """Returns the lease of a job in work; raises `LeaseLost` where it is over."""
@@ -397,6 +399,7 @@ class WorkQueue:
 
     def stats(self) -> QueueStats:
         """Returns the counts, and how the queue stands now."""
+        self.settle()
         with self._step() as (now_ms, _):
             return self.statistics.stats(Judge(self._make_judge), now_ms)
 
