@@ -115,6 +115,7 @@ class History:
         assert stats.pushed == len(self.pushed)
         assert stats.committed == len(self.done)
         assert stats.depth + stats.in_work == len(self.pushed) - len(self.done)
+        assert len(self.queue.peek(10_000)) == stats.depth - stats.delayed
         ended = stats.committed + stats.rolled_back + stats.expired_leases
         assert stats.popped == ended + stats.in_work
 

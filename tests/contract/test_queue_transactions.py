@@ -269,3 +269,16 @@ def test_a_check_finds_nothing_wrong_with_queues(lasting: Site) -> None:
     messaging.clean_up()
     assert messaging.check().counts.get("rows of older generations", 0) == 0
     assert taken(queue) == [b"a"]
+
+
+def test_a_job_that_ends_with_a_transaction_is_kept_past_its_lease(site: Site) -> None:
+    site.messaging.create_queue("mail", lease_s=5)
+    queue = site.messaging.queue("mail")
+    queue.push(b"a")
+    job = popped(queue)
+    with site.messaging.transaction():
+        job.commit()
+        site.clock.advance_s(10)
+        assert queue.stats().in_work == 1
+    assert queue.pop() is None
+    assert (queue.stats().committed, queue.stats().expired_leases) == (1, 0)

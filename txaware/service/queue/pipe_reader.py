@@ -185,13 +185,15 @@ class PipeReader:
             return None
         return _item(item, decode(stored), pointer, pointer)
 
-    def items(self, pipe: Pipe, judge: Judge) -> Iterator[Item]:
+    def items(
+        self, pipe: Pipe, judge: Judge, known: Callable[[MessageId], bool]
+    ) -> Iterator[Item]:
         """Reads what nobody popped yet, and changes nothing; stops as a pop does."""
         yield from list(pipe.buffer)
         probe = Pipe(pipe.id, pipe.name, pipe.kind, 0, 0, 0, read=pipe.read)
         probe.handle = pipe.handle
         while True:
-            self.fill(probe, judge, lambda _: False)
+            self.fill(probe, judge, known)
             if not probe.buffer:
                 return
             yield from probe.buffer

@@ -299,7 +299,8 @@ class Popping:
         while ends and ends[0][0] <= now_ms:
             _, token, lease = heapq.heappop(ends)
             is_its = lease.state is LeaseState.IN_WORK and lease.token == token
-            if is_its and lease.until_ms <= now_ms:
+            is_timed = is_its and lease.transaction is None
+            if is_timed and lease.until_ms <= now_ms:
                 lease.pipe.counts.expired_leases += 1
                 said = f"the lease of {lease.popper} ended"
                 self.give_back(lease, now_ms, batch, error=lease.error or said)

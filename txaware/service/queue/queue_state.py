@@ -35,6 +35,8 @@ class QueueState:
 
     `lanes` has the pipes that may hold something to read, by priority, oldest first. Of
     the pipes of one pusher only the first is there; the others wait in `chains`.
+    `leaving` are items that ended before their pipe was read again after a start: their
+    rows may still be there, as nobody waits for the batch that deletes them.
     `back` is a heap of items that wait again, `ends` one of leases; both may name what
     has changed since. `watched` are the transactions that may push, with their pipes.
     All is read and changed under `lock`.
@@ -53,6 +55,7 @@ class QueueState:
     pushers: dict[tuple[str, int], Pipe] = attrs.field(factory=dict)
     leases: dict[tuple[int, MessageId], Lease] = attrs.field(factory=dict)
     watched: dict[int, set[Pipe]] = attrs.field(factory=dict)
+    leaving: set[tuple[int, MessageId]] = attrs.field(factory=set)
     by_pointer: dict[int, set[Lease]] = attrs.field(factory=dict)
     ends: list[tuple[int, int, Lease]] = attrs.field(factory=list)
     back: list[tuple[int, MessageId, int, Lease]] = attrs.field(factory=list)
@@ -170,8 +173,8 @@ class QueueState:
         return pipe_write(pipe_prefix(self.name, generation, TOTALS), row)
 
     def known(self, pipe: Pipe, item: MessageId) -> bool:
-        """Tells whether an item was read before and is not gone."""
-        return (pipe.id, item) in self.leases
+        """Tells whether an item was read before, and is not to be read again."""
+        return (pipe.id, item) in self.leases or (pipe.id, item) in self.leaving
 
     def add_lease(self, lease: Lease) -> None:
         """Takes in an item that was read."""
@@ -183,6 +186,8 @@ class QueueState:
         pipe = lease.pipe
         self.leave_work(lease)
         lease.state = LeaseState.GONE
+        if lease.id > pipe.read:
+            self.leaving.add((pipe.id, lease.id))
         if self.leases.pop((pipe.id, lease.id), None) is not None:
             pipe.unresolved -= 1
         pipe.removals += 1

@@ -2,6 +2,7 @@
 
 import heapq
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 
 from txaware.queues import QueueStats, Waiting
@@ -71,11 +72,14 @@ class Statistics:
         for pipe in self._due():
             if oldest_ms is not None and pipe.created_ms >= oldest_ms:
                 break
-            first = next(self._reader.items(pipe, judge), None)
+            first = next(self._items(pipe, judge), None)
             if first is not None:
                 time_ms = first.id.publish_time_ms
                 oldest_ms = time_ms if oldest_ms is None else min(oldest_ms, time_ms)
         return oldest_ms
+
+    def _items(self, pipe: Pipe, judge: Judge) -> Iterator[Item]:
+        return self._reader.items(pipe, judge, partial(self._state.known, pipe))
 
     def _due(self) -> Iterator[Pipe]:
         """Yields the pipes whose items are due, the oldest first."""
@@ -99,7 +103,7 @@ class Statistics:
         )
         width = max(limit, self._state.descriptor.max_pop_width)
         pipes = [
-            ((item.id, (pipe.id, item), 0) for item in self._reader.items(pipe, judge))
+            ((item.id, (pipe.id, item), 0) for item in self._items(pipe, judge))
             for pipe in islice(self._due(), width)
         ]
         merged = heapq.merge(back, *pipes, key=lambda found: found[0])
