@@ -19,6 +19,7 @@ from txaware.encoding import from_json, from_json_as, to_json
 from txaware.errors import (
     BadRequest,
     KeeperMissing,
+    LeaseLost,
     MisusedTransaction,
     NotAuthenticated,
     NotAuthorized,
@@ -27,6 +28,7 @@ from txaware.errors import (
     ProducerFenced,
     ProducerNotFound,
     QueueFull,
+    QueueNotFound,
     RequestTooLarge,
     StoreCorrupted,
     TopicExists,
@@ -70,6 +72,8 @@ from txaware.publish import (
     Publisher,
 )
 from txaware.publish.transactional_producer import TransactionalProducer
+from txaware.queue import Job, Popper, Pusher, Queue
+from txaware.queues import QueueDescriptor, QueueStats, Waiting
 from txaware.reports import CleanUp, Peeked, Pruned, Report, TopicReport
 from txaware.service.administration import Administration
 from txaware.service.transfer.backup import Backup
@@ -115,10 +119,12 @@ __all__ = [
     "EncodingPublisher",
     "HttpAdministration",
     "HttpServer",
+    "Job",
     "Keeper",
     "KeeperMissing",
     "KeepsRows",
     "KnownProducer",
+    "LeaseLost",
     "Message",
     "MessageId",
     "Messaging",
@@ -133,6 +139,7 @@ __all__ = [
     "Page",
     "ParticipantFailed",
     "Peeked",
+    "Popper",
     "Processor",
     "ProducedTopic",
     "Producer",
@@ -143,7 +150,12 @@ __all__ = [
     "Pruned",
     "PublishResponse",
     "Publisher",
+    "Pusher",
+    "Queue",
+    "QueueDescriptor",
     "QueueFull",
+    "QueueNotFound",
+    "QueueStats",
     "Reach",
     "Receipt",
     "Report",
@@ -173,6 +185,7 @@ __all__ = [
     "TransactionalProducer",
     "TxAwareError",
     "Unavailable",
+    "Waiting",
     "connect",
     "connect_async",
     "copy",

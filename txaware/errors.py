@@ -13,6 +13,8 @@ TxAwareError
 ├── KeeperMissing       a participant has to be asked first: register it, or forget it
 ├── KeeperNotFound      there is none of that name to forget
 ├── PlanForgotten       a clean-up in pieces is over, or too old: plan it anew
+├── QueueNotFound       create the queue first
+├── LeaseLost           somebody else has the job, or had it: drop the work
 ├── ProducerFenced      also TransactionRefused: a newer one took over, or it expired
 ├── ProducerNotFound    the store knows no such producer: look at the list
 ├── OutOfOrderSequence  messages before these are missing: open a new producer
@@ -70,6 +72,18 @@ class PublisherClosed(MisusedTransaction):
     """The publisher was closed, and took nothing; the program needs a fix."""
 
 
+class QueueNotFound(TxAwareError):
+    """There is no queue of that name; create it first."""
+
+    changed_nothing = True
+
+
+class LeaseLost(TxAwareError):
+    """The job is no longer the caller's; the message says who has it now."""
+
+    changed_nothing = True
+
+
 class QueueFull(TxAwareError):
     """Too many messages wait for an asynchronous publisher; this one was not taken."""
 
@@ -118,6 +132,7 @@ __all__ = [
     "JournalCorrupted",
     "KeeperMissing",
     "KeeperNotFound",
+    "LeaseLost",
     "MalformedTransaction",
     "MissingExtra",
     "MisusedTransaction",
@@ -131,6 +146,7 @@ __all__ = [
     "ProducerNotFound",
     "PublisherClosed",
     "QueueFull",
+    "QueueNotFound",
     "RequestTooLarge",
     "StoreCorrupted",
     "TopicExists",

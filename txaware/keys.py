@@ -10,6 +10,8 @@ PRODUCER = b"s"
 PRODUCER_ROW, SEQUENCE_ROW = PRODUCER + b"p", PRODUCER + b"q"
 TRANSACTIONAL_ID_ROW, KEYED_ROW = PRODUCER + b"t", PRODUCER + b"k"
 KEEPER = b"n"
+# The pipes of queues with their counts, and what is known of items that were popped.
+PIPE, LEASE = b"i", b"l"
 # The rows of users' tables.
 TABLE = b"d"
 JOURNAL, STATE = b"j", b"w"

@@ -37,9 +37,12 @@ from txaware.publish import (
 from txaware.publish.background_publishers import WhenFull
 from txaware.publish.fenced_transaction import FencedTransaction
 from txaware.publish.transactional_producer import TransactionalProducer
+from txaware.queue import Queue
+from txaware.queue.queue import Access
 from txaware.tables import Table
 from txaware.tables.table_changes import Conflicts
-from txaware.verbs import OperatorVerbs, Verbs
+from txaware.topics import TopicName
+from txaware.verbs import OperatorVerbs, QueueVerbs, Verbs
 
 if TYPE_CHECKING:
     from txaware.http.server.server import HttpServer
@@ -49,7 +52,7 @@ if TYPE_CHECKING:
 KNOWN_PUBLISHERS = 10_000
 
 
-class Messaging(Verbs, OperatorVerbs, LoopVerbs):
+class Messaging(Verbs, QueueVerbs, OperatorVerbs, LoopVerbs):
     """The object that a program holds: its topics, transactions and participants.
 
     It is a context manager. Any number of threads may share it. A forked child connects
@@ -61,10 +64,12 @@ class Messaging(Verbs, OperatorVerbs, LoopVerbs):
             self, parts.service, parts.coordinator, shares_journal=parts.shares_journal
         )
         self._parts = parts
+        QueueVerbs.__init__(self, parts.queues)
         OperatorVerbs.__init__(self, parts.administration, parts.producers)
         self._publishes_once = parts.producers
         self._known_topics = KnownTopics(parts.service)
         self._publishers: dict[str, Publisher] = {}
+        self._known_queues: dict[str, Queue] = {}
         self._to_close: WeakSet[Closes] = WeakSet()
         guard(self, parts.service, parts.coordinator, parts.administration)
 
@@ -234,6 +239,25 @@ class Messaging(Verbs, OperatorVerbs, LoopVerbs):
     def tables(self, namespace: str = "default") -> list[str]:
         """Returns the names of a namespace's tables that have rows, in order."""
         return self._parts.tables.tables(namespace)
+
+    def queue(self, name: str) -> Queue:
+        """Returns a queue, to push to and to pop from."""
+        known = self._known_queues.get(name) if isinstance(name, str) else None
+        if known is not None:
+            return known
+        settings, largest = self._parts.settings, self._parts.largest_buffer_bytes
+        access = Access(
+            self.queue_service,
+            self._service,
+            self._parts.coordinator,
+            self._parts.shares_journal,
+            min(settings.buffer_limit_bytes, largest or settings.buffer_limit_bytes),
+            settings.message_limit_bytes,
+        )
+        queue = Queue(access, str(TopicName.parse(name)))
+        if len(self._known_queues) < KNOWN_PUBLISHERS:
+            self._known_queues.setdefault(name, queue)
+        return queue
 
     def direct_publisher(self, topic: str) -> DirectPublisher:
         """Returns a publisher that joins no transaction; a call ends once on disk."""

@@ -114,6 +114,15 @@ class TopicCounters:
             self._values["bytes_in"] += size_bytes
             self._time("publish", took_s, self._latencies.publish)
 
+    def flushed(
+        self, pointer: int, messages: int, size_bytes: int, took_s: float
+    ) -> None:
+        """Counts a publish that is done, and whose transaction is not decided."""
+        self.published(messages, size_bytes, took_s)
+
+    def referred(self, pointer: int, messages: int) -> None:
+        """Does nothing: stored messages were counted before their reference."""
+
     def stored(self, messages: int) -> None:
         """Counts payloads that are stored ahead of their commit."""
         with self._lock:
@@ -126,8 +135,8 @@ class TopicCounters:
             self._values["bytes_out"] += size_bytes
             self._time("poll", took_s, self._latencies.poll)
 
-    def rolled_back(self) -> None:
-        """Counts a publish that was rolled back."""
+    def rolled_back(self, pointer: int) -> None:
+        """Counts a publish of a transaction that was rolled back."""
         with self._lock:
             self._values["rollbacks"] += 1
 

@@ -26,6 +26,7 @@ from txaware.http.client import (
 from txaware.http.server.served import Served
 from txaware.interfaces import MessagingService, OperatorService
 from txaware.producers import ProducerService
+from txaware.queue_service import QueueService
 from txaware.tables.interfaces import TableService
 
 
@@ -60,6 +61,7 @@ class Parts:
     clock_ms: ClockMs
     shares_journal: bool
     close: Callable[[], None]
+    queues: QueueService | None = None
     served: Served | None = None
     largest_buffer_bytes: int | None = None
     reach: Reach | None = None

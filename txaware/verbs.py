@@ -6,6 +6,7 @@ from typing import Any, BinaryIO
 from coordinator.context import current_transaction
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
+from txaware.errors import Unavailable
 from txaware.interfaces import (
     UNSAID,
     Isolation,
@@ -15,6 +16,7 @@ from txaware.interfaces import (
 from txaware.messages import MessageId, Page, PublishResponse, Receipt
 from txaware.producers import ProducerService
 from txaware.publish import WrittenByHand, written_by_hand
+from txaware.queue_service import QueueService
 from txaware.reports import Progress
 from txaware.requests import Payload, Pointer
 from txaware.service.transfer.backup import Backup, save
@@ -145,6 +147,27 @@ class Verbs:
 
     bounds = passed_on(MessagingService.bounds, to="_service")
     wait = passed_on(MessagingService.wait, to="_service")
+
+
+class QueueVerbs:
+    """The verbs that make, list and delete queues."""
+
+    def __init__(self, queues: QueueService | None) -> None:
+        self._queues = queues
+
+    @property
+    def queue_service(self) -> QueueService:
+        """The service that keeps queues."""
+        if self._queues is None:
+            raise Unavailable(
+                "queues are used in the process that owns the data; a server does not "
+                "offer them yet"
+            )
+        return self._queues
+
+    create_queue = passed_on(QueueService.create_queue, to="queue_service")
+    queues = passed_on(QueueService.queues, to="queue_service")
+    delete_queue = passed_on(QueueService.delete_queue, to="queue_service")
 
 
 class OperatorVerbs:

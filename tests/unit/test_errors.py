@@ -7,6 +7,7 @@ from txaware.errors import changed_nothing
 
 NO = {
     "BadRequest",
+    "LeaseLost",
     "MalformedTransaction",
     "MisusedTransaction",
     "NotAuthenticated",
@@ -18,6 +19,7 @@ NO = {
     "ProducerNotFound",
     "PublisherClosed",
     "QueueFull",
+    "QueueNotFound",
     "RequestTooLarge",
     "TopicExists",
     "TopicNotFound",

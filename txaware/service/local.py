@@ -388,6 +388,11 @@ class LocalService:
         """Returns a topic with its writer and its counters."""
         return self._places.at(topic)
 
+    @property
+    def handles(self) -> TopicHandles:
+        """What finds topics with their writers, and the pipes of queues."""
+        return self._places
+
     def place_at_once(self, topic: str) -> TopicHandle | None:
         """Returns a topic for an event loop; None where it would wait for a network."""
         return self._places.at_once(topic)

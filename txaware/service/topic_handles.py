@@ -69,6 +69,8 @@ class TopicHandles:
         self._counters: dict[TopicName, TopicCounters] = {}
         # Each with the count of changes to topics at which it was read.
         self._current: dict[str, tuple[int, TopicHandle]] = {}
+        # Finds the pipes of queues, which are written to like topics.
+        self.pipes: Callable[[str], TopicHandle | None] = _no_pipe
 
     def name(self, topic: str) -> TopicName:
         """Returns a name, parsed."""
@@ -84,6 +86,8 @@ class TopicHandles:
         known = self._current.get(topic) if topic.__class__ is str else None
         if known is not None and known[0] == self.topics.changes:
             return known[1]
+        if (pipe := self.pipes(topic)) is not None:
+            return pipe
         name, version = self.name(topic), self.topics.version()
         place = self._place(name, self.topics.get(name))
         if (
@@ -162,3 +166,7 @@ class TopicHandles:
         for found, writer in list(self._writers.items()):
             if name in (None, found):
                 writer.signal.tell()
+
+
+def _no_pipe(_: str) -> None:
+    """Returns None: there are no queues."""

@@ -97,7 +97,7 @@ def check_marks(scan: CheckScan, judging: Judging) -> None:
         except ValueError as error:
             judging.problem("value", MARK + key, str(error))
             continue
-        is_over = value[:1] == b"d" or not group.is_current
+        is_over = value[:1] == b"d" or not group.is_current or group.is_of_queue
         if not is_over and pointer not in judging.uncommitted:
             _check_mark(judging, group, key, pointer, named)
 

@@ -9,9 +9,11 @@ from txaware.errors import BadRequest, StoreCorrupted
 from txaware.interfaces import OrderedTable, Row
 from txaware.keys import (
     KEEPER,
+    LEASE,
     MARK,
     MESSAGE,
     PAYLOAD,
+    PIPE,
     POINTER_BYTES,
     POSITION,
     PRODUCER,
@@ -35,7 +37,12 @@ from txaware.store.ranges import pieces
 
 # In the order of keys. The journal stays behind, and what a store says of itself.
 COPIED = tuple(
-    sorted((KEEPER, MARK, MESSAGE, PAYLOAD, POSITION, PRODUCER, TABLE, TOPIC))
+    sorted(
+        (
+            *(KEEPER, LEASE, MARK, MESSAGE, PAYLOAD),
+            *(PIPE, POSITION, PRODUCER, TABLE, TOPIC),
+        )
+    )
 )
 PIECE_ROWS = 5000
 # So many of the transactions whose rows are left out are named.
@@ -43,7 +50,7 @@ NAMED = 100
 
 _SIZES = struct.Struct(">II").pack
 _BEFORE_POINTER = {MARK: POINTER_BYTES, PAYLOAD: POINTER_BYTES + ROW_KEY_BYTES}
-_POINTED, _TIMED = (MESSAGE, POSITION, TABLE), (MESSAGE, PAYLOAD)
+_POINTED, _TIMED = (LEASE, MESSAGE, POSITION, TABLE), (MESSAGE, PAYLOAD)
 
 
 class JudgedRows:

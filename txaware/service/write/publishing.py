@@ -32,6 +32,7 @@ from txaware.store.columns import (
     KEY,
     RECEIPTS,
     KeyedHeads,
+    decode_receipts,
     encode_expiry,
     value_head,
 )
@@ -110,6 +111,10 @@ class Publishing:
             rows = partial(_rows_and, place.message_prefix, payloads, also)
         place.writer.publish_soon(len(payloads), rows, written)
 
+    def rows(self, place: TopicHandle, payloads: Payloads) -> Rows:
+        """Returns what makes the rows of messages without a transaction."""
+        return partial(_rows, place.message_prefix, payloads)
+
     def transactional(
         self, place: TopicHandle, payloads: Payloads, pointer: int
     ) -> PublishResponse:
@@ -125,9 +130,8 @@ class Publishing:
             )
         finally:
             self.leave(entry)
-        place.counters.published(
-            len(payloads), payloads.size_bytes, time.perf_counter() - began_s
-        )
+        took_s = time.perf_counter() - began_s
+        place.counters.flushed(pointer, len(payloads), payloads.size_bytes, took_s)
         return response
 
     def cargo(
@@ -179,6 +183,8 @@ class Publishing:
             responses.append(
                 self._publish(place, 1, rows, pointer=pointer, entry=entry)
             )
+            named = sum(decode_receipts(column_r).values())
+            place.counters.referred(pointer, named)
 
         try:
             self._references.name(
@@ -221,7 +227,7 @@ class Publishing:
         with self.undoing(pointer):
             self._messages.negate(prefix, rows)
             self._cache.negate(prefix, [key for key, _ in rows])
-        place.counters.rolled_back()
+        place.counters.rolled_back(pointer)
         place.writer.signal.tell()
 
     def begun(self, transaction: Pointer) -> int:
