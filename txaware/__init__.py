@@ -55,6 +55,7 @@ from txaware.messages import (
 from txaware.messaging import Messaging, MessagingTransaction, connect
 from txaware.metrics import Metrics
 from txaware.parts import Reach
+from txaware.processor import Processor
 from txaware.producers import (
     KnownProducer,
     ProducedTopic,
@@ -68,6 +69,7 @@ from txaware.publish import (
     Producer,
     Publisher,
 )
+from txaware.publish.transactional_producer import TransactionalProducer
 from txaware.queue import Job, Popper, Pusher, Queue
 from txaware.queues import QueueDescriptor, QueueStats, Waiting
 from txaware.reports import CleanUp, Peeked, Pruned, Report, TopicReport
@@ -81,6 +83,10 @@ from txaware.topics import Topic, TopicName
 if typing.TYPE_CHECKING:
     from txaware.http.client.aio import AsyncMessaging, connect_async
     from txaware.http.client.async_consumer import TopicConsumer
+    from txaware.http.client.async_producer import (
+        AsyncProducer,
+        AsyncTransactionalProducer,
+    )
     from txaware.http.client.async_publisher import TopicPublisher
     from txaware.http.client.async_table import AsyncTable
     from txaware.http.client.async_transaction import AsyncTransaction
@@ -89,9 +95,11 @@ if typing.TYPE_CHECKING:
 __all__ = [
     "Administration",
     "AsyncMessaging",
+    "AsyncProducer",
     "AsyncPublisher",
     "AsyncTable",
     "AsyncTransaction",
+    "AsyncTransactionalProducer",
     "AtMostOncePublisher",
     "AuditLog",
     "Backup",
@@ -129,6 +137,7 @@ __all__ = [
     "ParticipantFailed",
     "Peeked",
     "Popper",
+    "Processor",
     "ProducedTopic",
     "Producer",
     "ProducerFenced",
@@ -170,6 +179,7 @@ __all__ = [
     "TransactionNotInProgress",
     "TransactionOutcomeUnknown",
     "TransactionRefused",
+    "TransactionalProducer",
     "TxAwareError",
     "Unavailable",
     "Waiting",
@@ -183,8 +193,10 @@ __all__ = [
 # to import, and most programs have neither.
 _WHERE = {
     "AsyncMessaging": "txaware.http.client.aio",
+    "AsyncProducer": "txaware.http.client.async_producer",
     "AsyncTable": "txaware.http.client.async_table",
     "AsyncTransaction": "txaware.http.client.async_transaction",
+    "AsyncTransactionalProducer": "txaware.http.client.async_producer",
     "HttpServer": "txaware.http.server.server",
     "TopicConsumer": "txaware.http.client.async_consumer",
     "TopicPublisher": "txaware.http.client.async_publisher",

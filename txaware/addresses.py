@@ -210,7 +210,7 @@ def _put_together(site: StoreContext, close: Callable[[], None]) -> Parts:
     return Parts(
         service,
         tables,
-        service,
+        service.producing,
         site.coordinator,
         administration,
         site.settings,

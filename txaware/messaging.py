@@ -65,6 +65,7 @@ class Messaging(Verbs, QueueVerbs, OperatorVerbs, LoopVerbs):
         self._parts = parts
         QueueVerbs.__init__(self, parts.queues)
         OperatorVerbs.__init__(self, parts.administration, parts.producers)
+        self._publishes_once = parts.producers
         self._known_topics = KnownTopics(parts.service)
         self._publishers: dict[str, Publisher] = {}
         self._known_queues: dict[str, Queue] = {}
@@ -109,7 +110,7 @@ class Messaging(Verbs, QueueVerbs, OperatorVerbs, LoopVerbs):
     def producer(
         self, transactional_id: str | None = None
     ) -> Producer | TransactionalProducer:
-        """Returns a producer, which stores nothing twice: `messaging.producer()`.
+        """Opens a producer, whose repeated publishes store nothing twice.
 
         With a `transactional_id` it has transactions, and is the one instance of that
         id: when this returns, every older instance is fenced, and what these left open
@@ -254,7 +255,7 @@ class Messaging(Verbs, QueueVerbs, OperatorVerbs, LoopVerbs):
     ) -> AsyncPublisher:
         """Returns a publisher that works in the background; see `AsyncPublisher`."""
         publisher = AsyncPublisher(
-            self._service,
+            self._publishes_once,
             topic,
             message_limit_bytes=self._parts.settings.message_limit_bytes,
             when_full=when_full,

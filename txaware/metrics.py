@@ -360,6 +360,7 @@ class Counts:
     poll_latency_s: Histogram
     writes: WriteMetrics | None
     retention: RetentionMetrics
+    producers: ProducerMetrics = ProducerMetrics()
 
 
 @attrs.frozen(kw_only=True)

@@ -12,9 +12,9 @@ from txaware.interfaces import (
     Isolation,
     MessagingService,
     OperatorService,
-    ProducerService,
 )
 from txaware.messages import MessageId, Page, PublishResponse, Receipt
+from txaware.producers import ProducerService
 from txaware.publish import WrittenByHand, written_by_hand
 from txaware.queue_service import QueueService
 from txaware.reports import Progress

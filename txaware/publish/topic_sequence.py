@@ -133,8 +133,7 @@ class TopicSequence:
 
     def _send_after_doubt(self, calls: list[SequenceCall]) -> None:
         try:
-            if calls[0].sequence is None:
-                self._settle()
+            self._settle()
             left = [call for call in calls if not self._is_repeat(call)]
             if left:
                 self._send_together(left)
@@ -185,7 +184,9 @@ class TopicSequence:
     def _deliver(self, base: int, calls: Sequence[SequenceCall]) -> None:
         messages = [message for call in calls for message in call.messages]
         ids = self._send(base, messages)
-        self._doubtful, self._next = None, (base + len(messages)) % SEQUENCES
+        self._doubtful = None  # it was sent before all else
+        if base == self._next:  # and not a repeat by hand
+            self._next = (base + len(messages)) % SEQUENCES
         at = 0
         for call in calls:
             call.ids = ids[at : at + len(call.messages)]

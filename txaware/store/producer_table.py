@@ -137,10 +137,14 @@ def encode_mark(producer: ProducerIdentity, base: int, count: int) -> bytes:
     return _MARK.pack(producer.producer_id, producer.epoch, base, count)
 
 
-def decode_mark(data: bytes) -> tuple[ProducerIdentity, int, int]:
-    """Reads column s: who published, the first sequence, and how many messages."""
+def check_mark(data: bytes) -> None:
+    """Raises `ValueError` where a column s is damaged."""
+    if len(data) != _MARK.size:
+        raise ValueError(f"a producer's mark has {_MARK.size} bytes, not {len(data)}")
     producer_id, epoch, base, count = _MARK.unpack(data)
-    return ProducerIdentity(producer_id, epoch), base, count
+    checked_identity(ProducerIdentity(producer_id, epoch))
+    if base >= SEQUENCES or not 0 < count <= SEQUENCES:
+        raise ValueError(f"no request has {count} messages from sequence {base} on")
 
 
 def encode_producer(row: ProducerRow) -> bytes:

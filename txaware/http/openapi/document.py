@@ -142,8 +142,9 @@ _KEYED = [
     {
         "name": "Idempotency-Key",
         "in": "header",
-        "description": "The server remembers its answer for a minute: a repeat with "
-        "this key gets it, and is not carried out twice.",
+        "description": "The server remembers its answer for a minute, and a publish "
+        "without a transaction for an hour, also across a restart: a repeat with this "
+        "key gets it, and is not carried out twice.",
         "schema": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY},
     },
     {

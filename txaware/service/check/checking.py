@@ -18,6 +18,7 @@ from txaware.keys import (
     PAYLOAD,
     PIPE,
     POSITION,
+    PRODUCER,
     STATE,
     TABLE,
     TOPIC,
@@ -37,6 +38,7 @@ from txaware.service.check.journal import (
 )
 from txaware.service.check.messages import MessageCheck
 from txaware.service.check.payloads import check_marks, check_payloads, check_positions
+from txaware.service.check.producers import check_producers
 from txaware.service.check.queues import check_queues
 from txaware.service.check.table_scan import CheckScan, SizeBytes
 from txaware.service.check.versions import check_tables
@@ -45,8 +47,8 @@ from txaware.store.interfaces import CheckedRows, ChecksKeys, KeepsJournal
 from txaware.store.journaled_table import FIRST_FORMAT, FORMAT
 
 KNOWN = (
-    *(TOPIC, MESSAGE, PAYLOAD, POSITION, MARK, PIPE, LEASE, TABLE),
-    *(JOURNAL, STATE, KEEPER),
+    *(TOPIC, MESSAGE, PAYLOAD, POSITION, MARK, JOURNAL, STATE, KEEPER),
+    *(PRODUCER, TABLE, PIPE, LEASE),
 )
 
 
@@ -155,6 +157,7 @@ def _check(
     check_queues(scan, judging)
     check_tables(scan, judging)
     check_keepers(scan, findings)
+    check_producers(scan, judging)
     _check_unknown(scan, rows, findings)
     embedded = durable and check_coordinator(rows, findings)
     if embedded and judging.suspects:

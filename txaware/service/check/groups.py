@@ -11,6 +11,7 @@ from txaware.service.check.findings import Findings
 from txaware.service.check.journal import Uncommitted, saved_ms
 from txaware.store.columns import (
     EXPIRY,
+    PRODUCED,
     RECEIPTS,
     Columns,
     decode,
@@ -18,6 +19,7 @@ from txaware.store.columns import (
     encode_receipts,
 )
 from txaware.store.interfaces import CheckedRows
+from txaware.store.producer_table import check_mark
 from txaware.topics import Topic, checked_ttl_s
 
 GENERATION_BYTES = 4
@@ -159,6 +161,9 @@ def _check_columns(columns: Columns) -> None:
         raise ValueError(f"an expiry has 8 bytes, not {len(expiry)}")
     if receipts is not None:
         read_receipts(receipts)
+    mark = columns.more.get(PRODUCED)
+    if mark is not None:
+        check_mark(mark)
 
 
 def read_receipts(data: bytes) -> dict[bytes, int]:

@@ -18,6 +18,7 @@ from txaware.keys import (
     POSITION,
     PRODUCER,
     ROW_KEY_BYTES,
+    SEQUENCE_ROW,
     TABLE,
     TOPIC,
 )
@@ -31,6 +32,7 @@ from txaware.store.columns import (
     negated,
     pointer_of,
 )
+from txaware.store.producer_table import decode_state, encode_state
 from txaware.store.ranges import pieces
 
 # In the order of keys. The journal stays behind, and what a store says of itself.
@@ -79,6 +81,8 @@ class JudgedRows:
                 yield [row for row in judged if row is not None]
 
     def _row(self, judge: Visibility, key: bytes, value: bytes) -> Row | None:
+        if key.startswith(SEQUENCE_ROW):
+            return self._sequence(key, value)
         pointer = _pointer_of(key, value)
         # By the sign nothing is decided: who rolls back may still be in progress.
         verdict = judge.verdict(None if pointer is None else abs(pointer))
@@ -96,6 +100,17 @@ class JudgedRows:
             self.rolled_back += 1
             return key, negated(value)
         return key, value
+
+    def _sequence(self, key: bytes, value: bytes) -> Row | None:
+        """Returns a producer's sequence as it was; None if nothing of it is known.
+
+        That producer then begins anew: none of its messages is taken for a repeat.
+        """
+        state = decode_state(value).before(self._as_of.before_ms)
+        if state is None:
+            self._leave_out(None)
+            return None
+        return key, encode_state(state)
 
     def _is_newer(self, key: bytes) -> bool:
         if key[:1] not in _TIMED:
