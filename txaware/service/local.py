@@ -58,7 +58,7 @@ class LocalService:
         self._settings = site.settings
         self._endings = site.endings
         self._references = site.references
-        self._places = TopicHandles(site.table, site.settings)
+        self._places = self.handles = TopicHandles(site.table, site.settings)
         self._positions = Positions(site.table)
         self.readers = Readers(site.clock_ms)
         self._position_retention = site.positions
@@ -387,11 +387,6 @@ class LocalService:
     def place(self, topic: str) -> TopicHandle:
         """Returns a topic with its writer and its counters."""
         return self._places.at(topic)
-
-    @property
-    def handles(self) -> TopicHandles:
-        """What finds topics with their writers, and the pipes of queues."""
-        return self._places
 
     def place_at_once(self, topic: str) -> TopicHandle | None:
         """Returns a topic for an event loop; None where it would wait for a network."""
