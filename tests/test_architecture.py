@@ -26,6 +26,7 @@ LAYERS = [
         "txaware.markers",
         "txaware.avro_items",
     ],
+    ["txaware.encoding"],
     ["txaware.reports", "txaware.keeper", "txaware.producers"],
     ["txaware.auth", "txaware.interfaces"],
     ["txaware.store", "txaware.local_hbase"],

@@ -15,6 +15,7 @@ from coordinator import (
 from txaware.auth import AuditLog, Tokens
 from txaware.config import Settings
 from txaware.consume import Consumer, Decoded, Delivery, Subscriber, SubscriberMetrics
+from txaware.encoding import from_json, from_json_as, to_json
 from txaware.errors import (
     BadRequest,
     KeeperMissing,
@@ -64,6 +65,7 @@ from txaware.publish import (
     AsyncPublisher,
     AtMostOncePublisher,
     DirectPublisher,
+    EncodingPublisher,
     Producer,
     Publisher,
 )
@@ -110,6 +112,7 @@ __all__ = [
     "Decoded",
     "Delivery",
     "DirectPublisher",
+    "EncodingPublisher",
     "HttpAdministration",
     "HttpServer",
     "Keeper",
@@ -173,7 +176,10 @@ __all__ = [
     "connect",
     "connect_async",
     "copy",
+    "from_json",
+    "from_json_as",
     "retry_on_conflict",
+    "to_json",
 ]
 
 # These are imported when they are first asked for: a server and an event loop take long

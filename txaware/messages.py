@@ -1,5 +1,6 @@
 """Messages and what goes with them: ids, pages, receipts, answers to a publish."""
 
+import base64
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
@@ -10,6 +11,7 @@ import attrs
 from txaware.errors import BadRequest
 from txaware.labels import NO_HEADERS, Labels, packed, unpacked
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ID_BYTES = 20
 ROW_KEY_BYTES = 10
 # Ends the id of a message that has its payload in its own row.
@@ -91,6 +93,11 @@ class MessageId(bytes):
         return int.from_bytes(self[:8], "big")
 
     @property
+    def publish_time(self) -> datetime:
+        """The time at which the message was published, in UTC."""
+        return _EPOCH + timedelta(milliseconds=self.publish_time_ms)
+
+    @property
     def sequence(self) -> int:
         """The number of the message within its millisecond."""
         return int.from_bytes(self[8:10], "big")
@@ -124,7 +131,12 @@ def _from_number(number: int) -> MessageId:
     return MessageId(number.to_bytes(ID_BYTES, "big"))
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+def text_or_base64(data: bytes) -> str | dict[str, str]:
+    """Returns UTF-8 as a string, anything else as `{"base64": "..."}`."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode("ascii")}
 
 
 class Message(tuple[MessageId, bytes, bytes | None, bytes]):
@@ -159,12 +171,25 @@ class Message(tuple[MessageId, bytes, bytes | None, bytes]):
     @property
     def time(self) -> datetime:
         """The time at which the message was published, in UTC."""
-        return _EPOCH + timedelta(milliseconds=self.id.publish_time_ms)
+        return self.id.publish_time
 
     @property
     def size_bytes(self) -> int:
         """The size of payload, key and headers, as the limits of a page count it."""
         return len(self.payload) + len(self.key or b"") + len(self.packed_headers)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns what JSON can hold: `id`, `time`, `payload`, `key` and `headers`.
+
+        Bytes are a string where they are UTF-8, else `{"base64": "..."}`.
+        """
+        return {
+            "id": str(self.id),
+            "time": self.time.isoformat(timespec="milliseconds"),
+            "payload": text_or_base64(self.payload),
+            "key": None if self.key is None else text_or_base64(self.key),
+            "headers": {k: text_or_base64(data) for k, data in self.headers.items()},
+        }
 
     def __getnewargs__(self) -> tuple[Any, ...]:
         return self.id, self.payload, self.key, self.headers

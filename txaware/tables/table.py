@@ -1,6 +1,6 @@
 """A user's table: values by key, which commit with the messages beside them."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
 
@@ -9,6 +9,7 @@ from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator
 from coordinator.joining import JoinsByItself
 from coordinator.transaction import Transaction
+from txaware.encoding import Decode, Encode
 from txaware.errors import BadRequest
 from txaware.rows import (
     KeyRange,
@@ -22,9 +23,6 @@ from txaware.rows import (
 )
 from txaware.tables.interfaces import TableService
 from txaware.tables.table_changes import Carry, Conflicts, TableChanges
-
-Encode = Callable[[Any], bytes]
-Decode = Callable[[bytes], Any]
 
 
 class Table(JoinsByItself):

@@ -78,18 +78,6 @@ class MessageRoutes:
         self._service.publish_soon(place, asked.labelled, partial(tell, answered))
         return None
 
-    def _publish_keyed(
-        self, request: Request, asked: PublishRequest, keyed: ProducerIdentity
-    ) -> None:
-        """Publishes as the producer of a key: a repeat is known after a restart too."""
-        self._service.producing.publish_once(
-            request.topic,
-            asked.labelled,
-            producer=keyed,
-            sequence=0,
-            caller=request.principal,
-        )
-
     def _publish_large(self, request: Request, format_: Format) -> Reply:
         asked = self._asked(request, format_)
         return self._publish_asked(request, format_, asked)
@@ -108,8 +96,15 @@ class MessageRoutes:
         if asked.pointer is not None:
             request.principal.require_transactions()
             self._owners.used((asked.pointer,), request.principal)
-        elif asked.receipts is None and (keyed := _producer_of(request)) is not None:
-            self._publish_keyed(request, asked, keyed)
+        keyed = _producer_of(request)
+        if keyed is not None and asked.pointer is None and asked.receipts is None:
+            self._service.producing.publish_once(
+                request.topic,
+                asked.labelled,
+                producer=keyed,
+                sequence=0,
+                caller=request.principal,
+            )
             return _done(request, format_)
         response = self._service.publish(
             request.topic,
@@ -150,7 +145,10 @@ class MessageRoutes:
 
 
 def _producer_of(request: Request) -> ProducerIdentity | None:
-    """Returns the producer that a key stands for, which publishes one request."""
+    """Returns the producer that a key stands for, which publishes one request.
+
+    So a repeat is known after a restart, too.
+    """
     key = request.headers.get(KEY)
     if key is None:
         return None

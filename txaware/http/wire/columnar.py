@@ -27,7 +27,7 @@ from txaware.http.wire.label_columns import (
     read_labels,
     write_labels,
 )
-from txaware.labels import Labels, part_of
+from txaware.labels import Labels, part_of, size_bytes_of
 from txaware.messages import ID_BYTES, BlockedBy, Message, MessageId
 
 
@@ -42,6 +42,11 @@ class ColumnPiece:
 
     def __len__(self) -> int:
         return len(self.ids) // ID_BYTES
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all payloads, keys and headers."""
+        return len(self.payloads) + size_bytes_of(self.labels)
 
     def id_at(self, index: int) -> bytes:
         """Returns one of the ids; backwards from -1."""

@@ -106,7 +106,9 @@ _BYTES = Kind(
 _KEY = Field("key", _BYTES.or_null(), default=None)
 _HEADERS = Field(
     "headers",
-    Kind(_headers, fields({}, others=_BYTES.schema)).or_null(),
+    Kind(
+        _headers, fields({}, others=_BYTES.schema) | {"propertyNames": {"minLength": 1}}
+    ).or_null(),
     default=None,
 )
 _BESIDE = (_EXPIRY, _KEY, _HEADERS)

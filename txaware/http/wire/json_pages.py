@@ -6,7 +6,7 @@ from collections.abc import Callable
 from txaware.http.wire.avro_reading import Cursor, read_items
 from txaware.http.wire.json_values import Fields, to_base64
 from txaware.labels import Labels, unpacked
-from txaware.messages import BlockedBy, Message, MessageId
+from txaware.messages import BlockedBy, Message, MessageId, text_or_base64
 
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -15,17 +15,9 @@ def _by_avro_rule(payload: bytes) -> str:
     return payload.decode("latin-1")
 
 
-def _as_utf8(payload: bytes) -> str | dict[str, str]:
-    """Returns text, or {"base64": ...} for what is not UTF-8; a publish takes both."""
-    try:
-        return payload.decode()
-    except UnicodeDecodeError:
-        return {"base64": to_base64(payload)}
-
-
 _PAYLOAD: dict[str, Callable[[bytes], str | dict[str, str]]] = {
     "avro": _by_avro_rule,
-    "utf8": _as_utf8,
+    "utf8": text_or_base64,
     "base64": to_base64,
 }
 
