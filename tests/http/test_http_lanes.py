@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import pytest
 
+from coordinator.errors import NotWritten
 from tests.support.background import Gate
 from tests.support.concurrency import PATIENCE_S, until
 from tests.support.http_access import RULES, guarded
@@ -442,7 +443,7 @@ def test_a_request_whose_write_fails_says_what_the_store_said(
     tmp_path: Path, lane: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object) -> None:
-        raise OSError("no space left on device")
+        raise NotWritten("no space left on device")
 
     with on_disk(tmp_path) as here:
         with monkeypatch.context() as patched:
