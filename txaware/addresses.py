@@ -206,7 +206,7 @@ def _put_together(site: StoreContext, close: Callable[[], None]) -> Parts:
     return Parts(
         service,
         tables,
-        service,
+        service.producing,
         site.coordinator,
         administration,
         site.settings,

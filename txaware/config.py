@@ -96,6 +96,9 @@ class Settings:
     producer_expiry_s: float = _setting(7 * 86_400)
     """The time after its last publish for which a producer is known; a later publish is
     refused, and it has to open a new one."""
+    transactional_id_expiry_s: float = _setting(365 * 86_400, least=0)
+    """The time after its last transaction for which a transactional id is known, with
+    its commits and keys; 0 for ever. After it, what it did once is done once more."""
     max_producers_per_principal: int = _setting(100_000)
     """Server: the producers that one principal has at once; more are refused."""
     coordinator_timeout_s: float = _setting(10)

@@ -105,7 +105,7 @@ class Messaging(Verbs, OperatorVerbs, LoopVerbs):
     def producer(
         self, transactional_id: str | None = None
     ) -> Producer | TransactionalProducer:
-        """Returns a producer, which stores nothing twice: `messaging.producer()`.
+        """Opens a producer, whose repeated publishes store nothing twice.
 
         With a `transactional_id` it has transactions, and is the one instance of that
         id: when this returns, every older instance is fenced, and what these left open

@@ -43,11 +43,13 @@ class ProducerOpened:
 class Entered:
     """The commits of a transactional id, as a transaction of its producer sees them.
 
-    `is_done` tells whether the key that was named has been committed before.
+    `is_done` tells whether the key that was named has been committed before, and
+    `is_written` whether the rows are written, and need not go with the commit.
     """
 
     commits: int
     is_done: bool = False
+    is_written: bool = True
 
 
 @attrs.frozen

@@ -48,9 +48,9 @@ NOT_AWAITED = {
     "subscribe": "`async for` over a consumer",
 }
 # `info` tells what server this is, which `connect` asks by itself; a producer that
-# blocks is opened as it is made.
+# blocks opens as it is made, and publishes by its own verb.
 ONLY_AWAITED: dict[type, set[str]] = {
-    AsyncMessaging: {"info"},
+    AsyncMessaging: {"info", "open_producer", "publish_once"},
     AsyncTransactionalProducer: {"open"},
 }
 

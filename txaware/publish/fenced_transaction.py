@@ -70,10 +70,9 @@ class CommitCount:
 
     def enter(self) -> None:
         """Begins; called once it has joined, so that a lost answer is undone."""
-        if self._carries:
-            self.entered = self._entered(ahead=False)
-        else:
-            self._write_ahead()
+        self._enter(**({"ahead": False} if self._carries else {}))
+        if not self.entered.is_written:
+            self._write = TrackedWrite()
 
     def start_tx(self, tx: Transaction) -> None:
         """Remembers the transaction, whose first pointer goes with the row."""
@@ -88,7 +87,7 @@ class CommitCount:
 
     def commit_cargo(self, coordinator: Coordinator) -> CargoCounted | None:
         """Returns the rows for the commit to carry; None if they go before it."""
-        if not self._carries:
+        if self.entered.is_written:
             return None
         service: Any = self.instance.service
         self._cargo = service.producer_cargo(
@@ -102,8 +101,8 @@ class CommitCount:
 
     def commit_tx(self) -> bool:
         """Writes the rows, unless they were written at the beginning."""
-        if self._carries:
-            self._write_ahead()
+        if not self.entered.is_written:
+            self._enter()
         return True
 
     def post_tx_commit(self) -> None:
@@ -117,19 +116,15 @@ class CommitCount:
         leave = self.instance.service.leave_transaction
         return tx is None or self._write.undo(lambda: leave(name, tx, key=self._key))
 
-    def _write_ahead(self) -> None:
-        def enter() -> None:
-            self.entered = self._entered()
-
-        self._write.do(enter)
-
-    def _entered(self, **options: Any) -> Entered:
+    def _enter(self, **options: Any) -> None:
         instance = self.instance
         enter: Callable[..., Entered] = instance.service.enter_transaction
         name, producer = instance.transactional_id, instance.producer
-        return instance.ask(
-            lambda: enter(name, producer, self._tx, key=self._key, **options)
-        )
+
+        def entered() -> None:
+            self.entered = enter(name, producer, self._tx, key=self._key, **options)
+
+        self._write.do(lambda: instance.ask(entered))
 
 
 class FencedTransaction(TransactionContext):

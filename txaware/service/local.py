@@ -11,7 +11,6 @@ from txaware.interfaces import COMMITTED, UNCOMMITTED, ProducerService
 from txaware.keys import position_prefix
 from txaware.messages import Bounds, MessageId, Page, PublishResponse, Receipt
 from txaware.metrics import Latencies, TopicMetrics
-from txaware.producers import ProducerOpened
 from txaware.requests import (
     Payload,
     Payloads,
@@ -63,11 +62,10 @@ class LocalService:
         self.readers = Readers(site.clock_ms)
         self._position_retention = site.positions
         self._publishing = Publishing(site)
-        self.producing = Producing(site, self._places, self._publishing)
         # A class derived from ours may replace any call.
         self._carrier = carrier(site) if type(self) is LocalService else None
         self._reading = Reading(site)
-        self.transactional_ids = TransactionalIds(
+        ids = TransactionalIds(
             site,
             self._publishing,
             self._positions,
@@ -75,6 +73,7 @@ class LocalService:
             seen=self._seen,
             carrier=self._carrier,
         )
+        self.producing = Producing(site, self._places, self._publishing, ids)
         self._places.create_from_settings()
 
     def create_topic(
@@ -371,23 +370,6 @@ class LocalService:
     def bounds_seen(self, topic: str, snapshot: Transaction | None = None) -> Bounds:
         """Returns the bounds of what a snapshot, or a fresh one, sees as committed."""
         return self._reading.committed_bounds(self._places.at(topic), None, snapshot)
-
-    def open_producer(self, transactional_id: str | None = None) -> ProducerOpened:
-        """Opens a producer, or a new instance of the one of that id."""
-        if transactional_id is None:
-            return self.producing.open_producer()
-        return self.transactional_ids.open(transactional_id)
-
-    enter_transaction = passed_on(
-        TransactionalIds.enter_transaction, to="transactional_ids"
-    )
-    leave_transaction = passed_on(
-        ProducerService.leave_transaction, to="transactional_ids"
-    )
-    producer_commits = passed_on(
-        ProducerService.producer_commits, to="transactional_ids"
-    )
-    producer_cargo = passed_on(TransactionalIds.producer_cargo, to="transactional_ids")
 
     publish_once = passed_on(ProducerService.publish_once, to="producing")
     producers = passed_on(ProducerService.producers, to="producing")

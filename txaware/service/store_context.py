@@ -74,6 +74,7 @@ def _producer_removal(site: "StoreContext") -> ProducerRemoval:
         site.sequences,
         site.clock_ms,
         expiry_s=site.settings.producer_expiry_s,
+        transactional_expiry_s=site.settings.transactional_id_expiry_s,
     )
 
 

@@ -1,43 +1,14 @@
-"""The table of transactional ids: who holds each of them now."""
+"""The table of transactional ids: which producer has each of them."""
 
-import struct
 from collections.abc import Iterator
-from typing import Self
-
-import attrs
 
 from txaware.errors import StoreCorrupted
-from txaware.interfaces import OrderedTable
-from txaware.keys import TRANSACTIONAL_ID_ROW
-from txaware.producers import ProducerIdentity
+from txaware.interfaces import OrderedTable, Row, Write
+from txaware.keys import POSITION, TRANSACTIONAL_ID_ROW
+from txaware.markers import producer_marker
 from txaware.store.ranges import pieces
 
-# Producer id, epoch, and when that epoch began, in ms.
-_ROW = struct.Struct(">qhq")
-
-
-@attrs.frozen
-class TransactionalIdRow:
-    """The newest instance of a transactional id, and when it began."""
-
-    producer: ProducerIdentity
-    opened_ms: int
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """Reads the value of a row."""
-        try:
-            producer_id, epoch, opened_ms = _ROW.unpack(data)
-        except struct.error as error:
-            raise StoreCorrupted(
-                f"the row of a transactional id has {_ROW.size} bytes, not {len(data)}"
-            ) from error
-        return cls(ProducerIdentity(producer_id, epoch), opened_ms)
-
-    def to_bytes(self) -> bytes:
-        """Returns the value of the row."""
-        producer = self.producer
-        return _ROW.pack(producer.producer_id, producer.epoch, self.opened_ms)
+PRODUCER_ID_BYTES = 8
 
 
 class TransactionalIdTable:
@@ -46,28 +17,48 @@ class TransactionalIdTable:
     def __init__(self, table: OrderedTable) -> None:
         self._table = table
 
-    def get(self, name: str) -> TransactionalIdRow | None:
-        """Returns the row of an id; None if nobody ever used it."""
-        value = self._table.get(_key(name))
-        return None if value is None else TransactionalIdRow.from_bytes(value)
+    def get(self, name: str) -> int | None:
+        """Returns the id of a producer by its name; None if nobody ever used it."""
+        value = self._table.get(transactional_id_key(name))
+        return None if value is None else decode_producer_id(value)
 
-    def replace(
-        self, name: str, old: TransactionalIdRow | None, new: TransactionalIdRow
-    ) -> bool:
-        """Sets the row of an id if it is still `old`; returns once that is kept."""
-        before = None if old is None else old.to_bytes()
-        return self._table.compare_and_set(_key(name), before, new.to_bytes())
+    def replace(self, name: str, old: int | None, new: int) -> bool:
+        """Gives a name another producer id, if it is still `old`; that is kept then."""
+        before = None if old is None else _encoded(old)
+        key = transactional_id_key(name)
+        return self._table.compare_and_set(key, before, _encoded(new))
 
-    def all(self) -> Iterator[tuple[str, TransactionalIdRow]]:
-        """Reads the rows of all ids, in order."""
-        for rows in pieces(self._table, TRANSACTIONAL_ID_ROW):
-            for key, value in rows:
-                yield key.decode("ascii"), TransactionalIdRow.from_bytes(value)
+    def rows_of(self, name: str) -> Iterator[Row]:
+        """Reads all rows of a name: its own, its commits, and its keys."""
+        key = transactional_id_key(name)
+        value = self._table.get(key)
+        if value is not None:
+            yield key, value
+        prefix = POSITION + f"{producer_marker(name)}:".encode("ascii")
+        for rows in pieces(self._table, prefix):
+            for tail, value in rows:
+                yield prefix + tail, value
 
-    def delete(self, names: list[str]) -> None:
-        """Forgets ids; returns once that is kept."""
-        self._table.submit([(_key(name), None) for name in names])()
 
-
-def _key(name: str) -> bytes:
+def transactional_id_key(name: str) -> bytes:
+    """Returns the key of the row of a transactional id."""
     return TRANSACTIONAL_ID_ROW + name.encode("ascii")
+
+
+def decode_producer_id(value: bytes) -> int:
+    """Reads the value of such a row; raises `StoreCorrupted` for any other."""
+    if len(value) != PRODUCER_ID_BYTES:
+        raise StoreCorrupted(
+            f"the row of a transactional id has {PRODUCER_ID_BYTES} bytes, not "
+            f"{len(value)}"
+        )
+    return int.from_bytes(value, "big")
+
+
+def _encoded(producer_id: int) -> bytes:
+    return producer_id.to_bytes(PRODUCER_ID_BYTES, "big")
+
+
+def removals(rows: Iterator[Row]) -> list[Write]:
+    """Returns what removes these rows."""
+    return [(key, None) for key, _ in rows]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
-from typing import Any, Self, cast, overload
+from typing import Any, Self, overload
 
 from coordinator.context import TransactionContext
 from coordinator.fork_guard import guard
@@ -38,7 +38,6 @@ from txaware.interfaces import (
     UNSAID,
     Isolation,
     MessagingService,
-    ProducerService,
 )
 from txaware.keeper import Keeper, KeepsRows, named_pointer
 from txaware.messages import MessageId, Page, PublishResponse, Receipt
@@ -157,9 +156,9 @@ class AsyncMessaging(AsyncService):
         return Producer(self._blocking, message_limit_bytes=limits.message_limit_bytes)
 
     def _transactional(self, transactional_id: str) -> TransactionalProducer:
-        info, service = self._blocking.info(), cast(ProducerService, self._blocking)
+        info = self._blocking.info()
         return TransactionalProducer(
-            service,
+            self._blocking,
             transactional_id,
             make=partial(FencedTransaction, self._coordinator),
             publisher=lru_cache(KNOWN_PUBLISHERS)(self._publisher),

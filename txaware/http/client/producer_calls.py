@@ -25,6 +25,7 @@ from txaware.producers import (
     checked_sequence,
 )
 from txaware.requests import Payload, check_plain, checked_payloads
+from txaware.topics import checked_transactional_id
 
 _OWN = OWN.media_type.encode()
 _opened, _ids = reading_json(ProducerOpened), reading(decode_ids)
@@ -38,10 +39,18 @@ class ProducerCalls(TransactionalCalls):
     def open_producer(
         self, transactional_id: str | None = None
     ) -> Steps[ProducerOpened]:
-        """Opens a producer; one whose answer was lost is never used, and expires."""
+        """Opens a producer; one whose answer was lost is never used, and expires.
+
+        It is keyed, so that a first try that comes late does not fence the instance
+        that the second one opened.
+        """
         if transactional_id is not None:
-            return (yield from self.open_transactional(transactional_id))
-        opened: ProducerOpened = yield Call("POST", "/v1/producers", _opened)
+            checked_transactional_id(transactional_id)
+        body = json_body(transactionalId=transactional_id)
+        yield from self.info()
+        opened: ProducerOpened = yield Call(
+            "POST", "/v1/producers", _opened, body, repeat=Repeat.KEYED
+        )
         return opened
 
     def publish_once(

@@ -18,14 +18,13 @@ from txaware.http.client.topic_calls import TopicCalls
 from txaware.producers import (
     Entered,
     ProducerIdentity,
-    ProducerOpened,
     checked_identity,
     checked_key,
 )
 from txaware.requests import Pointer, checked_pointer
 from txaware.topics import checked_transactional_id
 
-_opened, _entered = reading_json(ProducerOpened), reading_json(Entered)
+_entered = reading_json(Entered)
 _commits = reading_field("commits", int)
 
 
@@ -33,17 +32,8 @@ class TransactionalCalls(TopicCalls):
     """Verbs of transactional ids.
 
     Those that change something are keyed, so that a first try that comes late changes
-    nothing more: it would fence the instance that the second one opened.
+    nothing more.
     """
-
-    def open_transactional(self, transactional_id: str) -> Steps[ProducerOpened]:
-        """Opens a new instance."""
-        path = _path(transactional_id)
-        yield from self.info()
-        opened: ProducerOpened = yield Call(
-            "POST", path, _opened, json_body(), repeat=Repeat.KEYED
-        )
-        return opened
 
     def enter_transaction(
         self,

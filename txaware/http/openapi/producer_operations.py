@@ -5,6 +5,7 @@ from txaware.http.openapi.operation import Operation, json_of
 from txaware.http.routes.producers import (
     FORGET_PRODUCER,
     NAMED_PRODUCER,
+    OPENS,
     PRODUCER,
     PRODUCERS,
     PUBLISH_ONCE,
@@ -35,8 +36,11 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         refuses=(404, 409),
     ),
     ("POST", PRODUCERS): Operation(
-        summary="Opens a producer, which belongs to the caller.",
+        summary="Opens a producer, which belongs to the caller; with a name, a new "
+        "instance: older ones are fenced, and what they left open has ended.",
         tag=TAG,
+        body=json_of(OPENS.schema, example={"transactionalId": "loader-7"}),
+        needs_body=False,
         answer=json_of(ref("ProducerOpened")),
         refuses=(409,),
     ),

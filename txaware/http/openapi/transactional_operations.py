@@ -8,22 +8,11 @@ from txaware.http.routes.transactional_ids import (
     TRANSACTIONAL_ID,
 )
 from txaware.http.wire.json_schema import FLAG, fields, whole
-from txaware.producers import MAX_EPOCH
 
 TAG = "producers"
 _COMMITS = {"commits": whole(0)}
 
 OPERATIONS: dict[tuple[str, str], Operation] = {
-    ("POST", TRANSACTIONAL_ID): Operation(
-        summary="Opens a new instance: older ones are fenced, and what they left open "
-        "has ended.",
-        tag=TAG,
-        body=json_of(fields({})),
-        needs_body=False,
-        answer=json_of(
-            fields({"producerId": whole(0), "epoch": whole(0, MAX_EPOCH)} | _COMMITS)
-        ),
-    ),
     ("POST", TRANSACTIONAL_ID + "/commits"): Operation(
         summary="How many of its transactions have committed; refused to an instance "
         "that is named and was replaced.",
@@ -37,7 +26,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "committed before.",
         tag=TAG,
         body=json_of(ENTER.schema),
-        answer=json_of(fields(_COMMITS | {"isDone": FLAG})),
+        answer=json_of(fields(_COMMITS | {"isDone": FLAG, "isWritten": FLAG})),
         refuses=(409,),
     ),
     ("POST", TRANSACTIONAL_ID + "/leave"): Operation(

@@ -6,11 +6,16 @@ from txaware.errors import NotAuthorized, Unavailable
 from txaware.http.routes.messages import QUICK_BYTES
 from txaware.http.routes.topics import TOPIC
 from txaware.http.server.exchange import DONE, JSON, Reply, Request
-from txaware.http.server.permissions import anybody, monitor, on_topic
+from txaware.http.server.permissions import (
+    anybody,
+    monitor,
+    on_topic,
+    with_transactional_id,
+)
 from txaware.http.server.routing import Answer, Begun, Route, Told, in_a_task
 from txaware.http.server.server_context import ServerContext
 from txaware.http.wire import Format, format_of
-from txaware.http.wire.json_body import Body, Field, plain
+from txaware.http.wire.json_body import TEXT, Body, Field, plain
 from txaware.http.wire.publish_once import OnceRequest, read_once, write_ids
 from txaware.http.wire.values import read_json, to_json
 from txaware.messages import MessageId
@@ -22,6 +27,7 @@ PRODUCER = PRODUCERS + "/{producer}"
 FORGET_PRODUCER = PRODUCERS + "/forget"
 PUBLISH_ONCE = TOPIC + "/publish-once"
 
+OPENS = Body("the body", (Field("transactionalId", TEXT.or_null(), default=None),))
 NAMED_PRODUCER = Body("the body", (Field("producerId", plain(0, MAX_PRODUCER_ID)),))
 
 
@@ -42,7 +48,7 @@ class ProducerRoutes:
                 on_topic("publish"),
                 begin=self._publish,
             ),
-            Route("POST", PRODUCERS, self._open, anybody),
+            Route("POST", PRODUCERS, self._open, anybody, keyed=True),
             Route("GET", PRODUCERS, self._list, monitor),
             Route("POST", FORGET_PRODUCER, self._forget, anybody, keyed=True),
             Route("GET", PRODUCER, self._describe, monitor),
@@ -98,8 +104,12 @@ class ProducerRoutes:
 
     async def _open(self, request: Request) -> Reply:
         request.query()
-        opened = await self._hosted.in_thread(
-            self._producing.open_producer, owner=request.principal.name
+        principal = request.principal
+        name = OPENS.read(read_json(request.body or b"{}"))["transactionalId"]
+        if name is not None:
+            with_transactional_id(principal, {"transactional_id": name})
+        opened = await self._hosted.in_coordinator_thread(
+            self._producing.open_producer, name, owner=principal.name
         )
         return Reply(200, to_json(opened), JSON)
 

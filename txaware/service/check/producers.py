@@ -18,7 +18,8 @@ from txaware.store.producer_table import (
     producer_key,
     topic_of,
 )
-from txaware.store.transactional_id_table import TransactionalIdRow
+from txaware.store.transactional_id_table import decode_producer_id
+from txaware.topics import checked_transactional_id
 
 _KIND_BYTES = len(PRODUCER_ROW)
 
@@ -34,8 +35,7 @@ def check_producers(scan: CheckScan, judging: Judging) -> None:
             elif kind == SEQUENCE_ROW:
                 _check_sequence(judging, key, value)
             elif kind == TRANSACTIONAL_ID_ROW:
-                judging.findings.counts["transactional ids"] += 1
-                TransactionalIdRow.from_bytes(value)
+                _check_transactional_id(judging, key, value)
             else:
                 judging.problem("key", key, "no row of a producer has such a key")
         except (StoreCorrupted, ValueError) as error:
@@ -48,6 +48,20 @@ def _check_producer(judging: Judging, name: bytes, value: bytes) -> None:
     if len(name) != ID_BYTES:
         raise ValueError(f"a producer's id has {ID_BYTES} bytes, not {len(name)}")
     decode_producer(int.from_bytes(name, "big"), value)
+
+
+def _check_transactional_id(judging: Judging, key: bytes, value: bytes) -> None:
+    judging.findings.counts["transactional ids"] += 1
+    name = key[_KIND_BYTES:].decode("ascii")
+    checked_transactional_id(name)
+    producer_id = decode_producer_id(value)
+    found = judging.rows.get(producer_key(producer_id))
+    if found is None:
+        if judging.rows.get(key) == value:  # it is not being removed just now
+            raise ValueError(f"there is no producer {producer_id}")
+        return
+    if decode_producer(producer_id, found).transactional_id != name:
+        raise ValueError(f"producer {producer_id} has another transactional id")
 
 
 def _check_sequence(judging: Judging, key: bytes, value: bytes) -> None:

@@ -84,8 +84,8 @@ class ProducerIds:
         by_client = producer_id is not None
         return ProducerRow(drawn, 0, owner, self._clock_ms(), by_client=by_client)
 
-    def adopt(self, producer: ProducerIdentity, transactional_id: str) -> None:
-        """Takes the newest instance of a transactional id; all before it are fenced.
+    def adopt(self, producer: ProducerIdentity, transactional_id: str) -> ProducerRow:
+        """Takes the producer of a transactional id; its row is on disk then.
 
         It belongs to all principals that may use the transactional id.
         """
@@ -99,7 +99,7 @@ class ProducerIds:
         with self._lock:
             if self._owned is not None and self.find(producer.producer_id) is None:
                 self._owned[None] += 1
-            self._change(row)
+            return self._change(row)
 
     def opened(self, row: ProducerRow) -> None:
         """Notes that the row of a new producer is on disk."""

@@ -15,7 +15,7 @@ from txaware.errors import (
 )
 from txaware.interfaces import Write
 from txaware.messages import MessageId
-from txaware.metrics import ProducerCounters, ProducerMetrics
+from txaware.metrics import ProducerMetrics
 from txaware.producers import (
     KnownProducer,
     ProducedTopic,
@@ -33,9 +33,11 @@ from txaware.service.producers.sequences import (
     Turn,
     judge,
 )
+from txaware.service.producers.transactional_ids import TransactionalIds
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle, TopicHandles
 from txaware.service.write.publishing import Publishing, check_plain_topic
+from txaware.signatures import passed_on
 from txaware.store.columns import PRODUCED, with_column
 from txaware.store.producer_table import (
     ProducerRow,
@@ -115,10 +117,15 @@ class Producing:
     """Opens producers, and publishes what they have not published yet."""
 
     def __init__(
-        self, site: StoreContext, places: TopicHandles, publishing: Publishing
+        self,
+        site: StoreContext,
+        places: TopicHandles,
+        publishing: Publishing,
+        transactional_ids: TransactionalIds,
     ) -> None:
         self.ids = site.producer_ids
-        self.counters = ProducerCounters()
+        self.counters = transactional_ids.counters
+        self._transactional_ids = transactional_ids
         self._table = site.table
         self._settings = site.settings
         self._places = places
@@ -126,10 +133,25 @@ class Producing:
         self._sequences = site.sequences
         self._removal = site.producer_removal
 
-    def open_producer(self, *, owner: str | None = None) -> ProducerOpened:
+    def open_producer(
+        self, transactional_id: str | None = None, *, owner: str | None = None
+    ) -> ProducerOpened:
         """Opens a producer; `owner` is the principal that may use it."""
+        if transactional_id is not None:
+            return self._transactional_ids.open(transactional_id)
         row = self.ids.open(owner)
         return ProducerOpened(row.producer_id, row.epoch)
+
+    enter_transaction = passed_on(
+        TransactionalIds.enter_transaction, to="_transactional_ids"
+    )
+    leave_transaction = passed_on(
+        TransactionalIds.leave_transaction, to="_transactional_ids"
+    )
+    producer_commits = passed_on(
+        TransactionalIds.producer_commits, to="_transactional_ids"
+    )
+    producer_cargo = passed_on(TransactionalIds.producer_cargo, to="_transactional_ids")
 
     def publish_once(
         self,
@@ -238,7 +260,10 @@ class Producing:
 
     def forget_producer(self, producer_id: int) -> None:
         """Forgets a producer; what it publishes later is refused."""
-        self._removal.remove(self._row(producer_id))
+        row = self._row(producer_id)
+        if row.transactional_id is not None:
+            self._transactional_ids.fence(row)
+        self._removal.remove(row)
 
     def _row(self, producer_id: int) -> ProducerRow:
         row = self.ids.find(checked_producer_id(producer_id))

@@ -2,15 +2,14 @@
 
 import threading
 from collections.abc import Callable
+from typing import NoReturn
 
 import attrs
 
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction, TransactionType
-from txaware.clock import ClockMs
 from txaware.errors import (
     BadRequest,
-    MisusedTransaction,
     ProducerFenced,
     TransactionNotInProgress,
 )
@@ -18,8 +17,8 @@ from txaware.interfaces import Write
 from txaware.keys import position_prefix
 from txaware.markers import COMMITS, once_marker, producer_marker
 from txaware.messages import MessageId
+from txaware.metrics import ProducerCounters
 from txaware.producers import (
-    MAX_EPOCH,
     Entered,
     ProducerIdentity,
     ProducerOpened,
@@ -34,10 +33,8 @@ from txaware.service.visibility import DELIVER, Visibility
 from txaware.service.write.positions import Positions, RowCargo
 from txaware.service.write.publishing import Publishing, waits_for_commit
 from txaware.store.position_table import PositionTable, position_write
-from txaware.store.transactional_id_table import (
-    TransactionalIdRow,
-    TransactionalIdTable,
-)
+from txaware.store.producer_table import ProducerRow
+from txaware.store.transactional_id_table import TransactionalIdTable
 from txaware.topics import TopicName, checked_transactional_id
 
 # Returns a position as a fresh snapshot sees it.
@@ -48,12 +45,12 @@ Seen = Callable[[str, TopicName], MessageId | None]
 class Holder:
     """The instance that holds a transactional id, and its transactions.
 
-    `producer` is None until the row was read. `pointer` is the last transaction that it
-    began, and `left` the last one that it rolled back.
+    `producer_id` is None until the row was read. `pointer` is the last transaction that
+    it began, and `left` the last one that it rolled back.
     """
 
     lock: threading.RLock = attrs.field(factory=threading.RLock)
-    producer: ProducerIdentity | None = None
+    producer_id: int | None = None
     pointer: int = 0
     left: int = 0
 
@@ -61,8 +58,8 @@ class Holder:
 class TransactionalIds:
     """The transactional ids of a store.
 
-    An id is a row with the producer id and the epoch of its newest instance. Each of
-    its transactions has a row with the number of commits, which counts once the
+    An id is a row with the id of a producer, whose epoch each new instance raises. Each
+    of its transactions has a row with the number of commits, which counts once the
     transaction has committed, like the position of a group. What a row names that has
     not committed is what an older instance left open.
 
@@ -84,27 +81,34 @@ class TransactionalIds:
         self._ids = TransactionalIdTable(site.table)
         self._rows = PositionTable(site.table)
         self._coordinator: Coordinator = site.coordinator
-        self._clock_ms: ClockMs = site.clock_ms
+        self._producers = site.producer_ids
         self._retention: PositionRetention = site.positions
         self._publishing = publishing
         self._positions = positions
         self._judge = judge
         self._seen = seen
         self._carrier = carrier
-        self._producer_ids = site.producer_ids
         self._lock = threading.Lock()
         self._holders: dict[str, Holder] = {}
-        self.fenced = 0
+        self.counters = ProducerCounters()
 
     def open(self, name: str) -> ProducerOpened:
         """Fences every older instance, and settles the transactions that it left."""
         holder = self._holder(name)
         with holder.lock:
-            producer = self._raise_epoch(name, holder)
+            row = self._raise_epoch(name, holder)
             self._settle(name, holder)
-        return ProducerOpened(
-            producer.producer_id, producer.epoch, self.producer_commits(name)
-        )
+        commits = self.producer_commits(name)
+        return ProducerOpened(row.producer_id, row.epoch, commits)
+
+    def fence(self, row: ProducerRow) -> None:
+        """Ends all instances of an id, before its producer is removed."""
+        name = row.transactional_id or ""
+        holder = self._holder(name)
+        with holder.lock:
+            if self._ids.get(name) == row.producer_id:
+                self._producers.raise_epoch(row.producer_id)
+                self._settle(name, holder)
 
     def enter_transaction(
         self,
@@ -117,13 +121,13 @@ class TransactionalIds:
     ) -> Entered:
         """Begins a transaction of an instance; returns the commits that it sees.
 
-        With `ahead` its rows are written now, or else with its `producer_cargo`. Those
-        of a transaction that ends with this process are held for its commit. Nothing is
-        written if the key was committed before.
+        With `ahead` its rows are written now, or else with its `producer_cargo` if the
+        commit carries them: then it ends with this process, and no later one has to
+        know of it. Nothing is written if the key was committed before.
         """
         name, tx = transactional_id, transaction
         if tx.type is TransactionType.LONG:
-            raise MisusedTransaction(
+            raise BadRequest(
                 f"producer {name} takes no long transactions: two of them could commit "
                 f"at once without a conflict"
             )
@@ -135,9 +139,10 @@ class TransactionalIds:
             self._advance(name, holder, tx)
             commits = _number(self._before(name, COMMITS, tx))
             is_done = key is not None and bool(self._before(name, once_marker(key), tx))
-            if ahead and not is_done:
+            is_written = ahead or self._carrier is None
+            if is_written and not is_done:
                 self._write(tx, _writes(name, tx.transaction_id, commits + 1, key))
-        return Entered(commits, is_done)
+        return Entered(commits, is_done, is_written)
 
     def leave_transaction(
         self, transactional_id: str, transaction: Pointer, *, key: str | None = None
@@ -193,22 +198,18 @@ class TransactionalIds:
         with self._lock:
             return self._holders.setdefault(name, Holder())
 
-    def _raise_epoch(self, name: str, holder: Holder) -> ProducerIdentity:
-        # Until it is known how this ended, only the row says who holds the id.
-        holder.producer = None
+    def _raise_epoch(self, name: str, holder: Holder) -> ProducerRow:
+        # Until it is known how this ended, only the row says who has the id.
+        holder.producer_id = None
         while True:
             old = self._ids.get(name)
-            producer = self._next(None if old is None else old.producer)
-            row = TransactionalIdRow(producer, self._clock_ms())
-            if self._ids.replace(name, old, row):
-                self._producer_ids.adopt(producer, name)
-                holder.producer = producer
-                return producer
-
-    def _next(self, before: ProducerIdentity | None) -> ProducerIdentity:
-        if before is None or before.epoch >= MAX_EPOCH:
-            return ProducerIdentity(drawn_producer_id())
-        return attrs.evolve(before, epoch=before.epoch + 1)
+            row = None if old is None else self._producers.raise_epoch(old)
+            if row is None:  # a new id, also where the epochs are used up
+                row = self._producers.adopt(ProducerIdentity(drawn_producer_id()), name)
+                if not self._ids.replace(name, old, row.producer_id):
+                    continue
+            holder.producer_id = row.producer_id
+            return row
 
     def _settle(self, name: str, holder: Holder) -> None:
         """Ends what older instances left open; returns once nobody can commit it.
@@ -229,23 +230,24 @@ class TransactionalIds:
 
     def _require(self, name: str, holder: Holder, producer: ProducerIdentity) -> None:
         checked_identity(producer)
-        if holder.producer is None:
-            row = self._ids.get(name)
-            if row is None:
-                raise BadRequest(f"nobody has opened producer {name}")
-            holder.producer = row.producer
-        if holder.producer == producer:
-            return
-        if _is_later(producer, holder.producer):
-            raise BadRequest(
-                f"producer {name} never had id {producer.producer_id} with epoch "
-                f"{producer.epoch}"
+        if holder.producer_id is None:
+            holder.producer_id = self._ids.get(name)
+        newest = holder.producer_id and self._producers.find(holder.producer_id)
+        if not newest:
+            self._fence(f"producer {name} is not known here, or was forgotten")
+        elif producer.producer_id != newest.producer_id:
+            self._fence(f"another instance of producer {name} has taken over")
+        elif producer.epoch > newest.epoch:
+            raise BadRequest(f"producer {name} never had epoch {producer.epoch}")
+        elif producer.epoch < newest.epoch:
+            self._fence(
+                f"a newer instance of producer {name} has taken over: its epoch is "
+                f"{newest.epoch}, and that of this one is {producer.epoch}"
             )
-        self.fenced += 1
-        raise ProducerFenced(
-            f"a newer instance of producer {name} has taken over: its epoch is "
-            f"{holder.producer.epoch}, and that of this one is {producer.epoch}"
-        )
+
+    def _fence(self, why: str) -> NoReturn:
+        self.counters.fenced()
+        raise ProducerFenced(why)
 
     def _advance(self, name: str, holder: Holder, tx: Transaction) -> None:
         """Makes `tx` the open transaction of an instance.
@@ -262,8 +264,8 @@ class TransactionalIds:
         if before not in (0, pointer) and tx.is_in_progress(before):
             self._coordinator.invalidate(before)
         holder.pointer = pointer
-        if holder.producer is not None:
-            self._producer_ids.transactions[holder.producer.producer_id] = pointer
+        if holder.producer_id is not None:
+            self._producers.transactions[holder.producer_id] = pointer
 
     def _before(self, name: str, place: TopicName, tx: Transaction) -> MessageId | None:
         """Returns what a transaction sees, but for its own row: a call may come again.
@@ -297,8 +299,3 @@ def _number(position: MessageId | None) -> int:
 
 def _places(key: str | None) -> list[TopicName]:
     return [COMMITS] if key is None else [COMMITS, once_marker(key)]
-
-
-def _is_later(one: ProducerIdentity, other: ProducerIdentity) -> bool:
-    """Tells whether an identity is above that of the newest instance."""
-    return (one.producer_id, one.epoch) > (other.producer_id, other.epoch)
