@@ -18,12 +18,6 @@ from txaware.messages import (
     Receipt,
 )
 from txaware.metrics import Metrics
-from txaware.producers import (
-    Entered,
-    KnownProducer,
-    ProducerIdentity,
-    ProducerOpened,
-)
 from txaware.reports import (
     CleanUp,
     OnProgress,
@@ -43,7 +37,6 @@ from txaware.requests import (
     Pointer,
     Start,
 )
-from txaware.rows import RowChange, Rows
 from txaware.topics import Topic
 
 # A row to write: its key, and its value or None for a deletion.
@@ -168,119 +161,6 @@ class MessagingService(Protocol):
         timeout_s: float,
     ) -> bool:
         """Waits until there is a message to poll; returns False after the time-out."""
-
-
-class TableService(Protocol):
-    """The service that keeps users' tables, whose rows become visible with a commit.
-
-    The calls are the same embedded, over HTTP and on HBase. Any number of threads may
-    call. A table is `name` or `namespace:name`, and is there with its first row. Each
-    row has a version for each transaction that changed it, until nobody can read it.
-    """
-
-    def tables(self, namespace: str = "default") -> list[str]:
-        """Returns the names of a namespace's tables that have rows, in order."""
-
-    def get_row(
-        self, table: str, key: bytes, *, transaction: Transaction | None = None
-    ) -> bytes | None:
-        """Returns the value of a key as the transaction or a fresh snapshot sees it."""
-
-    def scan_rows(
-        self,
-        table: str,
-        *,
-        prefix: bytes = b"",
-        start: bytes | None = None,
-        stop: bytes | None = None,
-        limit: int | None = None,
-        transaction: Transaction | None = None,
-    ) -> Rows:
-        """Returns some rows in the order of keys, and where the next ones begin.
-
-        Their keys begin with `prefix`, and lie from `start` on and before `stop`.
-        """
-
-    def save_rows(
-        self, table: str, changes: Iterable[RowChange], *, transaction: Pointer
-    ) -> None:
-        """Writes changes that become visible with the commit of the transaction.
-
-        The coordinator is told the keys by whoever holds the transaction.
-        """
-
-    def take_back_rows(
-        self, table: str, keys: Iterable[bytes], *, transaction: Pointer
-    ) -> None:
-        """Takes back what the transaction wrote of these keys."""
-
-
-class ProducerService(Protocol):
-    """The service of producers, whose repeated publishes store nothing twice.
-
-    The calls are the same embedded, over HTTP and on HBase. Any number of threads may
-    call. A call that raises `OutOfOrderSequence` or `ProducerFenced` stored nothing.
-    """
-
-    def open_producer(self, transactional_id: str | None = None) -> ProducerOpened:
-        """Opens a new producer with an id of its own; that is durable.
-
-        With a `transactional_id` it opens a new instance of that producer. Older ones
-        are fenced, and the transactions that they left open have ended.
-        """
-
-    def enter_transaction(
-        self,
-        transactional_id: str,
-        producer: ProducerIdentity,
-        transaction: Transaction,
-        *,
-        key: str | None = None,
-    ) -> Entered:
-        """Makes a transaction that of a producer; returns the commits that it sees.
-
-        From here on it counts as one more when it commits, and a newer instance ends
-        it. A `key` is committed with it, unless it was committed before.
-        """
-
-    def leave_transaction(
-        self, transactional_id: str, transaction: Pointer, *, key: str | None = None
-    ) -> None:
-        """Takes back what `enter_transaction` did, for a rollback."""
-
-    def producer_commits(
-        self, transactional_id: str, producer: ProducerIdentity | None = None
-    ) -> int:
-        """Returns how many transactions of a transactional id have committed.
-
-        If a `producer` is named and is not its newest instance, this raises
-        `ProducerFenced`.
-        """
-
-    def publish_once(
-        self,
-        topic: str,
-        messages: Iterable[Payload],
-        *,
-        producer: ProducerIdentity,
-        sequence: int,
-    ) -> list[MessageId]:
-        """Publishes in one piece, unless it did already; returns the ids either way.
-
-        `sequence` is the number of the first message, counted from 0 for each producer
-        and topic; after 2,147,483,647 comes 0. Messages that are among the last five
-        requests are a repeat. A gap ends the producer. An expired or forgotten one is
-        refused as fenced.
-        """
-
-    def producers(self) -> list[KnownProducer]:
-        """Returns all producers that the store knows, by their ids."""
-
-    def describe_producer(self, producer_id: int) -> KnownProducer:
-        """Returns one producer, with its topics."""
-
-    def forget_producer(self, producer_id: int) -> None:
-        """Forgets a producer; what it publishes later is refused as fenced."""
 
 
 class OperatorService(Protocol):
