@@ -246,7 +246,8 @@ def latencies(moment: Moment) -> Iterator[Metric]:
 def producers(moment: Moment) -> Iterator[Metric]:
     """Makes the metrics of producers, whose repeats store nothing."""
     found = moment.counts().producers
-    yield gauge("live_producers", "Producers that are known.", {(): found.live or 0})
+    if found.live is not None:
+        yield gauge("live_producers", "Producers that are known.", {(): found.live})
     yield counter(
         "producer_repeats",
         "Publishes that were stored before, and stored nothing again.",

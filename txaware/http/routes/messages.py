@@ -67,7 +67,8 @@ class MessageRoutes:
         self, place: TopicHandle, format_: Format, request: Request, told: Told
     ) -> Begun:
         asked = format_.publish_request(request.body)
-        if asked.pointer is not None or asked.receipts is not None:
+        is_plain = asked.pointer is None and asked.receipts is None
+        if not is_plain or KEY in request.headers:
             return self._hosted.in_thread(self._publish_asked, request, format_, asked)
         tell = self._hosted.outcomes.tell
 
@@ -76,18 +77,6 @@ class MessageRoutes:
 
         self._service.publish_soon(place, asked.messages, partial(tell, answered))
         return None
-
-    def _publish_keyed(
-        self, request: Request, asked: PublishRequest, keyed: ProducerIdentity
-    ) -> None:
-        """Publishes as the producer of a key: a repeat is known after a restart too."""
-        self._service.producing.publish_once(
-            request.topic,
-            asked.messages,
-            producer=keyed,
-            sequence=0,
-            caller=request.principal,
-        )
 
     def _publish_large(self, request: Request, format_: Format) -> Reply:
         asked = self._asked(request, format_)
@@ -107,6 +96,16 @@ class MessageRoutes:
         if asked.pointer is not None:
             request.principal.require_transactions()
             self._owners.used((asked.pointer,), request.principal)
+        keyed = _producer_of(request)
+        if keyed is not None and asked.pointer is None and asked.receipts is None:
+            self._service.producing.publish_once(
+                request.topic,
+                asked.messages,
+                producer=keyed,
+                sequence=0,
+                caller=request.principal,
+            )
+            return _done(request, format_)
         response = self._service.publish(
             request.topic,
             asked.messages,
@@ -146,7 +145,10 @@ class MessageRoutes:
 
 
 def _producer_of(request: Request) -> ProducerIdentity | None:
-    """Returns the producer that a key stands for, which publishes one request."""
+    """Returns the producer that a key stands for, which publishes one request.
+
+    So a repeat is known after a restart, too.
+    """
     key = request.headers.get(KEY)
     if key is None:
         return None

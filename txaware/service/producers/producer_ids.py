@@ -174,6 +174,12 @@ class ProducerIds:
             if self._owned is not None:
                 self._owned[row.owner] -= 1
 
+    @property
+    def count(self) -> int | None:
+        """The number of producers; None until they were counted."""
+        with self._lock:
+            return None if self._owned is None else sum(self._owned.values())
+
     def counts(self) -> Counter[str | None]:
         """Returns how many producers each owner has."""
         with self._lock:

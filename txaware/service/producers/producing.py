@@ -217,8 +217,11 @@ class Producing:
             raise
 
     def metrics(self) -> ProducerMetrics:
-        """Returns the counts of publishes, and how many producers are known."""
-        live = sum(self.ids.counts().values())
+        """Returns the counts of publishes, and how many producers are known.
+
+        It reads nothing: that is known once a clean-up has counted them.
+        """
+        live = self.ids.count
         return attrs.evolve(self.counters.snapshot(), live=live)
 
     def producers(self) -> list[KnownProducer]:

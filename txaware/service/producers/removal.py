@@ -56,6 +56,7 @@ class ProducerRemoval:
             kept_ms = self._kept_ms(row)
             if kept_ms and last_ms[producer_id] + kept_ms < now_ms:
                 removed += self._remove_unless_used(row, now_ms)
+        self._ids.counts()  # so that metrics know how many there are
         if removed:
             log.info("%d producers have expired", removed)
         return removed
