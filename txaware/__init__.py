@@ -15,6 +15,7 @@ from coordinator import (
 from txaware.auth import AuditLog, Tokens
 from txaware.config import Settings
 from txaware.consume import Consumer, Decoded, Delivery, Subscriber, SubscriberMetrics
+from txaware.encoding import from_json, from_json_as, to_json
 from txaware.errors import (
     BadRequest,
     KeeperMissing,
@@ -53,6 +54,7 @@ from txaware.messages import (
 from txaware.messaging import Messaging, MessagingTransaction, connect
 from txaware.metrics import Metrics
 from txaware.parts import Reach
+from txaware.processor import Processor
 from txaware.producers import (
     KnownProducer,
     ProducedTopic,
@@ -63,9 +65,11 @@ from txaware.publish import (
     AsyncPublisher,
     AtMostOncePublisher,
     DirectPublisher,
+    EncodingPublisher,
     Producer,
     Publisher,
 )
+from txaware.publish.transactional_producer import TransactionalProducer
 from txaware.reports import CleanUp, Peeked, Pruned, Report, TopicReport
 from txaware.service.administration import Administration
 from txaware.service.transfer.backup import Backup
@@ -77,6 +81,10 @@ from txaware.topics import Topic, TopicName
 if typing.TYPE_CHECKING:
     from txaware.http.client.aio import AsyncMessaging, connect_async
     from txaware.http.client.async_consumer import TopicConsumer
+    from txaware.http.client.async_producer import (
+        AsyncProducer,
+        AsyncTransactionalProducer,
+    )
     from txaware.http.client.async_publisher import TopicPublisher
     from txaware.http.client.async_table import AsyncTable
     from txaware.http.client.async_transaction import AsyncTransaction
@@ -85,9 +93,11 @@ if typing.TYPE_CHECKING:
 __all__ = [
     "Administration",
     "AsyncMessaging",
+    "AsyncProducer",
     "AsyncPublisher",
     "AsyncTable",
     "AsyncTransaction",
+    "AsyncTransactionalProducer",
     "AtMostOncePublisher",
     "AuditLog",
     "Backup",
@@ -102,6 +112,7 @@ __all__ = [
     "Decoded",
     "Delivery",
     "DirectPublisher",
+    "EncodingPublisher",
     "HttpAdministration",
     "HttpServer",
     "Keeper",
@@ -122,6 +133,7 @@ __all__ = [
     "Page",
     "ParticipantFailed",
     "Peeked",
+    "Processor",
     "ProducedTopic",
     "Producer",
     "ProducerFenced",
@@ -158,20 +170,26 @@ __all__ = [
     "TransactionNotInProgress",
     "TransactionOutcomeUnknown",
     "TransactionRefused",
+    "TransactionalProducer",
     "TxAwareError",
     "Unavailable",
     "connect",
     "connect_async",
     "copy",
+    "from_json",
+    "from_json_as",
     "retry_on_conflict",
+    "to_json",
 ]
 
 # These are imported when they are first asked for: a server and an event loop take long
 # to import, and most programs have neither.
 _WHERE = {
     "AsyncMessaging": "txaware.http.client.aio",
+    "AsyncProducer": "txaware.http.client.async_producer",
     "AsyncTable": "txaware.http.client.async_table",
     "AsyncTransaction": "txaware.http.client.async_transaction",
+    "AsyncTransactionalProducer": "txaware.http.client.async_producer",
     "HttpServer": "txaware.http.server.server",
     "TopicConsumer": "txaware.http.client.async_consumer",
     "TopicPublisher": "txaware.http.client.async_publisher",

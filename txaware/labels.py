@@ -32,6 +32,8 @@ class Labels:
     def joined(cls, parts: Iterable[tuple["Labels | None", int]]) -> "Labels | None":
         """Returns the labels of parts, each with its count; None if none has any."""
         listed = list(parts)
+        if len(listed) == 1:
+            return listed[0][0]
         if not any(labels for labels, _ in listed):
             return None
         each = [labels or cls.nothing(count) for labels, count in listed]

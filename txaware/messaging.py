@@ -1,8 +1,7 @@
 """The entry of a program: `connect`, and the `Messaging` that it returns."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Self, overload
 from weakref import WeakSet
 
 from coordinator import (
@@ -16,8 +15,9 @@ from txaware.addresses import open_parts, served_already
 from txaware.auth import AuditLog, Tokens
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.config import Settings
-from txaware.consume import Consumer
+from txaware.consume import Consumer, consumer_of
 from txaware.consume.start_places import StartAt
+from txaware.encoding import Decode, Encode
 from txaware.errors import Unavailable
 from txaware.http.server.server_file import ServerFile
 from txaware.interfaces import COMMITTED, Isolation
@@ -27,6 +27,7 @@ from txaware.publish import (
     AsyncPublisher,
     AtMostOncePublisher,
     DirectPublisher,
+    EncodingPublisher,
     KnownTopics,
     Producer,
     Publisher,
@@ -150,14 +151,36 @@ class Messaging(Verbs, OperatorVerbs, LoopVerbs):
             "meanwhile: with messaging.serve(): ..."
         )
 
+    @overload
     def publisher(
-        self, topic: str, *, buffer_limit_bytes: int | None = None
-    ) -> Publisher:
+        self,
+        topic: str,
+        *,
+        buffer_limit_bytes: int | None = None,
+        encode: None = None,
+    ) -> Publisher: ...
+
+    @overload
+    def publisher(
+        self, topic: str, *, buffer_limit_bytes: int | None = None, encode: Encode
+    ) -> EncodingPublisher: ...
+
+    def publisher(
+        self,
+        topic: str,
+        *,
+        buffer_limit_bytes: int | None = None,
+        encode: Encode | None = None,
+    ) -> Publisher | EncodingPublisher:
         """Returns a publisher to the open transaction of this thread or task.
 
         Without an open transaction it publishes at once. Above `buffer_limit_bytes`
-        (8 MiB) it stores messages ahead of the commit.
+        (8 MiB) it stores messages ahead of the commit. It takes bytes, or any values
+        with an `encode` that makes bytes of them, as `txaware.to_json` does.
         """
+        if encode is not None:
+            plain = self.publisher(topic, buffer_limit_bytes=buffer_limit_bytes)
+            return EncodingPublisher(plain, encode)
         if buffer_limit_bytes is None and isinstance(topic, str):
             found = self._publishers.get(topic)
             if found is not None:
@@ -187,8 +210,8 @@ class Messaging(Verbs, OperatorVerbs, LoopVerbs):
         self,
         name: str,
         *,
-        encode: Callable[[Any], bytes] | None = None,
-        decode: Callable[[bytes], Any] | None = None,
+        encode: Encode | None = None,
+        decode: Decode | None = None,
         conflicts: Conflicts = "row",
     ) -> Table:
         """Returns a table of yours, whose rows commit with the messages beside them.
@@ -277,14 +300,16 @@ class Messaging(Verbs, OperatorVerbs, LoopVerbs):
         start: StartAt = None,
         inclusive: bool = True,
         isolation: Isolation = COMMITTED,
+        decode: Decode | None = None,
     ) -> Consumer:
         """Returns a reader of a topic; a `group` has one position, saved by the commit.
 
         `start` counts if the group has no position yet, and always without a group. It
         is an id, a time in ms, `"first"`, `"last"`, `"next"`, or None for the
-        beginning.
+        beginning. With `decode` (`txaware.from_json`) its messages are `Decoded`.
         """
-        return Consumer(
+        return consumer_of(
+            decode,
             self._service,
             self._parts.coordinator,
             topic,

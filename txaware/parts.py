@@ -24,12 +24,9 @@ from txaware.http.client import (
     within_limits,
 )
 from txaware.http.server.served import Served
-from txaware.interfaces import (
-    MessagingService,
-    OperatorService,
-    ProducerService,
-    TableService,
-)
+from txaware.interfaces import MessagingService, OperatorService
+from txaware.producers import ProducerService
+from txaware.tables.interfaces import TableService
 
 
 @attrs.frozen

@@ -21,6 +21,8 @@ class Peeked:
     payload: bytes | None
     pointer: int | None
     state: str
+    key: bytes | None = None
+    headers: dict[str, bytes] = attrs.field(factory=dict)
 
     @property
     def size_bytes(self) -> int:

@@ -1,7 +1,7 @@
 """Checks of what callers pass in, and the types of it: payloads, starts, ranges."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Literal, cast
 
@@ -65,6 +65,9 @@ class Payloads:
     def __len__(self) -> int:
         return len(self.payloads)
 
+    def __iter__(self) -> Iterator[Payload]:
+        return iter(self.messages())
+
     def messages(self) -> list[Payload]:
         """Returns them as they are published."""
         if self.expire_after_s is None and self.labels is None:
@@ -79,20 +82,14 @@ class Payloads:
 
 
 def checked_payloads(messages: Iterable[Payload], *, limit_bytes: int) -> Payloads:
-    """Returns bytes and `Outgoing` as payloads; anything else is a `BadRequest`."""
-    if messages.__class__ is not list and (
-        isinstance(messages, bytes | str) or not isinstance(messages, Iterable)
-    ):
-        raise BadRequest(f"messages are a list of bytes, not {messages!r:.100}")
-    listed = list(messages)
-    plain: list[bytes] = listed
-    if {*map(type, listed)} <= {bytes}:
-        payloads = Payloads(plain, sum(map(len, plain)))
-    else:
-        payloads = _with_labels(listed)
+    """Returns bytes and `Outgoing` as payloads; anything else is a `BadRequest`.
+
+    What was checked before is taken as it is, but for its size.
+    """
+    payloads = messages if isinstance(messages, Payloads) else _checked(messages)
     if (
         payloads.size_bytes > limit_bytes
-        and (largest := _largest_bytes(payloads, limit_bytes)) > limit_bytes
+        and (largest := _largest(payloads, limit_bytes)) > limit_bytes
     ):
         raise RequestTooLarge(
             f"a message of {largest} bytes is above the limit of {limit_bytes} bytes"
@@ -100,7 +97,19 @@ def checked_payloads(messages: Iterable[Payload], *, limit_bytes: int) -> Payloa
     return payloads
 
 
-def _largest_bytes(payloads: Payloads, limit_bytes: int) -> int:
+def _checked(messages: Iterable[Payload]) -> Payloads:
+    if messages.__class__ is not list and (
+        isinstance(messages, bytes | str) or not isinstance(messages, Iterable)
+    ):
+        raise BadRequest(f"messages are a list of bytes, not {messages!r:.100}")
+    listed = list(messages)
+    plain: list[bytes] = listed
+    if {*map(type, listed)} <= {bytes}:
+        return Payloads(plain, sum(map(len, plain)))
+    return _with_labels(listed)
+
+
+def _largest(payloads: Payloads, limit_bytes: int) -> int:
     """Returns the size of the largest message, if it may be above the limit."""
     labels, largest = payloads.labels, max(map(len, payloads.payloads))
     if labels is None or largest + MOST_LABEL_BYTES <= limit_bytes:

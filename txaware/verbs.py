@@ -11,9 +11,9 @@ from txaware.interfaces import (
     Isolation,
     MessagingService,
     OperatorService,
-    ProducerService,
 )
 from txaware.messages import MessageId, Page, PublishResponse, Receipt
+from txaware.producers import ProducerService
 from txaware.publish import WrittenByHand, written_by_hand
 from txaware.reports import Progress
 from txaware.requests import Payload, Pointer

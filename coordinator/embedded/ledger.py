@@ -245,13 +245,12 @@ class Ledger:
 
     def require(self, transaction_id: int) -> OpenTransaction:
         """Returns the open transaction of that id; refuses if there is none."""
-        entry = self.open.by_id.get(transaction_id)
-        if entry is None:
-            raise TransactionNotInProgress(
-                f"transaction {transaction_id} is not in progress: it "
-                f"{self._why_not(transaction_id)}"
-            )
-        return entry
+        if transaction_id in self.open.by_id:
+            return self.open.by_id[transaction_id]
+        raise TransactionNotInProgress(
+            f"transaction {transaction_id} is not in progress: it "
+            f"{self._why_not(transaction_id)}"
+        )
 
     def _why_not(self, transaction_id: int) -> str:
         if transaction_id in self.invalid.lost:

@@ -384,3 +384,58 @@ def test_janitor_goes_on_until_a_signal(
     with meanwhile(messaging, enough=lambda: len(runs) > 1):
         result = run("janitor", "--every", "0.1", "--json", obj=messaging)
     assert len(result.stdout.splitlines()) > 1
+
+
+def test_messages_are_published_with_a_key_and_headers(messaging: Messaging) -> None:
+    labels = ["--key", "änn", "--header", "source=till=3", "--header", "empty="]
+    run("publish", "t", "a", "b", *labels, obj=messaging)
+    run("publish", "t", "c", "--transaction", "--key", "", obj=messaging)
+    run("publish", "t", "plain", obj=messaging)
+    page = messaging.poll("t")
+    found = [(one.payload, one.key, one.headers) for one in page]
+    headers = {"source": b"till=3", "empty": b""}
+    assert found == [
+        (b"a", "änn".encode(), headers),
+        (b"b", "änn".encode(), headers),
+        (b"c", b"", {}),
+        (b"plain", None, {}),
+    ]
+    rows = run_json("poll", "t", obj=messaging)
+    assert [(row["payload"], row.get("key"), row.get("headers")) for row in rows] == [
+        ("a", "änn", {"source": "till=3", "empty": ""}),
+        ("b", "änn", {"source": "till=3", "empty": ""}),
+        ("c", "", None),
+        ("plain", None, None),
+    ]
+    shown = [line.split("  ", 1)[1] for line in lines(messaging)]
+    assert shown[0] == "[änn] {source: till=3, empty: }  a"
+    assert shown[2:] == ["[]  c", "plain"]
+    peeked = run_json("topic", "peek", "t", obj=messaging)
+    assert [row.get("key") for row in peeked] == ["änn", "änn", "", None]
+    assert peeked[0]["headers"] == {"source": "till=3", "empty": ""}
+    text = run("topic", "peek", "t", obj=messaging).stdout
+    assert "[änn] {source: till=3, empty: } a" in text
+
+
+def lines(messaging: Messaging) -> list[str]:
+    return run("poll", "t", obj=messaging).stdout.splitlines()
+
+
+def test_a_key_and_headers_are_escaped_on_a_terminal(messaging: Messaging) -> None:
+    messaging.publish("t", [txaware.Outgoing(b"a", b"\x1b\n\xff", {"\n": b"\0"})])
+    (line,) = lines(messaging)
+    assert line.endswith("  [\\x1b\\n\\xff] {\\n: \\x00}  a")
+    (row,) = run_json("poll", "t", obj=messaging)
+    assert row["key"] == {"base64": "Gwr/"}
+
+
+@pytest.mark.parametrize(
+    ("header", "why"),
+    [("none", "NAME=VALUE"), ("=a", "NAME=VALUE"), ("a=1 a=2", "twice")],
+)
+def test_a_wrong_header_publishes_nothing(
+    messaging: Messaging, header: str, why: str
+) -> None:
+    options = [part for each in header.split() for part in ("--header", each)]
+    assert why in error_of("publish", "t", "a", *options, code=2, obj=messaging)
+    assert messaging.poll("t") == []

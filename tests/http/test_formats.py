@@ -40,6 +40,8 @@ from txaware.http.wire import (
     AVRO,
     COLUMNS,
     JSON,
+    LABELLED,
+    LABELLED_COLUMNS,
     MAX_MESSAGES,
     OWN,
     ColumnPiece,
@@ -421,6 +423,8 @@ def test_receipts_above_the_limit_are_refused_before_the_rest_is_read() -> None:
         ("avro/binary", AVRO),
         ("application/vnd.txaware+avro", OWN),
         ("application/vnd.txaware.columns+avro", COLUMNS),
+        ("application/vnd.txaware.v2+avro", LABELLED),
+        ("application/vnd.txaware.columns.v2+avro", LABELLED_COLUMNS),
         ("application/json", JSON),
         ("Application/JSON; Charset=UTF-8", JSON),
         ('application/json;charset="utf-8"', JSON),
@@ -443,13 +447,14 @@ def test_any_other_content_type_is_refused_naming_all(
 ) -> None:
     with pytest.raises(BadRequest) as caught:
         formats.format_of(content_type)
-    for format_ in (AVRO, OWN, COLUMNS, JSON):
+    for format_ in (AVRO, OWN, COLUMNS, LABELLED, LABELLED_COLUMNS, JSON):
         assert format_.media_type in str(caught.value)
 
 
 def test_the_schemas_are_avro_and_a_copy_of_the_callers_own() -> None:
     published = formats.schemas()
-    assert {*published} == {AVRO.media_type, OWN.media_type, COLUMNS.media_type}
+    avro = (AVRO, OWN, COLUMNS, LABELLED, LABELLED_COLUMNS)
+    assert {*published} == {format_.media_type for format_ in avro}
     for named in published.values():
         for schema in named.values():
             fastavro.parse_schema(json.loads(json.dumps(schema)))

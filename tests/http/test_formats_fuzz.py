@@ -22,7 +22,17 @@ from tests.support.format_values import (
 )
 from txaware.errors import BadRequest
 from txaware.http import wire as formats
-from txaware.http.wire import AVRO, COLUMNS, JSON, OWN, PollRequest, PublishRequest
+from txaware.http.wire import (
+    AVRO,
+    COLUMNS,
+    JSON,
+    LABELLED,
+    LABELLED_COLUMNS,
+    OWN,
+    PollRequest,
+    PublishRequest,
+)
+from txaware.labels import Labels, packed
 from txaware.messages import (
     BlockedBy,
     Message,
@@ -66,6 +76,15 @@ JSON_POLL = {
     "page": True,
     "payloadAs": "utf8",
 }
+KEYED = PublishRequest(
+    5,
+    [b"a", b"", b"bc"],
+    labels=Labels([b"k", None, b"kk"], [b"", packed({"h": b"v"}), b""]),
+)
+LABELLED_PAGE = Page(
+    [Message(ID, b"a", b"k"), Message(ID, b"b", None, {"h": b"v"}), Message(ID, b"c")],
+    next_id=ID,
+)
 POLL_BYTES = b"\0\x28" + ID + b"\1\0\x14\0" + formats.long_bytes(len(encode(TX)))
 BODIES: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "avro publish": (AVRO.publish_request, bytes.fromhex("000a0602610262026300")),
@@ -79,6 +98,15 @@ BODIES: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "columns": (
         formats.decode_columnar_page,
         written(COLUMNS.page_writer(POLL), PAGE, cuts=[1]),
+    ),
+    "labelled publish": (LABELLED.publish_request, formats.encode_publish(KEYED)),
+    "labelled page": (
+        formats.decode_labelled_page,
+        written(LABELLED.page_writer(POLL), LABELLED_PAGE, cuts=[1]),
+    ),
+    "labelled columns": (
+        formats.decode_labelled_columns,
+        written(LABELLED_COLUMNS.page_writer(POLL), LABELLED_PAGE, cuts=[1]),
     ),
     "json publish": (JSON.publish_request, json.dumps(JSON_PUBLISH).encode()),
     "json rollback": (JSON.rollback_request, JSON.publish_response(RESPONSE)),
@@ -94,6 +122,9 @@ avro_names = {
     "receipt": (OWN_TYPE, "Receipt"),
     "page": (OWN_TYPE, "PollResponse"),
     "columns": (COLUMNS_TYPE, "PollResponse"),
+    "labelled publish": (LABELLED.media_type, "PublishRequest"),
+    "labelled page": (LABELLED.media_type, "PollResponse"),
+    "labelled columns": (LABELLED_COLUMNS.media_type, "PollResponse"),
 }
 # Bytes that mean much here: ends of varints, lengths, and what JSON is made of.
 TELLING = b"\0\1\2\3\x28\x7f\x80\x81\xfe\xff" + b'"\\{}[],:-0159.eEnNtu'

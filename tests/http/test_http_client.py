@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -42,8 +43,8 @@ from txaware.http.client import (
 from txaware.http.client.calls import ServiceCalls
 from txaware.http.client.link import Address
 from txaware.http.server.server import Access
-from txaware.http.wire import OWN
-from txaware.messages import MessageId, Outgoing, PublishResponse, Receipt
+from txaware.http.wire import OWN, PollRequest, decode_page, encode_poll
+from txaware.messages import Message, MessageId, Outgoing, PublishResponse, Receipt
 
 TOKEN = "very-secret"
 TX = Transaction(5, 4)
@@ -623,3 +624,74 @@ def test_what_it_shows_is_what_an_operator_wants(
     )
     transport.close()
     assert repr(transport) == f"<Transport to {server.url}, closed>"
+
+
+KEYED = Outgoing(b"a", b"k", {"h": b"v"})
+OLDER = (
+    "the Content-Type is avro/binary, application/vnd.txaware+avro, "
+    "application/vnd.txaware.columns+avro or application/json, not "
+    "'application/vnd.txaware.v2+avro'"
+)
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda s: s.publish("t", [KEYED]),
+        lambda s: s.publish("t", [KEYED], transaction=TX),
+        lambda s: s.store("t", [KEYED], transaction=5),
+        lambda s: s.poll("t"),
+        lambda s: s.poll_columns(
+            "t", start=None, inclusive=True, limit=1, transaction=None
+        ),
+    ],
+    ids=["publish", "publish in a transaction", "store", "poll", "poll of columns"],
+)
+def test_a_server_of_the_version_before_is_named_as_one(
+    server: ScriptedServer, service: HttpService, verb: Verb
+) -> None:
+    server.script = [refuses(400, "BadRequest", OLDER)]
+    with pytest.raises(BadRequest, match="the server is older than this client") as no:
+        verb(service)
+    assert server.url in str(no.value)
+    assert "keys and headers" in str(no.value)
+
+
+def test_what_has_no_key_is_sent_as_an_older_server_takes_it(
+    server: ScriptedServer, service: HttpService
+) -> None:
+    service.publish("t", [b"a", Outgoing(b"b"), Outgoing(b"c", headers={})])
+    (received,) = server.of("/publish")
+    assert received.headers["content-type"] == OWN.media_type
+    assert OWN.publish_request(received.body).messages == [b"a", b"b", b"c"]
+
+
+def test_a_client_of_the_version_before_gets_payloads_alone(
+    store: ServedStore, remote: HttpService
+) -> None:
+    remote.publish("t", [KEYED, b"b"])
+    (one, other) = remote.poll("t")
+    assert (one.key, one.headers, other.key) == (b"k", {"h": b"v"}, None)
+    request = Request(
+        f"{store.url}{TOPIC}/poll",
+        encode_poll(PollRequest()),
+        {"Content-Type": OWN.media_type},
+    )
+    with urlopen(request) as answer:
+        page = decode_page(answer.read())
+    assert [*page] == [Message(one.id, b"a"), other]
+
+
+def test_many_messages_with_keys_are_cut_to_fit(
+    store: ServedStore, remote: HttpService
+) -> None:
+    many = [Outgoing(b"%d" % n, b"k%d" % n, {"h": bytes(60_000)}) for n in range(300)]
+    with pytest.raises(RequestTooLarge, match="above the limit"):
+        remote.publish("t", many)
+    receipt = remote.store("t", many, transaction=5)
+    assert receipt.count == 300
+    remote.publish("t", [], transaction=5, receipts=[receipt])
+    page = remote.poll("t", limit=50)
+    assert [(one.payload, one.key) for one in page] == [
+        (one.payload, one.key) for one in many[: len(page)]
+    ]

@@ -18,9 +18,10 @@ from txaware.errors import BadRequest, Unavailable
 from txaware.http.server.server_file import ServerFile
 from txaware.messages import Outgoing
 from txaware.parts import Reach
+from txaware.requests import Payload
 from txaware.spark.addresses import StoreAddress
 from txaware.spark.options import READ, READ_STREAM, WRITE, WRITE_STREAM, Options
-from txaware.spark.storing import Storing, WrittenColumns
+from txaware.spark.storing import Extent, Storing, WrittenColumns
 
 pytestmark = pytest.mark.spark
 URL = "http://127.0.0.1:1"
@@ -263,7 +264,13 @@ def columns(option: str | None = None, **kinds: types.DataType) -> WrittenColumn
     ("kinds", "told"),
     [
         ({"topic": STRING}, r"has a column payload .*; this one has topic\. select\("),
-        ({"payload": BINARY, "key": BINARY}, "this one has payload, key"),
+        ({"payload": BINARY, "kee": BINARY}, "this one has payload, kee"),
+        ({"payload": BINARY, "key": INT}, "column key is binary or string, not int"),
+        ({"payload": BINARY, "headers": STRING}, "headers is a map of string"),
+        (
+            {"payload": BINARY, "headers": types.MapType(STRING, INT)},
+            "headers is a map of string to binary or string, not map<string,int>",
+        ),
         ({"payload": BINARY, "id": BINARY, "k": INT}, r"\. drop\('id', 'k'\) leaves"),
         ({"Payload": BINARY}, "this one has Payload"),
         ({"payload": INT}, "column payload is binary or string, not int"),
@@ -301,6 +308,41 @@ def test_rows_go_to_their_topics_in_their_order() -> None:
 def test_texts_become_bytes_of_utf_8_and_may_be_empty() -> None:
     [(_, found)] = columns("t", payload=STRING).messages(batch(payload=["ä", ""]))
     assert found == ["ä".encode(), b""]
+
+
+@pytest.mark.parametrize("kind", [BINARY, STRING])
+def test_rows_have_keys_and_headers(kind: types.DataType) -> None:
+    found = columns("t", payload=BINARY, key=kind, headers=types.MapType(STRING, kind))
+    value: Any = (lambda data: data) if kind is BINARY else bytes.decode
+    arrow = pa.binary() if kind is BINARY else pa.string()
+    rows = batch(
+        payload=[b"1", b"2", b"3"],
+        key=pa.array([value(b"k"), None, value(b"")], arrow),
+        headers=pa.array(
+            [None, [("a", value(b"b"))], None], pa.map_(pa.string(), arrow)
+        ),
+    )
+    assert list(found.messages(rows)) == [
+        (
+            "t",
+            [
+                Outgoing(b"1", b"k"),
+                Outgoing(b"2", None, {"a": b"b"}),
+                Outgoing(b"3", b""),
+            ],
+        )
+    ]
+
+
+def test_the_extent_of_rows_tells_their_keys_and_headers_apart() -> None:
+    one = Outgoing(b"a", b"k", {"h": b"v"})
+    others: list[Payload] = [
+        *(b"a", Outgoing(b"a", b"k"), Outgoing(b"a", b""), Outgoing(b"ka")),
+        Outgoing(b"a", None, {"h": b"v"}),
+    ]
+    sums = [Extent.of("t", [each]).total for each in (one, *others)]
+    assert len({*sums}) == len(sums)
+    assert Extent.of("t", [Outgoing(b"a")]) == Extent.of("t", [b"a"])
 
 
 def test_every_row_may_have_a_lifetime_of_its_own() -> None:

@@ -311,3 +311,32 @@ def test_a_mark_is_a_position_and_back() -> None:
     assert not mark.is_of(MessageId.of(5, 6, 7, 9))
     assert mark.suspects == 65_535
     assert Mark.read(MessageId.of(1_700_000_000_000)) is None
+
+
+def test_a_dead_letter_keeps_key_and_headers(here: Setting) -> None:
+    labelled = txaware.Outgoing(b"poison", b"ann", {"source": b"till 3"})
+    here.service.create_topic("dead")
+    here.service.publish("t", [labelled, b"plain poison"])
+    subscriber = here.subscriber(
+        Handler(here), decode=int, dead_letter_topic="dead", tries=1
+    )
+    run_until_idle(subscriber)
+    letters = here.inner.poll("dead", isolation="committed")
+    assert [(one.payload, one.key, one.headers) for one in letters] == [
+        (b"poison", b"ann", {"source": b"till 3"}),
+        (b"plain poison", None, {}),
+    ]
+
+
+def test_a_handler_gets_key_headers_and_time_beside_the_decoded_payload(
+    here: Setting,
+) -> None:
+    here.service.publish("t", [txaware.Outgoing(b"5", b"ann", {"h": b"v"}), b"6"])
+    handled: list[Any] = []
+    run_until_idle(here.subscriber(handled.append, decode=int))
+    (sent, _) = here.inner.poll("t")
+    assert [(one.payload, one.key, one.headers) for one in handled] == [
+        (5, b"ann", {"h": b"v"}),
+        (6, None, {}),
+    ]
+    assert handled[0].time == sent.time

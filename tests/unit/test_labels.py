@@ -1,6 +1,7 @@
 """Keys and headers: what may be one, and headers as bytes."""
 
 import copy
+import json
 import pickle
 from typing import Any
 
@@ -161,3 +162,16 @@ def test_headers_of_a_message_belong_to_who_asked() -> None:
     message = Message(ID, b"", None, {"a": b"b"})
     message.headers["a"] = b"changed"
     assert message.headers == {"a": b"b"}
+
+
+def test_a_message_as_a_dict_is_json() -> None:
+    message = Message(ID, b"\xff", b"k", {"ä": "ö".encode(), "b": b"\xff"})
+    assert json.loads(json.dumps(message.as_dict())) == {
+        "id": str(ID),
+        "time": "2023-11-14T22:13:20.123+00:00",
+        "payload": {"base64": "/w=="},
+        "key": "k",
+        "headers": {"ä": "ö", "b": {"base64": "/w=="}},
+    }
+    plain = Message(ID, b"a").as_dict()
+    assert (plain["key"], plain["headers"]) == (None, {})

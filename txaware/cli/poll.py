@@ -13,7 +13,7 @@ import click
 
 from coordinator.transaction_status import NEVER
 from txaware.cli.session import Session, pass_session
-from txaware.cli.show import message_json, note, payload_text, time_text
+from txaware.cli.show import labels_text, message_json, note, payload_text, time_text
 from txaware.cli.stop import TICK_S, Stop, stopped_by_signal
 from txaware.cli.transaction_view import known
 from txaware.cli.values import place
@@ -79,11 +79,12 @@ def poll(
 ) -> None:
     """Print the messages of a topic, oldest first.
 
-    By default their time and payload, in which what cannot be printed is escaped. It
-    stops before the first message of an open transaction, and says so. In JSON a
-    payload is a string where it is UTF-8, else {"base64": "..."}. While it follows the
-    data of a directory, nobody else can use that: start `txaware serve` first, which
-    leads both there.
+    By default their time and payload, in which what cannot be printed is escaped, and
+    between them the [key] and {header: value} of a message that has them. It stops
+    before the first message of an open transaction, and says so. In JSON a payload is
+    a string where it is UTF-8, else {"base64": "..."}. While it follows the data of a
+    directory, nobody else can use that: start `txaware serve` first, which leads both
+    there.
 
     \b
     Example:
@@ -195,7 +196,12 @@ def _why_blocked(messaging: Messaging, pointer: int) -> str:
 
 def _text_line(message: Message) -> bytes:
     time = time_text(message.id.publish_time_ms)
-    return f"{time}  {payload_text(message.payload)}\n".encode()
+    shown = (
+        time,
+        labels_text(message.key, message.headers),
+        payload_text(message.payload),
+    )
+    return ("  ".join(filter(None, shown[:2])) + f"  {shown[2]}\n").encode()
 
 
 def _json_line(message: Message) -> bytes:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -12,7 +12,9 @@ from txaware.cli.session import Session, pass_session
 from txaware.cli.show import counted, echo_json, note
 from txaware.cli.values import duration
 from txaware.errors import TxAwareError
+from txaware.messages import Outgoing
 from txaware.messaging import Messaging
+from txaware.requests import Payload
 
 READ_BYTES = 1 << 20
 
@@ -31,6 +33,16 @@ READ_BYTES = 1 << 20
     "--null", is_flag=True, help="What is read ends with NUL bytes, not with lines."
 )
 @click.option(
+    "--key", help="The key of every message of this call; by default they have none."
+)
+@click.option(
+    "--header",
+    "headers",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A header of every message of this call. May be repeated.",
+)
+@click.option(
     "--transaction", is_flag=True, help="All in one transaction: all of it, or nothing."
 )
 @click.option(
@@ -45,6 +57,8 @@ def publish(
     messages: tuple[str, ...],
     files: tuple[Path, ...],
     null: bool,
+    key: str | None,
+    headers: tuple[str, ...],
     transaction: bool,
     timeout: float | None,
     as_json: bool,
@@ -59,6 +73,7 @@ def publish(
     Example:
       txaware publish orders 'ann paid 5' 'bob paid 7'
       tail -f access.log | txaware publish access
+      txaware publish orders 'ann paid 5' --key ann --header source=till-3
       txaware publish photos --file cat.jpg --file dog.jpg
       find . -print0 | txaware publish files --null --transaction
     """
@@ -67,7 +82,7 @@ def publish(
     batches = _batches(messages, files, b"\0" if null else b"\n")
     with session.open() as messaging:
         messaging.topic(topic)
-        sent = Sent(messaging, topic)
+        sent = Sent(messaging, topic, _labelled(key, headers))
         if transaction:
             pointer: int | None = sent.in_one_transaction(batches, timeout)
         else:
@@ -84,8 +99,11 @@ def publish(
 class Sent:
     """Publishes batches of messages, and counts them."""
 
-    def __init__(self, messaging: Messaging, topic: str) -> None:
+    def __init__(
+        self, messaging: Messaging, topic: str, labelled: Callable[[bytes], Payload]
+    ) -> None:
         self._messaging = messaging
+        self._labelled = labelled
         self._topic = topic
         self.messages = 0
         self.bytes = 0
@@ -95,7 +113,7 @@ class Sent:
         publisher = self._messaging.direct_publisher(self._topic)
         try:
             for batch in batches:
-                publisher.publish_all(batch)
+                publisher.publish_all(map(self._labelled, batch))
                 self._count(batch)
         except (KeyboardInterrupt, TxAwareError):
             if self.messages:
@@ -109,13 +127,29 @@ class Sent:
         with self._messaging.transaction(timeout_s=timeout_s) as context:
             publisher = self._messaging.publisher(self._topic)
             for batch in batches:
-                publisher.publish_all(batch)
+                publisher.publish_all(map(self._labelled, batch))
                 self._count(batch)
         return context.transaction.transaction_id
 
     def _count(self, batch: list[bytes]) -> None:
         self.messages += len(batch)
         self.bytes += sum(map(len, batch))
+
+
+def _labelled(key: str | None, headers: Sequence[str]) -> Callable[[bytes], Payload]:
+    """Returns what gives a payload the key and the headers of the command line."""
+    named: dict[str, bytes] = {}
+    for header in headers:
+        name, given, value = header.partition("=")
+        if not given or not name:
+            raise click.UsageError(f"a header is NAME=VALUE, not {header!r}")
+        if name in named:
+            raise click.UsageError(f"header {name} is there twice")
+        named[name] = os.fsencode(value)
+    if key is None and not named:
+        return bytes
+    label = None if key is None else os.fsencode(key)
+    return lambda payload: Outgoing(payload, label, named)
 
 
 def _batches(

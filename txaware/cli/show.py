@@ -1,13 +1,12 @@
 """Printing: aligned columns, times in UTC, payloads as text, and JSON."""
 
-import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import click
 
-from txaware.messages import Message
+from txaware.messages import Message, text_or_base64
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NOTHING = "-"
@@ -62,21 +61,36 @@ def _escaped(char: str) -> str:
     return char.encode("unicode_escape").decode("ascii")
 
 
-def payload_json(payload: bytes) -> str | dict[str, str]:
-    """Returns a string if the payload is UTF-8, else `{"base64": "..."}`."""
-    try:
-        return payload.decode("utf-8")
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(payload).decode("ascii")}
-
-
 def message_json(message: Message) -> dict[str, object]:
-    """Returns the fields `id`, `time` and `payload`."""
+    """Returns the fields `id`, `time` and `payload`, and the labels that it has."""
     return {
         "id": str(message.id),
         "time": time_text(message.id.publish_time_ms),
-        "payload": payload_json(message.payload),
+        "payload": text_or_base64(message.payload),
+        **labels_json(message.key, message.headers),
     }
+
+
+def labels_json(key: bytes | None, headers: Mapping[str, bytes]) -> dict[str, object]:
+    """Returns the fields `key` and `headers`, each where it is there."""
+    fields: dict[str, object] = {}
+    if key is not None:
+        fields["key"] = text_or_base64(key)
+    if headers:
+        fields["headers"] = {k: text_or_base64(data) for k, data in headers.items()}
+    return fields
+
+
+def labels_text(key: bytes | None, headers: Mapping[str, bytes]) -> str:
+    """Formats `[ann] {source: till 3}`; nothing where there is neither."""
+    parts = [] if key is None else [f"[{payload_text(key)}]"]
+    if headers:
+        shown = [
+            f"{payload_text(name.encode())}: {payload_text(data)}"
+            for name, data in headers.items()
+        ]
+        parts.append(f"{{{', '.join(shown)}}}")
+    return " ".join(parts)
 
 
 def echo_json(value: object) -> None:

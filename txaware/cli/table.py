@@ -5,9 +5,10 @@ import sys
 import click
 
 from txaware.cli.session import Session, pass_session
-from txaware.cli.show import echo_columns, echo_json, note, payload_json, payload_text
+from txaware.cli.show import echo_columns, echo_json, note, payload_text
 from txaware.cli.values import full_name, json_option, namespace_option
 from txaware.errors import TxAwareError
+from txaware.messages import text_or_base64
 
 name_argument = click.argument("name", metavar="TABLE")
 key_argument = click.argument("key")
@@ -71,7 +72,7 @@ def get(session: Session, *, name: str, key: str, as_json: bool, raw: bool) -> N
     if value is None:
         raise NoRow(f"table {name} has no row {key!r}")
     if as_json:
-        echo_json({"key": key, "value": payload_json(value)})
+        echo_json({"key": key, "value": text_or_base64(value)})
     elif raw:
         sys.stdout.buffer.write(value)
     else:
@@ -132,7 +133,7 @@ def scan(
         ):
             count += 1
             if as_json:
-                echo_json({"key": payload_json(key), "value": payload_json(value)})
+                echo_json({"key": text_or_base64(key), "value": text_or_base64(value)})
             else:
                 click.echo(f"{payload_text(key)}  {payload_text(value)}")
     if not count and not as_json:

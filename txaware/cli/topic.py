@@ -12,7 +12,8 @@ from txaware.cli.show import (
     echo_columns,
     echo_fields,
     echo_json,
-    payload_json,
+    labels_json,
+    labels_text,
     payload_text,
     size_text,
     time_text,
@@ -28,7 +29,7 @@ from txaware.cli.values import (
     topic_json,
 )
 from txaware.consume.start_places import StartAt
-from txaware.messages import BlockedBy, MessageId
+from txaware.messages import BlockedBy, MessageId, text_or_base64
 from txaware.messaging import Messaging
 from txaware.reports import Peeked, TopicReport
 from txaware.topics import Topic
@@ -143,7 +144,8 @@ def _row_json(row: Peeked) -> dict[str, object]:
         "state": row.state,
         "transaction": row.pointer,
         "bytes": row.size_bytes,
-        "payload": None if row.payload is None else payload_json(row.payload),
+        "payload": None if row.payload is None else text_or_base64(row.payload),
+        **labels_json(row.key, row.headers),
     }
 
 
@@ -153,7 +155,16 @@ def _row(row: Peeked) -> tuple[object, ...]:
         row.state,
         row.pointer or NOTHING,
         row.size_bytes,
-        "(a reference)" if row.payload is None else payload_text(row.payload),
+        "(a reference)" if row.payload is None else _shown(row),
+    )
+
+
+def _shown(row: Peeked) -> str:
+    labels = labels_text(row.key, row.headers)
+    return (
+        f"{labels} {payload_text(row.payload or b'')}"
+        if labels
+        else payload_text(row.payload or b"")
     )
 
 

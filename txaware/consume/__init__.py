@@ -1,6 +1,7 @@
 """Consumers, the positions of their groups, and the loop that feeds a handler."""
 
 from txaware.consume.consumer import Consumer
+from txaware.consume.decoding_consumer import consumer_of
 from txaware.consume.poison import Decoded
 from txaware.consume.subscribe_options import Delivery, SubscriberMetrics
 from txaware.consume.subscriber import Subscriber, subscribe
@@ -11,5 +12,6 @@ __all__ = [
     "Delivery",
     "Subscriber",
     "SubscriberMetrics",
+    "consumer_of",
     "subscribe",
 ]

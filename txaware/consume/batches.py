@@ -20,6 +20,7 @@ from txaware.consume.poison import (
     Origin,
     Step,
     Suspects,
+    letter_of,
     made_origins_topic,
     origins_topic,
 )
@@ -159,7 +160,7 @@ class MessageBatches:
         topic = self._delivery.dead_letter_topic
         if topic is not None:
             letters = self._dead_letters(context, topic)
-            letters.add(message.payload, self._origin(item))
+            letters.add(letter_of(message), self._origin(item))
         return True
 
     def _origin(self, item: Item) -> Origin | None:

@@ -6,8 +6,10 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
+from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import attrs
@@ -17,7 +19,8 @@ from coordinator.transaction import Transaction
 from txaware.consume.subscribe_options import Delivery
 from txaware.errors import BadRequest, NotAuthorized, TopicExists, TopicNotFound
 from txaware.interfaces import MessagingService
-from txaware.messages import Message, MessageId, PublishResponse
+from txaware.messages import Message, MessageId, Outgoing, PublishResponse
+from txaware.requests import Payload
 
 ENDED_PROCESS = "the process ended in each of its tries"
 
@@ -150,18 +153,18 @@ class DeadLetters:
         self.transaction_aware_name = f"dead letters to {topic}"
         self._service = service
         self._topic = topic
-        self._payloads: list[bytes] = []
+        self._messages: list[Payload] = []
         self._origins_topic = origins
         self._origins: dict[int, Origin] = {}
         self._writes = (TrackedWrite(), TrackedWrite())
         self._tx: Transaction | None = None
         self._responses: list[tuple[str, PublishResponse]] = []
 
-    def add(self, payload: bytes, origin: Origin | None = None) -> None:
-        """Adds a payload, which is published if the transaction commits."""
+    def add(self, message: Payload, origin: Origin | None = None) -> None:
+        """Adds a message, which is published if the transaction commits."""
         if origin is not None:
-            self._origins[len(self._payloads)] = origin
-        self._payloads.append(payload)
+            self._origins[len(self._messages)] = origin
+        self._messages.append(message)
 
     def start_tx(self, tx: Transaction) -> None:
         """Remembers the pointer that messages carry."""
@@ -175,9 +178,9 @@ class DeadLetters:
         return ()
 
     def commit_tx(self) -> bool:
-        """Publishes all payloads in one call, then their origins."""
-        if self._payloads:
-            self._writes[0].do(lambda: self._publish(self._topic, self._payloads))
+        """Publishes all messages in one call, then their origins."""
+        if self._messages:
+            self._writes[0].do(lambda: self._publish(self._topic, self._messages))
         if self._origins and self._origins_topic is not None:
             self._tell_origins(self._origins_topic)
         return True
@@ -190,8 +193,8 @@ class DeadLetters:
         undone = [write.undo(self._take_back) for write in self._writes]
         return all(undone)
 
-    def _publish(self, topic: str, payloads: list[bytes]) -> None:
-        response = self._service.publish(topic, payloads, transaction=self._tx)
+    def _publish(self, topic: str, messages: Sequence[Payload]) -> None:
+        response = self._service.publish(topic, messages, transaction=self._tx)
         if response is not None:
             self._responses.append((topic, response))
 
@@ -214,6 +217,13 @@ class DeadLetters:
             self._responses.pop()
 
 
+def letter_of(message: Message) -> Payload:
+    """Returns a given-up message as it is published, with its key and headers."""
+    if message.key is None and not message.packed_headers:
+        return message.payload
+    return Outgoing(message.payload, message.key, message.headers)
+
+
 def _id_in(response: PublishResponse, number: int) -> MessageId:
     """Returns the id of a message by its place in the request: keys rise by one."""
     more_ms, sequence = divmod(response.start_sequence_id + number, PER_MS)
@@ -228,6 +238,19 @@ class Decoded(NamedTuple, Generic[T]):
 
     id: MessageId
     payload: T
+    key: bytes | None = None
+    headers: Mapping[str, bytes] = MappingProxyType({})
+
+    @property
+    def time(self) -> datetime:
+        """The time at which the message was published, in UTC."""
+        return self.id.publish_time
+
+    @classmethod
+    def of(cls, message: Message, decode: Callable[[bytes], T]) -> "Decoded[T]":
+        """Decodes the payload of a message."""
+        value = decode(message.payload)
+        return cls(message.id, value, message.key, message.headers)
 
 
 @attrs.frozen
@@ -280,7 +303,7 @@ def items(
             yield Item(message, message)
             continue
         try:
-            yield Item(message, Decoded(message.id, decode(message.payload)))
+            yield Item(message, Decoded.of(message, decode))
         except Exception as error:
             yield Item(message, unreadable=error)
 

@@ -15,8 +15,8 @@ from txaware.errors import (
     TransactionNotInProgress,
     TransactionRefused,
 )
-from txaware.interfaces import CargoCounted, ProducerService
-from txaware.producers import Entered, ProducerIdentity
+from txaware.interfaces import CargoCounted
+from txaware.producers import Entered, ProducerIdentity, ProducerService
 
 R = TypeVar("R")
 

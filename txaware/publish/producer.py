@@ -7,9 +7,14 @@ from typing import Self
 
 from coordinator.fork_guard import guard
 from txaware.errors import BadRequest, PublisherClosed
-from txaware.interfaces import Payload, ProducerService
+from txaware.interfaces import Payload
 from txaware.messages import MessageId
-from txaware.producers import ProducerIdentity, ProducerOpened, checked_sequence
+from txaware.producers import (
+    ProducerIdentity,
+    ProducerOpened,
+    ProducerService,
+    checked_sequence,
+)
 from txaware.publish.publisher import checked_many, checked_size_bytes
 from txaware.publish.topic_sequence import SequenceCall, TopicSequence
 from txaware.topics import TopicName

@@ -16,9 +16,9 @@ from txaware.errors import (
     PublisherClosed,
     TransactionNotInProgress,
 )
-from txaware.interfaces import Payload, ProducerService
+from txaware.interfaces import Payload
 from txaware.messages import MessageId
-from txaware.producers import checked_key
+from txaware.producers import ProducerService, checked_key
 from txaware.publish.fenced_transaction import (
     CommitCount,
     FencedTransaction,

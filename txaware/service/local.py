@@ -7,10 +7,11 @@ from coordinator.embedded.group_commit import Then
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
-from txaware.interfaces import COMMITTED, UNCOMMITTED, ProducerService
+from txaware.interfaces import COMMITTED, UNCOMMITTED
 from txaware.keys import position_prefix
 from txaware.messages import Bounds, MessageId, Page, PublishResponse, Receipt
 from txaware.metrics import Latencies, TopicMetrics
+from txaware.producers import ProducerService
 from txaware.requests import (
     Payload,
     Payloads,

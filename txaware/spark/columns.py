@@ -12,14 +12,19 @@ from pyspark.sql.types import StructType
 
 from txaware.errors import BadRequest, Unavailable
 from txaware.http.wire import ColumnPiece
+from txaware.labels import Labels, unpacked
 from txaware.messages import ID_BYTES
 
 SCHEMA = (
     "topic string, id binary, publish_time timestamp, write_time timestamp, "
-    "payload binary"
+    "payload binary, key binary, headers map<string, binary>, time timestamp"
 )
-_NAMES = ("topic", "id", "publish_time", "write_time", "payload")
+_NAMES = (
+    *("topic", "id", "publish_time", "write_time", "payload"),
+    *("key", "headers", "time"),
+)
 _TIME = pa.timestamp("us", "UTC")
+_MAP = pa.map_(pa.string(), pa.binary())
 
 
 class Table:
@@ -51,6 +56,7 @@ class Rows:
     topic: str
     ids: bytes
     payloads: pa.Array
+    labels: Labels | None = None
 
     @property
     def count(self) -> int:
@@ -61,7 +67,9 @@ class Rows:
     def joined(cls, topic: str, pieces: Sequence[ColumnPiece]) -> Self:
         """Joins the messages of one or more pieces."""
         ids = b"".join([piece.ids for piece in pieces])
-        return cls(topic, ids, pa.concat_arrays([_binary(piece) for piece in pieces]))
+        payloads = pa.concat_arrays([_binary(piece) for piece in pieces])
+        labels = Labels.joined([(piece.labels, len(piece)) for piece in pieces])
+        return cls(topic, ids, payloads, labels)
 
 
 def _binary(piece: ColumnPiece) -> pa.Array:
@@ -91,6 +99,18 @@ def _payloads(rows: Rows) -> pa.Array:
     return rows.payloads
 
 
+def _keys(rows: Rows) -> pa.Array:
+    if rows.labels is None:
+        return pa.nulls(rows.count, pa.binary())
+    return pa.array(rows.labels.keys, pa.binary())
+
+
+def _headers(rows: Rows) -> pa.Array:
+    """Returns a map for each message, an empty one where it has no headers."""
+    labels = rows.labels or Labels.nothing(rows.count)
+    return pa.array([[*unpacked(each).items()] for each in labels.headers], _MAP)
+
+
 def _publish_times(rows: Rows) -> pa.Array:
     return pc.multiply(_times_ms(rows, at=0), 1000).cast(_TIME)
 
@@ -116,6 +136,9 @@ _COLUMNS: Mapping[str, Callable[[Rows], pa.Array]] = {
     "publish_time": _publish_times,
     "write_time": _write_times,
     "payload": _payloads,
+    "key": _keys,
+    "headers": _headers,
+    "time": _publish_times,
 }
 _TYPES: Mapping[str, pa.DataType] = {
     "topic": pa.string(),
@@ -123,4 +146,7 @@ _TYPES: Mapping[str, pa.DataType] = {
     "publish_time": _TIME,
     "write_time": _TIME,
     "payload": pa.binary(),
+    "key": pa.binary(),
+    "headers": _MAP,
+    "time": _TIME,
 }

@@ -52,7 +52,7 @@ def read(service: HttpService, span: Span, table: Table) -> Iterator[pa.RecordBa
     for page in _polls(service.poll_columns, service, span, _columns_before):
         held += page.pieces
         count += len(page)
-        size_bytes += sum([len(piece.payloads) for piece in page.pieces])
+        size_bytes += sum([piece.size_bytes for piece in page.pieces])
         if count >= BATCH_MESSAGES or size_bytes >= BATCH_BYTES:
             yield table.of(Rows.joined(span.topic, held))
             held, count, size_bytes = [], 0, 0

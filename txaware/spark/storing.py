@@ -3,8 +3,8 @@
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import repeat
-from typing import Self
+from functools import partial
+from typing import Any, Self
 from zlib import crc32
 
 import attrs
@@ -13,23 +13,29 @@ import pyarrow.compute as pc
 from pyspark.sql.types import (
     BinaryType,
     DataType,
+    MapType,
     NumericType,
     StringType,
     StructType,
 )
 
 from txaware.errors import BadRequest, TransactionNotInProgress
+from txaware.labels import packed
 from txaware.messages import Outgoing, Receipt
 from txaware.requests import Payload
 from txaware.spark.addresses import StoreAddress
 from txaware.topics import TopicName
 
 PAYLOAD, TOPIC, EXPIRY = "payload", "topic", "expire_after_s"
+KEY, HEADERS = "key", "headers"
 _TYPES: dict[str, tuple[tuple[type[DataType], ...], str]] = {
     PAYLOAD: ((BinaryType, StringType), "binary or string"),
     TOPIC: ((StringType,), "string"),
     EXPIRY: ((NumericType,), "a number of seconds"),
+    KEY: ((BinaryType, StringType), "binary or string"),
+    HEADERS: ((MapType,), "a map of string to binary or string"),
 }
+_BESIDE = {KEY, HEADERS, EXPIRY}
 # About the size of one store: large enough for the disk, small enough for memory.
 STORE_MESSAGES, STORE_BYTES = 10_000, 2 << 20
 
@@ -44,11 +50,12 @@ class WrittenColumns:
     def of(cls, schema: StructType, topic: str | None) -> "WrittenColumns":
         """Checks a schema; refuses unknown columns, and rows without a topic."""
         found = schema.names
-        unknown = [name for name in found if name not in (PAYLOAD, TOPIC, EXPIRY)]
+        unknown = [name for name in found if name not in _TYPES]
         if PAYLOAD not in found or unknown:
             raise BadRequest(
                 f"a DataFrame of messages has a column payload (binary or string), and "
-                f"may have topic and expire_after_s; this one has {', '.join(found)}. "
+                f"may have topic, key, headers and expire_after_s; this one has "
+                f"{', '.join(found)}. "
                 f"{_mended(found, unknown)}"
             )
         if topic is None and TOPIC not in found:
@@ -57,7 +64,7 @@ class WrittenColumns:
             )
         for field in schema.fields:
             kinds, words = _TYPES[field.name]
-            if not isinstance(field.dataType, kinds):
+            if not isinstance(field.dataType, kinds) or not _is_map(field.dataType):
                 raise BadRequest(
                     f"column {field.name} is {words}, not "
                     f"{field.dataType.simpleString()}; cast it, or use to_json"
@@ -98,20 +105,62 @@ def _messages(batch: pa.RecordBatch) -> list[Payload]:
     payloads = batch.column(PAYLOAD)
     if payloads.null_count:
         raise BadRequest(f"{payloads.null_count} rows have no payload")
-    if pa.types.is_string(payloads.type) or pa.types.is_large_string(payloads.type):
-        payloads = payloads.cast(pa.large_binary())
-    listed: list[bytes] = payloads.to_pylist()
-    if EXPIRY not in batch.schema.names:
+    listed = _bytes(payloads)
+    if not _BESIDE.intersection(batch.schema.names):
         return list(listed)
-    expiries = batch.column(EXPIRY).to_pylist()
+    beside = [*map(partial(_beside, batch), (KEY, HEADERS, EXPIRY))]
     return [
-        payload if after_s is None else Outgoing(payload, expire_after_s=float(after_s))
-        for payload, after_s in zip(listed, expiries, strict=True)
+        Outgoing(
+            payload,
+            key,
+            None if headers is None else _header_bytes(headers),
+            None if after_s is None else float(after_s),
+        )
+        if (key, headers, after_s) != (None, None, None)
+        else payload
+        for payload, key, headers, after_s in zip(listed, *beside, strict=True)
     ]
+
+
+def _bytes(column: pa.Array) -> list[Any]:
+    """Returns binary values as they are, and texts in UTF-8."""
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        column = column.cast(pa.large_binary())
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def _beside(batch: pa.RecordBatch, name: str) -> list[Any]:
+    if name not in batch.schema.names:
+        return [None] * batch.num_rows
+    return _bytes(batch.column(name))
+
+
+def _header_bytes(pairs: list[tuple[str, Any]]) -> dict[str, bytes]:
+    return {
+        name: value.encode() if isinstance(value, str) else value
+        for name, value in pairs
+    }
+
+
+def _is_map(kind: DataType) -> bool:
+    """Tells whether a map has names and values of headers; others are none."""
+    return not isinstance(kind, MapType) or (
+        isinstance(kind.keyType, StringType)
+        and isinstance(kind.valueType, (BinaryType, StringType))
+    )
 
 
 ATTEMPT_BYTES = 16
 _MASK = 2**64 - 1
+
+
+def _sum_of(message: Outgoing, begin: int) -> int:
+    if message.key is not None:
+        begin = crc32(message.key, begin ^ 1)  # an empty one is not none
+    return crc32(message.payload, crc32(packed(message.headers), begin))
+
+
 _MIXING = 0x9E3779B97F4A7C15  # makes every bit of a sum change the high ones
 
 
@@ -129,12 +178,16 @@ class Extent:
 
     @classmethod
     def of(cls, topic: str, messages: Sequence[Payload]) -> Self:
-        """Measures messages for a topic, without expiries, which a clock may decide."""
-        payloads = [
-            each.payload if isinstance(each, Outgoing) else each for each in messages
+        """Measures messages for a topic, without expiries, which a clock may decide.
+
+        A message without key and headers has the sum that it always had.
+        """
+        begin = crc32(topic.encode())
+        sums = [
+            _sum_of(each, begin) if isinstance(each, Outgoing) else crc32(each, begin)
+            for each in messages
         ]
-        sums = map(crc32, payloads, repeat(crc32(topic.encode())))
-        return cls(len(payloads), sum([each * each for each in sums]))
+        return cls(len(messages), sum([each * each for each in sums]))
 
     def __add__(self, other: "Extent") -> "Extent":
         """Adds another part."""

@@ -57,7 +57,7 @@ class StreamAdmission:
         count = 0
         for messages in pages(messaging, span, limit=most):
             for message in messages:
-                size = len(message.payload)
+                size = message.size_bytes
                 if most_bytes is not None:
                     if not self._has_room(size, most_bytes, is_first=not count):
                         return message.id

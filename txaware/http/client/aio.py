@@ -11,8 +11,9 @@ from coordinator.remote.client import RemoteCoordinator
 from coordinator.transaction import Transaction
 from txaware.auth import token_to_send
 from txaware.config import Settings
-from txaware.consume import Consumer
+from txaware.consume import Consumer, consumer_of
 from txaware.consume.start_places import StartAt
+from txaware.encoding import Decode, Encode
 from txaware.http.client.async_consumer import TopicConsumer
 from txaware.http.client.async_producer import (
     AsyncProducer,
@@ -96,9 +97,11 @@ class AsyncMessaging(AsyncService):
         )
         return AsyncTransaction(context, self._workers)
 
-    def publisher(self, topic: str) -> TopicPublisher:
+    def publisher(self, topic: str, *, encode: Encode | None = None) -> TopicPublisher:
         """Returns a publisher in the open transaction of this task, or at once."""
-        return TopicPublisher(topic, self, self._coordinator, self._publisher)
+        return TopicPublisher(
+            topic, self, self._coordinator, self._publisher, encode=encode
+        )
 
     async def table(
         self,
@@ -174,11 +177,13 @@ class AsyncMessaging(AsyncService):
         start: StartAt = None,
         inclusive: bool = True,
         isolation: Isolation = COMMITTED,
+        decode: Decode | None = None,
     ) -> TopicConsumer:
         """Returns a reader of a topic in order; `start` is looked up now."""
 
         def make() -> Consumer:
-            return Consumer(
+            return consumer_of(
+                decode,
                 self._blocking,
                 self._coordinator,
                 topic,

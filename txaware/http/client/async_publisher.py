@@ -1,8 +1,10 @@
 """Publishes with the open transaction of its task, or at once."""
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from coordinator.interfaces import Coordinator
+from txaware.encoding import Encode, encoded
 from txaware.errors import MisusedTransaction
 from txaware.http.client.async_service import AsyncService
 from txaware.http.client.async_transaction import open_transaction
@@ -26,20 +28,28 @@ class TopicPublisher:
         service: AsyncService,
         coordinator: Coordinator,
         make: Callable[[str], Publisher],
+        *,
+        encode: Encode | None = None,
     ) -> None:
         self.topic = str(TopicName.parse(topic))
         self._service = service
         self._coordinator = coordinator
         self._make = make
         self._joining: Publisher | None = None
+        self._encode = encode
 
-    async def publish(self, payload: Payload) -> None:
-        """Publishes one message; an `Outgoing` ages from its flush or spill on."""
+    async def publish(self, payload: Any) -> None:
+        """Publishes one message; an `Outgoing` ages from its flush or spill on.
+
+        With `encode` it is any value, or an `Outgoing` of one.
+        """
         await self.publish_all([payload])
 
-    async def publish_all(self, payloads: Iterable[Payload]) -> None:
+    async def publish_all(self, payloads: Iterable[Any]) -> None:
         """Publishes many, in order; without a transaction in one piece, all or none."""
-        messages = list(checked_many(payloads))
+        messages: list[Payload] = list(checked_many(payloads))
+        if self._encode is not None:
+            messages = [encoded(value, self._encode) for value in messages]
         transaction = open_transaction(self._coordinator)
         if transaction is not None:
             await transaction.run(self._hold, messages)

@@ -5,7 +5,8 @@ from txaware.http.client.async_transport import AsyncTransport, awaited
 from txaware.http.client.calls import ServiceCalls
 from txaware.http.client.producer_calls import ProducerCalls
 from txaware.http.client.server_info import ServerInfo
-from txaware.interfaces import MessagingService, OperatorService, ProducerService
+from txaware.interfaces import MessagingService, OperatorService
+from txaware.producers import ProducerService
 from txaware.reports import CleanUp, Report
 
 

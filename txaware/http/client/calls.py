@@ -3,7 +3,7 @@
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 
@@ -28,25 +28,28 @@ from txaware.http.client.call import (
 )
 from txaware.http.client.link import Link
 from txaware.http.client.producer_calls import ProducerCalls
-from txaware.http.client.request_fit import require_fit
+from txaware.http.client.request_fit import by_newer, request_of, require_fit, typed
 from txaware.http.client.server_info import ENVELOPE_BYTES, ServerInfo
 from txaware.http.wire import (
-    COLUMNS,
+    LABELLED,
+    LABELLED_COLUMNS,
     MAX_MESSAGES,
     OWN,
     ColumnarPage,
     PollRequest,
     PublishRequest,
-    decode_columnar_page,
-    decode_page,
+    decode_labelled_columns,
+    decode_labelled_page,
     decode_publish_response,
     decode_receipt,
     encode_poll,
     encode_publish,
     encode_rollback,
+    payload_of,
 )
 from txaware.interfaces import COMMITTED, UNCOMMITTED, Isolation
-from txaware.messages import MessageId, Outgoing, Page, PublishResponse, Receipt
+from txaware.labels import Labels, label_bytes
+from txaware.messages import MessageId, Page, PublishResponse, Receipt
 from txaware.publish.repeated_publish import OwnProducer
 from txaware.requests import (
     Payload,
@@ -68,6 +71,8 @@ from txaware.requests import (
 )
 from txaware.topics import TopicName
 
+T = TypeVar("T")
+
 # The most that a message takes in a request beside its payload.
 BESIDE_BYTES = 32
 _MOST_LONG, _MOST_INT = 2**63 - 1, 2**31 - 1
@@ -83,8 +88,7 @@ def cut_to_fit(request: PublishRequest, info: ServerInfo) -> list[bytes]:
     if len(body) <= info.request_bytes and len(request.messages) <= MAX_MESSAGES:
         return [body]
     pieces = [
-        encode_publish(attrs.evolve(request, messages=messages))
-        for messages in _pieces(request.messages, info.request_bytes // 2)
+        encode_publish(piece) for piece in _pieces(request, info.request_bytes // 2)
     ]
     for piece in pieces:
         require_fit(1, len(piece), info)
@@ -96,27 +100,32 @@ def total_receipt(receipts: list[Receipt]) -> Receipt:
     return attrs.evolve(receipts[0], count=sum(receipt.count for receipt in receipts))
 
 
-def _pieces(messages: list[Payload], limit_bytes: int) -> Iterator[list[Payload]]:
-    piece: list[Payload] = []
+def _pieces(request: PublishRequest, limit_bytes: int) -> Iterator[PublishRequest]:
+    first = last = 0
     room_bytes = limit_bytes - ENVELOPE_BYTES
-    for message in messages:
-        size_bytes = _size_bytes(message)
-        if piece and (size_bytes > room_bytes or len(piece) == MAX_MESSAGES):
-            yield piece
-            piece, room_bytes = [], limit_bytes - ENVELOPE_BYTES
-        piece.append(message)
+    for last, size_bytes in enumerate(_sizes_bytes(request)):
+        if last > first and (size_bytes > room_bytes or last - first == MAX_MESSAGES):
+            yield request.part(first, last)
+            first, room_bytes = last, limit_bytes - ENVELOPE_BYTES
         room_bytes -= size_bytes
-    yield piece
+    yield request.part(first, last + 1)
 
 
-def _size_bytes(message: Payload) -> int:
-    payload = message.payload if isinstance(message, Outgoing) else message
-    return len(payload) + BESIDE_BYTES
+def _sizes_bytes(request: PublishRequest) -> Iterator[int]:
+    """Yields the most that each message takes in a request."""
+    labels = request.labels or Labels.nothing(len(request.messages))
+    labelled = zip(request.messages, labels.keys, labels.headers, strict=True)
+    for message, key, headers in labelled:
+        yield len(payload_of(message)) + label_bytes(key, headers) + BESIDE_BYTES
 
 
-_OWN, _COLUMNS = OWN.media_type.encode(), COLUMNS.media_type.encode()
-_page, _response = reading(decode_page), reading(decode_publish_response)
-_columnar_page = reading(decode_columnar_page)
+_LABELLED = LABELLED.media_type.encode()
+_COLUMNS = LABELLED_COLUMNS.media_type.encode()
+
+
+_page = by_newer(reading(decode_labelled_page))
+_response = reading(decode_publish_response)
+_columnar_page = by_newer(reading(decode_labelled_columns))
 _receipt, _ready = reading(decode_receipt), reading_field("ready", bool)
 
 
@@ -156,11 +165,13 @@ class ServiceCalls(ProducerCalls):
             name = str(TopicName.parse(topic))
             yield from self._publish_own(name, payloads.messages())
             return None
-        request = PublishRequest(pointer, payloads.messages(), receipts=named)
+        request = request_of(pointer, payloads, receipts=named)
         body = encode_publish(request)
         require_fit(len(payloads), len(body), info)
         read = done if pointer is None else _response
-        response: PublishResponse | None = yield _keyed(path + "/publish", body, read)
+        response: PublishResponse | None = yield _keyed(
+            path + "/publish", request, body, read
+        )
         return response
 
     def _publish_own(self, topic: str, messages: list[Payload]) -> Steps[None]:
@@ -214,17 +225,18 @@ class ServiceCalls(ProducerCalls):
         pointer, attempt = checked_pointer(transaction), checked_attempt(attempt)
         if not len(payloads):
             raise BadRequest("a store has messages")
-        request = PublishRequest(pointer, payloads.messages(), attempt=attempt)
+        request = request_of(pointer, payloads, attempt=attempt)
         receipts: list[Receipt] = []
         for body in cut_to_fit(request, info):
-            receipts.append((yield _keyed(path + "/store", body, _receipt)))
+            receipts.append((yield _keyed(path + "/store", request, body, _receipt)))
         return total_receipt(receipts)
 
     def rollback(self, topic: str, response: PublishResponse) -> Steps[None]:
         """Hides what a publish wrote; once more does no harm."""
         path = self._paths.topic(topic) + "/rollback"
         body = encode_rollback(_sendable_response(response))
-        yield Call("POST", path, done, body, _OWN, _OWN)
+        own = OWN.media_type.encode()
+        yield Call("POST", path, done, body, own, own)
 
     def poll(
         self,
@@ -251,7 +263,9 @@ class ServiceCalls(ProducerCalls):
         while True:
             asked_s, is_last = yield from self._turn(wait_s, until_s)
             body = _poll_body(*checked, asked_s)
-            call = Call("POST", path, _page, body, _OWN, _OWN, longer_s=asked_s)
+            call = Call(
+                "POST", path, _page, body, _LABELLED, _LABELLED, longer_s=asked_s
+            )
             page: Page = yield call
             if page or is_last:
                 return page
@@ -347,8 +361,12 @@ class ServiceCalls(ProducerCalls):
         yield Call("PUT", path, done, body, repeat=Repeat.KEYED)
 
 
-def _keyed(path: str, body: bytes, read: Callable[..., Any]) -> Call[Any]:
-    return Call("POST", path, read, body, _OWN, _OWN, Repeat.KEYED)
+def _keyed(
+    path: str, request: PublishRequest, body: bytes, read: Callable[..., Any]
+) -> Call[Any]:
+    """Sends a publish or a store, in a type that an older server knows if it can."""
+    kind, read = typed(request, read)
+    return Call("POST", path, read, body, kind, kind, Repeat.KEYED)
 
 
 def _check_publish(

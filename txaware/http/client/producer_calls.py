@@ -11,9 +11,8 @@ from txaware.http.client.call import (
     reading,
     reading_json,
 )
-from txaware.http.client.request_fit import require_fit
+from txaware.http.client.request_fit import request_of, require_fit, typed
 from txaware.http.client.transactional_calls import TransactionalCalls
-from txaware.http.wire import OWN
 from txaware.http.wire.publish_once import OnceRequest, decode_ids, encode_once
 from txaware.messages import MessageId
 from txaware.producers import (
@@ -27,7 +26,6 @@ from txaware.producers import (
 from txaware.requests import Payload, check_plain, checked_payloads
 from txaware.topics import checked_transactional_id
 
-_OWN = OWN.media_type.encode()
 _opened, _ids = reading_json(ProducerOpened), reading(decode_ids)
 _no_ids = reading(lambda _: list[MessageId]())
 _producers, _producer = reading_json(list[KnownProducer]), reading_json(KnownProducer)
@@ -67,10 +65,12 @@ class ProducerCalls(TransactionalCalls):
         payloads = checked_payloads(messages, limit_bytes=info.message_bytes)
         check_plain(payloads, None)
         identity, base = checked_identity(producer), checked_sequence(sequence)
-        body = encode_once(OnceRequest(identity, base, payloads.messages()))
+        request = request_of(None, payloads)
+        body = encode_once(OnceRequest(identity, base, request))
         require_fit(len(payloads), len(body), info)
-        read = _no_ids if identity.by_client else _ids
-        ids: list[MessageId] = yield Call("POST", path, read, body, _OWN, _OWN)
+        answered = _no_ids if identity.by_client else _ids
+        kind, read = typed(request, answered)
+        ids: list[MessageId] = yield Call("POST", path, read, body, kind, kind)
         return ids
 
     def producers(self) -> Call[list[KnownProducer]]:

@@ -15,14 +15,11 @@ from txaware.http.client.server_info import ServerInfo
 from txaware.http.client.table_calls import TableCalls
 from txaware.http.client.transport import Transport, blocking
 from txaware.http.wire import ColumnarPage
-from txaware.interfaces import (
-    MessagingService,
-    OperatorService,
-    ProducerService,
-    TableService,
-)
+from txaware.interfaces import MessagingService, OperatorService
 from txaware.keeper import Keeper, KeepsRows, named_pointer
+from txaware.producers import ProducerService
 from txaware.requests import Start
+from txaware.tables.interfaces import TableService
 
 
 class HttpService:

@@ -153,8 +153,9 @@ function item(row) {
     line.append(make("span", "", "a reference to stored payloads"));
     return element;
   }
-  const data = Uint8Array.from(atob(row.payload), (letter) => letter.charCodeAt(0));
+  const data = decoded(row.payload);
   line.append(make("span", "", bytes(data.length)));
+  for (const label of labels(row)) line.append(make("span", "label", label));
   const shownText = make("pre", "payload", payload(data.subarray(0, SHOWN_BYTES)));
   element.append(shownText);
   if (data.length > SHOWN_BYTES) {
@@ -169,6 +170,20 @@ function item(row) {
     element.append(more);
   }
   return element;
+}
+
+function decoded(base64) {
+  return Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+}
+
+/** Key and headers; a server of the version before tells of none. */
+function labels(row) {
+  const short = (base64) => payload(decoded(base64).subarray(0, SHOWN_BYTES));
+  const headers = Object.entries(row.headers ?? {});
+  return [
+    ...((row.key ?? null) === null ? [] : [`key ${short(row.key)}`]),
+    ...headers.map(([name, value]) => `${name}: ${short(value)}`),
+  ];
 }
 
 const CONTROL = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f]/;

@@ -12,7 +12,7 @@ from txaware.http.wire.json_schema import (
     ref,
     whole,
 )
-from txaware.http.wire.schemas import AVRO_TYPE, COLUMNS_TYPE, OWN_TYPE
+from txaware.http.wire.schemas import AVRO_TYPE, OWN_TYPES
 from txaware.interfaces import COMMITTED, UNCOMMITTED
 
 TAG = "messages"
@@ -29,7 +29,7 @@ _RESPONSE = {
 
 def in_all_formats(json: Content, *, body: str, own: str | None = None) -> Content:
     """Adds all Avro types; `own` is the name in txaware's types, if another."""
-    names = {AVRO_TYPE: body, OWN_TYPE: own or body, COLUMNS_TYPE: own or body}
+    names = {AVRO_TYPE: body, **dict.fromkeys(OWN_TYPES, own or body)}
     return json | {kind: {"schema": _avro(kind, name)} for kind, name in names.items()}
 
 
@@ -40,7 +40,13 @@ def _avro(media_type: str, body: str) -> dict[str, str]:
 _PUBLISH = in_all_formats(
     json_of(
         ref("PublishRequest"),
-        example={"messages": ["ann paid 5", {"utf8": "grüße"}, {"base64": "AAEC"}]},
+        example={
+            "messages": [
+                "ann paid 5",
+                {"utf8": "grüße", "key": "ann", "headers": {"source": "till 3"}},
+                {"base64": "AAEC", "expireAfterMs": 60_000},
+            ]
+        },
     ),
     body="PublishRequest",
 )
@@ -53,7 +59,7 @@ _STORE = in_all_formats(
 )
 _RECEIPT: Content = {
     **json_of(ref("Receipt")),
-    **{kind: {"schema": _avro(kind, "Receipt")} for kind in (OWN_TYPE, COLUMNS_TYPE)},
+    **{kind: {"schema": _avro(kind, "Receipt")} for kind in OWN_TYPES},
 }
 _POLL = in_all_formats(
     json_of(

@@ -71,7 +71,8 @@ def _messages() -> dict[str, Schema]:
 
 
 def _polls() -> dict[str, Schema]:
-    messages = array(fields({"id": _HEX, "payload": _PAYLOAD}))
+    labels = {"key": _PAYLOAD, "headers": fields({}, others=_PAYLOAD)}
+    messages = array(fields({"id": _HEX, "payload": _PAYLOAD}, labels))
     page: dict[str, Schema] = {
         "messages": messages,
         "next": _HEX,

@@ -75,7 +75,7 @@ class MessageRoutes:
         def answered(error: Unavailable | None) -> None:
             told(_done(request, format_) if error is None else error)
 
-        self._service.publish_soon(place, asked.messages, partial(tell, answered))
+        self._service.publish_soon(place, asked.labelled, partial(tell, answered))
         return None
 
     def _publish_large(self, request: Request, format_: Format) -> Reply:
@@ -100,7 +100,7 @@ class MessageRoutes:
         if keyed is not None and asked.pointer is None and asked.receipts is None:
             self._service.producing.publish_once(
                 request.topic,
-                asked.messages,
+                asked.labelled,
                 producer=keyed,
                 sequence=0,
                 caller=request.principal,
@@ -108,7 +108,7 @@ class MessageRoutes:
             return _done(request, format_)
         response = self._service.publish(
             request.topic,
-            asked.messages,
+            asked.labelled,
             transaction=None if asked.pointer is None else _named(asked.pointer),
             receipts=asked.receipts,
         )
@@ -127,7 +127,7 @@ class MessageRoutes:
         self._owners.used((asked.pointer,), request.principal)
         receipt = self._service.store(
             request.topic,
-            asked.messages,
+            asked.labelled,
             transaction=_named(asked.pointer),
             attempt=asked.attempt,
         )

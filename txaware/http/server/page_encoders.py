@@ -6,6 +6,8 @@ from typing import Protocol
 
 from txaware.avro_items import Encoded, encode_item
 from txaware.http.wire import ColumnarWriter, PageWriter
+from txaware.http.wire.avro_writing import labels_of
+from txaware.labels import Labels, part_of
 from txaware.messages import NO_PAYLOAD_ROW, Message
 from txaware.service.read.scan import Found, Messages
 from txaware.store.message_table import Block
@@ -61,11 +63,13 @@ class EncodedItems:
         self.is_new = False
         self.blocks: list[tuple[int, bytes]] = []
         self._writer = writer
+        self._labels: list[tuple[Labels | None, int]] = []
         self._loose: list[bytes] = []
         self._loose_bytes = 0
 
     def add(self, message: Message) -> None:
         """Adds a message."""
+        self._labels.append((labels_of([message]), 1))
         item = encode_item(message.id, message.payload)
         self._loose.append(item)
         self._loose_bytes += len(item)
@@ -75,6 +79,7 @@ class EncodedItems:
     def add_rows(self, block: Block, first: int, last: int) -> None:
         """Adds some rows, cut into blocks."""
         self._close()
+        self._labels.append((part_of(block.labels, first, last), last - first))
         encoded, at = block.encoded, block.encoded_from
         self.is_new = self.is_new or not encoded.size_bytes
         self.blocks += encoded.cut(at + first, at + last, BLOCK_BYTES)
@@ -82,6 +87,7 @@ class EncodedItems:
     def add_payloads(self, row_key: bytes, stored: Stored) -> None:
         """Adds what one reference stands for, cut into blocks."""
         self._close()
+        self._labels.append((stored.labels, len(stored)))
         ids = [row_key + key for key in stored.keys]
         items = Encoded(ids, stored.payloads, behind=b"")
         self.blocks += items.cut(0, len(ids), BLOCK_BYTES)
@@ -90,7 +96,8 @@ class EncodedItems:
         """Writes one block after the other."""
         self._close()
         encoded = self._writer.encoded
-        return b"".join([encoded(count, data) for count, data in self.blocks])
+        blocks = b"".join([encoded(count, data) for count, data in self.blocks])
+        return self._writer.labelled(blocks, Labels.joined(self._labels))
 
     def _close(self) -> None:
         """Ends the block that is open."""
@@ -110,23 +117,28 @@ class ColumnEncoder:
         self._writer = writer
         self._ids: list[bytes] = []
         self._payloads: list[bytes] = []
+        self._labels: list[tuple[Labels | None, int]] = []
 
     def add(self, message: Message) -> None:
         """Adds a message."""
+        self._labels.append((labels_of([message]), 1))
         self._ids.append(message.id)
         self._payloads.append(message.payload)
 
     def add_rows(self, block: Block, first: int, last: int) -> None:
         """Adds some rows, none of which is a reference."""
+        self._labels.append((part_of(block.labels, first, last), last - first))
         keys, payloads = block.keys[first:last], block.payloads[first:last]
         self._ids += (NO_PAYLOAD_ROW.join(keys), NO_PAYLOAD_ROW)
         self._payloads += payloads  # type: ignore[arg-type]
 
     def add_payloads(self, row_key: bytes, stored: Stored) -> None:
         """Adds what one reference stands for."""
+        self._labels.append((stored.labels, len(stored)))
         self._ids += (row_key, row_key.join(stored.keys))
         self._payloads += stored.payloads
 
     def written(self) -> bytes:
         """Writes one piece; nothing for no message."""
-        return self._writer.columns(b"".join(self._ids), self._payloads)
+        labels = Labels.joined(self._labels)
+        return self._writer.columns(b"".join(self._ids), self._payloads, labels)

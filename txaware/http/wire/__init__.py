@@ -1,19 +1,21 @@
-"""Bodies to values and back: JSON, `avro/binary`, and two Avro types of txaware."""
+"""Bodies to values and back: JSON, `avro/binary`, and the Avro types of txaware."""
 
 import re
 
 from txaware import errors
 from txaware.avro_items import encode_item, long_bytes
-from txaware.http.wire.avro_format import AVRO, COLUMNS, OWN
+from txaware.http.wire.avro_format import AVRO, COLUMNS, LABELLED, LABELLED_COLUMNS, OWN
 from txaware.http.wire.columnar import (
     ColumnarPage,
     ColumnarWriter,
     ColumnPiece,
     decode_columnar_page,
+    decode_labelled_columns,
 )
 from txaware.http.wire.interfaces import Format, PageWriter
 from txaware.http.wire.json_format import JSON
 from txaware.http.wire.own_client import (
+    decode_labelled_page,
     decode_page,
     decode_publish_response,
     decode_receipt,
@@ -21,9 +23,17 @@ from txaware.http.wire.own_client import (
     encode_publish,
     encode_rollback,
 )
-from txaware.http.wire.requests import MAX_MESSAGES, PollRequest, PublishRequest
+from txaware.http.wire.requests import (
+    MAX_MESSAGES,
+    PollRequest,
+    PublishRequest,
+    payload_of,
+)
 from txaware.http.wire.schemas import schemas
 
+# Begins the error of a type that is not known; a client of a later version reads it.
+WRONG_TYPE = "the Content-Type is "
+_AVRO = (AVRO, OWN, COLUMNS, LABELLED, LABELLED_COLUMNS)
 _JSON = re.compile(
     rf'{re.escape(JSON.media_type)}\s*(?:;\s*charset\s*=\s*(?:utf-8|"utf-8")\s*)?',
     re.IGNORECASE | re.ASCII,
@@ -32,14 +42,14 @@ _JSON = re.compile(
 
 def format_of(content_type: str | None) -> Format:
     """Returns the format of a body; Avro types are named exactly, no parameters."""
-    for avro in (AVRO, OWN, COLUMNS):
+    for avro in _AVRO:
         if content_type == avro.media_type:
             return avro
     if content_type is not None and _JSON.fullmatch(content_type.strip()):
         return JSON
     raise errors.BadRequest(
-        f"the Content-Type is {AVRO.media_type}, {OWN.media_type}, "
-        f"{COLUMNS.media_type} or {JSON.media_type}, not {_shown(content_type)}"
+        f"{WRONG_TYPE}{', '.join(avro.media_type for avro in _AVRO)} or "
+        f"{JSON.media_type}, not {_shown(content_type)}"
     )
 
 
@@ -51,8 +61,11 @@ __all__ = [
     "AVRO",
     "COLUMNS",
     "JSON",
+    "LABELLED",
+    "LABELLED_COLUMNS",
     "MAX_MESSAGES",
     "OWN",
+    "WRONG_TYPE",
     "ColumnPiece",
     "ColumnarPage",
     "ColumnarWriter",
@@ -61,6 +74,8 @@ __all__ = [
     "PollRequest",
     "PublishRequest",
     "decode_columnar_page",
+    "decode_labelled_columns",
+    "decode_labelled_page",
     "decode_page",
     "decode_publish_response",
     "decode_receipt",
@@ -70,5 +85,6 @@ __all__ = [
     "encode_rollback",
     "format_of",
     "long_bytes",
+    "payload_of",
     "schemas",
 ]

@@ -1,4 +1,4 @@
-"""The three Avro types as the server sees them, and what stands in their bodies."""
+"""The Avro types as the server sees them, and what stands in their bodies."""
 
 import attrs
 
@@ -7,10 +7,21 @@ from txaware.avro_items import long_bytes
 from txaware.errors import BadRequest
 from txaware.http.wire.avro_reading import INT_BITS, Cursor, long_at, read
 from txaware.http.wire.avro_writing import FIRST, AvroPage, OwnPage, data_bytes
-from txaware.http.wire.columnar import ColumnarWriter
+from txaware.http.wire.columnar import (
+    ColumnarWriter,
+    LabelledColumnarWriter,
+    LabelledPage,
+)
 from txaware.http.wire.interfaces import PageWriter
+from txaware.http.wire.label_columns import checked_labels, read_labels
 from txaware.http.wire.requests import PollRequest, PublishRequest, expiring, seconds
-from txaware.http.wire.schemas import AVRO_TYPE, COLUMNS_TYPE, OWN_TYPE
+from txaware.http.wire.schemas import (
+    AVRO_TYPE,
+    COLUMNS_TYPE,
+    LABELLED_COLUMNS_TYPE,
+    LABELLED_TYPE,
+    OWN_TYPE,
+)
 from txaware.messages import MessageId, PublishResponse, Receipt
 from txaware.requests import Payload, Start
 
@@ -109,6 +120,13 @@ def read_own_publish(cursor: Cursor) -> PublishRequest:
         attempt=cursor.data() if cursor.branch(2) else None,
         receipts=_receipts(cursor) if cursor.branch(2) else None,
     )
+
+
+def read_labelled_publish(cursor: Cursor) -> PublishRequest:
+    """Reads a PublishRequest that also has keys and headers."""
+    request = read_own_publish(cursor)
+    labels = checked_labels(read_labels(cursor, len(request.messages)))
+    return attrs.evolve(request, labels=labels)
 
 
 def read_poll(cursor: Cursor) -> PollRequest:
@@ -213,6 +231,32 @@ class ColumnarAvro(OwnAvro):
         return ColumnarWriter()
 
 
+class LabelledAvro(OwnAvro):
+    """`application/vnd.txaware.v2+avro`: the same with keys and headers."""
+
+    media_type = LABELLED_TYPE
+
+    def publish_request(self, body: bytes) -> PublishRequest:
+        """Reads a PublishRequest with keys and headers, and all else."""
+        return read(body, read_labelled_publish, what=PUBLISH)
+
+    def page_writer(self, request: PollRequest) -> PageWriter:
+        """Returns a writer of a PollResponse in labelled pieces."""
+        return LabelledPage()
+
+
+class LabelledColumns(LabelledAvro):
+    """`application/vnd.txaware.columns.v2+avro`: columns with keys and headers."""
+
+    media_type = LABELLED_COLUMNS_TYPE
+
+    def page_writer(self, request: PollRequest) -> PageWriter:
+        """Returns a writer of a PollResponse of labelled columns."""
+        return LabelledColumnarWriter()
+
+
 AVRO = CdapAvro()
 OWN = OwnAvro()
 COLUMNS = ColumnarAvro()
+LABELLED = LabelledAvro()
+LABELLED_COLUMNS = LabelledColumns()

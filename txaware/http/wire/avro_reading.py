@@ -147,9 +147,17 @@ def read_end(cursor: Cursor) -> tuple[MessageId, BlockedBy | None, int | None]:
 
 def read_items(cursor: Cursor, count: int) -> list[Message]:
     """Reads as many {id, payload} as a block has."""
-    data, at = cursor.body, cursor.at
     ids: list[bytes] = []
     payloads: list[bytes] = []
+    read_item_columns(cursor, count, ids, payloads)
+    return messages_of(map(MessageId, ids), payloads, None)
+
+
+def read_item_columns(
+    cursor: Cursor, count: int, ids: list[bytes], payloads: list[bytes]
+) -> None:
+    """Reads as many {id, payload} as a block has into two lists."""
+    data, at = cursor.body, cursor.at
     take_id, take_payload = ids.append, payloads.append
     for _ in range(count):
         if data[at] != _ID_SIZE:
@@ -171,7 +179,6 @@ def read_items(cursor: Cursor, count: int) -> list[Message]:
         start, at = at, at + (size >> 1)
         take_payload(data[start:at])
     cursor.at = at
-    return messages_of(map(MessageId, ids), payloads, None)
 
 
 def _blocked_by(cursor: Cursor) -> BlockedBy:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from txaware.avro_items import ID_HEAD, long_bytes
+from txaware.labels import Labels, labels_or_none
 from txaware.messages import ID_BYTES, BlockedBy, Message, MessageId
 
 FIRST, SECOND = b"\0", b"\2"
@@ -86,6 +87,10 @@ class AvroPage:
         """Writes one block."""
         return block(count, data)
 
+    def labelled(self, blocks: bytes, labels: Labels | None) -> bytes:
+        """Returns the blocks alone: the format has no keys and headers."""
+        return blocks
+
     def end(
         self,
         *,
@@ -116,6 +121,12 @@ class OwnPage(AvroPage):
                 optional(skipped_before, long_bytes),
             )
         )
+
+
+def labels_of(messages: list[Message]) -> Labels | None:
+    """Returns the keys and headers of messages, or None where none has any."""
+    keys = [message.key for message in messages]
+    return labels_or_none(keys, [message.packed_headers for message in messages])
 
 
 def _blocked_by(blocked_by: BlockedBy) -> bytes:

@@ -6,20 +6,29 @@ ends, as 32-bit numbers, the low byte first. Arrow keeps columns in the same way
 that nobody makes a message.
 """
 
-import sys
-from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
-from itertools import accumulate
+from functools import partial
 
 import attrs
 
 from txaware.errors import BadRequest
 from txaware.http.wire.avro_reading import Cursor, read, read_end, read_items
-from txaware.http.wire.avro_writing import OwnPage, block, data_bytes
+from txaware.http.wire.avro_writing import (
+    FIRST,
+    OwnPage,
+    block,
+    data_bytes,
+    labels_of,
+)
+from txaware.http.wire.label_columns import (
+    PLACE_BYTES,
+    places_of,
+    read_labels,
+    write_labels,
+)
+from txaware.labels import Labels, part_of, size_bytes_of
 from txaware.messages import ID_BYTES, BlockedBy, Message, MessageId
-
-PLACE_BYTES = 4
 
 
 @attrs.frozen
@@ -29,9 +38,15 @@ class ColumnPiece:
     ids: bytes
     places: bytes
     payloads: bytes
+    labels: Labels | None = None
 
     def __len__(self) -> int:
         return len(self.ids) // ID_BYTES
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all payloads, keys and headers."""
+        return len(self.payloads) + size_bytes_of(self.labels)
 
     def id_at(self, index: int) -> bytes:
         """Returns one of the ids; backwards from -1."""
@@ -43,7 +58,8 @@ class ColumnPiece:
         count = bisect_left(range(len(self)), stop, key=self.id_at)
         places = self.places[: PLACE_BYTES * (count + 1)]
         end = int.from_bytes(places[-PLACE_BYTES:], "little")
-        return ColumnPiece(self.ids[: count * ID_BYTES], places, self.payloads[:end])
+        ids, payloads = self.ids[: count * ID_BYTES], self.payloads[:end]
+        return ColumnPiece(ids, places, payloads, part_of(self.labels, 0, count))
 
 
 @attrs.frozen
@@ -67,34 +83,67 @@ class ColumnarWriter(OwnPage):
     def messages(self, messages: list[Message]) -> bytes:
         """Writes one piece."""
         ids = b"".join([message.id for message in messages])
-        return self.columns(ids, [message.payload for message in messages])
+        payloads = [message.payload for message in messages]
+        return self.columns(ids, payloads, labels_of(messages))
 
     def encoded(self, count: int, data: bytes) -> bytes:
         """Writes one piece, of messages in Avro."""
         return self.messages(read_items(Cursor(data, what="the messages"), count))
 
-    def columns(self, ids: bytes, payloads: Sequence[bytes]) -> bytes:
+    def columns(
+        self, ids: bytes, payloads: Sequence[bytes], labels: Labels | None
+    ) -> bytes:
         """Writes one piece, of messages that are taken apart already."""
         if not payloads:
             return b""
-        places = array("i", accumulate(map(len, payloads), initial=0))
-        if sys.byteorder == "big":
-            places.byteswap()
-        columns = (ids, places.tobytes(), b"".join(payloads))
-        return block(1, b"".join(map(data_bytes, columns)))
+        columns = (ids, places_of(payloads), b"".join(payloads))
+        return block(1, b"".join(map(data_bytes, columns)) + self.label_bytes(labels))
+
+    def label_bytes(self, labels: Labels | None) -> bytes:
+        """Writes no keys and headers: the format has none."""
+        return b""
+
+
+class LabelledColumnarWriter(ColumnarWriter):
+    """Writes what `decode_labelled_columns` reads."""
+
+    def label_bytes(self, labels: Labels | None) -> bytes:
+        """Writes keys and headers."""
+        return write_labels(labels)
+
+
+class LabelledPage(OwnPage):
+    """Blocks of items, and behind some of them the labels of all their messages."""
+
+    def messages(self, messages: list[Message]) -> bytes:
+        """Writes one piece."""
+        return self.labelled(super().messages(messages), labels_of(messages))
+
+    def labelled(self, blocks: bytes, labels: Labels | None) -> bytes:
+        """Writes one piece, of blocks."""
+        return block(1, blocks + FIRST + write_labels(labels)) if blocks else b""
 
 
 def decode_columnar_page(body: bytes) -> ColumnarPage:
-    """Reads the answer to a poll."""
-    return read(body, _read_page, what="the page")
+    """Reads the answer to a poll for columns without keys and headers."""
+    return read(body, partial(_read_page, labelled=False), what="the page")
 
 
-def _read_page(cursor: Cursor) -> ColumnarPage:
-    pieces = [_read_piece(cursor) for count in cursor.blocks() for _ in range(count)]
+def decode_labelled_columns(body: bytes) -> ColumnarPage:
+    """Reads the answer to a poll for columns."""
+    return read(body, partial(_read_page, labelled=True), what="the page")
+
+
+def _read_page(cursor: Cursor, *, labelled: bool) -> ColumnarPage:
+    pieces = [
+        _read_piece(cursor, labelled=labelled)
+        for count in cursor.blocks()
+        for _ in range(count)
+    ]
     return ColumnarPage(pieces, *read_end(cursor))
 
 
-def _read_piece(cursor: Cursor) -> ColumnPiece:
+def _read_piece(cursor: Cursor, *, labelled: bool) -> ColumnPiece:
     piece = ColumnPiece(cursor.data(), cursor.data(), cursor.data())
     count, rest = divmod(len(piece.ids), ID_BYTES)
     if rest or not count or len(piece.places) != PLACE_BYTES * (count + 1):
@@ -105,4 +154,4 @@ def _read_piece(cursor: Cursor) -> ColumnPiece:
     first, last = piece.places[:PLACE_BYTES], piece.places[-PLACE_BYTES:]
     if any(first) or int.from_bytes(last, "little") != len(piece.payloads):
         raise BadRequest(f"{cursor.what} has a piece whose payloads do not fill it")
-    return piece
+    return attrs.evolve(piece, labels=read_labels(cursor, count)) if labelled else piece

@@ -3,13 +3,14 @@
 from typing import Protocol
 
 from txaware.http.wire.requests import PollRequest, PublishRequest
+from txaware.labels import Labels
 from txaware.messages import BlockedBy, Message, MessageId, PublishResponse, Receipt
 
 
 class PageWriter(Protocol):
     """Writes the answer to one poll: what the calls return, joined, is the body.
 
-    `begin` once, then `messages` and `encoded` in any order and number, then `end`
+    `begin` once, then `messages` and `labelled` in any order and number, then `end`
     once. Without `end` the body is not whole, and every reader notices.
     """
 
@@ -24,7 +25,13 @@ class PageWriter(Protocol):
         """Writes some more messages; nothing for none of them."""
 
     def encoded(self, count: int, data: bytes) -> bytes:
-        """Writes some more messages, each of them as `encode_item` gives it."""
+        """Encodes a block of messages, each of them as `encode_item` gives it.
+
+        Blocks are a part of the body once `labelled` has written them.
+        """
+
+    def labelled(self, blocks: bytes, labels: Labels | None) -> bytes:
+        """Writes some more messages: blocks, and the labels of all in them."""
 
     def end(
         self,

@@ -1,11 +1,9 @@
 """`application/json`, as the server sees it."""
 
 import json
-from collections.abc import Callable
 
 from coordinator.remote.wire import shown
 from txaware.errors import BadRequest
-from txaware.http.wire.avro_reading import Cursor, read_items
 from txaware.http.wire.interfaces import PageWriter
 from txaware.http.wire.json_body import (
     FLAG,
@@ -17,6 +15,7 @@ from txaware.http.wire.json_body import (
     read_transaction,
     text,
 )
+from txaware.http.wire.json_pages import PAYLOAD_AS, JsonArray, JsonPage
 from txaware.http.wire.json_schema import (
     BASE64,
     HEX_ID,
@@ -36,6 +35,7 @@ from txaware.http.wire.json_values import (
     base64_or_tagged,
     by_avro_rule,
     checked_fields,
+    checked_object,
     from_base64,
     from_utf8,
     items,
@@ -55,9 +55,8 @@ from txaware.http.wire.requests import (
 from txaware.interfaces import COMMITTED, UNCOMMITTED
 from txaware.messages import (
     ID_BYTES,
-    BlockedBy,
-    Message,
     MessageId,
+    Outgoing,
     PublishResponse,
     Receipt,
 )
@@ -76,7 +75,44 @@ _ATTEMPT = Kind(
 )
 _EXPIRY = Field("expireAfterMs", long(1, MAX_TIME_MS // 2).or_null(), default=None)
 _WAYS = {"utf8": Kind(from_utf8, TEXT), "base64": Kind(from_base64, BASE64)}
-_KNOWN = (*_WAYS, _EXPIRY.name)
+
+
+def _bytes(value: object, *, what: str) -> bytes:
+    """Reads text by Avro's rule, {"utf8": it}, or {"base64": it}."""
+    if isinstance(value, str):
+        return by_avro_rule(value, what=what)
+    sent = checked_fields(value, what=f"{what} that is no string", known=_WAYS)
+    return _in_one_way(sent, what=what)
+
+
+def _in_one_way(sent: Fields, *, what: str) -> bytes:
+    ways = [way for way in _WAYS if way in sent]
+    if len(ways) != 1:
+        raise BadRequest(f"{what} is either utf8 or base64, not {shown(sent)}")
+    found: bytes = _WAYS[ways[0]].read(sent[ways[0]], what=f"the {ways[0]} of {what}")
+    return found
+
+
+def _headers(value: object, *, what: str) -> dict[str, bytes]:
+    return {
+        name: _bytes(each, what=f"the header {shown(name)}")
+        for name, each in checked_object(value, what=what).items()
+    }
+
+
+_BYTES = Kind(
+    _bytes, any_of(LATIN_1, *(fields({way: _WAYS[way].schema}) for way in _WAYS))
+)
+_KEY = Field("key", _BYTES.or_null(), default=None)
+_HEADERS = Field(
+    "headers",
+    Kind(
+        _headers, fields({}, others=_BYTES.schema) | {"propertyNames": {"minLength": 1}}
+    ).or_null(),
+    default=None,
+)
+_BESIDE = (_EXPIRY, _KEY, _HEADERS)
+_KNOWN = (*_WAYS, *(field.name for field in _BESIDE))
 
 
 def _messages(value: object, *, what: str) -> list[Payload]:
@@ -88,12 +124,17 @@ def _message(value: object) -> Payload:
     if isinstance(value, str):
         return by_avro_rule(value, what="a message")
     sent = checked_fields(value, what="a message that is no string", known=_KNOWN)
-    ways = [way for way in _WAYS if way in sent]
-    if len(ways) != 1:
-        raise BadRequest(f"a message is either utf8 or base64, not {shown(value)}")
-    payload = _WAYS[ways[0]].read(sent[ways[0]], what=f"the {ways[0]} of a message")
+    payload = _in_one_way(sent, what="a message")
     after_ms = number_or_none(sent.get(_EXPIRY.name), what=_EXPIRY.name)
-    return expiring(payload, after_ms)
+    key, headers = sent.get(_KEY.name), sent.get(_HEADERS.name)
+    if key is None and headers is None:
+        return expiring(payload, after_ms)
+    return Outgoing(
+        payload,
+        _KEY.kind.read(key, what=_KEY.name),
+        _HEADERS.kind.read(headers, what=_HEADERS.name),
+        None if after_ms is None else seconds(after_ms),
+    )
 
 
 MESSAGES = Kind(
@@ -102,7 +143,7 @@ MESSAGES = Kind(
         any_of(
             LATIN_1,
             *(
-                Body("a message", (Field(name, kind), _EXPIRY)).schema
+                Body("a message", (Field(name, kind), *_BESIDE)).schema
                 for name, kind in _WAYS.items()
             ),
         ),
@@ -196,98 +237,6 @@ def response_fields(response: PublishResponse) -> Fields:
         response.end_sequence_id,
     )
     return dict(zip(RESPONSE.names, values, strict=True))
-
-
-_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-
-
-def _by_avro_rule(payload: bytes) -> str:
-    return payload.decode("latin-1")
-
-
-def _as_utf8(payload: bytes) -> str | dict[str, str]:
-    """Returns text, or {"base64": ...} for what is not UTF-8; a publish takes both."""
-    try:
-        return payload.decode()
-    except UnicodeDecodeError:
-        return {"base64": to_base64(payload)}
-
-
-_PAYLOAD: dict[str, Callable[[bytes], str | dict[str, str]]] = {
-    "avro": _by_avro_rule,
-    "utf8": _as_utf8,
-    "base64": to_base64,
-}
-
-
-class JsonArray:
-    """CDAP's answer: an array of {"id", "payload"}."""
-
-    takes_encoded = False
-
-    def __init__(self, payload_as: str) -> None:
-        self._payload = _PAYLOAD[payload_as]
-        self._comma = b""
-
-    def begin(self) -> bytes:
-        """Begins the array."""
-        return b"["
-
-    def messages(self, messages: list[Message]) -> bytes:
-        """Writes some more objects, and a comma between any two."""
-        if not messages:
-            return b""
-        payload = self._payload
-        comma, self._comma = self._comma, b","
-        objects = [
-            {"id": str(message.id), "payload": payload(message.payload)}
-            for message in messages
-        ]
-        return comma + _dumps(objects)[1:-1].encode()
-
-    def encoded(self, count: int, data: bytes) -> bytes:
-        """Writes some more objects, of messages in Avro."""
-        return self.messages(read_items(Cursor(data, what="the messages"), count))
-
-    def end(
-        self,
-        *,
-        next_id: MessageId,
-        blocked_by: BlockedBy | None,
-        skipped_before: int | None,
-    ) -> bytes:
-        """Ends the array."""
-        return b"]"
-
-
-class JsonPage(JsonArray):
-    """The answer to `"page": true`: the same array in an object that says more."""
-
-    def begin(self) -> bytes:
-        """Begins the object and its array."""
-        return b'{"messages":['
-
-    def end(
-        self,
-        *,
-        next_id: MessageId,
-        blocked_by: BlockedBy | None,
-        skipped_before: int | None,
-    ) -> bytes:
-        """Ends the array, and writes the other fields."""
-        fields = {
-            "next": str(next_id),
-            "blockedBy": blocked_by and _blocked_by(blocked_by),
-            "skippedBefore": skipped_before,
-        }
-        return b"]," + _dumps(fields)[1:].encode()
-
-
-def _blocked_by(blocked_by: BlockedBy) -> dict[str, int]:
-    return {"pointer": blocked_by.pointer, "sinceMs": blocked_by.since_ms}
-
-
-PAYLOAD_AS = tuple(_PAYLOAD)
 
 
 def _read_start(value: object, *, what: str) -> Start:

@@ -12,7 +12,13 @@ from txaware.http.wire.avro_format import (
     write_receipt,
     write_response,
 )
-from txaware.http.wire.avro_reading import INT_BITS, Cursor, read, read_end, read_items
+from txaware.http.wire.avro_reading import (
+    INT_BITS,
+    Cursor,
+    read,
+    read_end,
+    read_item_columns,
+)
 from txaware.http.wire.avro_writing import (
     array,
     data_bytes,
@@ -20,6 +26,7 @@ from txaware.http.wire.avro_writing import (
     or_null,
     payloads_bytes,
 )
+from txaware.http.wire.label_columns import read_labels, write_labels
 from txaware.http.wire.requests import (
     PollRequest,
     PublishRequest,
@@ -27,7 +34,14 @@ from txaware.http.wire.requests import (
     milliseconds,
     payload_of,
 )
-from txaware.messages import Message, Page, PublishResponse, Receipt
+from txaware.messages import (
+    Message,
+    MessageId,
+    Page,
+    PublishResponse,
+    Receipt,
+    messages_of,
+)
 from txaware.requests import Start
 
 _MOST = 2 ** (INT_BITS - 1) - 1
@@ -35,7 +49,7 @@ _BYTES, _LONG, _NULL = map(long_bytes, range(3))
 
 
 def encode_publish(request: PublishRequest) -> bytes:
-    """Writes the body of a publish or a store."""
+    """Writes the body of a publish or a store, with labels in the labelled type."""
     return b"".join(
         (
             or_null(request.pointer, long_bytes),
@@ -43,6 +57,7 @@ def encode_publish(request: PublishRequest) -> bytes:
             optional(expiries(request.messages), _expiries),
             optional(request.attempt, data_bytes),
             optional(request.receipts, _receipts),
+            b"" if request.labels is None else write_labels(request.labels),
         )
     )
 
@@ -79,14 +94,37 @@ def encode_poll(request: PollRequest) -> bytes:
 
 
 def decode_page(body: bytes) -> Page:
-    """Reads the answer to a poll."""
+    """Reads the answer to a poll without keys and headers."""
     return read(body, _page, what="the page")
 
 
+def decode_labelled_page(body: bytes) -> Page:
+    """Reads the answer to a poll."""
+    return read(body, _labelled_page, what="the page")
+
+
 def _page(cursor: Cursor) -> Page:
+    return _ended(cursor, _messages(cursor, labelled=False))
+
+
+def _labelled_page(cursor: Cursor) -> Page:
     messages: list[Message] = []
     for count in cursor.blocks():
-        messages += read_items(cursor, count)
+        for _ in range(count):
+            messages += _messages(cursor, labelled=True)
+    return _ended(cursor, messages)
+
+
+def _messages(cursor: Cursor, *, labelled: bool) -> list[Message]:
+    ids: list[bytes] = []
+    payloads: list[bytes] = []
+    for count in cursor.blocks():
+        read_item_columns(cursor, count, ids, payloads)
+    labels = read_labels(cursor, len(ids)) if labelled else None
+    return messages_of(map(MessageId, ids), payloads, labels)
+
+
+def _ended(cursor: Cursor, messages: list[Message]) -> Page:
     next_id, blocked_by, skipped_before = read_end(cursor)
     return Page(
         messages,

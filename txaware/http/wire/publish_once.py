@@ -1,12 +1,21 @@
 """The bodies of a publish that a producer may repeat, and of its answer."""
 
 import json
+from collections.abc import Callable, Iterable
+from functools import partial
 
 import attrs
 
 from txaware.avro_items import long_bytes
 from txaware.errors import BadRequest
-from txaware.http.wire.avro_format import COLUMNS, OWN, PUBLISH, read_own_publish
+from txaware.http.wire.avro_format import (
+    OWN,
+    PUBLISH,
+    LabelledAvro,
+    OwnAvro,
+    read_labelled_publish,
+    read_own_publish,
+)
 from txaware.http.wire.avro_reading import INT_BITS, Cursor, read
 from txaware.http.wire.avro_writing import array, data_bytes
 from txaware.http.wire.interfaces import Format
@@ -36,7 +45,12 @@ class OnceRequest:
 
     producer: ProducerIdentity
     sequence: int
-    messages: list[Payload]
+    request: PublishRequest
+
+    @property
+    def messages(self) -> Iterable[Payload]:
+        """The messages, with their keys and headers."""
+        return self.request.labelled
 
 
 def encode_once(request: OnceRequest) -> bytes:
@@ -48,7 +62,7 @@ def encode_once(request: OnceRequest) -> bytes:
             long_bytes(producer.epoch),
             b"\1" if producer.by_client else b"\0",
             long_bytes(request.sequence),
-            encode_publish(PublishRequest(None, request.messages)),
+            encode_publish(request.request),
         )
     )
 
@@ -58,22 +72,28 @@ def read_once(body: bytes, format_: Format) -> OnceRequest:
     if format_ is JSON:
         sent = ONCE.read(load(body))
         identity = ProducerIdentity(sent["producerId"], sent["epoch"])
-        return OnceRequest(identity, sent["sequence"], sent["messages"])
-    if format_ not in (OWN, COLUMNS):
+        return OnceRequest(
+            identity, sent["sequence"], PublishRequest(None, sent["messages"])
+        )
+    if not isinstance(format_, OwnAvro):
         raise BadRequest(
             f"{format_.media_type} has no producer; {OWN.media_type} and "
             f"{JSON.media_type} have"
         )
-    return read(body, _read, what=PUBLISH)
+    is_labelled = isinstance(format_, LabelledAvro)
+    read_publish = read_labelled_publish if is_labelled else read_own_publish
+    return read(body, partial(_read, read_publish), what=PUBLISH)
 
 
-def _read(cursor: Cursor) -> OnceRequest:
+def _read(
+    read_publish: Callable[[Cursor], PublishRequest], cursor: Cursor
+) -> OnceRequest:
     producer_id, epoch = cursor.number(), cursor.number(INT_BITS)
     identity = ProducerIdentity(producer_id, epoch, cursor.flag())
-    sequence, request = cursor.number(INT_BITS), read_own_publish(cursor)
+    sequence, request = cursor.number(INT_BITS), read_publish(cursor)
     if (request.pointer, request.attempt, request.receipts) != (None, None, None):
         raise BadRequest(f"{cursor.what} of a producer has messages and nothing else")
-    return OnceRequest(identity, sequence, request.messages)
+    return OnceRequest(identity, sequence, request)
 
 
 def write_ids(ids: list[MessageId], format_: Format) -> bytes:

@@ -1,14 +1,15 @@
 """The requests of a publish, a store and a poll, whatever the bytes they came as."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import attrs
 
 from coordinator.transaction import Transaction
 from txaware.interfaces import UNCOMMITTED
+from txaware.labels import Labels, is_any_said, part_of
 from txaware.messages import Outgoing, Receipt
-from txaware.requests import MAX_TIME_MS, Payload, Start
+from txaware.requests import MAX_TIME_MS, Payload, Payloads, Start
 
 # A message costs about 400 bytes as objects and rows, however short it is, and takes
 # one byte of a body: without a bound, a body of 10 MiB would ask for 4 GB.
@@ -17,12 +18,38 @@ MAX_MESSAGES = 250_000
 
 @attrs.frozen
 class PublishRequest:
-    """The messages to publish or to store; no `receipts` and an empty list differ."""
+    """The messages to publish or to store; no `receipts` and an empty list differ.
+
+    `labels` are the keys and headers of all `messages`; those have none then.
+    """
 
     pointer: int | None
     messages: list[Payload]
     receipts: list[Receipt] | None = attrs.field(default=None, kw_only=True)
     attempt: bytes | None = attrs.field(default=None, kw_only=True)
+    labels: Labels | None = attrs.field(default=None, kw_only=True)
+
+    @property
+    def labelled(self) -> Iterable[Payload]:
+        """The messages with their keys and headers, as a service takes them."""
+        if self.labels is None:
+            return self.messages
+        after_s = [
+            message.expire_after_s if isinstance(message, Outgoing) else None
+            for message in self.messages
+        ]
+        payloads = [payload_of(message) for message in self.messages]
+        expiries = after_s if is_any_said(after_s) else None
+        size_bytes = sum(map(len, payloads)) + self.labels.size_bytes
+        return Payloads(payloads, size_bytes, expiries, self.labels)
+
+    def part(self, first: int, last: int) -> "PublishRequest":
+        """Returns the request with some of the messages."""
+        return attrs.evolve(
+            self,
+            messages=self.messages[first:last],
+            labels=part_of(self.labels, first, last),
+        )
 
 
 @attrs.frozen(kw_only=True)

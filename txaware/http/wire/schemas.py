@@ -6,6 +6,10 @@ from typing import Any
 AVRO_TYPE = "avro/binary"
 OWN_TYPE = "application/vnd.txaware+avro"
 COLUMNS_TYPE = "application/vnd.txaware.columns+avro"
+# The same with keys and headers, for readers and writers that know of them.
+LABELLED_TYPE = "application/vnd.txaware.v2+avro"
+LABELLED_COLUMNS_TYPE = "application/vnd.txaware.columns.v2+avro"
+OWN_TYPES = (OWN_TYPE, COLUMNS_TYPE, LABELLED_TYPE, LABELLED_COLUMNS_TYPE)
 
 Schema = dict[str, Any]
 
@@ -30,6 +34,12 @@ _RECEIPT = _record(
     "Receipt", pointer="long", topic="string", attempt="bytes", count="int"
 )
 _PUBLISH = {"transactionWritePointer": ["long", "null"], "messages": _array("bytes")}
+_OWN_PUBLISH = {
+    **_PUBLISH,
+    "expireAfterMs": ["null", _array(["null", "long"])],
+    "attempt": ["null", "bytes"],
+    "receipts": ["null", _array(_RECEIPT)],
+}
 _PUBLISH_RESPONSE = _record(
     "PublishResponse",
     transactionWritePointer=["long", "null"],
@@ -59,13 +69,7 @@ _SCHEMAS: dict[str, dict[str, Schema]] = {
         "ConsumeResponse": _MESSAGES,
     },
     OWN_TYPE: {
-        "PublishRequest": _record(
-            "PublishRequest",
-            **_PUBLISH,
-            expireAfterMs=["null", _array(["null", "long"])],
-            attempt=["null", "bytes"],
-            receipts=["null", _array(_RECEIPT)],
-        ),
+        "PublishRequest": _record("PublishRequest", **_OWN_PUBLISH),
         "PublishResponse": _PUBLISH_RESPONSE,
         "Receipt": _RECEIPT,
         "PollRequest": _record(
@@ -74,18 +78,49 @@ _SCHEMAS: dict[str, dict[str, Schema]] = {
         "PollResponse": _record("PollResponse", messages=_MESSAGES, **_PAGE_END),
     },
 }
-_SCHEMAS[OWN_TYPE] |= {
-    "PublishOnceRequest": _record(
-        "PublishOnceRequest",
-        producerId="long",
-        epoch="int",
-        byClient="boolean",
-        sequence="int",
-        request=_SCHEMAS[OWN_TYPE]["PublishRequest"],
-    ),
-    "PublishedIds": _array("bytes"),
+
+
+def _once(publish: Schema) -> dict[str, Schema]:
+    return {
+        "PublishOnceRequest": _record(
+            "PublishOnceRequest",
+            producerId="long",
+            epoch="int",
+            byClient="boolean",
+            sequence="int",
+            request=publish,
+        ),
+        "PublishedIds": _array("bytes"),
+    }
+
+
+_SCHEMAS[OWN_TYPE] |= _once(_SCHEMAS[OWN_TYPE]["PublishRequest"])
+_PIECE = {"ids": "bytes", "places": "bytes", "payloads": "bytes"}
+_LABELS = _record(
+    "Labels",
+    hasKey="bytes",
+    keyPlaces="bytes",
+    keys="bytes",
+    headerPlaces="bytes",
+    headers="bytes",
+)
+
+
+def _in_pieces(**piece: Any) -> dict[str, Schema]:
+    pieces = _array(_record("Piece", **piece))
+    return {"PollResponse": _record("PollResponse", pieces=pieces, **_PAGE_END)}
+
+
+_SCHEMAS[COLUMNS_TYPE] = _SCHEMAS[OWN_TYPE] | _in_pieces(**_PIECE)
+_OPTIONAL = {"labels": ["null", _LABELS]}
+_LABELLED_PUBLISH = _record("PublishRequest", **_OWN_PUBLISH, **_OPTIONAL)
+_SCHEMAS[LABELLED_TYPE] = {
+    **_SCHEMAS[OWN_TYPE],
+    "PublishRequest": _LABELLED_PUBLISH,
+    **_once(_LABELLED_PUBLISH),
+    **_in_pieces(messages=_MESSAGES, **_OPTIONAL),
 }
-_PIECE = _record("Piece", ids="bytes", places="bytes", payloads="bytes")
-_SCHEMAS[COLUMNS_TYPE] = _SCHEMAS[OWN_TYPE] | {
-    "PollResponse": _record("PollResponse", pieces=_array(_PIECE), **_PAGE_END)
+_SCHEMAS[LABELLED_COLUMNS_TYPE] = {
+    **_SCHEMAS[LABELLED_TYPE],
+    **_in_pieces(**_PIECE, **_OPTIONAL),
 }

@@ -107,6 +107,8 @@ class Inspection:
             None if message is None else message.payload,
             None if pointer is None else abs(pointer),
             self._state(snapshot, pointer),
+            None if message is None else message.key,
+            {} if message is None else message.headers,
         )
 
     def _state(self, snapshot: Transaction, pointer: int | None) -> str:

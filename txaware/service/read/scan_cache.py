@@ -10,7 +10,7 @@ from operator import ge
 
 import attrs
 
-from txaware.labels import Labels, part_of
+from txaware.labels import Labels, part_of, size_bytes_of
 from txaware.store.message_table import Block
 
 log = logging.getLogger(__name__)
@@ -215,15 +215,17 @@ def part(block: Block, first: int, last: int) -> Block:
     }
     pointers = block.pointers
     payloads = block.payloads[first:last]
+    labels = part_of(block.labels, first, last)
+    size_bytes = sum([len(payload) for payload in payloads if payload is not None])
     return Block(
         block.keys[first:last],
         payloads,
         None if pointers is None else pointers[first:last],
         more,
-        sum([len(payload) for payload in payloads if payload is not None]),
+        size_bytes + size_bytes_of(labels),
         block.encoded,
         block.encoded_from + first,
-        part_of(block.labels, first, last),
+        labels,
     )
 
 

@@ -1,0 +1,209 @@
+"""Keys and headers of messages: on every way in, every way out, and in every table."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import txaware
+from tests.support.messagings import Site, administration_of
+from txaware.errors import BadRequest
+from txaware.labels import MAX_HEADERS_BYTES, MAX_KEY_BYTES
+from txaware.messages import Message, Outgoing
+from txaware.messaging import Messaging
+from txaware.requests import Payload
+from txaware.service.transfer.backup import restore
+
+KEYED: list[Payload] = [
+    Outgoing(b"a", b"ann"),
+    Outgoing(b"b", headers={"source": b"till 3", "größe": bytes(300)}),
+    b"plain",
+    Outgoing(b"", b"", {"empty": b""}),
+    Outgoing(b"d", bytes(MAX_KEY_BYTES), {"h": b"x"}),
+    Outgoing(b"e", b"ann", expire_after_s=1000),
+]
+ALIKE: list[Payload] = [Outgoing(b"%d" % n, b"key-%d" % n) for n in range(40)]
+
+
+def sent(message: Payload) -> Any:
+    if isinstance(message, bytes):
+        return message, None, {}
+    return message.payload, message.key, dict(message.headers or {})
+
+
+def got(page: list[Message]) -> list[Any]:
+    return [(one.payload, one.key, one.headers) for one in page]
+
+
+def found(messaging: Messaging, topic: str = "t") -> list[Any]:
+    """What a poll of all finds, in one page and in small ones."""
+    whole = messaging.poll(topic, isolation="committed", limit=10_000)
+    small: list[Message] = []
+    start = None
+    while page := messaging.poll(
+        topic, start=start, inclusive=False, limit=3, isolation="committed"
+    ):
+        small += page
+        start = page.next
+    assert small == whole
+    return got(whole)
+
+
+@pytest.mark.parametrize("listed", [KEYED, ALIKE], ids=["mixed", "alike"])
+def test_messages_keep_key_and_headers(
+    messaging: Messaging, listed: list[Payload]
+) -> None:
+    expected = [*map(sent, listed)]
+    messaging.publish("t", listed)
+    assert found(messaging) == expected
+    with messaging.transaction():
+        messaging.publisher("t").publish_all(listed)
+        for message in listed:
+            messaging.publisher("t").publish(message)
+    assert found(messaging) == expected * 3
+    messaging.direct_publisher("t").publish_all(listed)
+    assert found(messaging) == expected * 4
+
+
+def test_messages_stored_ahead_of_their_commit_keep_key_and_headers(
+    messaging: Messaging,
+) -> None:
+    with messaging.transaction():
+        publisher = messaging.publisher("t", buffer_limit_bytes=400)
+        publisher.publish_all([*KEYED, *ALIKE])
+        assert messaging.poll("t") == []
+    with messaging.transaction() as context:
+        receipt = messaging.store(
+            "t", KEYED, transaction=context.transaction, attempt=b"by hand"
+        )
+        publisher.publish_stored([receipt])
+    assert found(messaging) == [*map(sent, [*KEYED, *ALIKE, *KEYED])]
+    assert administration_free(messaging)
+
+
+def administration_free(messaging: Messaging) -> bool:
+    return not messaging.check().problems
+
+
+def test_what_is_rolled_back_keeps_key_and_headers(messaging: Messaging) -> None:
+    response = messaging.publish("t", KEYED, transaction=9)
+    assert response is not None
+    messaging.rollback("t", response)
+    assert found(messaging) == []
+    assert got(messaging.poll("t"))[-len(KEYED) :] == [*map(sent, KEYED)]
+
+
+def test_a_group_reads_keys_headers_and_time(messaging: Messaging) -> None:
+    messaging.publish("t", KEYED)
+    consumer = messaging.consumer("t", group="g", start="first")
+    with messaging.transaction():
+        page = consumer.poll(4)
+    assert got(page) == [*map(sent, KEYED[:4])]
+    for message in page:
+        assert message.time.timestamp() * 1000 == message.id.publish_time_ms
+        assert message.time.utcoffset() is not None
+
+
+WRONG: list[dict[str, Any]] = [
+    {"key": "text"},
+    {"key": bytes(MAX_KEY_BYTES + 1)},
+    {"headers": {"a": "text"}},
+    {"headers": {"": b"a"}},
+    {"headers": {"a": bytes(MAX_HEADERS_BYTES)}},
+    {"headers": b"ab"},
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: repr(wrong)[:30])
+def test_a_wrong_key_or_header_stores_nothing(
+    messaging: Messaging, wrong: dict[str, Any]
+) -> None:
+    message = Outgoing(b"a", **wrong)
+    with pytest.raises(BadRequest):
+        messaging.publish("t", [b"before", message])
+    with pytest.raises(BadRequest):
+        messaging.store("t", [message], transaction=5)
+    with messaging.transaction():
+        with pytest.raises(BadRequest):
+            messaging.publisher("t").publish(message)
+        messaging.publisher("t").publish(b"taken")
+    assert found(messaging) == [(b"taken", None, {})]
+
+
+def test_a_page_is_cut_by_the_size_of_headers_too(site: Site) -> None:
+    messaging = site.open(poll_limit_bytes=1000)
+    messaging.create_topic("t")
+    messaging.publish("t", [Outgoing(b"", b"k", {"h": bytes(490)})] * 5)
+    assert len(messaging.poll("t")) == 2
+    assert len(messaging.poll("t", start=messaging.poll("t").next, limit=3)) == 2
+    with messaging.transaction():
+        publisher = messaging.publisher("t", buffer_limit_bytes=1000)
+        publisher.publish_all([Outgoing(b"", b"k", {"h": bytes(490)})] * 5)
+    start, sizes = None, []
+    while page := messaging.poll("t", start=start, inclusive=False):
+        sizes.append(len(page))
+        start = page.next
+    assert sizes == [2, 2, 2, 2, 2]
+
+
+def test_keys_and_headers_survive_a_restart_a_crash_a_backup_and_a_copy(
+    lasting: Site, tmp_path: Path
+) -> None:
+    messaging = lasting.messaging
+    messaging.create_topic("t")
+    messaging.publish("t", KEYED)
+    with messaging.transaction():
+        messaging.publisher("t", buffer_limit_bytes=400).publish_all(KEYED + ALIKE)
+    expected = found(messaging)
+    assert expected == [*map(sent, [*KEYED, *KEYED, *ALIKE])]
+    assert found(lasting.open()) == found(lasting.crash()) == expected
+    file = io.BytesIO()
+    lasting.messaging.backup(file)
+    target = tmp_path / "restored"
+    restore(
+        io.BytesIO(file.getvalue()), target, txaware.Settings(), clock_ms=lasting.clock
+    )
+    url = f"leveldb:{target}"
+    with txaware.connect(url, clock_ms=lasting.clock) as restored:
+        assert found(restored) == expected
+        assert administration_free(restored)
+
+
+label = st.none() | st.binary(max_size=30)
+header = st.dictionaries(st.text(min_size=1, max_size=5), st.binary(max_size=9))
+described = st.lists(st.tuples(st.binary(max_size=9), label, header), min_size=1)
+
+
+@settings(deadline=None, max_examples=25, suppress_health_check=[*HealthCheck])
+@given(st.lists(st.tuples(described, st.sampled_from(["plain", "tx", "spill"]))))
+def test_any_messages_come_back_in_any_way(
+    messaging: Messaging, calls: list[tuple[list[Any], str]]
+) -> None:
+    before = len(found(messaging))
+    expected: list[Any] = []
+    for messages, way in calls:
+        listed = [Outgoing(*each) for each in messages]
+        expected += messages
+        if way == "plain":
+            messaging.publish("t", listed)
+            continue
+        with messaging.transaction():
+            limit_bytes = 100 if way == "spill" else 100_000
+            messaging.publisher("t", buffer_limit_bytes=limit_bytes).publish_all(listed)
+    assert found(messaging)[before:] == expected
+
+
+@pytest.mark.in_process
+def test_a_plain_row_has_the_bytes_of_before(messaging: Messaging) -> None:
+    messaging.publish("t", [b"a", Outgoing(b"b"), Outgoing(b"c", None, {})])
+    messaging.publish("t", [Outgoing(b"d", b"k", {"h": b"v"})])
+    rows = administration_of(messaging)._table.scan(txaware.keys.MESSAGE)
+    assert [value for _, value in rows] == [
+        b"\0a",
+        b"\0b",
+        b"\0c",
+        b"\4\2h\0\0\0\x08\0\1\0\0\0\1hvy\0\0\0\1kd",
+    ]
