@@ -7,7 +7,7 @@ import enum
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from coordinator.errors import (
     BadRequest,
@@ -105,7 +105,8 @@ class Participants:
         for one in self._joined:
             if participant is one:
                 return
-        checked_participant(participant)
+        if type(participant) not in _complete:
+            checked_participant(participant)
         try:
             participant.start_tx(tx)
         except BaseException as error:
@@ -135,8 +136,6 @@ class Participants:
 
     def in_commit_order(self) -> list[TransactionAware]:
         """Returns them in the order of joining; those that flush last at the end."""
-        if len(self._joined) < 2:
-            return self._joined[:]
         return sorted(self._joined, key=flushes_last)
 
     def apart_with_cargo(
@@ -146,7 +145,9 @@ class Participants:
 
         All others flush before anybody is asked for one.
         """
-        in_order, at = self.in_commit_order(), len(self._joined)
+        in_order, at = self._joined[:], len(self._joined)
+        if at > 1:
+            in_order = self.in_commit_order()
         while at and hasattr(type(in_order[at - 1]), "commit_cargo"):
             at -= 1
         return in_order[:at], in_order[at:]
@@ -295,6 +296,15 @@ def raise_interrupt(failures: list[BaseException], cause: BaseException) -> None
     for failure in failures:
         if not isinstance(failure, Exception):
             raise failure from cause
+
+
+def raise_first(failures: list[BaseException], note: str) -> NoReturn:
+    """Raises the first failure with a note and the others, or an interrupt."""
+    first, *others = failures
+    first.add_note(note)
+    note_others(first, others)
+    raise_interrupt(others, first)
+    raise first
 
 
 logger = logging.getLogger(__name__)

@@ -8,6 +8,7 @@ releases the lock.
 """
 
 import os
+import sys
 import threading
 import weakref
 from collections import deque
@@ -246,3 +247,16 @@ class SharedCall(Generic[T]):
             if self._joinable is round_:  # interrupted before it was sent
                 self._joinable = None
         round_.done.set()
+
+
+def this_task() -> tuple[int, object]:
+    """Returns this thread and this task.
+
+    A new thread or task may inherit the context variables of its creator, and is
+    still another one.
+    """
+    if "asyncio" in sys.modules:
+        asyncio = sys.modules["asyncio"]
+        if asyncio._get_running_loop() is not None:
+            return threading.get_ident(), asyncio.current_task()
+    return threading.get_ident(), None

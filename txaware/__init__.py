@@ -19,11 +19,16 @@ from txaware.encoding import from_json, from_json_as, to_json
 from txaware.errors import (
     BadRequest,
     KeeperMissing,
+    LeaseLost,
     MisusedTransaction,
     NotAuthenticated,
     NotAuthorized,
+    OutOfOrderSequence,
     ParticipantFailed,
+    ProducerFenced,
+    ProducerNotFound,
     QueueFull,
+    QueueNotFound,
     RequestTooLarge,
     StoreCorrupted,
     TopicExists,
@@ -51,13 +56,24 @@ from txaware.messages import (
 from txaware.messaging import Messaging, MessagingTransaction, connect
 from txaware.metrics import Metrics
 from txaware.parts import Reach
+from txaware.processor import Processor
+from txaware.producers import (
+    KnownProducer,
+    ProducedTopic,
+    ProducerIdentity,
+    ProducerOpened,
+)
 from txaware.publish import (
     AsyncPublisher,
     AtMostOncePublisher,
     DirectPublisher,
     EncodingPublisher,
+    Producer,
     Publisher,
 )
+from txaware.publish.transactional_producer import TransactionalProducer
+from txaware.queue import Job, Popper, Pusher, Queue
+from txaware.queues import QueueDescriptor, QueueStats, Waiting
 from txaware.reports import CleanUp, Peeked, Pruned, Report, TopicReport
 from txaware.service.administration import Administration
 from txaware.service.transfer.backup import Backup
@@ -69,6 +85,10 @@ from txaware.topics import Topic, TopicName
 if typing.TYPE_CHECKING:
     from txaware.http.client.aio import AsyncMessaging, connect_async
     from txaware.http.client.async_consumer import TopicConsumer
+    from txaware.http.client.async_producer import (
+        AsyncProducer,
+        AsyncTransactionalProducer,
+    )
     from txaware.http.client.async_publisher import TopicPublisher
     from txaware.http.client.async_table import AsyncTable
     from txaware.http.client.async_transaction import AsyncTransaction
@@ -77,9 +97,11 @@ if typing.TYPE_CHECKING:
 __all__ = [
     "Administration",
     "AsyncMessaging",
+    "AsyncProducer",
     "AsyncPublisher",
     "AsyncTable",
     "AsyncTransaction",
+    "AsyncTransactionalProducer",
     "AtMostOncePublisher",
     "AuditLog",
     "Backup",
@@ -97,9 +119,12 @@ __all__ = [
     "EncodingPublisher",
     "HttpAdministration",
     "HttpServer",
+    "Job",
     "Keeper",
     "KeeperMissing",
     "KeepsRows",
+    "KnownProducer",
+    "LeaseLost",
     "Message",
     "MessageId",
     "Messaging",
@@ -109,14 +134,28 @@ __all__ = [
     "NotAuthenticated",
     "NotAuthorized",
     "OperatorService",
+    "OutOfOrderSequence",
     "Outgoing",
     "Page",
     "ParticipantFailed",
     "Peeked",
+    "Popper",
+    "Processor",
+    "ProducedTopic",
+    "Producer",
+    "ProducerFenced",
+    "ProducerIdentity",
+    "ProducerNotFound",
+    "ProducerOpened",
     "Pruned",
     "PublishResponse",
     "Publisher",
+    "Pusher",
+    "Queue",
+    "QueueDescriptor",
     "QueueFull",
+    "QueueNotFound",
+    "QueueStats",
     "Reach",
     "Receipt",
     "Report",
@@ -143,8 +182,10 @@ __all__ = [
     "TransactionNotInProgress",
     "TransactionOutcomeUnknown",
     "TransactionRefused",
+    "TransactionalProducer",
     "TxAwareError",
     "Unavailable",
+    "Waiting",
     "connect",
     "connect_async",
     "copy",
@@ -158,8 +199,10 @@ __all__ = [
 # to import, and most programs have neither.
 _WHERE = {
     "AsyncMessaging": "txaware.http.client.aio",
+    "AsyncProducer": "txaware.http.client.async_producer",
     "AsyncTable": "txaware.http.client.async_table",
     "AsyncTransaction": "txaware.http.client.async_transaction",
+    "AsyncTransactionalProducer": "txaware.http.client.async_producer",
     "HttpServer": "txaware.http.server.server",
     "TopicConsumer": "txaware.http.client.async_consumer",
     "TopicPublisher": "txaware.http.client.async_publisher",

@@ -29,6 +29,7 @@ from txaware.service.administration import Administration
 from txaware.service.coordinator_kind import EMBEDDED, OTHER, claim, coordinator_of
 from txaware.service.local import LocalService
 from txaware.service.monitor.overview import Overview
+from txaware.service.queue.local_queues import LocalQueues
 from txaware.service.retention.clean_up import Janitor, Retention
 from txaware.service.store_context import StoreContext
 from txaware.service.table_store import TableStore
@@ -192,11 +193,14 @@ def _put_together(site: StoreContext, close: Callable[[], None]) -> Parts:
     if site.gate is not None:
         site.gate.on_end(service.ended)
         site.gate.on_write_elsewhere(site.keepers.took_part)
+    queues = LocalQueues(site, service)
+    retention.clean_with(queues)
     interval_s = site.settings.janitor_interval_s
     janitor = Janitor(retention, interval_s=interval_s) if interval_s else None
 
     def close_all() -> None:
         service.close()
+        queues.close()
         if janitor is not None:
             janitor.close()
         close()
@@ -206,12 +210,14 @@ def _put_together(site: StoreContext, close: Callable[[], None]) -> Parts:
     return Parts(
         service,
         tables,
+        service.producing,
         site.coordinator,
         administration,
         site.settings,
         site.clock_ms,
         site.gate is not None,
         close_all,
+        queues,
         Served(
             service=service,
             tables=tables,

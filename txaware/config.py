@@ -93,6 +93,14 @@ class Settings:
     max_open_transactions_per_principal: int = _setting(1000)
     """Server: the most transactions of a principal open at once; 429 above it.
     Without tokens all callers are one principal."""
+    producer_expiry_s: float = _setting(7 * 86_400)
+    """The time after its last publish for which a producer is known; a later publish is
+    refused, and it has to open a new one."""
+    transactional_id_expiry_s: float = _setting(365 * 86_400, least=0)
+    """The time after its last transaction for which a transactional id is known, with
+    its commits and keys; 0 for ever. After it, what it did once is done once more."""
+    max_producers_per_principal: int = _setting(100_000)
+    """Server: the producers that one principal has at once; more are refused."""
     coordinator_timeout_s: float = _setting(10)
     """Tephra elsewhere: the time without an answer after which it counts as away."""
     block_bytes: int = _setting(4096)

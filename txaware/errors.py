@@ -13,6 +13,11 @@ TxAwareError
 ├── KeeperMissing       a participant has to be asked first: register it, or forget it
 ├── KeeperNotFound      there is none of that name to forget
 ├── PlanForgotten       a clean-up in pieces is over, or too old: plan it anew
+├── QueueNotFound       create the queue first
+├── LeaseLost           somebody else has the job, or had it: drop the work
+├── ProducerFenced      also TransactionRefused: a newer one took over, or it expired
+├── ProducerNotFound    the store knows no such producer: look at the list
+├── OutOfOrderSequence  messages before these are missing: open a new producer
 ├── QueueFull           the asynchronous publisher has too much waiting: slow down
 └── StoreCorrupted      the data on disk is not what was written: run check, restore
 """
@@ -67,6 +72,18 @@ class PublisherClosed(MisusedTransaction):
     """The publisher was closed, and took nothing; the program needs a fix."""
 
 
+class QueueNotFound(TxAwareError):
+    """There is no queue of that name; create it first."""
+
+    changed_nothing = True
+
+
+class LeaseLost(TxAwareError):
+    """The job is no longer the caller's; the message says who has it now."""
+
+    changed_nothing = True
+
+
 class QueueFull(TxAwareError):
     """Too many messages wait for an asynchronous publisher; this one was not taken."""
 
@@ -87,6 +104,25 @@ class PlanForgotten(TxAwareError):
     changed_nothing = True
 
 
+class ProducerFenced(TransactionRefused):
+    """A newer instance has taken over, or the producer is not known here any more."""
+
+
+class ProducerNotFound(TxAwareError):
+    """The store knows no producer of that id; it expired, or never was."""
+
+    changed_nothing = True
+
+
+class OutOfOrderSequence(TxAwareError):
+    """A sequence is not the next one of its producer; nothing was stored.
+
+    A gap ends the producer, as messages before these are missing.
+    """
+
+    changed_nothing = True
+
+
 class StoreCorrupted(TxAwareError):
     """The data on disk is not what was written; `txaware check` says what is wrong."""
 
@@ -96,16 +132,21 @@ __all__ = [
     "JournalCorrupted",
     "KeeperMissing",
     "KeeperNotFound",
+    "LeaseLost",
     "MalformedTransaction",
     "MissingExtra",
     "MisusedTransaction",
     "NotAuthenticated",
     "NotAuthorized",
     "NotWritten",
+    "OutOfOrderSequence",
     "ParticipantFailed",
     "PlanForgotten",
+    "ProducerFenced",
+    "ProducerNotFound",
     "PublisherClosed",
     "QueueFull",
+    "QueueNotFound",
     "RequestTooLarge",
     "StoreCorrupted",
     "TopicExists",

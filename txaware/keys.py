@@ -2,10 +2,16 @@
 
 from txaware.topics import TopicName
 
-# The first byte says which table a row belongs to; producers have no table yet.
+# The first byte says which table a row belongs to.
 TOPIC, MESSAGE, POSITION, MARK = b"t", b"m", b"o", b"k"
 PRODUCER = b"s"
+# The second byte of a producer's row: the producer itself, how far it has come in a
+# topic, who has which transactional id, and the answer to a request with a key.
+PRODUCER_ROW, SEQUENCE_ROW = PRODUCER + b"p", PRODUCER + b"q"
+TRANSACTIONAL_ID_ROW, KEYED_ROW = PRODUCER + b"t", PRODUCER + b"k"
 KEEPER = b"n"
+# The pipes of queues with their counts, and what is known of items that were popped.
+PIPE, LEASE = b"i", b"l"
 # The rows of users' tables.
 TABLE = b"d"
 JOURNAL, STATE = b"j", b"w"

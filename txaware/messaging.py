@@ -1,8 +1,7 @@
 """The entry of a program: `connect`, and the `Messaging` that it returns."""
 
-from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self, overload
+from typing import TYPE_CHECKING, Self, overload
 from weakref import WeakSet
 
 from coordinator import (
@@ -16,13 +15,13 @@ from txaware.addresses import open_parts, served_already
 from txaware.auth import AuditLog, Tokens
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.config import Settings
-from txaware.consume import Consumer, Subscriber, consumer_of, subscribe
+from txaware.consume import Consumer, consumer_of
 from txaware.consume.start_places import StartAt
-from txaware.consume.subscribe_options import TIMEOUT_S
 from txaware.encoding import Decode, Encode
 from txaware.errors import Unavailable
 from txaware.http.server.server_file import ServerFile
 from txaware.interfaces import COMMITTED, Isolation
+from txaware.loop_verbs import Closes, LoopVerbs
 from txaware.parts import Parts, Reach
 from txaware.publish import (
     AsyncPublisher,
@@ -30,31 +29,30 @@ from txaware.publish import (
     DirectPublisher,
     EncodingPublisher,
     KnownTopics,
+    Producer,
     Publisher,
     TransactionPublisher,
     publisher_key,
 )
 from txaware.publish.background_publishers import WhenFull
+from txaware.publish.fenced_transaction import FencedTransaction
+from txaware.publish.transactional_producer import TransactionalProducer
+from txaware.queue import Queue
+from txaware.queue.queue import Access
 from txaware.tables import Table
 from txaware.tables.table_changes import Conflicts
-from txaware.verbs import OperatorVerbs, Verbs
+from txaware.topics import TopicName
+from txaware.verbs import OperatorVerbs, QueueVerbs, Verbs
 
 if TYPE_CHECKING:
     from txaware.http.server.server import HttpServer
-
-
-class Closes(Protocol):
-    """A thing that has to be closed before the parts that it works on."""
-
-    def close(self) -> None:
-        """Ends its work."""
 
 
 # A publisher is kept for all who ask for it, as any number of threads may share it.
 KNOWN_PUBLISHERS = 10_000
 
 
-class Messaging(Verbs, OperatorVerbs):
+class Messaging(Verbs, QueueVerbs, OperatorVerbs, LoopVerbs):
     """The object that a program holds: its topics, transactions and participants.
 
     It is a context manager. Any number of threads may share it. A forked child connects
@@ -66,9 +64,12 @@ class Messaging(Verbs, OperatorVerbs):
             self, parts.service, parts.coordinator, shares_journal=parts.shares_journal
         )
         self._parts = parts
-        OperatorVerbs.__init__(self, parts.administration)
+        QueueVerbs.__init__(self, parts.queues)
+        OperatorVerbs.__init__(self, parts.administration, parts.producers)
+        self._publishes_once = parts.producers
         self._known_topics = KnownTopics(parts.service)
         self._publishers: dict[str, Publisher] = {}
+        self._known_queues: dict[str, Queue] = {}
         self._to_close: WeakSet[Closes] = WeakSet()
         guard(self, parts.service, parts.coordinator, parts.administration)
 
@@ -91,9 +92,56 @@ class Messaging(Verbs, OperatorVerbs):
         of its own. `begun` is a transaction that another process began, and that this
         block ends.
         """
-        return MessagingTransaction(
-            self, *participants, timeout_s=timeout_s, long=long, begun=begun
+        context = MessagingTransaction(
+            self._parts.coordinator,
+            *participants,
+            timeout_s=timeout_s,
+            long=long,
+            begun=begun,
         )
+        context.messaging = self
+        return context
+
+    @overload
+    def producer(self) -> Producer: ...
+
+    @overload
+    def producer(self, transactional_id: str) -> TransactionalProducer: ...
+
+    def producer(
+        self, transactional_id: str | None = None
+    ) -> Producer | TransactionalProducer:
+        """Opens a producer, whose repeated publishes store nothing twice.
+
+        With a `transactional_id` it has transactions, and is the one instance of that
+        id: when this returns, every older instance is fenced, and what these left open
+        has ended.
+        """
+        if transactional_id is not None:
+            return self._transactional(transactional_id)
+        limit_bytes = self._parts.settings.message_limit_bytes
+        producer = Producer(self._producers, message_limit_bytes=limit_bytes)
+        self._to_close.add(producer)
+        return producer
+
+    def _transactional(self, transactional_id: str) -> TransactionalProducer:
+        return TransactionalProducer(
+            self._producers,
+            transactional_id,
+            make=self._fenced,
+            publisher=self.publisher,
+            message_limit_bytes=self._parts.settings.message_limit_bytes,
+            shares_journal=self._parts.shares_journal,
+        )
+
+    def _fenced(
+        self, *participants: TransactionAware, timeout_s: float | None = None
+    ) -> "ProducerTransaction":
+        context = ProducerTransaction(
+            self._parts.coordinator, *participants, timeout_s=timeout_s
+        )
+        context.messaging = self
+        return context
 
     def reach(self) -> Reach:
         """Tells where other processes reach this data: a server's address and token."""
@@ -167,8 +215,8 @@ class Messaging(Verbs, OperatorVerbs):
         self,
         name: str,
         *,
-        encode: Callable[[Any], bytes] | None = None,
-        decode: Callable[[bytes], Any] | None = None,
+        encode: Encode | None = None,
+        decode: Decode | None = None,
         conflicts: Conflicts = "row",
     ) -> Table:
         """Returns a table of yours, whose rows commit with the messages beside them.
@@ -192,6 +240,25 @@ class Messaging(Verbs, OperatorVerbs):
         """Returns the names of a namespace's tables that have rows, in order."""
         return self._parts.tables.tables(namespace)
 
+    def queue(self, name: str) -> Queue:
+        """Returns a queue, to push to and to pop from."""
+        known = self._known_queues.get(name) if isinstance(name, str) else None
+        if known is not None:
+            return known
+        settings, largest = self._parts.settings, self._parts.largest_buffer_bytes
+        access = Access(
+            self.queue_service,
+            self._service,
+            self._parts.coordinator,
+            self._parts.shares_journal,
+            min(settings.buffer_limit_bytes, largest or settings.buffer_limit_bytes),
+            settings.message_limit_bytes,
+        )
+        queue = Queue(access, str(TopicName.parse(name)))
+        if len(self._known_queues) < KNOWN_PUBLISHERS:
+            self._known_queues.setdefault(name, queue)
+        return queue
+
     def direct_publisher(self, topic: str) -> DirectPublisher:
         """Returns a publisher that joins no transaction; a call ends once on disk."""
         limit_bytes = self._parts.settings.message_limit_bytes
@@ -211,7 +278,7 @@ class Messaging(Verbs, OperatorVerbs):
     ) -> AsyncPublisher:
         """Returns a publisher that works in the background; see `AsyncPublisher`."""
         publisher = AsyncPublisher(
-            self._service,
+            self._publishes_once,
             topic,
             message_limit_bytes=self._parts.settings.message_limit_bytes,
             when_full=when_full,
@@ -278,62 +345,6 @@ class Messaging(Verbs, OperatorVerbs):
             clock_ms=self._parts.clock_ms,
         )
 
-    def subscribe(
-        self,
-        topic: str,
-        handler: Callable[..., object],
-        *,
-        group: str | None = None,
-        start: StartAt = None,
-        inclusive: bool = True,
-        participants: Iterable[TransactionAware] = (),
-        decode: Callable[[bytes], Any] | None = None,
-        alone: Callable[[Any], bool] | None = None,
-        together: bool = False,
-        messages_per_transaction: int = 100,
-        timeout_s: float = TIMEOUT_S,
-        tries: int | None = None,
-        dead_letter_topic: str | None = None,
-        tells_origins: bool = True,
-        after_commit: Callable[[list[Any]], object] | None = None,
-        first_pause_s: float = 0.1,
-        longest_pause_s: float = 5,
-        idle_wait_s: float = 0.5,
-    ) -> Subscriber:
-        """Returns a loop that calls `handler(message)` in transactions; `run` runs it.
-
-        Each call has a transaction, which also moves the position. Whatever joins that
-        transaction commits with it, and `participants` join each. Without a `group`
-        the position ends with the process. `Delivery` explains the options from
-        `decode` on.
-        """
-        subscriber = subscribe(
-            self._service,
-            self._parts.coordinator,
-            topic,
-            handler,
-            group=group,
-            start=start,
-            inclusive=inclusive,
-            participants=participants,
-            shares_journal=self._parts.shares_journal,
-            clock_ms=self._parts.clock_ms,
-            decode=decode,
-            alone=alone,
-            together=together,
-            messages_per_transaction=messages_per_transaction,
-            timeout_s=timeout_s,
-            tries=tries,
-            dead_letter_topic=dead_letter_topic,
-            tells_origins=tells_origins,
-            after_commit=after_commit,
-            first_pause_s=first_pause_s,
-            longest_pause_s=longest_pause_s,
-            idle_wait_s=idle_wait_s,
-        )
-        self._to_close.add(subscriber)
-        return subscriber
-
     def serve(
         self,
         *,
@@ -393,28 +404,17 @@ class Messaging(Verbs, OperatorVerbs):
 class MessagingTransaction(TransactionContext):
     """A transaction that knows the `Messaging` it belongs to."""
 
-    def __init__(
-        self,
-        messaging: Messaging,
-        *participants: TransactionAware,
-        timeout_s: float | None = None,
-        long: bool = False,
-        begun: Transaction | None = None,
-    ) -> None:
-        super().__init__(
-            messaging._parts.coordinator,
-            *participants,
-            timeout_s=timeout_s,
-            long=long,
-            begun=begun,
-        )
-        self.messaging = messaging
+    messaging: Messaging
 
     def store_held(self) -> None:
         """Stores what publishers buffer, so that it comes before what others store."""
         held = self._known.get(publisher_key(self.messaging._service))
         if isinstance(held, TransactionPublisher):
             held.store_held()
+
+
+class ProducerTransaction(FencedTransaction, MessagingTransaction):
+    """A transaction of a `Messaging` that counts for a producer."""
 
 
 def connect(

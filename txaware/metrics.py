@@ -114,6 +114,15 @@ class TopicCounters:
             self._values["bytes_in"] += size_bytes
             self._time("publish", took_s, self._latencies.publish)
 
+    def flushed(
+        self, pointer: int, messages: int, size_bytes: int, took_s: float
+    ) -> None:
+        """Counts a publish that is done, and whose transaction is not decided."""
+        self.published(messages, size_bytes, took_s)
+
+    def referred(self, pointer: int, messages: int) -> None:
+        """Does nothing: stored messages were counted before their reference."""
+
     def stored(self, messages: int) -> None:
         """Counts payloads that are stored ahead of their commit."""
         with self._lock:
@@ -126,8 +135,8 @@ class TopicCounters:
             self._values["bytes_out"] += size_bytes
             self._time("poll", took_s, self._latencies.poll)
 
-    def rolled_back(self) -> None:
-        """Counts a publish that was rolled back."""
+    def rolled_back(self, pointer: int) -> None:
+        """Counts a publish of a transaction that was rolled back."""
         with self._lock:
             self._values["rollbacks"] += 1
 
@@ -279,6 +288,47 @@ class RetentionCounters:
 
 
 @attrs.frozen
+class ProducerMetrics:
+    """Publishes of producers that stored nothing: repeats, and those refused.
+
+    `live` is how many producers the store knows; None where that was not counted.
+    """
+
+    repeated: int = 0
+    fenced: int = 0
+    out_of_order: int = 0
+    live: int | None = None
+
+
+class ProducerCounters:
+    """Counters for the publishes of all producers."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._now = ProducerMetrics()
+
+    def repeated(self) -> None:
+        """Counts a publish that was stored before."""
+        with self._lock:
+            self._now = attrs.evolve(self._now, repeated=self._now.repeated + 1)
+
+    def fenced(self) -> None:
+        """Counts a publish of a fenced or unknown producer."""
+        with self._lock:
+            self._now = attrs.evolve(self._now, fenced=self._now.fenced + 1)
+
+    def out_of_order(self) -> None:
+        """Counts a publish at a wrong sequence."""
+        with self._lock:
+            now = self._now
+            self._now = attrs.evolve(now, out_of_order=now.out_of_order + 1)
+
+    def snapshot(self) -> ProducerMetrics:
+        """Returns the counts as they are now."""
+        return self._now
+
+
+@attrs.frozen
 class GroupLag:
     """The lag of a group: in time, and in rows (counted up to 10,000).
 
@@ -310,6 +360,7 @@ class Counts:
     poll_latency_s: Histogram
     writes: WriteMetrics | None
     retention: RetentionMetrics
+    producers: ProducerMetrics = ProducerMetrics()
 
 
 @attrs.frozen(kw_only=True)

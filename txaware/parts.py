@@ -24,7 +24,10 @@ from txaware.http.client import (
     within_limits,
 )
 from txaware.http.server.served import Served
-from txaware.interfaces import MessagingService, OperatorService, TableService
+from txaware.interfaces import MessagingService, OperatorService
+from txaware.producers import ProducerService
+from txaware.queue_service import QueueService
+from txaware.tables.interfaces import TableService
 
 
 @attrs.frozen
@@ -51,12 +54,14 @@ class Parts:
 
     service: MessagingService
     tables: TableService
+    producers: ProducerService
     coordinator: Coordinator
     administration: OperatorService
     settings: Settings
     clock_ms: ClockMs
     shares_journal: bool
     close: Callable[[], None]
+    queues: QueueService | None = None
     served: Served | None = None
     largest_buffer_bytes: int | None = None
     reach: Reach | None = None
@@ -112,6 +117,7 @@ def open_remote(
     return Parts(
         service,
         HttpTables(transport),
+        service,
         chosen,
         HttpAdministration(transport, chosen),
         limited,

@@ -125,6 +125,7 @@ class CleanUp:
     marked_rows: int = 0
     positions: int = 0
     table_versions: int = 0
+    producers: int = 0
     least_needed: int | None = None
     forgotten: int = 0
     held_back: str | None = None

@@ -13,6 +13,7 @@ from txaware.errors import BadRequest
 DEFAULT_NAMESPACE = "default"
 DEFAULT_TTL_S = 604_800
 MAX_TTL_S = 2**31 - 1
+LONGEST_ID = 255  # of a transactional id, in characters
 MAX_DIGITS = 6  # the number N in `prefix:N` has fewer digits
 _TOPIC = re.compile(r"[A-Za-z0-9_-]+")
 _NAMESPACE = re.compile(r"[A-Za-z0-9_]+")
@@ -74,6 +75,20 @@ def checked_group(group: object) -> str:
             f"{group!r} is no group name; letters, digits, - _ and . make one"
         )
     return group
+
+
+def checked_transactional_id(name: object) -> str:
+    """Returns a transactional id if it is valid; raises `BadRequest` otherwise."""
+    if (
+        not isinstance(name, str)
+        or len(name) > LONGEST_ID
+        or not _GROUP.fullmatch(name)
+    ):
+        raise BadRequest(
+            f"{name!r:.300} is no transactional id; up to {LONGEST_ID} letters, "
+            f"digits, - _ and . make one"
+        )
+    return name
 
 
 def checked_ttl_s(ttl: object) -> int:

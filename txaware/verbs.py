@@ -6,9 +6,17 @@ from typing import Any, BinaryIO
 from coordinator.context import current_transaction
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
-from txaware.interfaces import UNSAID, Isolation, MessagingService, OperatorService
+from txaware.errors import Unavailable
+from txaware.interfaces import (
+    UNSAID,
+    Isolation,
+    MessagingService,
+    OperatorService,
+)
 from txaware.messages import MessageId, Page, PublishResponse, Receipt
+from txaware.producers import ProducerService
 from txaware.publish import WrittenByHand, written_by_hand
+from txaware.queue_service import QueueService
 from txaware.reports import Progress
 from txaware.requests import Payload, Pointer
 from txaware.service.transfer.backup import Backup, save
@@ -141,11 +149,35 @@ class Verbs:
     wait = passed_on(MessagingService.wait, to="_service")
 
 
+class QueueVerbs:
+    """The verbs that make, list and delete queues."""
+
+    def __init__(self, queues: QueueService | None) -> None:
+        self._queues = queues
+
+    @property
+    def queue_service(self) -> QueueService:
+        """The service that keeps queues."""
+        if self._queues is None:
+            raise Unavailable(
+                "queues are used in the process that owns the data; a server does not "
+                "offer them yet"
+            )
+        return self._queues
+
+    create_queue = passed_on(QueueService.create_queue, to="queue_service")
+    queues = passed_on(QueueService.queues, to="queue_service")
+    delete_queue = passed_on(QueueService.delete_queue, to="queue_service")
+
+
 class OperatorVerbs:
     """The verbs for operators, and for participants whose rows `prune` respects."""
 
-    def __init__(self, administration: OperatorService) -> None:
+    def __init__(
+        self, administration: OperatorService, producers: ProducerService
+    ) -> None:
         self._administration = administration
+        self._producers = producers
 
     @property
     def administration(self) -> OperatorService:
@@ -165,6 +197,10 @@ class OperatorVerbs:
     register_keeper = passed_on(OperatorService.register_keeper, to="_administration")
     forget_keeper = passed_on(OperatorService.forget_keeper, to="_administration")
     keepers = passed_on(OperatorService.keepers, to="_administration")
+
+    producers = passed_on(ProducerService.producers, to="_producers")
+    describe_producer = passed_on(ProducerService.describe_producer, to="_producers")
+    forget_producer = passed_on(ProducerService.forget_producer, to="_producers")
 
     def backup(self, file: BinaryIO, *, progress: Progress | None = None) -> Backup:
         """Copies everything that is committed now to a file, while the data is in use.

@@ -8,7 +8,7 @@ from typing import Any
 from coordinator.embedded.group_commit import End, Then
 from coordinator.embedded.journal import Journal
 from coordinator.embedded.ledger import Ledger
-from coordinator.embedded.open_transactions import OpenTransaction, Stage
+from coordinator.embedded.open_transactions import ENDING, UNDECIDED, OpenTransaction
 from coordinator.embedded.records import (
     Checkpointed,
     Committed,
@@ -121,13 +121,13 @@ class CommitLog:
         if self._ledger.torn is not None:
             self._ledger.mend()
         entries = self._ledger.open.by_id
-        while (entry := entries.get(transaction_id)) and entry.stage is Stage.ENDING:
+        while (entry := entries.get(transaction_id)) and entry.stage is ENDING:
             # Its end is in this batch or an earlier one, and perhaps nobody waits for
             # that batch.
             with suppress(Unavailable):
                 self._lock.outside(self._journal.append)
             self._ledger.mend()
-        if entry is not None and entry.stage is Stage.UNDECIDED:
+        if entry is not None and entry.stage is UNDECIDED:
             raise Unavailable(f"{transaction_id}: {entry.stage.value}; ask again")
         return entry
 
@@ -146,7 +146,7 @@ class CommitLog:
 
     def _decided(self, entry: OpenTransaction, committed: bool) -> None:
         if committed:
-            self._apply_commit(entry, seen=True)
+            self._apply_commit(entry, True)
         else:
             self._ledger.give_back(entry)
         self.undecided.discard(entry.transaction_id)
@@ -189,31 +189,27 @@ class CommitLog:
     ) -> None:
         wake: Callable[[], object] | None = None
         with self._lock:
-            if not self._is_ending(entry):
+            if self._ledger.torn is not None:
+                self._ledger.mend()
+            if entry.stage is not ENDING:  # an interrupt may have this told twice
                 return
             if told is not None and error is not None:
                 wake = told(error)  # before anybody may decide it after all
             if error is None:
                 if reserved:
                     self._reserve.extend(reserved)
-                self._ledger.whole(partial(self._apply_commit, entry, seen=seen))
+                self._ledger.whole(partial(self._apply_commit, entry, seen))
                 if told is not None:
                     wake = told(None)  # nobody begins between the two
             elif isinstance(error, NotWritten):
                 self._ledger.give_back(entry)
             else:
                 self.undecided.add(entry.transaction_id)
-                entry.stage = Stage.UNDECIDED
+                entry.stage = UNDECIDED
         if wake is not None:
             wake()
 
-    def _is_ending(self, entry: OpenTransaction) -> bool:
-        """Tells whether its end is not applied yet: an interrupt may tell it twice."""
-        if self._ledger.torn is not None:
-            self._ledger.mend()
-        return entry.stage is Stage.ENDING
-
-    def _apply_commit(self, entry: OpenTransaction, *, seen: bool) -> None:
+    def _apply_commit(self, entry: OpenTransaction, seen: bool) -> None:
         commit_pointer = self._ledger.commit(entry)
         if seen:
             self._journal.note(
@@ -228,7 +224,8 @@ class CommitLog:
         error: Unavailable | None,
     ) -> None:
         with self._lock:
-            if not self._is_ending(entry):
+            self._ledger.mend()
+            if entry.stage is not ENDING:  # as for a commit
                 return
             if error is not None:
                 self._ledger.give_back(entry)

@@ -15,8 +15,8 @@ from coordinator.embedded.journal import Journal, MemoryJournal
 from coordinator.embedded.ledger import Ended, Limits
 from coordinator.embedded.open_transactions import (
     HELD_ABOVE_S,
+    OPEN,
     OpenTransaction,
-    Stage,
 )
 from coordinator.embedded.records import (
     Aborted,
@@ -35,7 +35,9 @@ from coordinator.interfaces import Cargo, Told
 from coordinator.outcome import Outcome, checked_written
 from coordinator.threads import Condition
 from coordinator.transaction import (
+    LONG,
     POINTERS_PER_MS,
+    SHORT,
     ClockMs,
     Transaction,
     TransactionType,
@@ -113,21 +115,15 @@ class EmbeddedCoordinator:
             timeout_s = self._timeout_s
         else:
             checked_timeout_s(timeout_s)
-        tx = self._start(
-            TransactionType.SHORT, timeout_s, outlives_process=outlives_process
-        )
-        if timeout_s > HELD_ABOVE_S and not outlives_process:
-            return self._ledger.open.hold(tx)
-        return tx
+        return self._start(SHORT, timeout_s, outlives_process=outlives_process)
 
     def start_long(self, *, outlives_process: bool = False) -> Transaction:
         """Begins a transaction that may run for a day."""
-        tx = self._start(
-            TransactionType.LONG,
+        return self._start(
+            LONG,
             self._long_timeout_s,
             outlives_process=outlives_process,
         )
-        return tx if outlives_process else self._ledger.open.hold(tx)
 
     def can_commit(self, tx: Transaction, changes: Iterable[bytes]) -> None:
         """Checks the changed keys, and remembers them for `commit`."""
@@ -186,9 +182,10 @@ class EmbeddedCoordinator:
                 self._ledger.mend()
             entry = self._ledger.require(tx.transaction_id)
             inside = self.gate.inside  # nearly always empty
-            if entry.stage is not Stage.OPEN or (inside and self.gate.is_busy(entry)):
+            if entry.stage is not OPEN or (inside and self.gate.is_busy(entry)):
                 return None
-            self._check_open(entry)
+            if self._closed or self._ledger.elapsed_ms() > entry.due_ms:
+                self._check_open(entry)
             self._ledger.check_commit(entry)
             # The time of the last start is enough here, and takes no look at a clock.
             now_ms = self._ledger.latest_ms
@@ -203,7 +200,7 @@ class EmbeddedCoordinator:
             if entry is None:
                 return
             self.gate.drain(entry)
-            if entry.type is TransactionType.SHORT:
+            if entry.type is SHORT:
                 self._ledger.whole(partial(self._undone, entry))
                 return
         self.invalidate(tx)
@@ -392,11 +389,13 @@ class EmbeddedCoordinator:
             begun.append(entry)
             self._ledger.torn = partial(self._undone, entry)
             tx = self._ledger.start(entry)
-            long = kind is TransactionType.LONG
+            long = kind is LONG
             started = Started(pointer, expires_ms, long, outlives_process)
             self._journal.note(pointer, started)
             if entry.transaction_id in self._ledger.open.outliving:
                 self._ends.note_unseen(pointer)
+            if not outlives_process and (long or timeout_s > HELD_ABOVE_S):
+                self._ledger.open.hold(tx)
             self._ledger.torn = None
             return tx
 

@@ -245,15 +245,16 @@ class GroupCommit:
     def note(self, transaction_id: int, record: Record) -> None:
         """Keeps a record for the next batch."""
         with self._queue:
-            notes = self._notes.get(transaction_id)
-            if notes is None or (
+            notes = self._notes
+            if transaction_id not in notes or (
                 # Only the abort is kept, which tells it from a commit.
-                record.__class__ is Aborted and notes[0].__class__ is Started
+                record.__class__ is Aborted
+                and notes[transaction_id][0].__class__ is Started
             ):
-                self._notes[transaction_id] = [record]
+                notes[transaction_id] = [record]
             else:
-                notes.append(record)
-        if record.__class__ is not Started:  # nearly always one, and it takes no call
+                notes[transaction_id].append(record)
+        if record.__class__ is not Started:  # it nearly always is one
             self._noted(transaction_id, record)
 
     def _noted(self, transaction_id: int, record: Record) -> None:

@@ -7,9 +7,10 @@ from typing import NamedTuple, Self
 import attrs
 
 from coordinator.embedded.open_transactions import (
+    ENDING,
+    OPEN,
     OpenTransaction,
     OpenTransactions,
-    Stage,
 )
 from coordinator.embedded.records import Invalidated
 from coordinator.errors import (
@@ -31,6 +32,7 @@ from coordinator.pointers import (
 from coordinator.transaction import (
     NO_POINTER,
     POINTERS_PER_MS,
+    SHORT,
     ClockMs,
     Transaction,
     TransactionType,
@@ -221,7 +223,7 @@ class Ledger:
     def take(self, pointer: int) -> Transaction:
         """Returns a snapshot whose id is used up and never in progress."""
         self.last = pointer
-        return self._snapshot(pointer, TransactionType.SHORT)
+        return self._snapshot(pointer, SHORT)
 
     def start(self, entry: OpenTransaction) -> Transaction:
         """Opens a transaction under the next pointer."""
@@ -243,13 +245,12 @@ class Ledger:
 
     def require(self, transaction_id: int) -> OpenTransaction:
         """Returns the open transaction of that id; refuses if there is none."""
-        entry = self.open.by_id.get(transaction_id)
-        if entry is None:
-            raise TransactionNotInProgress(
-                f"transaction {transaction_id} is not in progress: it "
-                f"{self._why_not(transaction_id)}"
-            )
-        return entry
+        if transaction_id in self.open.by_id:
+            return self.open.by_id[transaction_id]
+        raise TransactionNotInProgress(
+            f"transaction {transaction_id} is not in progress: it "
+            f"{self._why_not(transaction_id)}"
+        )
 
     def _why_not(self, transaction_id: int) -> str:
         if transaction_id in self.invalid.lost:
@@ -329,7 +330,7 @@ class Ledger:
 
     def begin_end(self, entry: OpenTransaction, *, reserve: frozenset[bytes]) -> None:
         """Marks its end as under way; until then nobody else commits those keys."""
-        entry.stage, entry.reserved = Stage.ENDING, reserve
+        entry.stage, entry.reserved = ENDING, reserve
         if reserve:
             self.committed.reserve(reserve)
 
@@ -341,7 +342,7 @@ class Ledger:
     def give_back(self, entry: OpenTransaction) -> None:
         """Opens a transaction again whose end was not written after all."""
         self._release(entry)
-        entry.stage = Stage.OPEN
+        entry.stage = OPEN
         look_again_ms = max(entry.due_ms, self.elapsed_ms() + LOOK_AGAIN_MS)
         self.open.expect_expiry(entry.transaction_id, look_again_ms)
 
@@ -381,7 +382,7 @@ class Ledger:
     def invalidate(self, entry: OpenTransaction, now_ms: int) -> None:
         """Ends a transaction so that nobody will see its writes."""
         self.time_out([entry], now_ms)
-        if entry.type is TransactionType.SHORT:
+        if entry.type is SHORT:
             self.read_pointer = max(self.read_pointer, entry.transaction_id)
 
     def time_out(self, entries: list[OpenTransaction], now_ms: int) -> Invalidated:

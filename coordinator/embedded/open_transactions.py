@@ -9,7 +9,7 @@ from operator import attrgetter
 import attrs
 
 from coordinator.pointers import NO_POINTERS, Pointers
-from coordinator.transaction import NO_POINTER, Transaction, TransactionType
+from coordinator.transaction import LONG, NO_POINTER, Transaction, TransactionType
 
 # The heap of expiries may hold about this many ended transactions before it is tidied.
 _STALE = 1000
@@ -25,6 +25,11 @@ class Stage(enum.Enum):
     ENDING = "its end is being written down"
     UNDECIDED = "its commit may or may not be on disk"
     ENDED = "it has ended"
+
+
+# A member of an enum is looked up in 0.2 us, a name of the module in 0.01.
+OPEN, ENDING = Stage.OPEN, Stage.ENDING
+UNDECIDED, ENDED = Stage.UNDECIDED, Stage.ENDED
 
 
 @attrs.define(eq=False)
@@ -45,7 +50,7 @@ class OpenTransaction:
     checkpoints: Pointers = NO_POINTERS
     changes: frozenset[bytes] = frozenset()
     refusal: str | None = None
-    stage: Stage = Stage.OPEN
+    stage: Stage = OPEN
     reserved: frozenset[bytes] = frozenset()
     end_asked: bool = False
     holder: "weakref.ref[Transaction] | None" = None
@@ -88,7 +93,7 @@ class OpenTransactions:
         self._note(entry)
         pointer = entry.transaction_id
         self.in_progress = self.in_progress.appended(pointer)
-        if self.first_short == NO_POINTER and entry.type is not TransactionType.LONG:
+        if self.first_short == NO_POINTER and entry.type is not LONG:
             self.first_short = pointer
 
     def add_checkpoint(self, entry: OpenTransaction, pointer: int) -> None:
@@ -115,7 +120,10 @@ class OpenTransactions:
         if entry.checkpoints is not NO_POINTERS:
             self.in_progress = self.in_progress.without(entry.checkpoints)
         if self.first_short >= transaction_id:
-            self._update_first_short()
+            if self._long:
+                self._update_first_short()
+            else:
+                self.first_short = self.in_progress.least(NO_POINTER)
 
     def remove_all(self, entries: Iterable[OpenTransaction]) -> Pointers:
         """Removes many transactions at once, and returns their pointers."""
@@ -149,7 +157,7 @@ class OpenTransactions:
             place = places.pop()
             if place < len(heap) and heap[place][0] < now_ms:
                 entry = self.by_id.get(heap[place][1])
-                if entry is not None and entry.stage is Stage.OPEN:
+                if entry is not None and entry.stage is OPEN:
                     due[entry.transaction_id] = entry
                 places += (2 * place + 1, 2 * place + 2)
         return sorted(due.values(), key=attrgetter("transaction_id"))
@@ -163,14 +171,14 @@ class OpenTransactions:
     def _note(self, entry: OpenTransaction) -> None:
         transaction_id = entry.transaction_id
         self.by_id[transaction_id] = entry
-        if entry.type is TransactionType.LONG:
+        if entry.type is LONG:
             self._long.add(transaction_id)
         elif entry.outlives_process:
             self.outliving.add(transaction_id)
         self.expect_expiry(transaction_id, entry.due_ms)
 
     def _forget(self, entry: OpenTransaction) -> None:
-        entry.stage = Stage.ENDED
+        entry.stage = ENDED
         if entry.transaction_id in self.by_id:
             del self.by_id[entry.transaction_id]
         if self._long:

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 
 from coordinator.embedded.ledger import Ledger
-from coordinator.embedded.open_transactions import OpenTransaction, Stage
+from coordinator.embedded.open_transactions import OPEN, OpenTransaction
 from coordinator.errors import TransactionNotInProgress
 from coordinator.threads import Condition
 from coordinator.transaction import POINTERS_PER_MS
@@ -103,7 +103,7 @@ class WriteBarrier:
         with self._lock:
             self._ledger.mend()
             entry = self._ledger.require(transaction_id)
-            if entry.stage is not Stage.OPEN or entry.end_asked:
+            if entry.stage is not OPEN or entry.end_asked:
                 raise TransactionNotInProgress(
                     f"transaction {transaction_id} takes no more writes: it is ending"
                 )
@@ -139,7 +139,7 @@ class WriteBarrier:
             while writes := self._others_in(entry):
                 entry.end_asked = True  # again, as another one may have stopped waiting
                 left_ms = entry.due_ms - self._ledger.elapsed_ms()
-                if left_ms < 0 or entry.stage is not Stage.OPEN:
+                if left_ms < 0 or entry.stage is not OPEN:
                     raise TransactionNotInProgress(
                         f"transaction {entry.transaction_id} ended while it was "
                         f"waiting for {writes} writes under way"
@@ -148,7 +148,7 @@ class WriteBarrier:
         finally:
             entry.end_asked = False
         self._ledger.require(entry.transaction_id)
-        if entry.stage is not Stage.OPEN:
+        if entry.stage is not OPEN:
             raise TransactionNotInProgress(
                 f"transaction {entry.transaction_id} was ended otherwise while it was "
                 f"waiting for writes under way"

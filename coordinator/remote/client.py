@@ -7,6 +7,7 @@ through any function that sends one.
 import base64
 import inspect
 import json
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self, TypeVar
 
@@ -34,6 +35,9 @@ from coordinator.transaction_status import STATES, Standing
 
 T = TypeVar("T")
 
+# So many ends that this client asked for are remembered, to refuse a commit after them.
+MOST_ENDED = 1000
+
 # Sends method, path and body, and answers status and body. What it raises as `OSError`
 # leaves open whether the request arrived.
 Send = Callable[[str, str, bytes], tuple[int, bytes]]
@@ -60,6 +64,7 @@ class RemoteCoordinator:
         self._takes_writers = takes_writers
         self._writers: dict[int, list[str]] = {}
         self._unchecked: set[int] = set()
+        self._ended: deque[int] = deque(maxlen=MOST_ENDED)
 
     def start_short(
         self, timeout_s: float | None = None, *, outlives_process: bool = False
@@ -99,26 +104,34 @@ class RemoteCoordinator:
     def commit(self, tx: Transaction) -> None:
         """Makes the writes of `tx` visible to all that begin from now on.
 
-        If the answer is lost it asks again, once, and that answer is right.
+        If the answer is lost it asks again, once, and that answer is right. It also
+        asks again where `tx` is said to have ended: a request that the network delivers
+        twice may have been carried out before the one that is answered.
         """
-        fields = {"check": True} if tx.transaction_id in self._unchecked else {}
-        self._unchecked.discard(tx.transaction_id)
+        transaction_id = tx.transaction_id
+        fields = {"check": True} if transaction_id in self._unchecked else {}
+        self._unchecked.discard(transaction_id)
         try:
             self._post_for(tx, "commit", **fields)
         except NotWritten:
             raise
-        except Unavailable:
+        except (Unavailable, TransactionNotInProgress) as error:
+            if transaction_id in self._ended and not isinstance(error, Unavailable):
+                raise  # an earlier call of this client has ended it
             self._post_for(tx, "commit", repeat=True, **fields)
+        self._ended.append(transaction_id)
 
     def abort(self, tx: Transaction) -> None:
         """Ends a transaction whose holder has undone everything it wrote."""
         self._unchecked.discard(tx.transaction_id)
+        self._ended.append(tx.transaction_id)
         self._post_for(tx, "abort")
 
     def invalidate(self, tx: Transaction | int) -> bool:
         """Ends a transaction so that nobody ever sees what it wrote."""
         tx = tx if isinstance(tx, Transaction) else Transaction(checked_pointer(tx), 0)
         self._unchecked.discard(tx.transaction_id)
+        self._ended.append(tx.transaction_id)
         return _field(self._post_for(tx, "invalidate"), "invalidated", bool)
 
     def checkpoint(self, tx: Transaction) -> Transaction:

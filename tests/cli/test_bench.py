@@ -188,6 +188,7 @@ def test_a_figure_is_one_line_and_one_object() -> None:
         "ratio_max": 11,
         "at_least": 3,
         "at_most": None,
+        "aim": None,
         "goal": None,
         "kept": False,
     }

@@ -27,9 +27,7 @@ messaging = txaware.connect(sys.argv[1])
 tx = messaging.coordinator.start_short(600)
 messaging.publish("t", [b"open"], transaction=tx)
 print(tx.transaction_id, flush=True)
-for line in sys.stdin:
-    messaging.publish("t", [b"more"], transaction=tx)
-    print("done", flush=True)
+sys.stdin.read()
 """
 
 
@@ -102,21 +100,6 @@ def test_what_a_killed_client_left_hangs_until_it_is_aborted(
     assert messaging.bounds("t", isolation="committed").next == behind
 
 
-def test_what_was_used_since_does_not_hang(server: HttpServer) -> None:
-    with client(server.url) as (child, pointer):
-        assert child.stdin is not None
-        time.sleep(0.5)
-        child.stdin.write("more\n")
-        child.communicate()  # and it ends
-        url = ("--url", server.url)
-        until(lambda: [one["transaction"] for one in hanging(*url)] == [pointer])
-        young = ("transactions", "find-hanging", "--older-than", "0.4", *url)
-        [found] = hanging(*url)
-        if found["heard_s"] < 0.3:
-            assert not run_json(*young)
-        until(lambda: bool(run_json(*young)))
-
-
 @pytest.mark.parametrize("long", [False, True])
 def test_a_long_one_of_this_program_hangs_once_nobody_has_it(
     messaging: Messaging, long: bool
@@ -144,6 +127,36 @@ def test_a_block_that_is_open_for_long_does_not_hang(messaging: Messaging) -> No
         assert not hanging(obj=messaging)
         listed = ("transactions", "list", "--older-than", "0")
         assert len(run_json(*listed, obj=messaging)) == 1
+
+
+def test_whose_producer_has_it_is_shown_and_chosen(
+    messaging: Messaging, server: HttpServer
+) -> None:
+    with messaging.producer("loader-7") as here:
+        other = messaging.coordinator.start_short()
+        with here.transaction():
+            here.publish("t", [b"a"])
+            time.sleep(0.01)
+            [found] = hanging(obj=messaging)  # the producer still has its own
+            assert found["transaction"] == other.transaction_id
+            listed = ("transactions", "list", "--producer", "loader-7")
+            [found] = run_json(*listed, obj=messaging)
+            assert (found["producer"], found["producer_epoch"]) == ("loader-7", 0)
+            assert "loader-7" in run(*listed, obj=messaging).stdout
+            assert not run_json(*listed[:-1], "other", obj=messaging)
+            assert not hanging("--producer", "other", obj=messaging)
+        assert not run_json(*listed, obj=messaging)
+    with (
+        txaware.connect(server.url) as client,
+        client.producer("loader-8") as there,
+        there.transaction() as tx,
+    ):
+        pointer = tx.transaction.transaction_id
+        url = ("--url", server.url)
+        [found] = run_json(*listed[:-1], "loader-8", *url)
+        assert found["transaction"] == pointer
+        text = run("transactions", "describe", str(pointer), *url).stdout
+        assert f"producer       loader-8, id {found['producer_id']}, epoch 0" in text
 
 
 def test_rows_of_an_id_that_nobody_was_given_hang(messaging: Messaging) -> None:

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -37,12 +38,13 @@ from txaware.keys import MESSAGE, after
 from txaware.messaging import Messaging
 from txaware.publish import TransactionPublisher
 from txaware.service.local import LocalService
+from txaware.service.read.scan import CachedRows
 from txaware.service.store_context import StoreContext
 from txaware.service.wakeups import Signal
 from txaware.store.leveldb import LevelDbTable
 
 # Python and C functions that one transaction with one message may call, all together.
-MOST_CALLS = 202
+MOST_CALLS = 210
 
 
 @pytest.fixture
@@ -83,6 +85,39 @@ def test_a_transaction_with_one_message_makes_few_calls(messaging: Messaging) ->
     answers = at_once(partial(calls_of_a_transaction, messaging))
     assert isinstance(answers[0], int), answers
     assert 100 < answers[0] <= MOST_CALLS
+
+
+def test_a_commit_wakes_a_waiting_reader_once_and_the_reader_then_reads_once(
+    messaging: Messaging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    wait, read, snapshot = Signal.wait, CachedRows.read, EmbeddedCoordinator.snapshot
+
+    def noted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            steps.append(name)
+            return call(*args)
+
+        return run
+
+    monkeypatch.setattr(Signal, "wait", noted("wait", wait))
+    monkeypatch.setattr(CachedRows, "read", noted("read", read))
+    monkeypatch.setattr(EmbeddedCoordinator, "snapshot", noted("snapshot", snapshot))
+    found: list[bytes] = []
+    waiting = threading.Thread(
+        target=lambda: found.extend(
+            payloads(messaging, "a", isolation="committed", wait_s=30)
+        )
+    )
+    waiting.start()
+    while "wait" not in steps:
+        time.sleep(0.001)
+    with messaging.transaction():
+        for number in range(3):
+            messaging.publisher("a").publish(b"%d" % number)
+    waiting.join(30)
+    assert found == [b"0", b"1", b"2"]
+    assert steps == ["read", "wait", "snapshot", "read"]
 
 
 def test_nobody_reads_a_message_before_its_commit_is_visible(

@@ -502,3 +502,70 @@ async def test_a_worker_ends_what_it_began(store: ServedStore) -> None:
     workers.close()
     workers.give_back(worker)
     Worker().close()
+
+
+@in_loop
+async def test_functions_for_the_end_are_called_in_the_task_and_awaited(
+    store: ServedStore,
+) -> None:
+    log: list[str] = []
+
+    async def later(text: str) -> None:
+        await asyncio.sleep(0)
+        log.append(text)
+
+    async with connect_async(store.url) as messaging:
+        async with messaging.transaction() as tx:
+            await messaging.publisher("t").publish(b"x")
+            tx.on_commit(lambda: log.append(threading.current_thread().name))
+            tx.on_commit(lambda: later("awaited"))
+            tx.on_rollback(lambda: log.append("never"))
+        assert log == [threading.current_thread().name, "awaited"]
+        with pytest.raises(ValueError, match="no") as caught:  # noqa: PT012
+            async with messaging.transaction() as tx:
+                tx.on_rollback(lambda: later(tx.status.value))
+                tx.on_rollback(lambda: [][1])
+                raise ValueError("no")
+        assert log[2:] == ["aborted"]
+        assert "IndexError" in caught.value.__notes__[0]
+        async with messaging.transaction() as tx:
+            tx.on_rollback(lambda: later("by hand"))
+            await tx.abort()
+            assert log[3:] == ["by hand"]
+
+
+@in_loop
+async def test_what_functions_raise_after_a_commit_is_raised_together(
+    store: ServedStore,
+) -> None:
+    async with connect_async(store.url) as messaging:
+        with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012
+            async with messaging.transaction() as tx:
+                await messaging.publisher("t").publish(b"x")
+                tx.on_commit(lambda: [][1])
+                tx.on_commit(lambda: [][2])
+        assert len(caught.value.exceptions) == 2
+        assert "committed" in caught.value.__notes__[0]
+        assert len(await messaging.poll("t", isolation="committed")) == 1
+        with pytest.raises(MisusedTransaction, match="needs an open block"):
+            tx.on_commit(print)
+
+
+@in_loop
+async def test_a_cancelled_task_still_calls_the_functions_for_its_end(
+    store: ServedStore,
+) -> None:
+    log: list[str] = []
+    async with connect_async(store.url) as messaging:
+
+        async def work() -> None:
+            async with messaging.transaction() as tx:
+                tx.on_rollback(lambda: log.append(tx.status.value))
+                await asyncio.sleep(60)
+
+        task = asyncio.create_task(work())
+        await asyncio.sleep(0.2)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert log == ["aborted"]

@@ -145,7 +145,7 @@ class Target:
         self._raw: Raw | None = None
         assert served.is_well()
         app: Any = served.server._config.loaded_app
-        self.routes = [(route.method, route.path) for route in app._routes.table]
+        self.routes = [(route.method, route.path) for route in app._rules.routes.table]
 
     @property
     def rows(self) -> dict[bytes, bytes]:

@@ -3,13 +3,14 @@
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 
+from coordinator.errors import NotWritten
 from tests.support.background import Gate
 from tests.support.concurrency import PATIENCE_S, until
 from tests.support.http_access import RULES, guarded
@@ -122,7 +123,7 @@ def odd_bodies() -> Iterator[bytes]:
     yield request("POST", POLL, b"{", JSON)
     yield request("POST", POLL, EVERYTHING, COLUMNS)
     yield request("POST", TOPIC + "/wait", b'{"waitMs": 0}', JSON)
-    for size in (LANE_BYTES - 20, LANE_BYTES, LANE_BYTES + 1, 150_000, 250_000):
+    for size in (LANE_BYTES - 20, LANE_BYTES - 15, LANE_BYTES - 5, LANE_BYTES, 99_999):
         yield publish(one(bytes(size)))
 
 
@@ -180,7 +181,7 @@ def test_whatever_comes_is_answered_the_same_in_both_lanes(
     for name in ("direct", "general"):
         lanes.take(name)
         before = lanes.direct
-        with serving(request_limit_bytes=200_000) as here:
+        with serving(request_limit_bytes=LANE_BYTES - 10) as here:
             here.messaging.publish("t", [b"x" * 2000] * 3)
             found[name] = [answered(here, data) for data in table()]
             found[name].append(here.payloads())
@@ -299,6 +300,24 @@ def test_requests_and_bodies_above_the_limits_are_503_and_leave_nothing(
 
 
 @pytest.mark.usefixtures("lane")
+def test_a_body_that_finds_no_memory_is_503(tmp_path: Path, stuck: Gate) -> None:
+    stuck.open.set()
+    size = 30_000
+    with on_disk(tmp_path, body_memory_bytes=size + 100) as here:
+        stuck.open.clear()
+        with here.connect() as raw:
+            raw.send(publish(one(bytes(size))))
+            assert until(lambda: here.in_flight == 1)
+            full = here.ask(publish(one(bytes(size))))
+            assert (full.status, full.headers["retry-after"]) == (503, "1")
+            assert "in memory already" in full.json()["message"]
+            stuck.open.set()
+            assert raw.response().status == 200
+        assert here.is_well()
+        assert here.body_bytes == 0
+
+
+@pytest.mark.usefixtures("lane")
 def test_memory_for_a_body_that_is_announced_is_given_back_if_it_never_comes() -> None:
     with serving() as here:
         for data in (publish()[:-1], publish(one(bytes(30_000)))[:20_000]):
@@ -350,20 +369,28 @@ def test_a_repeat_gets_the_answer_of_the_first_request_under_way(
 
 
 @pytest.mark.usefixtures("lane")
-def test_what_the_disk_holds_up_is_503_when_the_time_to_drain_is_up(
-    tmp_path: Path, stuck: Gate
+def test_what_the_disk_holds_up_ends_when_the_time_to_drain_is_up(
+    tmp_path: Path, stuck: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:
     stuck.open.set()
-    with on_disk(tmp_path, drain_timeout_s=1) as here, here.connect() as raw:
+    with on_disk(tmp_path, drain_timeout_s=1) as here, ExitStack() as stack:
+        asked = [stack.enter_context(here.connect()) for _ in range(3)]
         stuck.open.clear()
-        raw.send(publish())
-        assert until(lambda: here.in_flight == 1)
+        for raw in asked:
+            raw.send(publish())
+        assert until(lambda: here.in_flight == 3)
         closing = threading.Thread(target=here.server.close)
         closing.start()
         closing.join(PATIENCE_S)
         assert not closing.is_alive()
-        raw.has_ended()
+        for raw in asked:
+            with suppress(ConnectionError):
+                assert raw.read_some(13) in (b"", b"HTTP/1.1 503 ")
+        assert here.in_flight == 0
         stuck.open.set()
+    said = {record.message.partition(",")[0] for record in caplog.records}
+    assert said == {"Cancel 3 running task(s)"}
+    caplog.clear()
 
 
 def test_pipelined_requests_of_both_lanes_are_answered_in_their_order(
@@ -416,7 +443,7 @@ def test_a_request_whose_write_fails_says_what_the_store_said(
     tmp_path: Path, lane: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object) -> None:
-        raise OSError("no space left on device")
+        raise NotWritten("no space left on device")
 
     with on_disk(tmp_path) as here:
         with monkeypatch.context() as patched:

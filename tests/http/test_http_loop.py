@@ -208,6 +208,22 @@ def test_what_a_long_poll_was_woken_for_is_read_in_a_thread_but_for_a_little(
     assert max(reads.in_loop) <= FRESH_ROWS + 1
 
 
+def test_a_commit_brings_the_row_that_blocked_a_reader_without_another_read(
+    served_disk: Served, reads: Reads, listening: threading.Event
+) -> None:
+    messaging, now_ms = served_disk.messaging, served_disk.clock.now_ms
+    tx = messaging.coordinator.start_short(60)
+    messaging.publish("t", [b"a"], transaction=tx)
+    with served_disk.connect() as raw:
+        asked = {"isolation": "committed", "waitMs": 20_000, "startFrom": now_ms}
+        raw.send(poll_json(**asked))
+        assert listening.wait(PATIENCE_S)  # it has seen the row, and is blocked by it
+        reads.made.clear()
+        commit(messaging, tx)
+        assert len(raw.response().json()) == 1
+    assert not reads.made
+
+
 def test_many_rows_that_nobody_may_see_are_judged_in_a_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

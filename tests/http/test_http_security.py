@@ -12,16 +12,18 @@ from txaware.http.server.routing import Route
 
 X, NS = "/v1/transactions", "/v1/namespaces/{namespace}"
 T, P = NS + "/topics/{topic}", NS + "/groups/{group}/positions/{topic}"
+NAMED = "/v1/transactional-ids/{transactional_id}"
 R = NS + "/tables/{table}"
 ONE = X + "/{transaction}"
 
 # Who may: the principals that have what a route needs, and no other has.
 EVERYBODY = frozenset(RULES)
 WRITER = frozenset({"writer", "rival"})
-HOLDER = WRITER | {"holder", "saver", "keeper"}
+HOLDER = WRITER | {"holder", "saver", "loader", "keeper"}
 PUBLISHER = WRITER | {"publisher"}
 MEMBER = frozenset({"member", "saver"})
 CONSUMER = MEMBER | {"consumer", "watcher"}
+OWNER = frozenset({"loader"})
 OPERATOR = frozenset({"operator", "overseer"})
 ADMIN = OPERATOR | {"admin"}
 MONITOR = frozenset({"monitor", "watcher", "overseer"})
@@ -75,6 +77,14 @@ NEEDS = {
     ("GET", "/v1/keepers"): OPERATOR,
     ("POST", "/v1/keepers"): HOLDER,
     ("POST", "/v1/keepers/forget"): OPERATOR,
+    ("POST", T + "/publish-once"): PUBLISHER,
+    ("POST", "/v1/producers"): EVERYBODY,
+    ("GET", "/v1/producers"): MONITOR,
+    ("GET", "/v1/producers/{producer}"): MONITOR,
+    ("POST", "/v1/producers/forget"): EVERYBODY,
+    ("POST", NAMED + "/commits"): OWNER,
+    ("POST", NAMED + "/enter"): OWNER,
+    ("POST", NAMED + "/leave"): OWNER,
     ("POST", "/v1/admin/clean-up"): OPERATOR,
     ("POST", "/v1/admin/clean-up/plan"): OPERATOR,
     ("POST", "/v1/admin/clean-up/piece"): OPERATOR,
@@ -95,6 +105,7 @@ NAMES = {
     "namespace": "default",
     "topic": "orders",
     "group": "billing",
+    "transactional_id": "loader-7",
     "table": "accounts",
 }
 
@@ -106,7 +117,7 @@ def site(tmp_path: Path) -> Iterator[Guarded]:
 
 
 def path_of(route: Route, **names: str) -> str:
-    return route.path.format(**{**NAMES, "transaction": "1", **names})
+    return route.path.format(**{**NAMES, "transaction": "1", "producer": "1", **names})
 
 
 def name_of(route: Route) -> str:

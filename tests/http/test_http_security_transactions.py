@@ -17,6 +17,7 @@ from coordinator.embedded.coordinator import EmbeddedCoordinator
 from tests.support.coordinators import remote
 from tests.support.http_access import (
     POSITION,
+    RULES,
     TOPIC,
     TRANSACTIONS,
     Caller,
@@ -181,6 +182,7 @@ def test_operators_and_who_monitors_are_told_whose_it_is_and_nobody_else(
     for found in (listed, shown, seen):
         assert found["principal"] == "writer"
         assert found["address"].startswith("127.0.0.1:")
+        assert found["isHeld"]
     for path in ("", "/find-hanging?olderThanS=0", f"/{pointer}"):
         answer = site.caller("rival").ask("GET", TRANSACTIONS + path)
         assert answer.status == 403
@@ -469,3 +471,16 @@ def test_a_very_long_token_is_refused_and_not_kept(site: Guarded) -> None:
     caller = site.with_token("a" * 100_000)
     with suppress(ConnectionError, http.client.HTTPException):  # it was still sending
         assert caller.ask("GET", TRANSACTIONS).status == 431
+
+
+def test_a_transactional_id_is_for_those_that_may_use_it(site: Guarded) -> None:
+    def opens(name: str, transactional_id: str) -> int:
+        body = {"transactionalId": transactional_id}
+        return site.caller(name).ask("POST", "/v1/producers", body).status
+
+    assert opens("loader", "loader-7") == 200
+    for name in RULES:
+        if name != "loader":
+            assert opens(name, "loader-7") == 403
+    assert opens("loader", "billing-7") == 403
+    assert opens("loader", "a b") == 400

@@ -121,6 +121,7 @@ def test_the_examples_work(described: Described) -> None:
             namespace="default",
             topic="orders",
             group="billing",
+            transactional_id="loader-7",
             transaction=described.messaging.coordinator.start_short().transaction_id,
         )
         if "transactionWritePointer" in example:

@@ -207,3 +207,29 @@ def test_a_commit_whose_answer_the_network_lost_is_settled(
         pass
     assert log[-1] == "post_tx_commit table"
     assert over_the_wire(routes).snapshot().is_visible(tx.transaction.transaction_id)
+
+
+def test_a_commit_that_the_network_delivers_twice_is_a_commit() -> None:
+    """The request that is answered may be the second one of the two."""
+    routes = CoordinatorRoutes(EmbeddedCoordinator())
+
+    def send(method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        answers = [routes.answer(method, path, body) for _ in range(2)]
+        return answers[-1].status, answers[-1].body
+
+    doubled = RemoteCoordinator(send)
+    tx = doubled.start_short()
+    doubled.can_commit(tx, [b"k"])
+    doubled.commit(tx)
+    assert doubled.snapshot().is_visible(tx.write_pointer)
+    with pytest.raises(TransactionNotInProgress):
+        doubled.commit(tx)
+    for end in ("abort", "invalidate"):
+        tx = doubled.start_short()
+        getattr(doubled, end)(tx)
+        with pytest.raises(TransactionNotInProgress):
+            doubled.commit(tx)
+    tx = doubled.start_short()
+    over_the_wire(routes).invalidate(tx)
+    with pytest.raises(TransactionNotInProgress):
+        doubled.commit(tx)

@@ -9,7 +9,8 @@ import attrs
 from coordinator.transaction import Transaction
 from txaware.errors import TopicNotFound, TransactionRefused
 from txaware.interfaces import Payload
-from txaware.messages import Outgoing, PublishResponse, Receipt
+from txaware.messages import MessageId, Outgoing, PublishResponse, Receipt
+from txaware.producers import ProducerIdentity
 from txaware.topics import Topic, TopicName
 
 
@@ -42,6 +43,7 @@ class FakeService:
         self._keeps = keeps
         self._lock = threading.Lock()
         self._stored: dict[tuple[str, int, bytes], list[Payload]] = {}
+        self._once: set[tuple[ProducerIdentity, str, int]] = set()
         self._rows: list[tuple[str, int | None, list[Payload]]] = []
         self._rolled_back: set[tuple[str, int]] = set()
 
@@ -82,6 +84,26 @@ class FakeService:
             if pointer is None:
                 return None
             return PublishResponse(pointer, len(self._rows), 0, len(self._rows), 0)
+
+        return self._run(call, write)  # type: ignore[no-any-return]
+
+    def publish_once(
+        self,
+        topic: str,
+        messages: Iterable[Payload],
+        *,
+        producer: ProducerIdentity,
+        sequence: int,
+    ) -> list[MessageId]:
+        listed, key = list(messages), (producer, topic, sequence)
+        call = Call("publish", topic, self._kept(listed), None, None)
+
+        def write() -> list[MessageId]:
+            self._found(topic)
+            if key not in self._once:
+                self._rows.append((topic, None, self._kept(listed)))
+                self._once.add(key)
+            return []
 
         return self._run(call, write)  # type: ignore[no-any-return]
 

@@ -33,6 +33,8 @@ RULES: dict[str, str] = {
     "writer": ORDERS.format("publish") + "transactions = true\n",
     "rival": ORDERS.format("publish") + "transactions = true\n",
     "holder": "transactions = true\n",
+    "loader": 'transactional_ids = ["loader-*"]\ntransactions = true\n',
+    "loader only": 'transactional_ids = ["loader-*"]\n',
     "member": CONSUMES + 'groups = ["billing"]\n',
     "group only": 'groups = ["billing"]\n',
     "saver": CONSUMES + 'groups = ["billing"]\ntransactions = true\n',

@@ -25,6 +25,7 @@ CHECKS = (
 MAY_BE_REFUSED = (
     *("/publish", "/store", "/rollback", "/poll", "/wait", "/peek", "/first-undecided"),
     *("/positions/{topic}", "/admin/backup"),
+    *("/{transactional_id}/enter", "/{transactional_id}/commits"),
 )
 
 OF_DATA = ("data_rejection", "data_acceptance")

@@ -23,8 +23,8 @@ T = TypeVar("T")
 class Figure:
     """A measured figure and the limit it is compared with, one value for each round.
 
-    The bound is on their ratio: `at_least`, or `at_most`, or none of the two. `goal` is
-    what to aim at, as measured elsewhere.
+    The bound is on their ratio: `at_least`, or `at_most`, or none of the two. `aim` is
+    a ratio to aim at. `goal` is a value to aim at, as measured elsewhere.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Figure:
     at_least: float | None = None
     at_most: float | None = None
     goal: float | None = None
+    aim: float | None = None
 
     @property
     def ratio(self) -> float:
@@ -72,6 +73,7 @@ class Figure:
                 "ratio_max": max(ratios),
                 "at_least": self.at_least,
                 "at_most": self.at_most,
+                "aim": self.aim,
                 "goal": self.goal,
                 "kept": self.is_kept,
             }
@@ -79,6 +81,8 @@ class Figure:
 
     def _bound(self) -> str:
         goal = "" if self.goal is None else f", goal {self.goal:,.6g}"
+        if self.aim is not None:
+            goal = f", aim {self.aim:g}{goal}"
         missed = "" if self.is_kept else ": MISSED"
         if self.at_least is not None:
             return f", at least {self.at_least:g}{missed}{goal}"

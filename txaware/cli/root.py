@@ -20,6 +20,7 @@ from txaware.cli.groups import groups
 from txaware.cli.hbase import hbase
 from txaware.cli.janitor import janitor
 from txaware.cli.poll import poll
+from txaware.cli.producers import producers
 from txaware.cli.publish import publish
 from txaware.cli.serve import serve
 from txaware.cli.session import DEFAULT_URL, Session, accept_url, load_settings
@@ -172,7 +173,7 @@ def command(
 
 for verb in (demo, bench, token, hbase, copy):
     command.add_command(verb)
-for verb in (serve, topic, publish, poll, table, groups, transactions):
+for verb in (serve, topic, publish, poll, table, groups, producers, transactions):
     command.add_command(verb)
     accept_url(verb)
 for verb in (janitor, check, backup, restore):

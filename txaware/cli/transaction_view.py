@@ -1,6 +1,7 @@
 """A view of transactions, from the coordinator and from topics."""
 
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 
 import attrs
 
@@ -15,8 +16,10 @@ from coordinator.transaction_status import (
 )
 from txaware.cli.show import NOTHING, counted, duration_text, time_text
 from txaware.clock import system_clock_ms
+from txaware.errors import NotAuthorized
 from txaware.messages import MessageId, PublishResponse
 from txaware.messaging import Messaging
+from txaware.producers import KnownProducer
 from txaware.service.monitor.inspection import IN_PROGRESS
 from txaware.topics import TopicName
 
@@ -26,9 +29,13 @@ PIECE_ROWS = 1000
 
 @attrs.frozen
 class Known:
-    """The state of a transaction, as it is shown."""
+    """The state of a transaction, as it is shown.
+
+    `producer` is the transactional producer that has it, if one began it.
+    """
 
     standing: Standing
+    producer: KnownProducer | None = None
 
     @property
     def transaction_id(self) -> int:
@@ -83,6 +90,15 @@ class Known:
         return f"not known to have it; last used {duration_text(self.heard_s)} ago"
 
     @property
+    def _producer_text(self) -> str:
+        if self.producer is None:
+            return NOTHING
+        producer = self.producer
+        return (
+            f"{self.producer_text}, id {producer.producer_id}, epoch {producer.epoch}"
+        )
+
+    @property
     def _timeout_text(self) -> str:
         return NOTHING if self.timeout_s is None else duration_text(self.timeout_s)
 
@@ -105,10 +121,27 @@ class Known:
         # Only the embedded coordinator, whose servers know who came, tells a type.
         return "not known" + " since the restart" * (told.type is not None)
 
-    def is_chosen(self, older_than_s: float | None, principal: str | None) -> bool:
-        """Tells whether it is older than that, and begun by that principal."""
+    @property
+    def producer_text(self) -> str:
+        """The transactional id of its producer, if one began it."""
+        return (self.producer and self.producer.transactional_id) or NOTHING
+
+    @property
+    def is_of_this_program(self) -> bool:
+        """True when a producer of the program that owns the data has it."""
+        return self.producer is not None and self.standing.address == HERE
+
+    def is_chosen(
+        self,
+        *,
+        older_than_s: float | None = None,
+        principal: str | None = None,
+        producer: str | None = None,
+    ) -> bool:
+        """Tells whether it is older than that, and begun by those."""
         is_old = older_than_s is None or self.age_s > older_than_s
-        return is_old and principal in (None, self.standing.principal)
+        begun_by = principal in (None, self.standing.principal)
+        return is_old and begun_by and producer in (None, self.producer_text)
 
     def has_any_of(self, pointers: Collection[int] | None) -> bool:
         """Tells whether it wrote with one of these; None stands for any."""
@@ -130,6 +163,9 @@ class Known:
             "timeout_s": self.timeout_s,
             "is_held": self.standing.is_held,
             "heard_s": self.heard_s,
+            "producer": self.producer and self.producer.transactional_id,
+            "producer_id": self.producer and self.producer.producer_id,
+            "producer_epoch": self.producer and self.producer.epoch,
         }
 
     def as_row(self) -> tuple[object, ...]:
@@ -142,6 +178,7 @@ class Known:
             duration_text(self.age_s),
             time_text(self.expires_ms),
             self.began_by,
+            self.producer_text,
         )
 
     def as_fields(self) -> list[tuple[str, object]]:
@@ -151,6 +188,7 @@ class Known:
             ("type", told.type or NOTHING),
             ("began", time_text(self.began_ms)),
             ("began by", self.began_by),
+            ("producer", self._producer_text),
             ("age", NOTHING if told.stage is None else duration_text(self.age_s)),
             ("times out", time_text(self.expires_ms)),
             ("time-out", NOTHING if told.stage is None else self._timeout_text),
@@ -160,12 +198,15 @@ class Known:
         ]
 
 
-HEADER = ("TRANSACTION", "STATE", "TYPE", "BEGAN", "AGE", "TIMES OUT", "BEGAN BY")
+HEADER = (
+    *("TRANSACTION", "STATE", "TYPE", "BEGAN", "AGE", "TIMES OUT", "BEGAN BY"),
+    "PRODUCER",
+)
 
 
 def open_ones(messaging: Messaging) -> list[Known]:
     """Returns the transactions in progress now, the oldest first."""
-    return [Known(one) for one in standings(messaging.coordinator, OPEN)]
+    return _with_producers(messaging, standings(messaging.coordinator, OPEN))
 
 
 def invalid_ones(messaging: Messaging) -> list[Known]:
@@ -175,7 +216,21 @@ def invalid_ones(messaging: Messaging) -> list[Known]:
 
 def known(messaging: Messaging, pointer: int) -> Known:
     """Finds the transaction that writes, or wrote, with that pointer."""
-    return Known(standing(messaging.coordinator, pointer))
+    found = standing(messaging.coordinator, pointer)
+    if found.state != OPEN:
+        return Known(found)
+    [with_producer] = _with_producers(messaging, [found])
+    return with_producer
+
+
+def _with_producers(messaging: Messaging, found: list[Standing]) -> list[Known]:
+    """Adds the producers, as far as this caller may see them."""
+    known: dict[int, KnownProducer] = {}
+    with suppress(NotAuthorized):
+        for producer in messaging.producers() if found else ():
+            if producer.transaction is not None:
+                known[producer.transaction] = producer
+    return [Known(one, known.get(one.transaction_id)) for one in found]
 
 
 @attrs.frozen
@@ -282,6 +337,7 @@ class Hanging:
             duration_text(self.age_s),
             time_text(self.known.expires_ms),
             self.known.began_by,
+            self.known.producer_text,
             first or NOTHING,
             time_text(last_ms),
             ", ".join(self.topics) or NOTHING,
@@ -289,7 +345,7 @@ class Hanging:
 
 
 HANGING_HEADER = (
-    *("TRANSACTION", "BEGAN", "AGE", "TIMES OUT", "BEGAN BY"),
+    *("TRANSACTION", "BEGAN", "AGE", "TIMES OUT", "BEGAN BY", "PRODUCER"),
     *("FIRST ROW", "LAST ROW", "TOPICS THAT WAIT"),
 )
 
@@ -309,7 +365,8 @@ def hanging(
     found = []
     for known_one in opened:
         left = [row for p in known_one.pointers for row in rows.pop(p, ())]
-        if known_one.standing.is_hanging(before_ms=before_ms):
+        is_hanging = known_one.standing.is_hanging(before_ms=before_ms)
+        if is_hanging and not known_one.is_of_this_program:
             found.append(Hanging(known_one, known_one.began_ms, tuple(left)))
     for pointer, strange in sorted(rows.items()):
         since_ms = min(one.first.publish_time_ms for one in strange)

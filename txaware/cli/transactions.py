@@ -60,6 +60,9 @@ namespaces_option = click.option(
     help="Whose topics to look through. May be repeated.",
 )
 principal_option = click.option("--principal", help="Only what that principal began.")
+producer_option = click.option(
+    "--producer", help="Only those of the producer with that transactional id."
+)
 topic_option = click.option(
     "--topic",
     "topics",
@@ -84,6 +87,7 @@ def transactions() -> None:
 @click.option("--state", type=click.Choice(STATES), default="open", show_default=True)
 @click.option("--older-than", type=duration, help="Only those begun before: 15m, 2h.")
 @principal_option
+@producer_option
 @topic_option
 @json_option
 @pass_session
@@ -93,6 +97,7 @@ def list_(
     state: str,
     older_than: float | None,
     principal: str | None,
+    producer: str | None,
     topics: tuple[str, ...],
     as_json: bool,
 ) -> None:
@@ -119,7 +124,10 @@ def list_(
     found = [
         one
         for one in found
-        if one.is_chosen(older_than, principal) and one.has_any_of(pointers)
+        if one.is_chosen(
+            older_than_s=older_than, principal=principal, producer=producer
+        )
+        and one.has_any_of(pointers)
     ]
     _echo(found, as_json=as_json)
     if invalid and state == "open" and not as_json:
@@ -179,6 +187,7 @@ def describe(
 @transactions.command("find-hanging")
 @click.option("--older-than", type=duration, default="15m", show_default=True)
 @principal_option
+@producer_option
 @topic_option
 @namespaces_option
 @json_option
@@ -188,6 +197,7 @@ def find_hanging(
     *,
     older_than: float,
     principal: str | None,
+    producer: str | None,
     topics: tuple[str, ...],
     namespaces: tuple[str, ...],
     as_json: bool,
@@ -195,10 +205,11 @@ def find_hanging(
     """Find transactions that hang: open for long, and nobody has them any more.
 
     A long one whose client is still there does not hang: the connection that it was
-    begun over is open, or it was used since; or the program that has it is the one that
-    owns the data. Neither does one whose end was asked for. What was published with an
-    id that nobody was ever given hangs, too. `txaware transactions abort` ends one, and
-    its readers go on; `list --older-than` shows all that are open for long.
+    begun over is open, or it was used since; or the program that has it, or whose
+    producer has it, is the one that owns the data. Neither does one whose end was asked
+    for. What was published with an id that nobody was ever given hangs, too. `txaware
+    transactions abort` ends one, and its readers go on; `list --older-than` shows all
+    that are open for long.
 
     \b
     Example:
@@ -211,7 +222,8 @@ def find_hanging(
     found = [
         one
         for one in found
-        if one.known.is_chosen(None, principal) and (one.waiting or not topics)
+        if one.known.is_chosen(principal=principal, producer=producer)
+        and (one.waiting or not topics)
     ]
     if as_json:
         for one in found:

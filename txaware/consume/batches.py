@@ -3,6 +3,7 @@
 import logging
 import traceback
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import attrs
@@ -30,6 +31,7 @@ from txaware.consume.subscribe_options import (
 )
 from txaware.errors import (
     MisusedTransaction,
+    ProducerFenced,
     TransactionConflict,
     TransactionNotInProgress,
     TransactionOutcomeUnknown,
@@ -59,13 +61,14 @@ class MessageBatches:
         clock_s: Callable[[], float],
         clock_ms: ClockMs,
         group: Group | None = None,
+        begin: Callable[..., TransactionContext] | None = None,
     ) -> None:
         self.metrics = SubscriberMetrics()
         self._consumer = consumer
         self._handler = handler
         self._delivery = delivery
         self._service = service
-        self._coordinator = coordinator
+        self._begin = begin or partial(TransactionContext, coordinator)
         self._participants = tuple(participants)
         self._shares_journal = shares_journal
         self._clock_s = clock_s
@@ -82,11 +85,10 @@ class MessageBatches:
     def one(self) -> int:
         """Runs one transaction; answers how many messages it went past."""
         step = Step()
-        context = TransactionContext(
-            self._coordinator, *self._participants, timeout_s=self._delivery.timeout_s
-        )
+        timeout_s = self._delivery.timeout_s
+        context = self._begin(*self._participants, timeout_s=timeout_s)
         self._began_s = self._clock_s()
-        late_s = self._began_s + SHARE_OF_TIMEOUT * self._delivery.timeout_s
+        late_s = self._began_s + SHARE_OF_TIMEOUT * timeout_s
         try:
             with context:
                 self._work(step, context, late_s)
@@ -205,12 +207,13 @@ class MessageBatches:
     def _is_messages_fault(self, error: BaseException) -> bool:
         """Tells whether the messages of the batch may have caused an error.
 
-        An interrupt, a service that is away and a transaction that somebody else ended
-        are not their fault. A transaction that timed out is: the handler took too long.
+        An interrupt, a service that is away, a newer instance of a producer and a
+        transaction that somebody else ended are not their fault. A transaction that
+        timed out is: the handler took too long.
         """
         if isinstance(error, TransactionNotInProgress):
             return self._clock_s() - self._began_s >= self._delivery.timeout_s
-        away = (Unavailable, TransactionOutcomeUnknown)
+        away = (Unavailable, TransactionOutcomeUnknown, ProducerFenced)
         return isinstance(error, Exception) and not isinstance(error, away)
 
     def _passed(self, step: Step) -> None:

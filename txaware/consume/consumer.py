@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from coordinator.context import current_transaction
+from coordinator.context import TransactionContext, current_transaction
 from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
@@ -197,6 +197,15 @@ class Consumer:
         self._require_none_open("commit")
         with self._lock:
             self._cursor.commit()
+
+    def save_in(self, context: TransactionContext) -> None:
+        """Saves the group's position with the commit of a transaction.
+
+        It is for polls outside transactions, and any thread. If the transaction is
+        rolled back, the next poll goes on from the saved position.
+        """
+        with self._lock:
+            self._cursor.save_in(context)
 
     def rollback(self) -> None:
         """Forgets polls outside transactions that were not committed."""

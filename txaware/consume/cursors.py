@@ -181,6 +181,14 @@ class Ahead:
         self._cursor.ahead = self
 
 
+@attrs.frozen
+class Saving:
+    """A position that goes with the commit of a transaction open elsewhere."""
+
+    attempt: TransactionAttempt
+    position: MessageId | None
+
+
 class GroupCursor:
     """The cursor of a consumer with a group.
 
@@ -196,6 +204,7 @@ class GroupCursor:
         self._coordinator = coordinator
         self._clock_s = clock_s
         self._tried: TransactionAttempt | None = None
+        self._saving: Saving | None = None
 
     def within(self, context: TransactionContext) -> ReadPlace:
         """Returns the group's place in a transaction, one for all its consumers."""
@@ -204,6 +213,9 @@ class GroupCursor:
                 f"{self._group}: what was polled outside transactions is not saved, "
                 f"and would come again in {context}; commit() or rollback() it first"
             )
+        return self._joined(context)
+
+    def _joined(self, context: TransactionContext) -> GroupPosition:
         group = self._group
         key = (GroupPosition, id(group.service), group.name, group.topic)
         return context.joined(key, lambda: GroupPosition(group))
@@ -219,6 +231,11 @@ class GroupCursor:
         """Saves this consumer's position, if nobody else moved the group meanwhile."""
         self._settle()
         ahead = self.ahead
+        if self._saving is not None:
+            raise MisusedTransaction(
+                f"{self._group}: its position is saved with the commit of "
+                f"{self._saving.attempt.context}, which is open"
+            )
         if ahead is None and self._begun():
             return
         participant = GroupPosition(self._group)
@@ -234,9 +251,24 @@ class GroupCursor:
             raise
         self.forget()
 
+    def save_in(self, context: TransactionContext) -> None:
+        """Saves the position with the commit of a transaction that is open elsewhere.
+
+        If that is rolled back, the next poll goes on from the position of the group.
+        """
+        self._settle()
+        ahead = self.ahead
+        if ahead is None:
+            return  # it has polled nothing, or in the transaction
+        participant = self._joined(context)
+        self._require_unmoved(ahead, participant)
+        participant.position = ahead.position
+        attempt = TransactionAttempt.begin(context, self._clock_s)
+        self._saving = Saving(attempt, ahead.position)
+
     def forget(self) -> None:
         """Goes back to the position that the group has saved."""
-        self.ahead = self._tried = None
+        self.ahead = self._tried = self._saving = None
 
     def _begun(self) -> bool:
         """Tells whether no start has to be saved for the members to come."""
@@ -253,12 +285,25 @@ class GroupCursor:
 
     def _settle(self) -> None:
         """Finds out about a commit that was interrupted, or whose answer was lost."""
+        self._settle_saving()
         if self._tried is None:
             return
         # Nothing was polled since: each poll calls this first.
         if self._tried.committed():
             self.ahead = None
         self._tried = None
+
+    def _settle_saving(self) -> None:
+        """Goes on after a transaction that saved the position, or back if it failed."""
+        saving, ahead = self._saving, self.ahead
+        if saving is None or saving.attempt.is_open:
+            return
+        committed = saving.attempt.committed()
+        self._saving = None
+        if not committed or ahead is None or ahead.position == saving.position:
+            self.ahead = None
+        else:
+            ahead.saved = saving.position
 
 
 class LocalCursor:
@@ -295,6 +340,10 @@ class LocalCursor:
             f"{self._name} has no group, so nobody keeps its position; "
             f"see `position`, and start there"
         )
+
+    def save_in(self, context: TransactionContext) -> None:
+        """Raises `MisusedTransaction`: without a group nobody keeps the position."""
+        self.commit()
 
     def forget(self) -> None:
         """Goes back to the position before a transaction whose outcome is unknown."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import tenacity
 
-from coordinator.context import current_transaction
+from coordinator.context import TransactionContext, current_transaction
 from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator, TransactionAware
 from coordinator.participants import checked_participant
@@ -20,7 +20,7 @@ from txaware.consume.consumer import Consumer
 from txaware.consume.cursors import Group
 from txaware.consume.start_places import StartAt
 from txaware.consume.subscribe_options import Delivery, SubscriberMetrics
-from txaware.errors import BadRequest, MisusedTransaction
+from txaware.errors import BadRequest, MisusedTransaction, ProducerFenced
 from txaware.interfaces import MessagingService
 from txaware.topics import TopicName
 
@@ -58,12 +58,14 @@ class Subscriber:
         """Handles messages until `stop` is set or `close` is called.
 
         With nothing to do it waits for messages. After a failure it pauses, longer each
-        time, and tries again. It raises interrupts only, and no `Exception`.
+        time, and tries again. It raises interrupts only, and no `Exception` but
+        `ProducerFenced`: another process goes on with its work.
         """
         self._require_none_open()
         stop = Event() if stop is None else stop
         self._stops.add(stop)
         again = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(_may_pass),
             wait=tenacity.wait_exponential(
                 multiplier=self._delivery.first_pause_s,
                 max=self._delivery.longest_pause_s,
@@ -133,6 +135,11 @@ class Subscriber:
             )
 
 
+def _may_pass(error: BaseException) -> bool:
+    """Tells whether a failure may be over at the next try."""
+    return isinstance(error, Exception) and not isinstance(error, ProducerFenced)
+
+
 def subscribe(
     service: MessagingService,
     coordinator: Coordinator,
@@ -147,13 +154,15 @@ def subscribe(
     clock_s: Callable[[], float] = time.monotonic,
     clock_ms: ClockMs = system_clock_ms,
     sleep: Callable[[float], object] | None = None,
+    begin: Callable[..., TransactionContext] | None = None,
     **options: Any,
 ) -> Subscriber:
     """Makes a subscriber that calls `handler(message)` for every message of a topic.
 
     Each call comes in a transaction, which also moves the position; what joins the
     transaction commits with it. `message` has an `id` and a `payload`. `options` are
-    those of `Delivery`. Without a `group` the position ends with the process.
+    those of `Delivery`. Without a `group` the position ends with the process. `begin`
+    makes each transaction of participants and a `timeout_s`, other than the usual one.
     """
     delivery, participants = Delivery(**options), tuple(participants)
     for participant in participants:
@@ -188,5 +197,6 @@ def subscribe(
         shares_journal=shares_journal,
         clock_s=clock_s,
         clock_ms=clock_ms,
+        begin=begin,
     )
     return Subscriber(consumer, batches, delivery, coordinator=coordinator, sleep=sleep)

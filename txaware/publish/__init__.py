@@ -3,6 +3,7 @@
 from txaware.publish.background_publishers import AsyncPublisher, AtMostOncePublisher
 from txaware.publish.encoding_publisher import EncodingPublisher
 from txaware.publish.outbox import TransactionPublisher
+from txaware.publish.producer import Producer
 from txaware.publish.publisher import (
     DirectPublisher,
     KnownTopics,
@@ -17,6 +18,7 @@ __all__ = [
     "DirectPublisher",
     "EncodingPublisher",
     "KnownTopics",
+    "Producer",
     "Publisher",
     "TransactionPublisher",
     "WrittenByHand",

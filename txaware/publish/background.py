@@ -20,13 +20,15 @@ import tenacity
 
 from coordinator.threads import JoinableThread
 from txaware.errors import MisusedTransaction, PublisherClosed
-from txaware.interfaces import MessagingService, Payload
+from txaware.interfaces import Payload
 from txaware.publish.send_queue import QueueLimits, SendQueue, Waiting
 
 EXIT_WAIT_S = 5.0
 
 # Makes the retries for one batch from the time when its last message was taken.
 Retrying = Callable[[float], tenacity.Retrying]
+# Publishes a batch with such retries.
+PublishBatch = Callable[[list[Payload], tenacity.Retrying], object]
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +38,7 @@ class Background:
 
     def __init__(
         self,
-        service: MessagingService,
+        publish: PublishBatch,
         topic: str,
         *,
         limits: QueueLimits,
@@ -52,7 +54,7 @@ class Background:
         )
         self._thread = JoinableThread(
             target=_publish_all,
-            args=(service, topic, self._backlog, retrying, at_exit),
+            args=(publish, topic, self._backlog, retrying, at_exit),
             name=f"publisher of {topic}",
             daemon=True,
         )
@@ -117,7 +119,7 @@ class Background:
 
 
 def _publish_all(
-    service: MessagingService,
+    publish: PublishBatch,
     topic: str,
     backlog: SendQueue,
     retrying: Retrying,
@@ -126,7 +128,7 @@ def _publish_all(
     losing = False
     while batch := backlog.take():
         wanted = [waiting for waiting in batch if _is_wanted(waiting)]
-        error = _attempt(service, topic, wanted, retrying)
+        error = _attempt(publish, wanted, retrying)
         if error is not None:
             # An outage is one warning, however many batches it costs.
             level = logging.DEBUG if losing else logging.WARNING
@@ -150,13 +152,13 @@ def _is_wanted(waiting: Waiting) -> bool:
 
 
 def _attempt(
-    service: MessagingService, topic: str, batch: list[Waiting], retrying: Retrying
+    publish: PublishBatch, batch: list[Waiting], retrying: Retrying
 ) -> BaseException | None:
     if not batch:
         return None
     messages = [waiting.message for waiting in batch]
     try:
-        retrying(batch[-1].taken_s)(service.publish, topic, messages)
+        publish(messages, retrying(batch[-1].taken_s))
     except BaseException as error:
         # Whatever it is, the thread goes on: others wait for it.
         return error

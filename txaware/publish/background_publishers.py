@@ -1,8 +1,9 @@
-"""Publishers that work in the background: at least once, and at most once."""
+"""Publishers that work in the background: exactly once, and at most once."""
 
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Literal, Self, get_args
 
 import tenacity
@@ -12,6 +13,7 @@ from txaware.errors import BadRequest, NotWritten, QueueFull, Unavailable
 from txaware.interfaces import MessagingService, Payload
 from txaware.publish.background import Background
 from txaware.publish.publisher import checked_setting, checked_size_bytes
+from txaware.publish.repeated_publish import PublishesOnce, RepeatedPublish
 from txaware.publish.send_queue import QueueLimits
 from txaware.topics import TopicName
 
@@ -22,15 +24,15 @@ LONGEST_PAUSE_S = 5.0
 
 
 class AsyncPublisher:
-    """A publisher that publishes at least once, in the background and in order.
+    """A publisher that publishes in the background and in order, each message once.
 
     It never publishes in a transaction.
 
     A batch goes out when it is full, or `linger_ms` after its first message; while one
     is under way the next is collected. After `Unavailable` a batch is tried again until
-    `give_up_after_s` after its last message was taken. Each try may have been written:
-    a message may then be there twice, and one whose future failed may be there too. Any
-    other error fails the futures of its batch at once.
+    `give_up_after_s` after its last message was taken. However often it is tried, it is
+    stored once. A batch that is given up may be stored all the same. Any other error
+    fails the futures of its batch at once.
 
     Once `queue_limit_bytes` or `queue_limit_messages` are waiting or under way,
     `publish` waits for room, raises `QueueFull`, or drops the message and fails its
@@ -43,7 +45,7 @@ class AsyncPublisher:
 
     def __init__(
         self,
-        service: MessagingService,
+        service: PublishesOnce,
         topic: str,
         *,
         message_limit_bytes: int,
@@ -69,7 +71,7 @@ class AsyncPublisher:
         self._message_limit_bytes = message_limit_bytes
         self._when_full = when_full
         self._background = Background(
-            service,
+            RepeatedPublish(service, self.topic).publish,
             self.topic,
             limits=QueueLimits(
                 batch_limit_bytes=batch_limit_bytes,
@@ -172,7 +174,7 @@ class AtMostOncePublisher:
         self.topic = str(TopicName.parse(topic))
         self._message_limit_bytes = message_limit_bytes
         self._background = Background(
-            service,
+            partial(_publish, service, self.topic),
             self.topic,
             limits=QueueLimits(
                 batch_limit_bytes=batch_limit_bytes,
@@ -217,6 +219,15 @@ class AtMostOncePublisher:
             f"<AtMostOncePublisher of {self.topic}, {len(self._background)} waiting, "
             f"{self.dropped} dropped>"
         )
+
+
+def _publish(
+    service: MessagingService,
+    topic: str,
+    messages: list[Payload],
+    retrying: tenacity.Retrying,
+) -> None:
+    retrying(service.publish, topic, messages)
 
 
 def _a_little(sleep: Callable[[float], None]) -> tenacity.Retrying:

@@ -282,12 +282,11 @@ class TransactionPublisher:
         return certain
 
     def _outbox(self, topic: str) -> Outbox:
-        outbox = self._outboxes.get(topic)
-        if outbox is None:
+        if topic not in self._outboxes:
             if self._tx is None:
                 raise MisusedTransaction("this publisher takes part in no transaction")
-            outbox = self._outboxes[topic] = Outbox(self._service, topic, self._tx)
-        return outbox
+            self._outboxes[topic] = Outbox(self._service, topic, self._tx)
+        return self._outboxes[topic]
 
     def _largest(self) -> Outbox:
         return max(self._outboxes.values(), key=lambda outbox: outbox.buffer.size_bytes)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from coordinator.context import current_transaction
+from coordinator.context import TransactionContext, current_transaction
 from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator
 from txaware.errors import BadRequest, MisusedTransaction, RequestTooLarge
@@ -166,6 +166,14 @@ class Publisher:
         for payload in checked_many(payloads):
             self._hold(joined, payload)
 
+    def publish_in(
+        self, context: TransactionContext, payloads: Iterable[Payload]
+    ) -> None:
+        """Publishes many messages in order with a transaction, open here or not."""
+        joined = self._joined_in(context)
+        for payload in payloads:
+            self._hold(joined, payload)
+
     def publish_stored(self, receipts: Iterable[Receipt]) -> None:
         """Publishes with the open transaction what others stored for it.
 
@@ -186,8 +194,9 @@ class Publisher:
 
     def _joined(self) -> TransactionPublisher | None:
         context = current_transaction(self._coordinator)
-        if context is None:
-            return None
+        return None if context is None else self._joined_in(context)
+
+    def _joined_in(self, context: TransactionContext) -> TransactionPublisher:
         if self.topic not in self._known_topics.names:
             self._known_topics.require(self.topic)
         return context.joined(self._key, self._make)

@@ -247,6 +247,7 @@ class Administration:
             poll_latency_s=latencies.poll.snapshot(),
             writes=table.write_metrics() if isinstance(table, KeepsJournal) else None,
             retention=self._retention.counters.snapshot(),
+            producers=self._service.producing.metrics(),
         )
 
     def metrics(self) -> Metrics:

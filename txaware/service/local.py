@@ -11,6 +11,7 @@ from txaware.interfaces import COMMITTED, UNCOMMITTED
 from txaware.keys import position_prefix
 from txaware.messages import Bounds, MessageId, Page, PublishResponse, Receipt
 from txaware.metrics import Latencies, TopicMetrics
+from txaware.producers import ProducerService
 from txaware.requests import (
     Payload,
     Payloads,
@@ -28,6 +29,8 @@ from txaware.requests import (
     checked_start,
 )
 from txaware.service.monitor.unread import Readers
+from txaware.service.producers.producing import Producing
+from txaware.service.producers.transactional_ids import TransactionalIds
 from txaware.service.read.reading import Ask, Reading
 from txaware.service.read.scan import Scan
 from txaware.service.store_context import StoreContext, carrier
@@ -35,6 +38,7 @@ from txaware.service.topic_handles import TopicHandle, TopicHandles
 from txaware.service.write.message_cargo import TopicCargo, TopicsCargo
 from txaware.service.write.positions import Positions, RowCargo
 from txaware.service.write.publishing import Publishing, waits_for_commit
+from txaware.signatures import passed_on
 from txaware.store.position_table import position_write
 from txaware.topics import (
     Topic,
@@ -54,7 +58,7 @@ class LocalService:
         self._settings = site.settings
         self._endings = site.endings
         self._references = site.references
-        self._places = TopicHandles(site.table, site.settings)
+        self._places = self.handles = TopicHandles(site.table, site.settings)
         self._positions = Positions(site.table)
         self.readers = Readers(site.clock_ms)
         self._position_retention = site.positions
@@ -62,6 +66,15 @@ class LocalService:
         # A class derived from ours may replace any call.
         self._carrier = carrier(site) if type(self) is LocalService else None
         self._reading = Reading(site)
+        ids = TransactionalIds(
+            site,
+            self._publishing,
+            self._positions,
+            judge=self._reading.judge,
+            seen=self._seen,
+            carrier=self._carrier,
+        )
+        self.producing = Producing(site, self._places, self._publishing, ids)
         self._places.create_from_settings()
 
     def create_topic(
@@ -275,6 +288,11 @@ class LocalService:
         checked_group(group)
         if transaction is None and not self._positions.has_any(group, name):
             return None  # saves a snapshot, which costs the coordinator something
+        return self._seen(group, name, transaction)
+
+    def _seen(
+        self, group: str, name: TopicName, transaction: Transaction | None = None
+    ) -> MessageId | None:
         while True:
             removals = self._position_retention.removals
             judge = self._reading.judge(transaction)
@@ -353,6 +371,11 @@ class LocalService:
     def bounds_seen(self, topic: str, snapshot: Transaction | None = None) -> Bounds:
         """Returns the bounds of what a snapshot, or a fresh one, sees as committed."""
         return self._reading.committed_bounds(self._places.at(topic), None, snapshot)
+
+    publish_once = passed_on(ProducerService.publish_once, to="producing")
+    producers = passed_on(ProducerService.producers, to="producing")
+    describe_producer = passed_on(ProducerService.describe_producer, to="producing")
+    forget_producer = passed_on(ProducerService.forget_producer, to="producing")
 
     def ended(self, pointers: Iterable[int]) -> None:
         """Wakes readers that wait for ended transactions, and forgets their stores."""

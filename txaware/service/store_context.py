@@ -11,6 +11,9 @@ from txaware.clock import ClockMs, system_clock_ms
 from txaware.config import Settings
 from txaware.interfaces import OrderedTable
 from txaware.service.keepers import Keepers
+from txaware.service.producers.producer_ids import ProducerIds
+from txaware.service.producers.removal import ProducerRemoval
+from txaware.service.producers.sequences import Sequences
 from txaware.service.read.scan_cache import ScanCache
 from txaware.service.retention.position_retention import PositionRetention
 from txaware.service.retention.table_retention import TableRetention
@@ -55,6 +58,26 @@ def _tables(site: "StoreContext") -> TableRetention:
     )
 
 
+def _producer_ids(site: "StoreContext") -> ProducerIds:
+    most = site.settings.max_producers_per_principal
+    return ProducerIds(site.table, site.clock_ms, most=most)
+
+
+def _sequences(site: "StoreContext") -> Sequences:
+    return Sequences(site.table)
+
+
+def _producer_removal(site: "StoreContext") -> ProducerRemoval:
+    return ProducerRemoval(
+        site.table,
+        site.producer_ids,
+        site.sequences,
+        site.clock_ms,
+        expiry_s=site.settings.producer_expiry_s,
+        transactional_expiry_s=site.settings.transactional_id_expiry_s,
+    )
+
+
 def _strangers(site: "StoreContext") -> ForeignPointers:
     return ForeignPointers(None if site.gate is None else site.gate.gave_out)
 
@@ -88,6 +111,15 @@ class StoreContext:
     rewriting: threading.Lock = attrs.field(factory=threading.Lock, eq=False)
     positions: PositionRetention = attrs.field(
         default=attrs.Factory(_positions, takes_self=True)
+    )
+    producer_ids: ProducerIds = attrs.field(
+        default=attrs.Factory(_producer_ids, takes_self=True)
+    )
+    sequences: Sequences = attrs.field(
+        default=attrs.Factory(_sequences, takes_self=True)
+    )
+    producer_removal: ProducerRemoval = attrs.field(
+        default=attrs.Factory(_producer_removal, takes_self=True)
     )
     tables: TableRetention = attrs.field(
         default=attrs.Factory(_tables, takes_self=True)

@@ -32,22 +32,28 @@ KNOWN_NAMES = 100_000
 class TopicHandle:
     """A topic as it stands, with its writer and its counters.
 
-    `message_prefix` begins the keys of its message rows.
+    `prefix` begins the keys of its rows behind their tag, and `message_prefix` those of
+    its message rows.
     """
 
     topic: Topic
     writer: TopicWriter
     counters: TopicCounters
     publishing: str = attrs.field(init=False)
+    prefix: bytes = attrs.field(init=False)
     message_prefix: bytes = attrs.field(init=False)
 
     @publishing.default
     def _publishing(self) -> str:
         return self.topic.publishing
 
+    @prefix.default
+    def _prefix(self) -> bytes:
+        return self.topic.prefix
+
     @message_prefix.default
     def _message_prefix(self) -> bytes:
-        return MESSAGE + self.topic.prefix
+        return MESSAGE + self.prefix
 
 
 class TopicHandles:
@@ -63,6 +69,8 @@ class TopicHandles:
         self._counters: dict[TopicName, TopicCounters] = {}
         # Each with the count of changes to topics at which it was read.
         self._current: dict[str, tuple[int, TopicHandle]] = {}
+        # Finds the pipes of queues, which are written to like topics.
+        self.pipes: Callable[[str], TopicHandle | None] = _no_pipe
 
     def name(self, topic: str) -> TopicName:
         """Returns a name, parsed."""
@@ -78,6 +86,8 @@ class TopicHandles:
         known = self._current.get(topic) if topic.__class__ is str else None
         if known is not None and known[0] == self.topics.changes:
             return known[1]
+        if (pipe := self.pipes(topic)) is not None:
+            return pipe
         name, version = self.name(topic), self.topics.version()
         place = self._place(name, self.topics.get(name))
         if (
@@ -156,3 +166,7 @@ class TopicHandles:
         for found, writer in list(self._writers.items()):
             if name in (None, found):
                 writer.signal.tell()
+
+
+def _no_pipe(_: str) -> None:
+    """Returns None: there are no queues."""

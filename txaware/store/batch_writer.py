@@ -126,7 +126,9 @@ class BatchWriter:
                 raise no(self._problem) from error
             self._folded = True
         else:
-            self._kept(number, taken)
+            self._number = number
+            if taken:
+                self._held.carried(taken)
         self._problem = None
 
     @property
@@ -161,14 +163,9 @@ class BatchWriter:
         except Exception as error:
             raise OSError(said(error)) from error
         if is_kept:
-            self._kept(number, taken)
-        self._in_doubt, self.kept = None, is_kept
-
-    def _kept(self, number: int, taken: Taken) -> None:
-        """Notes that a batch is on disk."""
-        self._number = number
-        if taken:
+            self._number = number
             self._held.carried(taken)
+        self._in_doubt, self.kept = None, is_kept
 
     def fold(self, records: list[Record]) -> None:
         """Adds written records to the history; shortens a journal that has grown."""

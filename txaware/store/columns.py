@@ -13,15 +13,17 @@ PLAIN, POINTED, REFERENCE = 0, 1, 2
 # Our own flag: more columns precede the payload, each with name byte and size.
 MORE = 4
 
-EXPIRY, ATTEMPT, RECEIPTS = b"e", b"a", b"r"
+EXPIRY, ATTEMPT, RECEIPTS, PRODUCED = b"e", b"a", b"r", b"s"
 # The labels of a message. Columns lie in the order of their names, so a key is last.
 HEADERS, KEY = b"h", b"y"
 
 _POINTER = struct.Struct(">q")
 _POINTED_HEAD = struct.Struct(">Bq").pack
+_PLAIN_HEAD = bytes([PLAIN])
 _MORE = struct.Struct(">cI")
 # The count of columns, the name of the only one, and the high half of its size.
 _KEY_ALONE = b"\1" + KEY + bytes(2)
+_BEHIND_POINTER = {PLAIN | MORE: 1, POINTED | MORE: 9}
 _pointer_at = struct.Struct(">xq").unpack_from
 
 
@@ -38,8 +40,8 @@ def value_head(
     pointer: int | None, *, reference: bool = False, more: Mapping[bytes, bytes] = {}
 ) -> bytes:
     """Encodes a value up to its payload, the same for all messages of a request."""
-    if pointer is not None and not reference and not more:
-        return _POINTED_HEAD(POINTED, pointer)  # nearly always
+    if not reference and not more:  # nearly always
+        return _PLAIN_HEAD if pointer is None else _POINTED_HEAD(POINTED, pointer)
     tag = REFERENCE if reference else PLAIN if pointer is None else POINTED
     parts = [bytes([tag | MORE if more else tag])]
     if pointer is not None:
@@ -82,9 +84,9 @@ def decode_keyed(values: Sequence[bytes]) -> KeyedValues | None:
     `decode` takes six times as long.
     """
     tag = values[0][0]
-    if tag not in (PLAIN | MORE, POINTED | MORE):
+    if tag not in _BEHIND_POINTER:
         return None
-    at = 1 if tag == PLAIN | MORE else 9
+    at = _BEHIND_POINTER[tag]
     first, named, high, low = at + 6, at + 4, at + 4, at + 5
     if {value[at:named] for value in values} != {_KEY_ALONE}:
         return None
@@ -98,6 +100,19 @@ def decode_keyed(values: Sequence[bytes]) -> KeyedValues | None:
         return None  # one of them is cut off
     pointers = None if at == 1 else [pointer for (pointer,) in map(_pointer_at, values)]
     return KeyedValues(pointers, keys, payloads)
+
+
+def key_span(value: bytes) -> tuple[int, int]:
+    """Returns where the key of a value begins and ends, if it has nothing else.
+
+    For any other value both are 0. The payload follows the key.
+    """
+    at = _BEHIND_POINTER.get(value[0], 0)
+    if not at or value[at : at + 4] != _KEY_ALONE:
+        return 0, 0
+    start = at + 6
+    end = start + int.from_bytes(value[at + 4 : start], "big")
+    return (start, end) if end <= len(value) else (0, 0)
 
 
 def decode(value: bytes) -> Columns:
@@ -127,6 +142,15 @@ def _decode_more(value: bytes, at: int) -> tuple[int, dict[bytes, bytes]]:
             raise StoreCorrupted("a column is longer than its row")
         more[name] = value[at - size : at]
     return at, more
+
+
+def with_column(value: bytes, name: bytes, data: bytes) -> bytes:
+    """Returns the value of the same row with one more column, in the order of names."""
+    columns = decode(value)
+    more = dict(sorted({**columns.more, name: data}.items()))
+    is_reference = columns.payload is None
+    head = value_head(columns.pointer, reference=is_reference, more=more)
+    return head + (columns.payload or b"")
 
 
 def is_reference(value: bytes) -> bool:

@@ -22,6 +22,8 @@ FORMAT, FIRST_FORMAT = STATE + b"format", b"txaware 1"
 # rows elsewhere, and forgets no invalid transaction that those rows may need. Earlier
 # versions do not, so they refuse the third format.
 SECOND_FORMAT, OUR_FORMAT = b"txaware 2", b"txaware 3"
+# The fourth has rows that earlier versions do not know, and comes with the first one.
+NEWEST_FORMAT = b"txaware 4"
 
 
 class StoreJournal(GroupCommit):
@@ -87,17 +89,20 @@ class JournaledTable:
     def _clock(self, clock_ms: ClockMs) -> StoreClock:
         """Makes the store's clock, which begins at the last time that was saved."""
         found = self._database.get(FORMAT)
-        if found not in (None, FIRST_FORMAT, SECOND_FORMAT, OUR_FORMAT):
+        formats = (FIRST_FORMAT, SECOND_FORMAT, OUR_FORMAT, NEWEST_FORMAT)
+        if found is not None and found not in formats:
             raise StoreCorrupted(
                 f"{self.name} has the format {found!r}, and this version reads "
-                f"{FIRST_FORMAT!r} to {OUR_FORMAT!r}"
+                f"{FIRST_FORMAT!r} to {NEWEST_FORMAT!r}"
             )
+        self._is_newest = found == NEWEST_FORMAT
+        self._format = NEWEST_FORMAT if self._is_newest else OUR_FORMAT
         saved_ms = self._batches.saved_ms
         clock = StoreClock(clock_ms, clock_ms() if saved_ms is None else saved_ms)
         self._batches.clock = clock
         if found == FIRST_FORMAT:
             self._bring_up_to_date()
-        if found != OUR_FORMAT:
+        if found not in (OUR_FORMAT, NEWEST_FORMAT):
             writes: list[Write] = [(FORMAT, OUR_FORMAT)]
             if found is not None:
                 unwatched = self._batches.history.reserved
@@ -165,7 +170,15 @@ class JournaledTable:
         """Makes sure that no restart gives out a time again that was given out."""
         if not self.clock.is_saved:
             # Any batch saves the time; this one has to have something in it.
-            self.submit([(FORMAT, OUR_FORMAT)])()
+            self.submit([(FORMAT, self._format)])()
+
+    def newest_format(self) -> Sequence[Write]:
+        """Returns the row that keeps earlier versions away, unless it is there."""
+        if self._is_newest:
+            return ()
+        self._format = NEWEST_FORMAT  # first: nobody writes the earlier one again
+        self._is_newest = self._database.get(FORMAT) == NEWEST_FORMAT
+        return () if self._is_newest else ((FORMAT, NEWEST_FORMAT),)
 
     def compare_and_set(self, key: bytes, old: bytes | None, new: bytes) -> bool:
         """Sets a value if it is still `old`; that is kept when this returns."""

@@ -16,28 +16,20 @@ class LogFile:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._path = ""
-        self._size = 0
+        self.path = ""
+        self.size = 0
 
     def begin(self) -> None:
         """Looks which log it is; its name, and all others, are on disk after that."""
         with os.scandir(self._directory) as found:
             logs = [one.path for one in found if one.name.endswith(".log")]
-        self._path = max(logs, key=_number, default="")
-        self._size = os.stat(self._path).st_size if self._path else 0
+        self.path = max(logs, key=_number, default="")
+        self.size = os.stat(self.path).st_size if self.path else 0
         sync_directory(self._directory)
 
     def follow(self) -> None:
-        """Follows a write: where the log has not grown, LevelDB has begun another."""
-        try:
-            size = os.stat(self._path).st_size
-        except FileNotFoundError:
-            if not self._directory.exists():
-                return  # removed under its owner, who may still close it
-            size = 0
-        if size > self._size:
-            self._size = size
-        else:
+        """Goes on to the next log, if the directory is there."""
+        if self._directory.exists():  # else it was removed under its owner
             self.begin()
 
 
@@ -57,6 +49,17 @@ class NamedBatch:
         self._write = batch.write
 
     def write(self) -> None:
-        """Writes; it is on disk then."""
+        """Writes; it is on disk then.
+
+        Where the log has not grown, LevelDB has begun another.
+        """
         self._write()
-        self._log.follow()
+        log = self._log
+        try:
+            size = os.stat(log.path).st_size  # here, as each batch pays for it
+        except FileNotFoundError:
+            size = 0
+        if size > log.size:
+            log.size = size
+        else:
+            log.follow()

@@ -97,6 +97,10 @@ class MemoryTable:
     def reserve_time(self) -> None:
         """Does nothing: all time is reserved."""
 
+    def newest_format(self) -> Sequence[Write]:
+        """Returns nothing: no other version opens these rows."""
+        return ()
+
     def compare_and_set(self, key: bytes, old: bytes | None, new: bytes) -> bool:
         """Sets a value if it is still `old`."""
         with self._lock:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from txaware.interfaces import OrderedTable, Write
 from txaware.keys import POINTER_BYTES, POSITION, after, pointer_key, position_prefix
-from txaware.markers import counts_tries, is_marker
+from txaware.markers import PRODUCERS, counts_tries, is_marker
 from txaware.messages import MessageId
 from txaware.store.columns import decode, value_head
 from txaware.topics import TopicName
@@ -49,8 +49,8 @@ class PositionTable:
 
         Markers are left out, since no consumer has them.
         """
-        start = b""
-        while rows := self._table.scan(POSITION, start=start, limit=1):
+        start, stop = b"", PRODUCERS.encode("ascii")
+        while rows := self._table.scan(POSITION, start=start, stop=stop, limit=1):
             name = rows[0][0][:-POINTER_BYTES]
             group, namespace, topic, _ = name.decode("ascii").split(":")
             position = MessageId(decode(rows[0][1]).payload or b"")

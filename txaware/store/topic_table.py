@@ -9,6 +9,7 @@ from coordinator.threads import try_lock
 from txaware.errors import TopicExists, TopicNotFound, TxAwareError
 from txaware.interfaces import OrderedTable
 from txaware.keys import TOPIC, topic_key
+from txaware.queues import is_queue
 from txaware.store.ranges import pieces
 from txaware.topics import Topic, TopicName
 
@@ -67,6 +68,15 @@ class TopicTable:
 
         return self._change(name, updated)
 
+    def renew(self, name: TopicName) -> Topic:
+        """Makes the next generation of what exists, in one step: all rows are gone."""
+
+        def renewed(found: Topic | None) -> Topic:
+            topic = _existing(name, found)
+            return attrs.evolve(topic, generation=topic.generation + 1)
+
+        return self._change(name, renewed)
+
     def delete(self, name: TopicName) -> Topic:
         """Turns the generation negative; answers the topic as it was left."""
 
@@ -84,8 +94,15 @@ class TopicTable:
             if topic.generation > 0
         ]
 
+    def queues(self, prefix: bytes = b"") -> Iterator[Topic]:
+        """Reads the rows of all queues whose key begins with `prefix`, deleted too."""
+        return (topic for topic in self._rows(prefix) if is_queue(topic.topic))
+
     def all(self, prefix: bytes = b"") -> Iterator[Topic]:
         """Reads all topics whose key begins with `prefix`, deleted ones included."""
+        return (topic for topic in self._rows(prefix) if not is_queue(topic.topic))
+
+    def _rows(self, prefix: bytes) -> Iterator[Topic]:
         for rows in pieces(self._table, TOPIC + prefix):
             for key, value in rows:
                 namespace, name, _ = (prefix + key).decode("ascii").split(":")

@@ -1,15 +1,16 @@
 """A user's table: values by key, which commit with the messages beside them."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
 
 from coordinator.context import TransactionContext, current_transaction
 from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator
+from coordinator.joining import JoinsByItself
 from coordinator.transaction import Transaction
+from txaware.encoding import Decode, Encode
 from txaware.errors import BadRequest
-from txaware.interfaces import TableService
 from txaware.rows import (
     KeyRange,
     RowChange,
@@ -20,13 +21,11 @@ from txaware.rows import (
     checked_row_limit,
     checked_value,
 )
+from txaware.tables.interfaces import TableService
 from txaware.tables.table_changes import Carry, Conflicts, TableChanges
 
-Encode = Callable[[Any], bytes]
-Decode = Callable[[bytes], Any]
 
-
-class Table:
+class Table(JoinsByItself):
     """A table of rows, each a key and a value, that takes part in transactions.
 
     Inside a `with messaging.transaction()` block of this thread or task it reads what
@@ -41,7 +40,6 @@ class Table:
 
     # Its changes are a participant of their own, which joins at the first of them.
     transaction_aware_name = "table"
-    shares_journal = True
 
     def __init__(
         self,
@@ -182,27 +180,6 @@ class Table:
 
     def _read(self, value: bytes | None) -> Any:
         return value if value is None or self._decode is None else self._decode(value)
-
-    def start_tx(self, tx: Transaction) -> None:
-        """Does nothing: the changes of the block join it by themselves."""
-
-    def update_tx(self, tx: Transaction) -> None:
-        """Does nothing, as `start_tx`."""
-
-    def get_tx_changes(self) -> Iterable[bytes]:
-        """Returns nothing: its changes name their keys."""
-        return ()
-
-    def commit_tx(self) -> bool:
-        """Returns True: its changes are written by themselves."""
-        return True
-
-    def post_tx_commit(self) -> None:
-        """Does nothing, as `start_tx`."""
-
-    def rollback_tx(self) -> bool:
-        """Returns True: its changes are taken back by themselves."""
-        return True
 
     def __repr__(self) -> str:
         return f"<Table {self.name}>"

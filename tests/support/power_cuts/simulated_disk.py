@@ -4,6 +4,7 @@ What was synced is there. Of what was not, a cut leaves as much as `Survival` sa
 each file any first part of its writes, the last of them torn at any byte or sector, or
 with a hole; of each directory any first part of what happened to its names. A sync of a
 file says nothing about its name, which is there for sure when its directory was synced.
+A rename is one step, also from one directory to another.
 """
 
 import os
@@ -50,22 +51,49 @@ class File:
         self.synced, self.since = self.content(count), self.since[count:]
 
 
+@attrs.frozen(eq=False)
+class Renaming:
+    """Names of a directory that are set, or removed (None), in one step.
+
+    What is removed because it has `gone` to another directory is removed with that.
+    """
+
+    names: dict[str, "Node | None"]
+    gone: "tuple[Directory, Renaming] | None" = None
+
+
 @attrs.define(eq=False)
 class Directory:
     """A directory: the names on disk for sure, and what happened to them since."""
 
     synced: dict[str, "Node"] = attrs.field(factory=dict)
-    since: list[dict[str, "Node | None"]] = attrs.field(factory=list)
+    since: list[Renaming] = attrs.field(factory=list)
 
-    def names(self, count: int | None = None) -> dict[str, "Node"]:
-        """Returns them with the first so many changes since the last sync."""
+    def names(
+        self,
+        count: int | None = None,
+        kept: "Callable[[Directory], int | None]" = lambda directory: None,
+    ) -> dict[str, "Node"]:
+        """Returns them with the first so many changes since the last sync.
+
+        `kept` says how many changes of another directory there are.
+        """
         names: dict[str, Node | None] = dict(self.synced)
         for change in self.since[:count]:
-            names.update(change)
+            if change.gone is not None:
+                to, arrival = change.gone
+                survivors = kept(to)
+                if survivors is not None and arrival in to.since[survivors:]:
+                    continue
+            names.update(change.names)
         return {name: node for name, node in names.items() if node is not None}
 
     def settle(self, count: int) -> None:
         """Notes that the first so many changes are on disk."""
+        for change in self.since[:count]:
+            if change.gone is not None and change.gone[1] in change.gone[0].since:
+                to, arrival = change.gone
+                to.settle(to.since.index(arrival) + 1)
         self.synced, self.since = self.names(count), self.since[count:]
 
 
@@ -86,13 +114,14 @@ class Survival:
 
     def __init__(self, chance: random.Random, *, files: str, names: str) -> None:
         self._chance, self.files, self._names = chance, files, names
+        self._kept: dict[int, int] = {}
 
     def __str__(self) -> str:
         return f"files: {self.files}, names: {self._names}"
 
     def names(self, directory: Directory) -> dict[str, Node]:
         """Returns the names of a directory."""
-        return directory.names(self._part(self._names, len(directory.since)))
+        return directory.names(self._count(directory), self._count)
 
     def content(self, file: File) -> bytes:
         """Returns the content of a file."""
@@ -110,6 +139,13 @@ class Survival:
                 _change(content, at, bytes(cut) + data[cut:])
         return bytes(content)
 
+    def _count(self, directory: Directory) -> int:
+        """Returns how many of a directory's changes survive, always the same."""
+        if id(directory) not in self._kept:
+            count = self._part(self._names, len(directory.since))
+            self._kept[id(directory)] = count
+        return self._kept[id(directory)]
+
     def _part(self, how: str, count: int) -> int:
         if how == "none":
             return 0
@@ -121,9 +157,10 @@ class Survival:
 class SimulatedDisk:
     """The files below a directory, brought up to date entry by entry of a record."""
 
-    def __init__(self, below: Path) -> None:
+    def __init__(self, below: Path, before: Path | None = None) -> None:
+        """`before` is a copy of what was there, if the program has changed it since."""
         self._below = below
-        self.root = _read(below) if below.exists() else Directory()
+        self.root = _read(before or below)
         self._open: dict[int, Node | None] = {}
         self._syncs: dict[int, tuple[Node, int]] = {}
 
@@ -192,17 +229,25 @@ class SimulatedDisk:
         if old.parent == new.parent:
             directory = self._found(old.parent)
             assert isinstance(directory, Directory)
-            directory.since.append({old.name: None, new.name: node})
+            directory.since.append(Renaming({old.name: None, new.name: node}))
         else:
-            self._name(new, node)
-            self._name(old, None)
+            arrival = self._name(new, node)
+            self._name(old, None, gone=arrival)
 
-    def _name(self, path: Path, node: Node | None) -> None:
+    def _name(
+        self,
+        path: Path,
+        node: Node | None,
+        *,
+        gone: tuple[Directory, Renaming] | None = None,
+    ) -> tuple[Directory, Renaming] | None:
         if path == self._below:
-            return
+            return None
         directory = self._found(path.parent)
         assert isinstance(directory, Directory), path
-        directory.since.append({path.name: node})
+        change = Renaming({path.name: node}, gone)
+        directory.since.append(change)
+        return directory, change
 
     def _found(self, path: Path) -> Node | None:
         node: Node | None = self.root

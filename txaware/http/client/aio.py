@@ -1,7 +1,8 @@
 """The asyncio client: the same calls, awaited; one implementation of what they say."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, Self
+from functools import lru_cache, partial
+from typing import Any, Self, overload
 
 from coordinator.context import TransactionContext
 from coordinator.fork_guard import guard
@@ -14,6 +15,10 @@ from txaware.consume import Consumer, consumer_of
 from txaware.consume.start_places import StartAt
 from txaware.encoding import Decode, Encode
 from txaware.http.client.async_consumer import TopicConsumer
+from txaware.http.client.async_producer import (
+    AsyncProducer,
+    AsyncTransactionalProducer,
+)
 from txaware.http.client.async_publisher import TopicPublisher
 from txaware.http.client.async_service import AsyncService
 from txaware.http.client.async_table import AsyncTable
@@ -29,15 +34,31 @@ from txaware.http.client.service import HttpService, HttpTables, within_limits
 from txaware.http.client.settings import ClientSettings
 from txaware.http.client.table_calls import TableCalls
 from txaware.http.client.transport import Transport
-from txaware.interfaces import COMMITTED, UNSAID, Isolation, MessagingService
+from txaware.interfaces import (
+    COMMITTED,
+    UNSAID,
+    Isolation,
+    MessagingService,
+)
 from txaware.keeper import Keeper, KeepsRows, named_pointer
 from txaware.messages import MessageId, Page, PublishResponse, Receipt
-from txaware.publish import KnownTopics, Publisher, WrittenByHand, written_by_hand
+from txaware.publish import (
+    KnownTopics,
+    Producer,
+    Publisher,
+    WrittenByHand,
+    written_by_hand,
+)
+from txaware.publish.fenced_transaction import FencedTransaction
+from txaware.publish.transactional_producer import TransactionalProducer
 from txaware.requests import Payload, Pointer
 from txaware.signatures import signed_as
 from txaware.tables import Table
 from txaware.tables.table_changes import Conflicts
 from txaware.topics import TopicName
+
+# Publishers that a producer keeps, one a topic.
+KNOWN_PUBLISHERS = 1000
 
 
 class AsyncMessaging(AsyncService):
@@ -110,6 +131,43 @@ class AsyncMessaging(AsyncService):
     async def tables(self, namespace: str = "default") -> list[str]:
         """Returns the names of a namespace's tables that have rows, in order."""
         return await self._transport.run(TableCalls().tables(namespace))
+
+    @overload
+    def producer(self) -> AsyncProducer: ...
+
+    @overload
+    def producer(self, transactional_id: str) -> AsyncTransactionalProducer: ...
+
+    def producer(
+        self, transactional_id: str | None = None
+    ) -> AsyncProducer | AsyncTransactionalProducer:
+        """Returns a producer: `async with messaging.producer() as producer:`.
+
+        With a `transactional_id` it has transactions. When the block begins, every
+        older instance of that id is fenced.
+        """
+        if transactional_id is None:
+            return AsyncProducer(self._idempotent, self._coordinator, self._workers)
+        return AsyncTransactionalProducer(
+            partial(self._transactional, transactional_id),
+            self._coordinator,
+            self._workers,
+        )
+
+    def _idempotent(self) -> Producer:
+        limits = within_limits(Settings(), self._blocking.info())
+        return Producer(self._blocking, message_limit_bytes=limits.message_limit_bytes)
+
+    def _transactional(self, transactional_id: str) -> TransactionalProducer:
+        info = self._blocking.info()
+        return TransactionalProducer(
+            self._blocking,
+            transactional_id,
+            make=partial(FencedTransaction, self._coordinator),
+            publisher=lru_cache(KNOWN_PUBLISHERS)(self._publisher),
+            message_limit_bytes=within_limits(Settings(), info).message_limit_bytes,
+            shares_journal=info.shares_journal,
+        )
 
     async def consumer(
         self,

@@ -142,3 +142,8 @@ class TopicConsumer:
 
     def __repr__(self) -> str:
         return f"<TopicConsumer: {self._consumer!r}>"
+
+
+def blocking_one(consumer: TopicConsumer) -> Consumer:
+    """Returns the consumer that does the work, whose calls block."""
+    return consumer._consumer

@@ -3,8 +3,10 @@
 from txaware.http.client.admin_calls import AdminCalls
 from txaware.http.client.async_transport import AsyncTransport, awaited
 from txaware.http.client.calls import ServiceCalls
+from txaware.http.client.producer_calls import ProducerCalls
 from txaware.http.client.server_info import ServerInfo
 from txaware.interfaces import MessagingService, OperatorService
+from txaware.producers import ProducerService
 from txaware.reports import CleanUp, Report
 
 
@@ -32,6 +34,16 @@ class AsyncService:
     save_position = awaited(MessagingService.save_position, ServiceCalls.save_position)
     bounds = awaited(MessagingService.bounds, ServiceCalls.bounds)
     wait = awaited(MessagingService.wait, ServiceCalls.wait)
+
+    open_producer = awaited(ProducerService.open_producer, ProducerCalls.open_producer)
+    publish_once = awaited(ProducerService.publish_once, ProducerCalls.publish_once)
+    producers = awaited(ProducerService.producers, ProducerCalls.producers)
+    describe_producer = awaited(
+        ProducerService.describe_producer, ProducerCalls.describe_producer
+    )
+    forget_producer = awaited(
+        ProducerService.forget_producer, ProducerCalls.forget_producer
+    )
 
     peek = awaited(OperatorService.peek, AdminCalls.peek)
     namespaces = awaited(OperatorService.namespaces, AdminCalls.namespaces)

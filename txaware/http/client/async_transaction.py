@@ -5,14 +5,17 @@ which block and are called from that one thread. The event loop only waits for i
 """
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import ParamSpec, Self, TypeVar
 
+from coordinator.callbacks import CallsBack, grouped
 from coordinator.context import Status, TransactionContext
 from coordinator.interfaces import Coordinator
+from coordinator.participants import note_others, raise_interrupt
 from coordinator.transaction import Transaction
 from txaware.errors import MisusedTransaction
 
@@ -92,12 +95,14 @@ class Workers:
             self._idle.pop().close()
 
 
-class AsyncTransaction:
+class AsyncTransaction(CallsBack):
     """Commits at the end of the block, or undoes everything; belongs to its task.
 
     A task that is cancelled first undoes what the block did, or sees its commit to the
     end, and is cancelled then: the note of its error says how the transaction ended.
     """
+
+    _may_await = True
 
     def __init__(self, context: TransactionContext, workers: Workers) -> None:
         self._context = context
@@ -147,6 +152,8 @@ class AsyncTransaction:
     async def abort(self) -> None:
         """Undoes everything; a block that ends after it commits nothing."""
         await self.run(self._context.abort)
+        for failure in await self._told():
+            raise failure
 
     async def __aenter__(self) -> Self:
         outer = open_transaction(self._context.coordinator)
@@ -173,7 +180,9 @@ class AsyncTransaction:
             await self._end(error)
         except BaseException as ended:
             self._leave(ended)
+            await self._tell(ended)
             raise
+        await self._tell(error)
 
     async def _end(self, error: BaseException | None) -> None:
         worker, kind = self._worker, None if error is None else type(error)
@@ -186,6 +195,41 @@ class AsyncTransaction:
             self._leave(ended)
             raise
         self._leave(None)
+
+    def _require_active(self, call: str) -> None:
+        if not self._within or self.status is not Status.ACTIVE:
+            raise MisusedTransaction(f"{call}() needs an open block, not {self!r}")
+
+    async def _tell(self, error: BaseException | None) -> None:
+        """Tells that the transaction has ended; what that raises is a note of `error`.
+
+        Without an error it is raised.
+        """
+        failures = await self._told()
+        if error is not None:
+            note_others(error, failures)
+            raise_interrupt(failures, error)
+        elif failures:
+            first, *others = failures
+            first.add_note(f"{self._context} is {self.status.value}")
+            note_others(first, others)
+            raise first
+
+    async def _told(self) -> list[BaseException]:
+        """Calls the functions for this end; none where the outcome is not known."""
+        ended = (Status.COMMITTED, Status.ABORTED, Status.INVALIDATED)
+        if self._callbacks is None or self.status not in ended:
+            return []
+        committed = self.status is Status.COMMITTED
+        errors: list[BaseException] = []
+        while (function := self._callbacks.take(committed=committed)) is not None:
+            try:
+                answer = function()
+                if inspect.isawaitable(answer):
+                    await answer
+            except BaseException as failed:
+                errors.append(failed)
+        return grouped(errors, committed=committed)
 
     def _leave(self, error: BaseException | None) -> None:
         """Gives the thread back; it first undoes what an interrupt left open."""

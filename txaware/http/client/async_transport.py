@@ -126,10 +126,15 @@ class AsyncTransport:
         """Performs the calls of a verb, and answers what it returns."""
         if isinstance(steps, Call):
             return await self.perform(steps)
-        answer: Any = None
         try:
+            call = steps.send(None)
             while True:
-                answer = await self.perform(steps.send(answer))
+                try:
+                    answer = await self.perform(call)
+                except TxAwareError as error:
+                    call = steps.throw(error)  # which raises it, or goes on
+                else:
+                    call = steps.send(answer)
         except StopIteration as done:
             value: T = done.value
             return value

@@ -103,12 +103,16 @@ class Paths:
 
     def position(self, group: str, topic: str) -> str:
         """Returns the path of a group's position in a topic."""
-        parsed, name = TopicName.parse(topic), checked_group(group)
-        if not name.strip("."):
-            name = name.replace(".", "%2E")  # or somebody takes it for a directory
+        parsed, name = TopicName.parse(topic), in_path(checked_group(group))
         return (
             f"/v1/namespaces/{parsed.namespace}/groups/{name}/positions/{parsed.name}"
         )
+
+
+def in_path(name: str) -> str:
+    """Returns a checked name as part of a path."""
+    # Or somebody takes it for a directory.
+    return name if name.strip(".") else name.replace(".", "%2E")
 
 
 def encoded_transaction(transaction: Transaction) -> str:

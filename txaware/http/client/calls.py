@@ -1,5 +1,6 @@
 """The verbs of the messaging service as calls: pure, for a transport that waits."""
 
+import os
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
@@ -7,10 +8,15 @@ from typing import Any, TypeVar
 import attrs
 
 from coordinator.transaction import Transaction
-from txaware.errors import BadRequest, RequestTooLarge
+from txaware.errors import (
+    BadRequest,
+    OutOfOrderSequence,
+    ProducerFenced,
+    TxAwareError,
+    changed_nothing,
+)
 from txaware.http.client.call import (
     Call,
-    HttpAnswer,
     Repeat,
     Steps,
     done,
@@ -20,14 +26,15 @@ from txaware.http.client.call import (
     reading_field,
     start_field,
 )
+from txaware.http.client.link import Link
+from txaware.http.client.producer_calls import ProducerCalls
+from txaware.http.client.request_fit import by_newer, request_of, require_fit, typed
 from txaware.http.client.server_info import ENVELOPE_BYTES, ServerInfo
-from txaware.http.client.topic_calls import TopicCalls
 from txaware.http.wire import (
     LABELLED,
     LABELLED_COLUMNS,
     MAX_MESSAGES,
     OWN,
-    WRONG_TYPE,
     ColumnarPage,
     PollRequest,
     PublishRequest,
@@ -43,6 +50,7 @@ from txaware.http.wire import (
 from txaware.interfaces import COMMITTED, UNCOMMITTED, Isolation
 from txaware.labels import Labels, label_bytes
 from txaware.messages import MessageId, Page, PublishResponse, Receipt
+from txaware.publish.repeated_publish import OwnProducer
 from txaware.requests import (
     Payload,
     Payloads,
@@ -68,15 +76,6 @@ T = TypeVar("T")
 # The most that a message takes in a request beside its payload.
 BESIDE_BYTES = 32
 _MOST_LONG, _MOST_INT = 2**63 - 1, 2**31 - 1
-
-
-def require_fit(messages: int, size_bytes: int, info: ServerInfo) -> None:
-    """Raises `RequestTooLarge` before anything is sent that would be refused."""
-    if size_bytes > info.request_bytes or messages > MAX_MESSAGES:
-        raise RequestTooLarge(
-            f"{messages} messages in a request of {size_bytes} bytes are above the "
-            f"limit of {MAX_MESSAGES} messages and {info.request_bytes} bytes"
-        )
 
 
 def cut_to_fit(request: PublishRequest, info: ServerInfo) -> list[bytes]:
@@ -120,30 +119,13 @@ def _sizes_bytes(request: PublishRequest) -> Iterator[int]:
         yield len(payload_of(message)) + label_bytes(key, headers) + BESIDE_BYTES
 
 
-_OWN, _LABELLED = OWN.media_type.encode(), LABELLED.media_type.encode()
+_LABELLED = LABELLED.media_type.encode()
 _COLUMNS = LABELLED_COLUMNS.media_type.encode()
 
 
-def _by_newer(read: Callable[[HttpAnswer], T]) -> Callable[[HttpAnswer], T]:
-    """Returns a reader of what only a server answers that knows of labels."""
-
-    def read_or_tell(answer: HttpAnswer) -> T:
-        try:
-            return read(answer)
-        except BadRequest as error:
-            if not str(error).startswith(WRONG_TYPE):
-                raise
-            raise BadRequest(
-                f"{answer.url}: the server is older than this client, and knows "
-                f"nothing of the keys and headers of messages; it says: {error}"
-            ) from error
-
-    return read_or_tell
-
-
-_page = _by_newer(reading(decode_labelled_page))
+_page = by_newer(reading(decode_labelled_page))
 _response = reading(decode_publish_response)
-_columnar_page = _by_newer(reading(decode_labelled_columns))
+_columnar_page = by_newer(reading(decode_labelled_columns))
 _receipt, _ready = reading(decode_receipt), reading_field("ready", bool)
 
 
@@ -154,8 +136,15 @@ def _id_or_none(text: Any) -> MessageId | None:
 _position = reading_field("position", _id_or_none)
 
 
-class ServiceCalls(TopicCalls):
+class ServiceCalls(ProducerCalls):
     """All verbs of a `MessagingService`."""
+
+    def __init__(self, link: Link) -> None:
+        super().__init__(link)
+        # The latest first, so that those of a rare crowd are forgotten again. A forked
+        # child has its own: with a parent's its messages would be taken for repeats.
+        self._own: list[OwnProducer] = []
+        self._process_id = os.getpid()
 
     def publish(
         self,
@@ -172,7 +161,11 @@ class ServiceCalls(TopicCalls):
         pointer = None if transaction is None else checked_pointer(transaction)
         named = _sendable_receipts(receipts)
         _check_publish(payloads, pointer, named)
-        request = _request(pointer, payloads, receipts=named)
+        if pointer is None and info.takes_producers:
+            name = str(TopicName.parse(topic))
+            yield from self._publish_own(name, payloads.messages())
+            return None
+        request = request_of(pointer, payloads, receipts=named)
         body = encode_publish(request)
         require_fit(len(payloads), len(body), info)
         read = done if pointer is None else _response
@@ -180,6 +173,38 @@ class ServiceCalls(TopicCalls):
             path + "/publish", request, body, read
         )
         return response
+
+    def _publish_own(self, topic: str, messages: list[Payload]) -> Steps[None]:
+        """Publishes by a producer of this client: each request is stored once.
+
+        Requests are under way beside each other, each by another producer. One whose
+        outcome is unknown is used no more.
+        """
+        if self._process_id != os.getpid():
+            self._own, self._process_id = [], os.getpid()
+        while True:
+            own = self._own_producer()
+            try:
+                yield from self.publish_once(
+                    topic, messages, producer=own.identity, sequence=own.next(topic)
+                )
+            except (ProducerFenced, OutOfOrderSequence):
+                if own.is_new:
+                    raise
+                continue  # it was idle for too long, and nothing is stored
+            except TxAwareError as error:
+                if changed_nothing(error):
+                    self._own.append(own)
+                raise
+            own.stored(topic, len(messages))
+            self._own.append(own)
+            return
+
+    def _own_producer(self) -> OwnProducer:
+        try:
+            return self._own.pop()
+        except IndexError:
+            return OwnProducer()
 
     def store(
         self,
@@ -200,7 +225,7 @@ class ServiceCalls(TopicCalls):
         pointer, attempt = checked_pointer(transaction), checked_attempt(attempt)
         if not len(payloads):
             raise BadRequest("a store has messages")
-        request = _request(pointer, payloads, attempt=attempt)
+        request = request_of(pointer, payloads, attempt=attempt)
         receipts: list[Receipt] = []
         for body in cut_to_fit(request, info):
             receipts.append((yield _keyed(path + "/store", request, body, _receipt)))
@@ -210,7 +235,8 @@ class ServiceCalls(TopicCalls):
         """Hides what a publish wrote; once more does no harm."""
         path = self._paths.topic(topic) + "/rollback"
         body = encode_rollback(_sendable_response(response))
-        yield Call("POST", path, done, body, _OWN, _OWN)
+        own = OWN.media_type.encode()
+        yield Call("POST", path, done, body, own, own)
 
     def poll(
         self,
@@ -335,30 +361,12 @@ class ServiceCalls(TopicCalls):
         yield Call("PUT", path, done, body, repeat=Repeat.KEYED)
 
 
-def _request(
-    pointer: int | None,
-    payloads: Payloads,
-    *,
-    receipts: list[Receipt] | None = None,
-    attempt: bytes | None = None,
-) -> PublishRequest:
-    return PublishRequest(
-        pointer,
-        attrs.evolve(payloads, labels=None).messages(),
-        receipts=receipts,
-        attempt=attempt,
-        labels=payloads.labels,
-    )
-
-
 def _keyed(
     path: str, request: PublishRequest, body: bytes, read: Callable[..., Any]
 ) -> Call[Any]:
     """Sends a publish or a store, in a type that an older server knows if it can."""
-    if request.labels is None:
-        return Call("POST", path, read, body, _OWN, _OWN, Repeat.KEYED)
-    read = _by_newer(read)
-    return Call("POST", path, read, body, _LABELLED, _LABELLED, Repeat.KEYED)
+    kind, read = typed(request, read)
+    return Call("POST", path, read, body, kind, kind, Repeat.KEYED)
 
 
 def _check_publish(

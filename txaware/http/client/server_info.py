@@ -24,6 +24,7 @@ class ServerInfo:
     settle_grace_s: float = 86_400.0
     shares_journal: bool = False
     takes_writers: bool = False
+    takes_producers: bool = False
 
     @classmethod
     def parse(cls, body: bytes) -> Self:
@@ -42,6 +43,7 @@ class ServerInfo:
             _limit(fields, "settleGraceS", cls().settle_grace_s, least=0),
             fields.get("sharesJournal") is True,
             fields.get("takesParticipants") is True,
+            fields.get("takesProducers") is True,
         )
 
     @property

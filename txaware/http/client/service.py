@@ -15,9 +15,11 @@ from txaware.http.client.server_info import ServerInfo
 from txaware.http.client.table_calls import TableCalls
 from txaware.http.client.transport import Transport, blocking
 from txaware.http.wire import ColumnarPage
-from txaware.interfaces import MessagingService, OperatorService, TableService
+from txaware.interfaces import MessagingService, OperatorService
 from txaware.keeper import Keeper, KeepsRows, named_pointer
+from txaware.producers import ProducerService
 from txaware.requests import Start
+from txaware.tables.interfaces import TableService
 
 
 class HttpService:
@@ -44,6 +46,24 @@ class HttpService:
     save_position = blocking(MessagingService.save_position, ServiceCalls.save_position)
     bounds = blocking(MessagingService.bounds, ServiceCalls.bounds)
     wait = blocking(MessagingService.wait, ServiceCalls.wait)
+    open_producer = blocking(ProducerService.open_producer, ServiceCalls.open_producer)
+    publish_once = blocking(ProducerService.publish_once, ServiceCalls.publish_once)
+    producers = blocking(ProducerService.producers, ServiceCalls.producers)
+    describe_producer = blocking(
+        ProducerService.describe_producer, ServiceCalls.describe_producer
+    )
+    forget_producer = blocking(
+        ProducerService.forget_producer, ServiceCalls.forget_producer
+    )
+    enter_transaction = blocking(
+        ProducerService.enter_transaction, ServiceCalls.enter_transaction
+    )
+    leave_transaction = blocking(
+        ProducerService.leave_transaction, ServiceCalls.leave_transaction
+    )
+    producer_commits = blocking(
+        ProducerService.producer_commits, ServiceCalls.producer_commits
+    )
 
     def poll_columns(
         self,

@@ -50,10 +50,15 @@ class Transport:
         """Performs the calls of a verb, and answers what it returns."""
         if isinstance(steps, Call):
             return self.perform(steps)
-        answer: Any = None
         try:
+            call = steps.send(None)
             while True:
-                answer = self.perform(steps.send(answer))
+                try:
+                    answer = self.perform(call)
+                except TxAwareError as error:
+                    call = steps.throw(error)  # which raises it, or goes on
+                else:
+                    call = steps.send(answer)
         except StopIteration as done:
             value: T = done.value
             return value

@@ -243,6 +243,28 @@ def latencies(moment: Moment) -> Iterator[Metric]:
     )
 
 
+def producers(moment: Moment) -> Iterator[Metric]:
+    """Makes the metrics of producers, whose repeats store nothing."""
+    found = moment.counts().producers
+    if found.live is not None:
+        yield gauge("live_producers", "Producers that are known.", {(): found.live})
+    yield counter(
+        "producer_repeats",
+        "Publishes that were stored before, and stored nothing again.",
+        {(): found.repeated},
+    )
+    yield counter(
+        "fenced_publishes",
+        "Publishes refused, as their producer is fenced or not known.",
+        {(): found.fenced},
+    )
+    yield counter(
+        "out_of_order_publishes",
+        "Publishes refused, as their sequence is not the next one.",
+        {(): found.out_of_order},
+    )
+
+
 def writes(moment: Moment) -> Iterator[Metric]:
     """Yields what goes to disk; nothing for data in memory."""
     found = moment.counts().writes
@@ -324,6 +346,7 @@ FAMILIES: tuple[Callable[[Moment], Iterable[Metric]], ...] = (
         stable_positions,
         groups,
         transactions,
+        producers,
         latencies,
         writes,
         cache,

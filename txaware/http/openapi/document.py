@@ -8,9 +8,11 @@ from typing import Any
 from txaware.errors import __all__ as public_names
 from txaware.http.openapi import (
     message_operations,
+    producer_operations,
     server_operations,
     table_operations,
     transaction_operations,
+    transactional_operations,
 )
 from txaware.http.openapi.operation import Operation
 from txaware.http.openapi.wire import report_schemas, wire_schemas
@@ -27,12 +29,15 @@ from txaware.http.wire.json_schema import (
     fields,
     ref,
 )
+from txaware.topics import LONGEST_ID
 
 OPERATIONS: dict[tuple[str, str], Operation] = {
     **message_operations.OPERATIONS,
     **message_operations.TOPIC_OPERATIONS,
     **table_operations.OPERATIONS,
+    **producer_operations.OPERATIONS,
     **transaction_operations.OPERATIONS,
+    **transactional_operations.OPERATIONS,
     **server_operations.OPERATIONS,
     **server_operations.CLEAN_UP_OPERATIONS,
     **transaction_operations.KEEPER_OPERATIONS,
@@ -53,10 +58,10 @@ _REASONS = {
     401: "No token was sent, or none that is known.",
     403: "The rules do not give this to whoever sent the token; or a page of another "
     "site sent the request.",
-    404: "There is no such topic, transaction or keeper.",
+    404: "There is no such topic, transaction, producer or keeper.",
     408: "The body did not come in time.",
-    409: "The topic exists already, the transaction is refused, or there is no such "
-    "plan any more.",
+    409: "The topic exists already, the transaction is refused, the producer is fenced "
+    "or out of order, or there is no such plan any more.",
     413: "The body, or a message in it, is above a limit.",
     429: "As many transactions are open as one principal may have.",
     503: "Part of the server is away, or has too much to do; or what became of an "
@@ -81,6 +86,10 @@ _HEADERS = {
 }
 
 
+# What a path names may not be there.
+_CAN_BE_MISSING = ("{topic}", "{transaction}", "{producer}")
+
+
 def refusals(route: Route, operation: Operation) -> dict[str, Schema]:
     """Returns every status that a route may refuse with, and what its answer is."""
     statuses = {400, 403, 503, *operation.refuses}
@@ -88,7 +97,7 @@ def refusals(route: Route, operation: Operation) -> dict[str, Schema]:
         statuses.add(401)
     if route.method != "GET":
         statuses |= {408, 413}
-    if "{topic}" in route.path or "{transaction}" in route.path:
+    if any(name in route.path for name in _CAN_BE_MISSING):
         statuses.add(404)
     found = {str(status): _refusal(status) for status in sorted(statuses)}
     for status, schema in operation.may_answer.items():
@@ -118,16 +127,24 @@ _PATH_NAMES: dict[str, Schema] = {
     "topic": {"type": "string", "pattern": TOPIC},
     "group": {"type": "string", "pattern": GROUP},
     "table": {"type": "string", "pattern": TOPIC},
+    "transactional_id": {
+        "type": "string",
+        "pattern": GROUP,
+        "maxLength": LONGEST_ID,
+    },
     "transaction": {"type": "string", "pattern": "^[0-9]{1,19}$"},
+    "producer": {"type": "string", "pattern": "^[0-9]{1,19}$"},
 }
 _EXAMPLES = {"namespace": "default", "topic": "orders", "group": "billing"}
+_EXAMPLES["transactional_id"] = "loader-7"
 _NAME = re.compile(r"\{(\w+)\}")
 _KEYED = [
     {
         "name": "Idempotency-Key",
         "in": "header",
-        "description": "The server remembers its answer for a minute: a repeat with "
-        "this key gets it, and is not carried out twice.",
+        "description": "The server remembers its answer for a minute, and a publish "
+        "without a transaction for an hour, also across a restart: a repeat with this "
+        "key gets it, and is not carried out twice.",
         "schema": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY},
     },
     {

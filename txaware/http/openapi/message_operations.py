@@ -27,7 +27,7 @@ _RESPONSE = {
 }
 
 
-def _in_all_formats(json: Content, *, body: str, own: str | None = None) -> Content:
+def in_all_formats(json: Content, *, body: str, own: str | None = None) -> Content:
     """Adds all Avro types; `own` is the name in txaware's types, if another."""
     names = {AVRO_TYPE: body, **dict.fromkeys(OWN_TYPES, own or body)}
     return json | {kind: {"schema": _avro(kind, name)} for kind, name in names.items()}
@@ -37,7 +37,7 @@ def _avro(media_type: str, body: str) -> dict[str, str]:
     return BYTES | {"description": f"{body} of {media_type}; see /v1/schemas."}
 
 
-_PUBLISH = _in_all_formats(
+_PUBLISH = in_all_formats(
     json_of(
         ref("PublishRequest"),
         example={
@@ -50,7 +50,7 @@ _PUBLISH = _in_all_formats(
     ),
     body="PublishRequest",
 )
-_STORE = _in_all_formats(
+_STORE = in_all_formats(
     json_of(
         ref("PublishRequest"),
         example={"transactionWritePointer": _EXAMPLE_POINTER, "messages": ["a", "b"]},
@@ -61,7 +61,7 @@ _RECEIPT: Content = {
     **json_of(ref("Receipt")),
     **{kind: {"schema": _avro(kind, "Receipt")} for kind in OWN_TYPES},
 }
-_POLL = _in_all_formats(
+_POLL = in_all_formats(
     json_of(
         ref("ConsumeRequest"),
         example={"startFrom": None, "limit": 10, "page": True},
@@ -69,7 +69,7 @@ _POLL = _in_all_formats(
     body="ConsumeRequest",
     own="PollRequest",
 )
-_PAGE = _in_all_formats(
+_PAGE = in_all_formats(
     json_of(any_of(ref("ConsumeResponse"), ref("Page"))),
     body="ConsumeResponse",
     own="PollResponse",
@@ -81,7 +81,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "else nothing: {} in JSON.",
         tag=TAG,
         body=_PUBLISH,
-        answer=_in_all_formats(
+        answer=in_all_formats(
             json_of(any_of(ref("PublishResponse"), fields({}))), body="PublishResponse"
         ),
         refuses=_WRITES,
@@ -96,7 +96,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", TOPIC + "/rollback"): Operation(
         summary="Takes back what a publish in a transaction answered.",
         tag=TAG,
-        body=_in_all_formats(
+        body=in_all_formats(
             json_of(
                 any_of(ref("PublishResponse"), ref("NestedPublishResponse")),
                 example=_RESPONSE,

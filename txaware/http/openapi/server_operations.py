@@ -43,6 +43,7 @@ _SERVER = fields(
         "settleGraceS": _NUMBER,
         "sharesJournal": {"type": "boolean"},
         "takesParticipants": {"type": "boolean"},
+        "takesProducers": {"type": "boolean"},
     }
 )
 _TEXT: Content = {"text/plain": {"schema": TEXT}}

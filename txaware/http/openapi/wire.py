@@ -33,6 +33,7 @@ from txaware.http.wire.values import camel
 from txaware.keeper import Keeper
 from txaware.messages import MessageId
 from txaware.metrics import Metrics
+from txaware.producers import KnownProducer, ProducerOpened
 from txaware.reports import CleanUp, OpenPlan, Peeked, Pruned, Report, TopicReport
 from txaware.service.monitor.overview_report import OverviewReport
 
@@ -105,6 +106,7 @@ _PLAIN: dict[Any, Schema] = {
 }
 _REPORTS = (
     *(CleanUp, Keeper, Metrics, OpenPlan, OverviewReport, Peeked, Pruned, Report),
+    *(KnownProducer, ProducerOpened),
     TopicReport,
 )
 

@@ -7,8 +7,10 @@ from txaware.http.routes.keepers import KeeperRoutes
 from txaware.http.routes.messages import MessageRoutes
 from txaware.http.routes.operator import CleanUpRoutes, OperatorRoutes
 from txaware.http.routes.polls import PollingRoutes
+from txaware.http.routes.producers import ProducerRoutes
 from txaware.http.routes.tables import TableRoutes
 from txaware.http.routes.topics import TopicRoutes
+from txaware.http.routes.transactional_ids import TransactionalIdRoutes
 from txaware.http.routes.transactions import TransactionRoutes
 from txaware.http.routes.unguarded import OpenApiRoutes, OpenRoutes
 from txaware.http.server.routing import Route
@@ -27,9 +29,11 @@ def all_routes(
         *GroupRoutes(hosted).routes(),
         *TableRoutes(hosted).routes(),
         *TransactionRoutes(hosted).routes(),
+        *TransactionalIdRoutes(hosted).routes(),
         *OperatorRoutes(hosted).routes(),
         *CleanUpRoutes(hosted).routes(),
         *KeeperRoutes(hosted).routes(),
+        *ProducerRoutes(hosted).routes(),
         *MetricsRoutes(hosted, exposition).routes(),
         *DashboardRoutes(hosted, overview).routes(),
         *OpenRoutes(hosted).routes(),

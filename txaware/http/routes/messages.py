@@ -1,16 +1,19 @@
 """Routes that write messages: publish, store, roll back."""
 
 from functools import partial
+from hashlib import sha256
 
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest, Unavailable
 from txaware.http.routes.topics import TOPIC
 from txaware.http.server.exchange import DONE, DONE_IN_JSON, JSON, Reply, Request
+from txaware.http.server.idempotency import KEY
 from txaware.http.server.permissions import on_topic
 from txaware.http.server.routing import Answer, Begun, Route, Told, in_a_task
 from txaware.http.server.server_context import ServerContext
 from txaware.http.wire import AVRO, Format, PublishRequest, format_of
 from txaware.messages import PublishResponse
+from txaware.producers import ProducerIdentity
 from txaware.requests import checked_pointer
 from txaware.service.topic_handles import TopicHandle
 
@@ -64,7 +67,8 @@ class MessageRoutes:
         self, place: TopicHandle, format_: Format, request: Request, told: Told
     ) -> Begun:
         asked = format_.publish_request(request.body)
-        if asked.pointer is not None or asked.receipts is not None:
+        is_plain = asked.pointer is None and asked.receipts is None
+        if not is_plain or KEY in request.headers:
             return self._hosted.in_thread(self._publish_asked, request, format_, asked)
         tell = self._hosted.outcomes.tell
 
@@ -92,6 +96,16 @@ class MessageRoutes:
         if asked.pointer is not None:
             request.principal.require_transactions()
             self._owners.used((asked.pointer,), request.principal)
+        keyed = _producer_of(request)
+        if keyed is not None and asked.pointer is None and asked.receipts is None:
+            self._service.producing.publish_once(
+                request.topic,
+                asked.labelled,
+                producer=keyed,
+                sequence=0,
+                caller=request.principal,
+            )
+            return _done(request, format_)
         response = self._service.publish(
             request.topic,
             asked.labelled,
@@ -128,6 +142,19 @@ class MessageRoutes:
         self._owners.used((response.transaction_write_pointer,), request.principal)
         await self._hosted.in_thread(self._service.rollback, request.topic, response)
         return DONE
+
+
+def _producer_of(request: Request) -> ProducerIdentity | None:
+    """Returns the producer that a key stands for, which publishes one request.
+
+    So a repeat is known after a restart, too.
+    """
+    key = request.headers.get(KEY)
+    if key is None:
+        return None
+    scope = (request.principal.name.encode(), request.topic.encode(), key)
+    digest = sha256(b"\0".join(scope)).digest()
+    return ProducerIdentity(int.from_bytes(digest[:8], "big") >> 1, by_client=True)
 
 
 def _named(pointer: int) -> Transaction:

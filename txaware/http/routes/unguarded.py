@@ -95,6 +95,7 @@ class OpenRoutes:
                 },
                 "sharesJournal": self._hosted.shares_journal,
                 "takesParticipants": True,
+                "takesProducers": True,
                 "settleGraceS": self._hosted.coordinator.settle_grace_s,
             }
         )

@@ -138,15 +138,14 @@ class DirectRequest:
             self._wait(self._streamed(begun) if isinstance(begun, Stream) else begun)
         return True
 
-    def told(self, outcome: Reply | Exception) -> None:
+    def told(self, outcome: Reply | BaseException) -> None:
         """Answers; unless that was cancelled, as the server ended meanwhile."""
         if not self._is_over:
             self._end(outcome)
 
     def cancel(self, msg: object = None) -> None:
-        """Answers that the time to drain is up."""
-        if not self._is_over:
-            self._end(asyncio.CancelledError(msg))
+        """Answers soon that the time to drain is up; uvicorn goes through all first."""
+        self._line.loop.call_soon(self.told, asyncio.CancelledError(msg))
 
     def _admitted(self) -> Principal:
         rules, route = self._rules, self._match.route

@@ -7,7 +7,12 @@ from txaware.auth import Principal, Verb
 from txaware.errors import NotAuthorized
 from txaware.loopback import KNOWN_HOSTS, is_local
 from txaware.rows import TableName
-from txaware.topics import TopicName, checked_group, checked_namespace
+from txaware.topics import (
+    TopicName,
+    checked_group,
+    checked_namespace,
+    checked_transactional_id,
+)
 
 Params = Mapping[str, str]
 # The same few topics come again and again.
@@ -89,6 +94,13 @@ def in_group(*, transactions: bool = False) -> Allow:
             principal.require_transactions()
 
     return allow
+
+
+def with_transactional_id(principal: Principal, params: Params) -> None:
+    """Allows those who may use that transactional id, and transactions."""
+    name = checked_transactional_id(params["transactional_id"])
+    principal.require_transactional_id(name)
+    principal.require_transactions()
 
 
 def _topic(params: Params) -> TopicName:

@@ -26,7 +26,7 @@ KNOWN_PATHS, LONGEST_KNOWN = 20_000, 200
 _PLAIN = re.compile(rb"[A-Za-z0-9_./-]+")
 _NAME = re.compile(r"\\\{(\w+)\\\}")
 # These names are numbers in a path: any other text is a 404. Others are checked later.
-_NUMBERS = ("transaction",)
+_NUMBERS = ("transaction", "producer")
 
 
 @attrs.frozen

@@ -137,7 +137,7 @@ def _message(value: object) -> Payload:
     )
 
 
-_MESSAGES = Kind(
+MESSAGES = Kind(
     _messages,
     array(
         any_of(
@@ -173,7 +173,7 @@ PUBLISH = Body(
         Field(POINTER, _POINTER.or_null(), default=None),
         Field(
             "messages",
-            _MESSAGES,
+            MESSAGES,
             missing="messages is missing; [] publishes the reference to a store",
         ),
         Field(

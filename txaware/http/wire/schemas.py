@@ -78,6 +78,23 @@ _SCHEMAS: dict[str, dict[str, Schema]] = {
         "PollResponse": _record("PollResponse", messages=_MESSAGES, **_PAGE_END),
     },
 }
+
+
+def _once(publish: Schema) -> dict[str, Schema]:
+    return {
+        "PublishOnceRequest": _record(
+            "PublishOnceRequest",
+            producerId="long",
+            epoch="int",
+            byClient="boolean",
+            sequence="int",
+            request=publish,
+        ),
+        "PublishedIds": _array("bytes"),
+    }
+
+
+_SCHEMAS[OWN_TYPE] |= _once(_SCHEMAS[OWN_TYPE]["PublishRequest"])
 _PIECE = {"ids": "bytes", "places": "bytes", "payloads": "bytes"}
 _LABELS = _record(
     "Labels",
@@ -100,6 +117,7 @@ _LABELLED_PUBLISH = _record("PublishRequest", **_OWN_PUBLISH, **_OPTIONAL)
 _SCHEMAS[LABELLED_TYPE] = {
     **_SCHEMAS[OWN_TYPE],
     "PublishRequest": _LABELLED_PUBLISH,
+    **_once(_LABELLED_PUBLISH),
     **_in_pieces(messages=_MESSAGES, **_OPTIONAL),
 }
 _SCHEMAS[LABELLED_COLUMNS_TYPE] = {

@@ -12,14 +12,18 @@ from txaware.keys import (
     COORDINATOR,
     JOURNAL,
     KEEPER,
+    LEASE,
     MARK,
     MESSAGE,
     PAYLOAD,
+    PIPE,
     POSITION,
+    PRODUCER,
     STATE,
     TABLE,
     TOPIC,
 )
+from txaware.queues import is_queue
 from txaware.reports import Progress, Report
 from txaware.service.check.copy import copied
 from txaware.service.check.findings import Findings
@@ -34,13 +38,18 @@ from txaware.service.check.journal import (
 )
 from txaware.service.check.messages import MessageCheck
 from txaware.service.check.payloads import check_marks, check_payloads, check_positions
+from txaware.service.check.producers import check_producers
+from txaware.service.check.queues import check_queues
 from txaware.service.check.table_scan import CheckScan, SizeBytes
 from txaware.service.check.versions import check_tables
 from txaware.service.coordinator_kind import OTHER, coordinator_of
 from txaware.store.interfaces import CheckedRows, ChecksKeys, KeepsJournal
 from txaware.store.journaled_table import FIRST_FORMAT, FORMAT
 
-KNOWN = (TOPIC, MESSAGE, PAYLOAD, POSITION, MARK, JOURNAL, STATE, KEEPER, TABLE)
+KNOWN = (
+    *(TOPIC, MESSAGE, PAYLOAD, POSITION, MARK, PIPE, LEASE, TABLE),
+    *(JOURNAL, STATE, KEEPER, PRODUCER),
+)
 
 
 def check_table(
@@ -137,15 +146,18 @@ def _check(
         findings.knows_needed = False
     judging = Judging(rows, findings, uncommitted=uncommitted, timed=durable)
     for key, value in scan.table(TOPIC):
-        findings.counts["topics"] += 1
-        judging.take_topic(key, value)
+        topic = judging.take_topic(key, value)
+        is_of_queue = topic is not None and is_queue(topic.topic)
+        findings.counts["queues" if is_of_queue else "topics"] += 1
     messages = MessageCheck(judging, now_ms=now_ms)
     messages.run(scan)
     check_payloads(scan, judging, messages.named)
     check_positions(scan, judging)
     check_marks(scan, judging)
+    check_queues(scan, judging)
     check_tables(scan, judging)
     check_keepers(scan, findings)
+    check_producers(scan, judging)
     _check_unknown(scan, rows, findings)
     embedded = durable and check_coordinator(rows, findings)
     if embedded and judging.suspects:

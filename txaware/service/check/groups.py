@@ -6,10 +6,12 @@ import attrs
 
 from txaware.errors import BadRequest, StoreCorrupted
 from txaware.keys import POINTER_BYTES, ROW_KEY_BYTES, TOPIC
+from txaware.queues import PIPE_BYTES, QueueDescriptor, is_queue, stored_name
 from txaware.service.check.findings import Findings
 from txaware.service.check.journal import Uncommitted, saved_ms
 from txaware.store.columns import (
     EXPIRY,
+    PRODUCED,
     RECEIPTS,
     Columns,
     decode,
@@ -17,7 +19,8 @@ from txaware.store.columns import (
     encode_receipts,
 )
 from txaware.store.interfaces import CheckedRows
-from txaware.topics import Topic, TopicName, checked_ttl_s
+from txaware.store.producer_table import check_mark
+from txaware.topics import Topic, checked_ttl_s
 
 GENERATION_BYTES = 4
 MOST_SUSPECTS = 1000
@@ -31,6 +34,11 @@ class RowGroup:
     prefix: bytes
     topic: Topic
     generation: int
+
+    @property
+    def is_of_queue(self) -> bool:
+        """True when these are items of a queue: each goes when it is done."""
+        return is_queue(self.topic.topic)
 
     @property
     def is_current(self) -> bool:
@@ -62,7 +70,8 @@ class Judging:
 
     def group(self, first_byte: bytes, prefix: bytes, key: bytes) -> RowGroup | None:
         """Returns the group of a key; None, and a problem, where it has none."""
-        topic_key, generation = prefix[:-GENERATION_BYTES], prefix[-GENERATION_BYTES:]
+        end = _topic_end(prefix)
+        topic_key, generation = prefix[:end], prefix[end : end + GENERATION_BYTES]
         number = int.from_bytes(generation, "big")
         topic = self.topic(topic_key)
         if topic is not None and number > abs(topic.generation):
@@ -132,6 +141,14 @@ class Judging:
         self.findings.problem(kind, key, sentence)
 
 
+def _topic_end(prefix: bytes) -> int:
+    """Finds where the generation begins; items of queues have their pipe behind it."""
+    end = len(prefix) - GENERATION_BYTES
+    if prefix[:end].endswith(b":") or b":." not in prefix:
+        return end
+    return end - PIPE_BYTES
+
+
 def is_plain_value(value: bytes) -> bool:
     """Tells whether a value is of the two common kinds, and long enough."""
     least = _FAST_TAGS.get(value[0]) if value else None
@@ -144,6 +161,9 @@ def _check_columns(columns: Columns) -> None:
         raise ValueError(f"an expiry has 8 bytes, not {len(expiry)}")
     if receipts is not None:
         read_receipts(receipts)
+    mark = columns.more.get(PRODUCED)
+    if mark is not None:
+        check_mark(mark)
 
 
 def read_receipts(data: bytes) -> dict[bytes, int]:
@@ -162,7 +182,9 @@ def read_topic(topic_key: bytes, value: bytes) -> Topic:
     namespace, name, rest = topic_key.decode("ascii").split(":")
     if rest:
         raise ValueError(f"there is {rest!r} behind the topic's name")
-    topic = Topic.from_bytes(TopicName.parse(f"{namespace}:{name}"), value)
+    topic = Topic.from_bytes(stored_name(namespace, name), value)
+    if is_queue(topic.topic):
+        QueueDescriptor.of(topic)
     checked_ttl_s(topic.ttl_s)
     if not topic.generation:
         raise ValueError("its generation is 0")

@@ -26,7 +26,12 @@ from txaware.service.keepers import read_keeper
 from txaware.service.transfer.copy_state import is_unfinished
 from txaware.store.batch_writer import TIME
 from txaware.store.interfaces import CheckedRows
-from txaware.store.journaled_table import FORMAT, OUR_FORMAT, SECOND_FORMAT
+from txaware.store.journaled_table import (
+    FORMAT,
+    NEWEST_FORMAT,
+    OUR_FORMAT,
+    SECOND_FORMAT,
+)
 
 COORDINATORS = (EMBEDDED, OTHER)
 NUMBER_BYTES = 8
@@ -146,9 +151,9 @@ def check_state(scan: CheckScan, rows: CheckedRows, findings: Findings) -> None:
                 "key", STATE + key, "nothing about the store has this name"
             )
     found = rows.get(FORMAT)
-    if found not in (SECOND_FORMAT, OUR_FORMAT):  # which have the same rows
+    if found not in (SECOND_FORMAT, OUR_FORMAT, NEWEST_FORMAT):
         findings.problem(
-            "format", FORMAT, f"the format is {found!r}, and {OUR_FORMAT!r} is ours"
+            "format", FORMAT, f"the format is {found!r}, and {NEWEST_FORMAT!r} is ours"
         )
     saved_ms(rows, findings)
     _check_copy(rows, findings)

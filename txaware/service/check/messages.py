@@ -102,7 +102,12 @@ class MessageCheck:
     def _reference(self, group: RowGroup, key: bytes, columns: Columns) -> None:
         """Checks that all rows that a reference names exist, while it is read."""
         receipts, pointer = columns.more.get(RECEIPTS), columns.pointer or 0
-        if receipts is None or pointer <= 0 or not self._is_read(group, key):
+        if (
+            group.is_of_queue
+            or receipts is None
+            or pointer <= 0
+            or not self._is_read(group, key)
+        ):
             return
         if pointer in self._judging.uncommitted:
             return

@@ -12,6 +12,7 @@ from txaware.keys import (
     ROW_KEY_BYTES,
     payload_prefix,
 )
+from txaware.markers import checked_producer_marker, is_producer_marker
 from txaware.messages import ID_BYTES
 from txaware.service.check.groups import (
     PAYLOAD_TAIL_BYTES,
@@ -96,7 +97,7 @@ def check_marks(scan: CheckScan, judging: Judging) -> None:
         except ValueError as error:
             judging.problem("value", MARK + key, str(error))
             continue
-        is_over = value[:1] == b"d" or not group.is_current
+        is_over = value[:1] == b"d" or not group.is_current or group.is_of_queue
         if not is_over and pointer not in judging.uncommitted:
             _check_mark(judging, group, key, pointer, named)
 
@@ -134,14 +135,18 @@ def _position_topic(judging: Judging, key: bytes) -> TopicName | None:
     try:
         text = key[:-POINTER_BYTES].decode("ascii")
         group, namespace, topic, rest = text.split(":")
-        checked_group(group)
-        name = TopicName.parse(f"{namespace}:{topic}")
+        is_marker = is_producer_marker(group)
+        if is_marker:
+            name = checked_producer_marker(group, TopicName(topic, namespace))
+        else:
+            checked_group(group)
+            name = TopicName.parse(f"{namespace}:{topic}")
         if rest:
             raise ValueError(f"{rest!r} stands behind the topic's name")
     except (ValueError, BadRequest) as error:
         judging.problem("key", POSITION + key, f"no position has that key: {error}")
         return None
-    if judging.topic(name.key) is None:
+    if not is_marker and judging.topic(name.key) is None:
         judging.problem("topic", POSITION + key, f"{name} is no topic of this data")
         return None
     return name

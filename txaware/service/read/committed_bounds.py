@@ -59,14 +59,14 @@ class CommittedBounds:
         `judge` judges by the snapshot; `next` is the first row that it cannot decide,
         or `stop`. The first and last committed row lie from `start` on.
         """
-        newest = self._rows(prefix, bound, stop, limit=1, reverse=True)
-        if not newest:
+        newest = self._newest(prefix, bound, stop)
+        if newest is None:
             return Bounds(None, None, MessageId.of_row(stop))
         known = self._known.get(prefix)
         if known is None or bound < known.floor:
             known = _Progress(bound, bound)
         stable = self._stable(
-            prefix, known, snapshot, judge, newest=newest[0], bound=bound, stop=stop
+            prefix, known, snapshot, judge, newest=newest, bound=bound, stop=stop
         )
         last = self._last(prefix, known, judge, bound=bound, stop=stable)
         first = self._first(prefix, judge, max(bound, known.first), stable)
@@ -119,10 +119,7 @@ class CommittedBounds:
         )
         if found is not None or known.last < bound:
             return found
-        if self._rows(prefix, known.last, known.last + b"\0", limit=1):
-            return known.last
-        # It had an expiry of its own, and was removed.
-        return self._outermost(prefix, judge, bound, known.last, reverse=True)
+        return known.last
 
     def _first(
         self, prefix: bytes, judge: Visibility, start: bytes, stop: bytes
@@ -161,19 +158,12 @@ class CommittedBounds:
             limit = MOST_ROWS
         return None
 
-    def _rows(
-        self,
-        prefix: bytes,
-        start: bytes,
-        stop: bytes,
-        *,
-        limit: int,
-        reverse: bool = False,
-    ) -> list[bytes]:
+    def _newest(self, prefix: bytes, start: bytes, stop: bytes) -> bytes | None:
+        """Returns the key of the last row of a range, whatever became of it."""
         rows = self._table.scan(
-            MESSAGE + prefix, start=start, stop=stop, limit=limit, reverse=reverse
+            MESSAGE + prefix, start=start, stop=stop, limit=1, reverse=True
         )
-        return [key for key, _ in rows]
+        return rows[0][0] if rows else None
 
     def _remember(self, prefix: bytes, found: _Progress) -> None:
         before = self._known.get(prefix)

@@ -78,44 +78,61 @@ class Reading:
         every look, as the topic may change meanwhile.
         """
         until_s, pause_s = self._clock_s() + checked_wait_s(wait_s), FIRST_PAUSE_S
+        woken = False
         while True:
             here, found = place(), Messages()
             began_s = time.perf_counter()
-            scan = self.begin(here, ask)
+            scan = self.begin(here, ask, woken=woken)
             scan.read(found)
             left_s = until_s - self._clock_s() if wait_s and not found else 0
             if left_s <= 0:
                 return found, scan, time.perf_counter() - began_s
             pause_s = self.pause_s(scan, pause_s)
             here.writer.signal.wait(scan.seen, min(left_s, pause_s))
+            woken = here.writer.signal.count != scan.seen
 
-    def begin(self, place: TopicHandle, ask: Ask) -> Scan:
-        """Begins one look at a topic, as it is now."""
+    def begin(self, place: TopicHandle, ask: Ask, *, woken: bool = False) -> Scan:
+        """Begins one look at a topic, as it is now.
+
+        Who was `woken` looks at something new.
+        """
         if self._closed:
             raise Unavailable("the messaging service is closed")
         seen = place.writer.signal.count  # first: what comes later is not missed
-        query = self._query(place, ask)
-        judge: Visibility = _NO_JUDGE
-        is_over = False
-        if ask.transaction is not None:
-            judge = self.judge(ask.transaction)
-        elif ask.isolation == COMMITTED:
-            is_over = self._rows.is_empty(query)
-            if not is_over:
-                # First the snapshot, then the rows: one that was rolled back between
-                # the two would be delivered.
-                judge = self.judge(None)
-                query = attrs.evolve(query, stop=place.writer.mark())
+        judge: Visibility | None = _NO_JUDGE
+        if ask.isolation == COMMITTED and ask.transaction is None:
+            query, judge = self._judged_now(place, ask, woken=woken)
+        else:
+            query = self._query(place, ask)
+            if ask.transaction is not None:
+                judge = self.judge(ask.transaction)
         return Scan(
             self._rows,
             self._payloads,
             place,
             query,
-            judge,
+            judge or _NO_JUDGE,
             seen=seen,
             strangers=self._strangers,
-            is_over=is_over,
+            is_over=judge is None,
         )
+
+    def _judged_now(
+        self, place: TopicHandle, ask: Ask, *, woken: bool
+    ) -> tuple[Query, Visibility | None]:
+        """Returns a range and a judge by a fresh snapshot; no judge of no rows.
+
+        First the snapshot, then the rows: one that was rolled back between the two
+        would be delivered.
+        """
+        if woken and self._gate is not None:
+            judge = self.judge(None)
+            return self._query(place, ask), judge
+        query = self._query(place, ask)
+        if self._rows.is_empty(query):
+            return query, None
+        judge = self.judge(None)
+        return attrs.evolve(query, stop=place.writer.mark()), judge
 
     def pause_s(self, scan: Scan, last_s: float) -> float:
         """Returns how long to wait for a signal after a look that found nothing.
@@ -208,7 +225,7 @@ class Reading:
         judged = ask.transaction is not None or ask.isolation == COMMITTED
         grace_ms = int(settings.prune_grace_s * 500)
         return Query(
-            place.topic.prefix,
+            place.prefix,
             before,
             start,
             inclusive,

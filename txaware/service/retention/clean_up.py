@@ -4,8 +4,8 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, Protocol
 
 import attrs
 
@@ -35,8 +35,15 @@ log = logging.getLogger(__name__)
 # The reasons for which rows are removed or marked: fields of `CleanUp`.
 REASONS = (
     *("expired_messages", "expired_payloads", "old_generation_rows"),
-    *("marked_rows", "positions", "table_versions"),
+    *("marked_rows", "positions", "table_versions", "producers"),
 )
+
+
+class CleansQueues(Protocol):
+    """The queues of a store, as far as a clean-up needs them."""
+
+    def clean_up(self, invalid: Collection[int], marking: Marking) -> int:
+        """Ends what is over, marks rows of invalid transactions, and counts those."""
 
 
 class Retention:
@@ -62,9 +69,15 @@ class Retention:
         self._payloads = PayloadRetention(site)
         self._positions = site.positions
         self._tables = site.tables
+        self._producers = site.producer_removal
         self._planning = Planning(site.table, self._marking)
         self._cleaning = Cleaning(site, self._topics, self._marking, self._payloads)
         self._forgetting = Forgetting(site, self._marking)
+        self._queues: CleansQueues | None = None
+
+    def clean_with(self, queues: CleansQueues) -> None:
+        """Has each clean-up also end what is over in the queues."""
+        self._queues = queues
 
     def clean_up(self, on_progress: OnProgress | None = None) -> CleanUp:
         """Goes through all topics once; an error that `on_progress` raises ends it.
@@ -198,6 +211,8 @@ class Retention:
                 unseen.add(piece.topic)
         self.expired_unseen.update(unseen)
         least_needed = None
+        if self._queues is not None:
+            counts["marked_rows"] += self._queues.clean_up(plan.marked, self._marking)
         if plan.judge is not None and not failed:
             counts["marked_rows"] += self._marking.mark_positions(plan.marked)
             counts["table_versions"] += self._tables.clean_up(plan.judge, deleting)
@@ -209,6 +224,7 @@ class Retention:
             least_needed = min(
                 self._marking.least_needed(plan.judge), self._keepers.least_needed()
             )
+        counts["producers"] += self._producers.clean_up()
         deleting.compact(one for result in results.values() for one in result.touched)
         counts.update(topics=len(plan.topics) - len(failed), failed_topics=len(failed))
         done = _clean_up_of(counts, least_needed=least_needed)

@@ -91,6 +91,12 @@ class Marking:
             marked += len(keys)
         return marked
 
+    def mark_items(self, prefix: bytes, pointers: Collection[int]) -> int:
+        """Marks the items of a queue that these pointers pushed; returns how many."""
+        if not pointers:
+            return 0
+        return sum(len(keys) for keys in self._mark(MESSAGE + prefix, pointers))
+
     def mark_positions(self, pointers: Collection[int]) -> int:
         """Marks the positions that these pointers saved; returns how many."""
         if not pointers:

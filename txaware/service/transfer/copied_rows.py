@@ -9,13 +9,16 @@ from txaware.errors import BadRequest, StoreCorrupted
 from txaware.interfaces import OrderedTable, Row
 from txaware.keys import (
     KEEPER,
+    LEASE,
     MARK,
     MESSAGE,
     PAYLOAD,
+    PIPE,
     POINTER_BYTES,
     POSITION,
     PRODUCER,
     ROW_KEY_BYTES,
+    SEQUENCE_ROW,
     TABLE,
     TOPIC,
 )
@@ -29,11 +32,17 @@ from txaware.store.columns import (
     negated,
     pointer_of,
 )
+from txaware.store.producer_table import decode_state, encode_state
 from txaware.store.ranges import pieces
 
 # In the order of keys. The journal stays behind, and what a store says of itself.
 COPIED = tuple(
-    sorted((KEEPER, MARK, MESSAGE, PAYLOAD, POSITION, PRODUCER, TABLE, TOPIC))
+    sorted(
+        (
+            *(KEEPER, LEASE, MARK, MESSAGE, PAYLOAD),
+            *(PIPE, POSITION, PRODUCER, TABLE, TOPIC),
+        )
+    )
 )
 PIECE_ROWS = 5000
 # So many of the transactions whose rows are left out are named.
@@ -41,7 +50,7 @@ NAMED = 100
 
 _SIZES = struct.Struct(">II").pack
 _BEFORE_POINTER = {MARK: POINTER_BYTES, PAYLOAD: POINTER_BYTES + ROW_KEY_BYTES}
-_POINTED, _TIMED = (MESSAGE, POSITION, TABLE), (MESSAGE, PAYLOAD)
+_POINTED, _TIMED = (LEASE, MESSAGE, POSITION, TABLE), (MESSAGE, PAYLOAD)
 
 
 class JudgedRows:
@@ -72,6 +81,8 @@ class JudgedRows:
                 yield [row for row in judged if row is not None]
 
     def _row(self, judge: Visibility, key: bytes, value: bytes) -> Row | None:
+        if key.startswith(SEQUENCE_ROW):
+            return self._sequence(key, value)
         pointer = _pointer_of(key, value)
         # By the sign nothing is decided: who rolls back may still be in progress.
         verdict = judge.verdict(None if pointer is None else abs(pointer))
@@ -89,6 +100,17 @@ class JudgedRows:
             self.rolled_back += 1
             return key, negated(value)
         return key, value
+
+    def _sequence(self, key: bytes, value: bytes) -> Row | None:
+        """Returns a producer's sequence as it was; None if nothing of it is known.
+
+        That producer then begins anew: none of its messages is taken for a repeat.
+        """
+        state = decode_state(value).before(self._as_of.before_ms)
+        if state is None:
+            self._leave_out(None)
+            return None
+        return key, encode_state(state)
 
     def _is_newer(self, key: bytes) -> bool:
         if key[:1] not in _TIMED:

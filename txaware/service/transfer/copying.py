@@ -39,6 +39,7 @@ from txaware.service.transfer.copy_state import (
     read_as_of,
     read_place,
 )
+from txaware.store.journaled_table import FORMAT, NEWEST_FORMAT
 from txaware.store.ranges import pieces
 
 
@@ -166,6 +167,8 @@ class _Copying:
         claim(table, target.kind, target.coordinator_address, name=target.name)
         unwatched = self._source.table.get(UNWATCHED)
         more: list[Write] = [] if unwatched is None else [(UNWATCHED, unwatched)]
+        if self._source.table.get(FORMAT) in (None, NEWEST_FORMAT):
+            more += table.newest_format()
         table.submit([self._as_of.write(), *more])()
         table.reserve_time()
 

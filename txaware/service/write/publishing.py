@@ -1,7 +1,7 @@
 """Publishes, stores and rolls back: the write side of the service."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
@@ -32,11 +32,15 @@ from txaware.store.columns import (
     KEY,
     RECEIPTS,
     KeyedHeads,
+    decode_receipts,
     encode_expiry,
     value_head,
 )
 from txaware.store.message_table import MessageTable
 from txaware.topics import Topic
+
+# Adds rows of the same batch to the rows of messages, whose keys come first.
+Also = Callable[[list[bytes], list[Write]], list[Write]]
 
 # At most so many transactions of a coordinator elsewhere are remembered as persisted.
 REMEMBERED = 1000
@@ -57,19 +61,42 @@ class Publishing:
         self._coordinator = site.coordinator
         self._persisted: dict[int, None] = {}
 
-    def plain(self, place: TopicHandle, payloads: Payloads) -> None:
-        """Publishes without a transaction; on disk when it returns."""
-        _check_plain(place)
+    def plain(
+        self,
+        place: TopicHandle,
+        payloads: Payloads,
+        *,
+        also: Also | None = None,
+        then: Then | None = None,
+    ) -> None:
+        """Publishes without a transaction; on disk when it returns.
+
+        `also` adds rows to the same batch. `then` is told how that ended, even if this
+        thread is interrupted.
+        """
+        check_plain_topic(place)
         began_s = time.perf_counter()
         rows = partial(_rows, place.message_prefix, payloads)
-        place.writer.publish(len(payloads), rows)
+        if also is not None:
+            rows = partial(_rows_and, place.message_prefix, payloads, also)
+        place.writer.publish(len(payloads), rows, then=then)
         place.counters.published(
             len(payloads), payloads.size_bytes, time.perf_counter() - began_s
         )
 
-    def plain_soon(self, place: TopicHandle, payloads: Payloads, then: Then) -> None:
-        """Publishes and does not wait; `then` is called in another thread."""
-        _check_plain(place)
+    def plain_soon(
+        self,
+        place: TopicHandle,
+        payloads: Payloads,
+        then: Then,
+        *,
+        also: Also | None = None,
+    ) -> None:
+        """Publishes and does not wait; `then` is called in another thread.
+
+        `also` adds rows to the same batch.
+        """
+        check_plain_topic(place)
         began_s = time.perf_counter()
 
         def written(error: Unavailable | None) -> None:
@@ -80,7 +107,13 @@ class Publishing:
             then(error)
 
         rows = partial(_rows, place.message_prefix, payloads)
+        if also is not None:
+            rows = partial(_rows_and, place.message_prefix, payloads, also)
         place.writer.publish_soon(len(payloads), rows, written)
+
+    def rows(self, place: TopicHandle, payloads: Payloads) -> Rows:
+        """Returns what makes the rows of messages without a transaction."""
+        return partial(_rows, place.message_prefix, payloads)
 
     def transactional(
         self, place: TopicHandle, payloads: Payloads, pointer: int
@@ -97,9 +130,8 @@ class Publishing:
             )
         finally:
             self.leave(entry)
-        place.counters.published(
-            len(payloads), payloads.size_bytes, time.perf_counter() - began_s
-        )
+        took_s = time.perf_counter() - began_s
+        place.counters.flushed(pointer, len(payloads), payloads.size_bytes, took_s)
         return response
 
     def cargo(
@@ -151,6 +183,8 @@ class Publishing:
             responses.append(
                 self._publish(place, 1, rows, pointer=pointer, entry=entry)
             )
+            named = sum(decode_receipts(column_r).values())
+            place.counters.referred(pointer, named)
 
         try:
             self._references.name(
@@ -193,7 +227,7 @@ class Publishing:
         with self.undoing(pointer):
             self._messages.negate(prefix, rows)
             self._cache.negate(prefix, [key for key, _ in rows])
-        place.counters.rolled_back()
+        place.counters.rolled_back(pointer)
         place.writer.signal.tell()
 
     def begun(self, transaction: Pointer) -> int:
@@ -278,7 +312,8 @@ class Publishing:
             )
 
 
-def _check_plain(place: TopicHandle) -> None:
+def check_plain_topic(place: TopicHandle) -> None:
+    """Raises where a topic takes no messages without a transaction."""
     if place.publishing == "transactional":
         raise BadRequest(
             f"topic {place.topic.topic} accepts messages in transactions only"
@@ -353,6 +388,12 @@ def _columns(
     if label is not None:
         columns[KEY] = label
     return columns
+
+
+def _rows_and(
+    prefix: bytes, payloads: Payloads, also: Also, keys: list[bytes]
+) -> list[Write]:
+    return also(keys, _rows(prefix, payloads, keys))
 
 
 def _numbers(key: bytes) -> tuple[int, int]:

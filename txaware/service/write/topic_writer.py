@@ -85,11 +85,17 @@ class TopicWriter:
                 return self._messages.next_key()
 
     def publish(
-        self, count: int, rows: Rows, *, hold_for: int | None = None
+        self,
+        count: int,
+        rows: Rows,
+        *,
+        hold_for: int | None = None,
+        then: Then | None = None,
     ) -> tuple[bytes, bytes]:
         """Writes message rows and returns their first and last key.
 
-        The rows are on disk then, or are held for the commit of `hold_for`.
+        The rows are on disk then, or are held for the commit of `hold_for`. `then` is
+        told how the batch ended that rows were submitted with.
         """
         try:
             if hold_for is not None:
@@ -98,7 +104,7 @@ class TopicWriter:
                 keys = self._keys(self._messages, count)
                 writes = rows(keys)
                 held = hold_for is not None and self._hold(hold_for, writes)
-                wait = None if held else self._submit(keys[0], writes)
+                wait = None if held else self._submit(keys[0], writes, then)
             if wait is not None:
                 wait()
         except Exception:
@@ -143,10 +149,7 @@ class TopicWriter:
     def publish_soon(self, count: int, rows: Rows, then: Then) -> None:
         """Writes message rows without waiting; `then` gets the error, or None."""
 
-        def settled(error: Unavailable | None) -> None:
-            self._settled(error)
-            then(error)
-
+        settled = self._settled_and(then)
         with self._lock:
             keys = self._keys(self._messages, count)
             writes = rows(keys)
@@ -192,10 +195,13 @@ class TopicWriter:
         self._table.reserve_time()
         return self._table.hold(pointer, writes)
 
-    def _submit(self, first_key: bytes, writes: Sequence[Write]) -> Wait:
+    def _submit(
+        self, first_key: bytes, writes: Sequence[Write], then: Then | None
+    ) -> Wait:
+        settled = self._settled if then is None else self._settled_and(then)
         self._in_flight.append(first_key)
         try:
-            return self._table.submit(writes, self._settled)
+            return self._table.submit(writes, settled)
         except Exception:
             self._in_flight.pop()
             raise
@@ -216,6 +222,13 @@ class TopicWriter:
         self._table.submit([])()
         self._in_flight.clear()
         self._interrupted = False
+
+    def _settled_and(self, then: Then) -> Then:
+        def settled(error: Unavailable | None) -> None:
+            self._settled(error)
+            then(error)
+
+        return settled
 
     def _settled(self, _: Unavailable | None) -> None:
         self._in_flight.popleft()  # without the lock: its holder may wait for us

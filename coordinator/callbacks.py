@@ -1,0 +1,114 @@
+"""Functions that are called when a transaction has ended, one way or the other."""
+
+import inspect
+from collections import deque
+from collections.abc import Callable
+
+from coordinator.errors import BadRequest
+
+Callback = Callable[[], object]
+
+
+class Callbacks:
+    """The functions of one transaction, each called once, in the order of their coming.
+
+    All are called, also when one of them raises. After an interrupt a second call goes
+    on with those that are left.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[bool, deque[Callback]] = {True: deque(), False: deque()}
+
+    def add(self, function: Callback, *, committed: bool) -> None:
+        """Takes a function for a commit, or for a rollback."""
+        self._waiting[committed].append(function)
+
+    def take(self, *, committed: bool) -> Callback | None:
+        """Returns the next one to call; None after the last."""
+        waiting = self._waiting[committed]
+        return waiting.popleft() if waiting else None
+
+    def run(self, *, committed: bool) -> list[BaseException]:
+        """Calls them; returns interrupts, and all errors as one group."""
+        errors: list[BaseException] = []
+        while (function := self.take(committed=committed)) is not None:
+            try:
+                function()
+            except BaseException as error:
+                errors.append(error)
+        return grouped(errors, committed=committed)
+
+
+def grouped(errors: list[BaseException], *, committed: bool) -> list[BaseException]:
+    """Returns interrupts, and the errors as one group behind them.
+
+    Nobody takes a group for a refusal of the transaction that has ended, although a
+    function in it may have had one of its own refused.
+    """
+    interrupts = [one for one in errors if not isinstance(one, Exception)]
+    failures = [one for one in errors if isinstance(one, Exception)]
+    if not failures:
+        return interrupts
+    of = "on_commit" if committed else "on_rollback"
+    count = len(failures)
+    text = f"{count} function{'s' * (count > 1)} given to {of} failed"
+    return [*interrupts, ExceptionGroup(text, failures)]
+
+
+class CallsBack:
+    """A block that calls functions when its transaction has ended."""
+
+    _callbacks: Callbacks | None = None
+    _may_await = False
+
+    def on_commit(self, function: Callback) -> None:
+        """Has a function called, without arguments, once the transaction is committed.
+
+        It is called in this thread or task, after all participants were told. All are
+        called, in the order of their coming. What they raise undoes nothing: the end of
+        the block raises it, as one `ExceptionGroup`. In an asyncio block, what a
+        function returns is awaited if that can be.
+        """
+        self._require_active("on_commit")
+        self._add(function, committed=True)
+
+    def on_rollback(self, function: Callback) -> None:
+        """Has a function called, without arguments, once all is rolled back.
+
+        What they raise is a note of the error that ended the block. Where the outcome
+        is unknown, neither these nor those of `on_commit` are called.
+        """
+        self._require_active("on_rollback")
+        self._add(function, committed=False)
+
+    def _require_active(self, call: str) -> None:
+        """Raises `MisusedTransaction` unless the block is open."""
+        raise NotImplementedError
+
+    def _add(self, function: Callback, *, committed: bool) -> None:
+        _check(function, may_await=self._may_await)
+        if self._callbacks is None:
+            self._callbacks = Callbacks()
+        self._callbacks.add(function, committed=committed)
+
+    def _call_back(self, *, committed: bool) -> list[BaseException]:
+        callbacks = self._callbacks
+        return [] if callbacks is None else callbacks.run(committed=committed)
+
+
+def _check(function: object, *, may_await: bool) -> None:
+    """Raises `BadRequest` for what cannot be called without arguments."""
+    if not callable(function):
+        raise BadRequest(f"{function!r:.200} is no function to call")
+    if inspect.iscoroutinefunction(function) and not may_await:
+        raise BadRequest(f"{function!r:.200} is a coroutine, which nobody awaits here")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # not every callable has a signature
+    try:
+        signature.bind()
+    except TypeError as error:
+        raise BadRequest(
+            f"{function!r:.200} is called without arguments, and: {error}"
+        ) from error

@@ -1,0 +1,36 @@
+"""A thing of many transactions, whose changes join each of them by themselves."""
+
+from collections.abc import Iterable
+
+from coordinator.transaction import Transaction
+
+
+class JoinsByItself:
+    """Takes part in a transaction without doing anything in it.
+
+    So `with messaging.transaction(table):` works for a table whose changes are a
+    participant of their own, which joins the block at the first of them.
+    """
+
+    shares_journal = True
+
+    def start_tx(self, tx: Transaction) -> None:
+        """Does nothing: the changes of the block join it by themselves."""
+
+    def update_tx(self, tx: Transaction) -> None:
+        """Does nothing, as `start_tx`."""
+
+    def get_tx_changes(self) -> Iterable[bytes]:
+        """Returns nothing: its changes name their keys."""
+        return ()
+
+    def commit_tx(self) -> bool:
+        """Returns True: its changes are written by themselves."""
+        return True
+
+    def post_tx_commit(self) -> None:
+        """Does nothing, as `start_tx`."""
+
+    def rollback_tx(self) -> bool:
+        """Returns True: its changes are taken back by themselves."""
+        return True

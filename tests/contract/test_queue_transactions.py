@@ -1,0 +1,284 @@
+"""Queues in transactions: pops, pushes and publishes are exactly once."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from coordinator.errors import TransactionNotInProgress
+from tests.support.messagings import Site, committed
+from tests.support.queues import made, numbered, popped, taken, waiting
+from txaware.errors import MisusedTransaction, TxAwareError
+from txaware.queue import Queue
+
+# A server does not offer queues yet.
+pytestmark = pytest.mark.in_process
+
+
+class Broken(Exception):
+    """The error of a worker."""
+
+
+@contextmanager
+def broken(site: Site) -> Iterator[None]:
+    """A transaction whose block raises at its end."""
+    with suppress(Broken), site.messaging.transaction():
+        yield
+        raise Broken
+
+
+@contextmanager
+def refused(kind: type[TxAwareError]) -> Iterator[None]:
+    """A block that ends with such an error."""
+    with pytest.raises(kind):
+        yield
+
+
+def test_a_push_in_a_transaction_comes_with_its_commit(site: Site) -> None:
+    queue = made(site.messaging)
+    with site.messaging.transaction():
+        queue.push(b"a")
+        queue.push_all([b"b", b"c"])
+        assert queue.peek() == []
+    assert taken(queue) == [b"a", b"b", b"c"]
+    assert queue.stats().pushed == 3
+
+
+def test_a_push_that_is_rolled_back_never_comes(site: Site) -> None:
+    queue = made(site.messaging)
+    with broken(site):
+        queue.push(b"a")
+    queue.push(b"b")
+    assert taken(queue) == [b"b"]
+    assert (queue.stats().pushed, queue.stats().depth) == (1, 0)
+
+
+def test_a_pop_in_a_transaction_is_final_with_the_commit(site: Site) -> None:
+    queue = made(site.messaging)
+    queue.push_all([b"a", b"b"])
+    with site.messaging.transaction():
+        job = popped(queue)
+        assert (job.payload, job.lease_until) == (b"a", None)
+    stats = queue.stats()
+    assert (stats.committed, stats.in_work, stats.depth) == (1, 0, 1)
+    assert taken(queue) == [b"b"]
+    with pytest.raises(MisusedTransaction, match="is over"):
+        job.commit()
+
+
+def test_a_pop_goes_back_with_the_rollback_and_counts(site: Site) -> None:
+    queue = made(site.messaging)
+    queue.push(b"a")
+    with broken(site):
+        popped(queue)
+    again = popped(queue)
+    assert (again.payload, again.deliveries) == (b"a", 2)
+
+
+def test_a_step_from_queue_to_queue_to_topic_happens_once(site: Site) -> None:
+    messaging = site.messaging
+    first, second = made(messaging, "first"), made(messaging, "second")
+    messaging.create_topic("t")
+    first.push_all(numbered(5))
+    tries = 0
+    while waiting(first):
+        tries += 1
+        try:
+            with messaging.transaction():
+                job = popped(first)
+                second.push(job.payload + b"!")
+                messaging.publisher("t").publish(job.payload)
+                if job.deliveries == 1:
+                    raise Broken
+        except Broken:
+            continue
+    assert tries == 10
+    assert sorted(committed(messaging)) == numbered(5)
+    assert sorted(taken(second)) == [payload + b"!" for payload in numbered(5)]
+    assert first.stats().committed == 5
+
+
+def test_one_job_of_a_transaction_can_go_back_alone(site: Site) -> None:
+    queue = made(site.messaging)
+    queue.push_all([b"a", b"b"])
+    with site.messaging.transaction():
+        popped(queue)
+        popped(queue).rollback()
+    assert taken(queue) == [b"b"]
+
+
+def test_a_block_of_a_job_in_a_transaction(site: Site) -> None:
+    queue = made(site.messaging)
+    queue.push(b"a")
+    with site.messaging.transaction():
+        with pytest.raises(Broken), popped(queue):
+            raise Broken
+        with popped(queue) as job:
+            assert job.deliveries == 2
+    assert queue.stats().committed == 1
+
+
+def test_a_commit_in_a_transaction_comes_with_its_commit(site: Site) -> None:
+    queue = made(site.messaging)
+    queue.push(b"a")
+    job = popped(queue)
+    with broken(site):
+        job.commit()
+    again = popped(queue)
+    with site.messaging.transaction():
+        again.commit()
+        site.clock.advance_s(20)
+        assert queue.stats().in_work == 1
+    assert queue.stats().committed == 1
+    with pytest.raises(MisusedTransaction, match="is over"):
+        job.commit()
+
+
+def test_jobs_of_a_transaction_that_timed_out_come_again(site: Site) -> None:
+    queue = made(site.messaging)
+    queue.push(b"a")
+    with refused(TransactionNotInProgress), site.messaging.transaction(timeout_s=5):
+        popped(queue)
+        site.clock.advance_s(6)
+    again = popped(queue)
+    assert (again.payload, again.deliveries) == (b"a", 2)
+
+
+def test_an_open_transaction_keeps_its_jobs_longer_than_a_lease(site: Site) -> None:
+    site.messaging.create_queue("mail", lease_s=2)
+    queue = site.messaging.queue("mail")
+    queue.push(b"a")
+    with site.messaging.transaction(timeout_s=30):
+        job = popped(queue)
+        site.clock.advance_s(10)
+        with pytest.raises(MisusedTransaction):
+            job.extend(5)
+    assert queue.stats().committed == 1
+
+
+def test_a_long_transaction_pops_nothing(site: Site) -> None:
+    queue = made(site.messaging)
+    queue.push(b"a")
+    with refused(MisusedTransaction), site.messaging.transaction(long=True):
+        queue.pop()
+    assert taken(queue) == [b"a"]
+
+
+def test_an_undecided_item_stops_its_pipe_and_no_other(site: Site) -> None:
+    messaging = site.messaging
+    queue = made(messaging)
+    with queue.pusher() as first, queue.pusher() as second:
+        first.push(b"a")
+        second.push(b"b")
+        tx = messaging.coordinator.start_short()
+        pipe = messaging.queue_service.pipe_for("mail", transaction=tx, pusher="third")
+        response = messaging.publish(pipe, [b"open"], transaction=tx)
+        assert response is not None
+        assert taken(queue) == [b"a", b"b"]
+        messaging.coordinator.can_commit(tx, ())
+        messaging.coordinator.commit(tx)
+    assert taken(queue) == [b"open"]
+    assert queue.stats().pushed == 3
+
+
+def test_items_that_spill_are_popped_one_by_one(site: Site) -> None:
+    queue = made(site.open(buffer_limit_bytes=1000))
+    payloads = [payload * 20 for payload in numbered(100)]
+    with site.messaging.transaction():
+        for payload in payloads:
+            queue.push(payload)
+    assert queue.stats().pushed == 100
+    assert taken(queue, 50) == payloads[:50]
+    job = popped(queue)
+    job.rollback()
+    assert sorted(taken(queue)) == sorted(payloads[50:])
+    stats = queue.stats()
+    assert (stats.pushed, stats.committed, stats.depth) == (100, 100, 0)
+
+
+def test_a_crash_gives_back_what_the_process_had(lasting: Site) -> None:
+    queue = made(lasting.messaging)
+    queue.push_all(numbered(3))
+    with lasting.messaging.transaction():
+        popped(queue)
+    popped(queue)
+    with refused(TxAwareError), lasting.messaging.transaction():
+        popped(queue)
+        lasting.crash()
+    queue = lasting.messaging.queue("mail")
+    stats = queue.stats()
+    assert (stats.committed, stats.in_work, stats.depth) == (1, 0, 2)
+    jobs = [popped(queue), popped(queue)]
+    assert [job.payload for job in jobs] == [b"m1", b"m2"]
+    assert [job.deliveries for job in jobs] == [2, 2]
+    for job in jobs:
+        job.commit()
+    assert queue.stats().committed == 3
+
+
+def test_a_crash_loses_no_count_and_no_item(lasting: Site) -> None:
+    lasting.messaging.create_queue("mail", max_pushes_per_pipe=5)
+    queue = lasting.messaging.queue("mail")
+    for payload in numbered(20):
+        with lasting.messaging.transaction():
+            queue.push(payload)
+    for _ in range(7):
+        popped(queue).commit()
+    popped(queue).rollback()
+    before = queue.stats()
+    lasting.crash()
+    queue = lasting.messaging.queue("mail")
+    after = queue.stats()
+    assert (after.pushed, after.committed, after.rolled_back, after.depth) == (
+        before.pushed,
+        before.committed,
+        before.rolled_back,
+        before.depth,
+    )
+    assert sorted(taken(queue)) == sorted(numbered(20)[7:])
+
+
+def test_many_workers_in_transactions_do_each_job_once(mail: Queue, site: Site) -> None:
+    messaging = site.messaging
+    messaging.create_queue("done")
+    done = messaging.queue("done")
+    mail.push_all(numbered(40))
+    while waiting(mail):
+        with messaging.transaction():
+            for job in mail.pop_many(3):
+                done.push(job.payload)
+    assert sorted(taken(done)) == sorted(numbered(40))
+
+
+def test_a_check_finds_nothing_wrong_with_queues(lasting: Site) -> None:
+    messaging = lasting.open(buffer_limit_bytes=1000)
+    queue = made(messaging)
+    with messaging.transaction():
+        queue.push_all([payload * 20 for payload in numbered(100)])
+    queue.push_all(numbered(20))
+    taken(queue, 30)
+    popped(queue)
+    with messaging.transaction():
+        popped(queue)
+        assert messaging.check().problems == ()
+    queue.truncate()
+    queue.push(b"a")
+    report = messaging.check()
+    assert report.problems == ()
+    assert report.counts["queues"] == 1
+    messaging.clean_up()
+    assert messaging.check().counts.get("rows of older generations", 0) == 0
+    assert taken(queue) == [b"a"]
+
+
+def test_a_job_that_ends_with_a_transaction_is_kept_past_its_lease(site: Site) -> None:
+    site.messaging.create_queue("mail", lease_s=5)
+    queue = site.messaging.queue("mail")
+    queue.push(b"a")
+    job = popped(queue)
+    with site.messaging.transaction():
+        job.commit()
+        site.clock.advance_s(10)
+        assert queue.stats().in_work == 1
+    assert queue.pop() is None
+    assert (queue.stats().committed, queue.stats().expired_leases) == (1, 0)

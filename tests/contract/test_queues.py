@@ -1,0 +1,409 @@
+"""Queues: pushes, pops, leases, commits and rollbacks outside of transactions."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.support.messagings import Site
+from tests.support.queues import made, numbered, popped, taken, waiting
+from txaware.errors import (
+    BadRequest,
+    LeaseLost,
+    PublisherClosed,
+    QueueNotFound,
+    TopicNotFound,
+)
+from txaware.messages import Outgoing
+from txaware.queue import Queue
+
+# A server does not offer queues yet.
+pytestmark = pytest.mark.in_process
+
+
+def test_one_pusher_and_one_popper_keep_the_order(mail: Queue) -> None:
+    """Scenario 113."""
+    payloads = numbered(300)
+    for payload in payloads:
+        mail.push(payload)
+    assert taken(mail) == payloads
+    assert mail.pop() is None
+
+
+def test_many_pushers_and_poppers_do_each_job_once(mail: Queue) -> None:
+    """Scenario 114."""
+    most, found, lock = 1000, list[bytes](), threading.Lock()
+    pushed = [numbered(most // 5, f"{pusher}-") for pusher in range(5)]
+
+    def push(payloads: list[bytes]) -> None:
+        with mail.pusher() as pusher:
+            for first in range(0, len(payloads), 10):
+                pusher.push_all(payloads[first : first + 10])
+
+    def pop() -> None:
+        while len(found) < most:
+            for job in mail.pop_many(7, wait_s=0.2):
+                job.commit()
+                with lock:
+                    found.append(job.payload)
+
+    with ThreadPoolExecutor(15) as pool:
+        done = [pool.submit(push, payloads) for payloads in pushed]
+        done += [pool.submit(pop) for _ in range(10)]
+        for one in done:
+            one.result()
+    assert sorted(found) == sorted(payload for part in pushed for payload in part)
+    stats = mail.stats()
+    assert (stats.pushed, stats.committed, stats.depth) == (most, most, 0)
+
+
+def test_a_full_pipe_is_followed_by_another_one(site: Site) -> None:
+    """Scenario 115."""
+    site.messaging.create_queue("mail", max_pushes_per_pipe=10)
+    queue = site.messaging.queue("mail")
+    for payload in numbered(30):
+        queue.push(payload)
+    assert (queue.stats().pipes, queue.stats().open_pipes) == (3, 1)
+    assert taken(queue) == numbered(30)
+    assert queue.stats().pipes == 1
+
+
+def test_a_closed_pusher_pushes_nothing(mail: Queue) -> None:
+    """Scenario 116."""
+    pusher = mail.pusher()
+    pusher.push(b"a")
+    assert mail.stats().open_pipes == 1
+    pusher.close()
+    pusher.close()
+    assert mail.stats().open_pipes == 0
+    with pytest.raises(PublisherClosed, match="closed"):
+        pusher.push(b"b")
+    assert taken(mail) == [b"a"]
+
+
+def test_two_pushers_share_no_pipe(mail: Queue) -> None:
+    """Scenario 117."""
+    with mail.pusher() as first, mail.pusher() as second:
+        for pusher in (first, second, first, second):
+            pusher.push(b"a")
+        assert mail.stats().pipes == 2
+
+
+def test_a_pop_without_any_item_answers_none(mail: Queue) -> None:
+    """Scenario 118."""
+    assert mail.pop() is None
+    assert mail.pop_many(5) == []
+    assert mail.pop(wait_s=0.01) is None
+
+
+def test_a_committed_job_is_gone(mail: Queue) -> None:
+    """Scenario 119."""
+    mail.push(b"a")
+    job = popped(mail)
+    assert (mail.stats().depth, mail.stats().in_work) == (0, 1)
+    job.commit()
+    stats = mail.stats()
+    assert (stats.in_work, stats.popped, stats.committed) == (0, 1, 1)
+    assert mail.pop() is None
+
+
+def test_a_job_that_is_rolled_back_comes_again(mail: Queue) -> None:
+    """Scenario 120; its id stays, and its deliveries are counted."""
+    mail.push(b"a")
+    first = popped(mail)
+    first.rollback()
+    assert mail.stats().rolled_back == 1
+    again = popped(mail)
+    assert (again.payload, again.id) == (b"a", first.id)
+    assert (first.deliveries, again.deliveries) == (1, 2)
+
+
+def test_a_job_that_comes_again_keeps_nothing_else_waiting(mail: Queue) -> None:
+    """A worker that rolls all back, at once, still sees everything."""
+    mail.push_all(numbered(4))
+    seen = set()
+    for _ in range(8):
+        job = popped(mail)
+        seen.add(job.payload)
+        job.rollback()
+    assert seen == set(numbered(4))
+
+
+def test_a_job_without_a_commit_comes_again_after_its_lease(site: Site) -> None:
+    """Scenario 121."""
+    queue = made(site.messaging)
+    queue.push(b"a")
+    job = popped(queue)
+    site.clock.advance_s(29)
+    assert queue.pop() is None
+    site.clock.advance_s(1)
+    again = popped(queue)
+    assert (again.id, again.deliveries) == (job.id, 2)
+    assert queue.stats().expired_leases == 1
+
+
+def test_a_late_commit_is_refused_and_says_who_has_the_job_now(site: Site) -> None:
+    """Scenario 122."""
+    queue = made(site.messaging)
+    queue.push(b"a")
+    late = popped(queue)
+    site.clock.advance_s(31)
+    with pytest.raises(LeaseLost, match="nobody has it now"):
+        late.commit()
+    again = popped(queue.popper(name="worker 7"))
+    for call in (late.commit, late.rollback, lambda: late.extend(5)):
+        with pytest.raises(LeaseLost, match="worker 7 has it now"):
+            call()
+    again.commit()
+    assert queue.stats().committed == 1
+    with pytest.raises(LeaseLost, match="gone"):
+        again.commit()
+
+
+def test_a_pipe_of_one_popper_is_left_to_it_until_it_idles(site: Site) -> None:
+    """Scenario 123."""
+    queue = made(site.messaging)
+    queue.push_all(numbered(3))
+    owner = queue.popper(name="owner", owns_pipe=True)
+    other = queue.popper(name="other", owns_pipe=True)
+    popped(owner).commit()
+    assert other.pop() is None
+    site.clock.advance_s(32)
+    assert popped(other).payload == b"m1"
+    assert owner.pop() is None
+
+
+def test_a_pipe_that_its_pusher_left_ends_when_it_is_empty(site: Site) -> None:
+    """Scenario 124."""
+    queue = made(site.messaging)
+    queue.push(b"a")
+    site.clock.advance_s(601)
+    assert taken(queue) == [b"a"]
+    assert queue.stats().pipes == 1
+    site.messaging.clean_up()
+    assert queue.stats().pipes == 0
+    queue.push(b"b")
+    assert taken(queue) == [b"b"]
+
+
+def test_counts_add_up_while_pipes_come_and_go(site: Site) -> None:
+    """Scenario 125."""
+    site.messaging.create_queue("mail", max_pushes_per_pipe=10)
+    queue = site.messaging.queue("mail")
+    for number in range(45):
+        queue.push(b"a")
+        job = popped(queue)
+        if number % 9 == 0:
+            job.rollback()
+            job = popped(queue)
+        job.commit()
+        stats = queue.stats()
+        assert (stats.pushed, stats.committed) == (number + 1, number + 1)
+        assert stats.popped == stats.committed + stats.rolled_back
+    assert stats.pipes == 1
+
+
+def test_a_truncated_queue_is_empty_and_its_counts_are_zero(site: Site) -> None:
+    """Scenario 126."""
+    site.messaging.create_queue("mail", max_pushes_per_pipe=2)
+    queue = site.messaging.queue("mail")
+    for payload in numbered(20):
+        queue.push(payload)
+    job = popped(queue)
+    queue.truncate()
+    stats = queue.stats()
+    assert (stats.pushed, stats.popped, stats.depth, stats.pipes) == (0, 0, 0, 0)
+    assert queue.pop() is None
+    with pytest.raises(LeaseLost):
+        job.commit()
+    queue.push(b"new")
+    assert taken(queue) == [b"new"]
+
+
+def test_a_queue_that_exists_keeps_its_settings(site: Site) -> None:
+    """Scenario 127."""
+    first = site.messaging.create_queue("mail", lease_s=5, order="strict")
+    again = site.messaging.create_queue("mail", lease_s=7)
+    assert again == first
+    assert (again.lease_s, again.order) == (5, "strict")
+    assert site.messaging.queue("mail").descriptor == first
+
+
+def test_leases_follow_the_clock_of_the_store(site: Site) -> None:
+    """Scenario 128: a clock that is set back ends no lease early, or ever later."""
+    queue = made(site.messaging)
+    queue.push(b"a")
+    job = popped(queue)
+    site.clock.set_s(-10)
+    assert queue.pop() is None
+    assert job.lease_until is not None
+    assert (job.lease_until - job.pushed_at).total_seconds() == 30
+    job.commit()
+
+
+def test_a_job_tells_what_was_pushed(site: Site) -> None:
+    queue = made(site.messaging)
+    queue.push(b"a", key=b"k", headers={"h": b"1"})
+    job = popped(queue)
+    assert (job.payload, job.key, job.headers) == (b"a", b"k", {"h": b"1"})
+    assert job.pushed_at.timestamp() * 1000 == site.clock.now_ms
+
+
+def test_a_block_commits_its_job_or_rolls_it_back(mail: Queue) -> None:
+    mail.push(b"a")
+    with pytest.raises(ZeroDivisionError), popped(mail) as job:
+        _ = 1 / 0
+    with popped(mail) as job:
+        assert job.deliveries == 2
+    assert mail.stats().committed == 1
+
+
+def test_a_lease_can_be_extended(site: Site) -> None:
+    queue = made(site.messaging)
+    queue.push(b"a")
+    job = popped(queue)
+    site.clock.advance_s(20)
+    job.extend(30)
+    site.clock.advance_s(20)
+    assert queue.pop() is None
+    job.commit()
+
+
+def test_a_waiting_popper_gets_what_is_pushed(mail: Queue) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(mail.pop, 20)
+        mail.push(b"a")
+        found = job.result(10)
+    assert found is not None
+    assert found.payload == b"a"
+
+
+def test_a_paused_queue_hands_out_nothing(site: Site) -> None:
+    queue = made(site.messaging)
+    queue.pause()
+    queue.push(b"a")
+    assert queue.pop() is None
+    assert queue.stats().is_paused
+    queue.resume()
+    assert taken(queue) == [b"a"]
+
+
+def test_a_peek_shows_what_waits_and_leases_nothing(mail: Queue) -> None:
+    for payload in numbered(5):
+        mail.push(payload)
+    job = popped(mail)
+    assert waiting(mail) == numbered(5)[1:]
+    assert [item.payload for item in mail.peek(2)] == [b"m1", b"m2"]
+    job.rollback()
+    assert waiting(mail) == numbered(5)
+    assert mail.peek(1)[0].deliveries == 1
+    assert taken(mail) == numbered(5)
+
+
+def test_a_queue_is_no_topic_and_a_topic_no_queue(site: Site) -> None:
+    messaging = site.messaging
+    queue = made(messaging)
+    messaging.create_topic("mail")
+    messaging.publish("mail", [b"message"])
+    queue.push(b"job")
+    assert messaging.topics() == ["mail"]
+    assert messaging.queues() == ["mail"]
+    assert [message.payload for message in messaging.poll("mail")] == [b"message"]
+    messaging.delete_topic("mail")
+    assert taken(queue) == [b"job"]
+    assert messaging.topics() == []
+
+
+def test_a_deleted_queue_is_gone_and_comes_back_empty(site: Site) -> None:
+    messaging = site.messaging
+    queue = made(messaging)
+    queue.push(b"old")
+    job = popped(queue)
+    messaging.delete_queue("mail")
+    assert messaging.queues() == []
+    for call in (queue.pop, queue.stats, job.commit, lambda: queue.push(b"a")):
+        with pytest.raises(QueueNotFound):
+            call()
+    messaging.create_queue("mail")
+    assert queue.pop() is None
+    with pytest.raises(TopicNotFound):
+        messaging.topic("mail")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"lease_s": seconds} for seconds in (0, -1, "1", True, float("nan"), 10**9)]
+    + [{"max_deliveries": most} for most in (0, -1, 1.5, "1", True)]
+    + [{"order": "fifo"}, {"max_pushes_per_pipe": 0}, {"max_pop_width": -1}]
+    + [{"max_push_time_of_pipe_s": 0}, {"ttl_s": 0}, {"dead_letter_queue": "a b"}]
+    + [{"dead_letter_queue": "mail"}],
+    ids=repr,
+)
+def test_a_queue_that_makes_no_sense_is_refused(site: Site, options: Any) -> None:
+    with pytest.raises(BadRequest):
+        site.messaging.create_queue("mail", **options)
+    assert site.messaging.queues() == []
+
+
+@pytest.mark.parametrize("name", ["", "a b", ".mail", "a:b:c", "mäil", None, 5])
+def test_a_queue_has_the_name_of_a_topic(site: Site, name: Any) -> None:
+    with pytest.raises(BadRequest):
+        site.messaging.create_queue(name)
+    with pytest.raises(BadRequest):
+        site.messaging.queue(name)
+
+
+def test_a_push_or_a_pop_that_makes_no_sense_is_refused(mail: Queue) -> None:
+    push: Any = mail.push
+    pop: Any = mail.pop_many
+    for options in ({"delay_s": -1}, {"delay_s": "1"}, {"priority": 10}):
+        with pytest.raises(BadRequest):
+            push(b"a", **options)
+    for payload in ("text", None, 5):
+        with pytest.raises(BadRequest):
+            push(payload)
+    with pytest.raises(BadRequest):
+        push(b"a", key="text")
+    for n in (0, -1, 1.5, True, 100_000):
+        with pytest.raises(BadRequest):
+            pop(n)
+    mail.push(b"a")
+    job = popped(mail)
+    for seconds in (0, -1, "1"):
+        with pytest.raises(BadRequest):
+            job.extend(seconds)  # type: ignore[arg-type]
+        with pytest.raises(BadRequest):
+            job.rollback(-1)
+    job.commit()
+    assert mail.stats().pushed == 1
+
+
+def test_what_expires_is_not_handed_out(site: Site) -> None:
+    queue = made(site.messaging)
+    queue.push(Outgoing(b"a", expire_after_s=5))
+    queue.push(b"b")
+    site.clock.advance_s(6)
+    assert waiting(queue) == [b"b"]
+    assert taken(queue) == [b"b"]
+    stats = queue.stats()
+    assert (stats.expired, stats.committed, stats.depth) == (1, 1, 0)
+
+
+def test_what_waits_is_never_too_old(site: Site) -> None:
+    site.messaging.create_queue("mail", ttl_s=1)
+    queue = site.messaging.queue("mail")
+    queue.push(b"a")
+    site.clock.advance_s(400 * 86_400)
+    site.messaging.clean_up()
+    assert queue.stats().oldest_age_s == 400 * 86_400
+    assert taken(queue) == [b"a"]
+
+
+def test_queues_have_namespaces(site: Site) -> None:
+    messaging = site.messaging
+    made(messaging, "team:mail").push(b"a")
+    made(messaging).push(b"b")
+    assert (messaging.queues("team"), messaging.queues()) == (["mail"], ["mail"])
+    assert taken(messaging.queue("team:mail")) == [b"a"]
+    assert taken(messaging.queue("default:mail")) == [b"b"]

@@ -1,0 +1,118 @@
+"""`txaware producers`: who publishes, how far each has come, and forgetting one."""
+
+import sys
+
+import attrs
+import click
+
+from txaware.cli.session import Session, pass_session
+from txaware.cli.show import NOTHING, echo_columns, echo_json, time_text
+from txaware.cli.values import json_option
+from txaware.producers import MAX_PRODUCER_ID, SEQUENCES, KnownProducer, ProducedTopic
+
+producer_argument = click.argument(
+    "producer_id", type=click.IntRange(0, MAX_PRODUCER_ID)
+)
+HEADER = ("ProducerId", "ProducerEpoch", "TransactionalId", "State")
+TOPIC_HEADER = ("Topic", "ProducerEpoch", "LastSequence", "LastTimestamp", "LastId")
+
+
+@click.group(short_help="List producers and how far they have come; forget one.")
+def producers() -> None:
+    """List producers and their epochs, show one, forget one.
+
+    \b
+    Example:
+      txaware producers list
+      txaware producers describe 6004861582214639321
+    """
+
+
+@producers.command("list")
+@click.option("--transactional-id", help="Only the producer of this id.")
+@json_option
+@pass_session
+def list_producers(
+    session: Session, *, transactional_id: str | None, as_json: bool
+) -> None:
+    """List all producers that are known.
+
+    An ended one had a gap in its sequences: it publishes nothing more.
+
+    \b
+    Example:
+      txaware producers list
+      txaware producers list --transactional-id loader-7
+    """
+    with session.open() as messaging:
+        found = messaging.producers()
+    if transactional_id is not None:
+        found = [one for one in found if one.transactional_id == transactional_id]
+    if as_json:
+        for one in found:
+            echo_json(_as_json(one))
+        return
+    rows = [(*_identity(one), one.owner or NOTHING, *_times(one)) for one in found]
+    header = (*HEADER, "Owner", "Opened", "LastTimestamp")
+    echo_columns(header, rows, empty="no producers")
+
+
+@producers.command()
+@producer_argument
+@json_option
+@pass_session
+def describe(session: Session, *, producer_id: int, as_json: bool) -> None:
+    """Show how far a producer has come in each topic.
+
+    \b
+    Example:
+      txaware producers describe 6004861582214639321
+    """
+    with session.open() as messaging:
+        found = messaging.describe_producer(producer_id)
+    if as_json:
+        echo_json(_as_json(found))
+        return
+    rows = [_topic_row(topic) for topic in found.topics]
+    echo_columns(TOPIC_HEADER, rows, empty="it has published nothing")
+
+
+@producers.command()
+@producer_argument
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_session
+def forget(session: Session, *, producer_id: int, yes: bool) -> None:
+    """Forget a producer: what it publishes later is refused. Asks first, on a terminal.
+
+    \b
+    Example:
+      txaware producers forget 6004861582214639321 --yes
+    """
+    asks = not yes and sys.stdin.isatty()
+    if asks and not click.confirm(f"Forget producer {producer_id}?"):
+        return
+    with session.open() as messaging:
+        messaging.forget_producer(producer_id)
+    click.echo(f"forgot producer {producer_id}")
+
+
+def _identity(one: KnownProducer) -> tuple[object, ...]:
+    state = "Ended" if one.has_ended else "Live"
+    name = one.transactional_id or NOTHING
+    return one.producer_id, one.epoch, name, state
+
+
+def _times(one: KnownProducer) -> tuple[str, str]:
+    return time_text(one.opened_ms), time_text(one.last_ms)
+
+
+def _topic_row(one: ProducedTopic) -> tuple[object, ...]:
+    last = (one.next_sequence - 1) % SEQUENCES
+    return one.topic, one.epoch, last, time_text(one.last_ms), str(one.last_id)
+
+
+def _as_json(one: KnownProducer) -> dict[str, object]:
+    topics = [
+        attrs.asdict(topic) | {"last_id": str(topic.last_id)} for topic in one.topics
+    ]
+    return attrs.asdict(one) | {"topics": topics}

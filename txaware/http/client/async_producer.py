@@ -1,0 +1,211 @@
+"""The producers, awaited."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, Self, TypeVar
+
+from coordinator.interfaces import Coordinator, TransactionAware
+from txaware.errors import MisusedTransaction
+from txaware.http.client.async_consumer import TopicConsumer, blocking_one
+from txaware.http.client.async_transaction import (
+    AsyncTransaction,
+    Workers,
+    open_transaction,
+)
+from txaware.messages import MessageId
+from txaware.publish import Producer
+from txaware.publish.producer_states import State
+from txaware.publish.transactional_producer import TransactionalProducer
+from txaware.requests import Payload
+
+R = TypeVar("R")
+
+
+class AsyncProducer:
+    """The promises of `Producer`, awaited; calls go out in the order they were made.
+
+    `async with messaging.producer() as producer:` opens it. `open` and `close` do
+    without a block.
+    """
+
+    def __init__(
+        self,
+        open_producer: Callable[[], Producer],
+        coordinator: Coordinator,
+        workers: Workers,
+    ) -> None:
+        self._open = open_producer
+        self._coordinator = coordinator
+        self._workers = workers
+        self._opened: Producer | None = None
+        self._under_way: set[asyncio.Future[list[MessageId]]] = set()
+
+    async def open(self) -> Self:
+        """Opens the producer."""
+        if self._opened is not None:
+            raise MisusedTransaction(f"{self._opened!r} was opened before")
+        self._opened = await self._in_thread(self._open)
+        return self
+
+    @property
+    def producer_id(self) -> int:
+        """The id by which the store knows this producer."""
+        return self._producer.producer_id
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of this producer."""
+        return self._producer.epoch
+
+    async def publish(
+        self, topic: str, payloads: Iterable[Payload], sequence: int | None = None
+    ) -> list[MessageId]:
+        """Publishes in one piece, and returns the ids; see `Producer.publish`."""
+        task = asyncio.current_task()
+        finish = self._producer.take(topic, payloads, sequence, caller=task)
+        # A call that was taken has to be finished, also if this task is cancelled.
+        work = asyncio.ensure_future(self._in_thread(finish))
+        self._under_way.add(work)
+        work.add_done_callback(self._under_way.discard)
+        return await asyncio.shield(work)
+
+    async def close(self) -> None:
+        """Takes no more messages."""
+        if self._opened is not None:
+            self._opened.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    @property
+    def _producer(self) -> Producer:
+        if self._opened is None:
+            raise MisusedTransaction("the producer is not open yet")
+        return self._opened
+
+    async def _in_thread(self, act: Callable[[], R]) -> R:
+        block = open_transaction(self._coordinator)
+        if block is not None:  # whose thread waits anyway; another may never be free
+            return await block.run(act)
+        async with self._workers.one() as worker:
+            return await worker.run(act)
+
+
+class AsyncTransactionalProducer:
+    """The promises of `TransactionalProducer`, awaited.
+
+    `async with messaging.producer("id") as producer:` opens it, and has fenced every
+    older instance when the block begins. `open` and `close` do without a block.
+    """
+
+    def __init__(
+        self,
+        open_producer: Callable[[], TransactionalProducer],
+        coordinator: Coordinator,
+        workers: Workers,
+    ) -> None:
+        self._open = open_producer
+        self._coordinator = coordinator
+        self._workers = workers
+        self._opened: TransactionalProducer | None = None
+
+    @property
+    def state(self) -> State:
+        """The state between two calls."""
+        return self._producer.state
+
+    async def open(self) -> Self:
+        """Fences every older instance, and settles what those left open."""
+        if self._opened is not None:
+            raise MisusedTransaction(
+                f"{self._opened!r} was begun before; make a new one, which fences it"
+            )
+        self._opened = await self._in_thread(self._open)
+        return self
+
+    @property
+    def producer_id(self) -> int:
+        """The id by which the store knows this producer."""
+        return self._producer.producer_id
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of this instance."""
+        return self._producer.epoch
+
+    async def commits(self) -> int:
+        """Returns the number of committed transactions of this id."""
+        return await self._in_thread(lambda: self._producer.commits)
+
+    def transaction(
+        self, *participants: TransactionAware, timeout_s: float | None = None
+    ) -> AsyncTransaction:
+        """Returns a block that commits: `async with producer.transaction(table):`."""
+        context = self._producer.transaction(*participants, timeout_s=timeout_s)
+        return AsyncTransaction(context, self._workers)
+
+    async def run_once(self, key: str, function: Callable[..., object]) -> bool:
+        """Runs a function that blocks in a thread; see `TransactionalProducer`.
+
+        What joins the open transaction of its thread joins this one.
+        """
+        return await self._in_thread(self._producer.run_once, key, function)
+
+    async def begin(
+        self, *participants: TransactionAware, timeout_s: float | None = None
+    ) -> None:
+        """Begins a transaction that `commit` or `abort` ends."""
+        begin = self._producer.begin
+        await self._in_thread(lambda: begin(*participants, timeout_s=timeout_s))
+
+    async def publish(
+        self, topic: str, payloads: Iterable[Payload], sequence: int | None = None
+    ) -> list[MessageId]:
+        """Publishes with the open transaction, or else at once and not twice."""
+        publish = self._producer.publish
+        return await self._in_thread(publish, topic, payloads, sequence)
+
+    async def save_positions(self, *consumers: TopicConsumer) -> None:
+        """Moves the groups of consumers with the commit."""
+        blocking = [blocking_one(consumer) for consumer in consumers]
+        await self._in_thread(self._producer.save_positions, *blocking)
+
+    async def commit(self) -> None:
+        """Commits what `begin` began; called again after an unknown outcome."""
+        await self._in_thread(self._producer.commit)
+
+    async def abort(self) -> None:
+        """Undoes everything that was done since `begin`."""
+        await self._in_thread(self._producer.abort)
+
+    async def close(self) -> None:
+        """Undoes what is open, and takes no more calls."""
+        if self._opened is not None:
+            await self._in_thread(self._opened.close)
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<AsyncTransactionalProducer: {self._opened!r}>"
+
+    @property
+    def _producer(self) -> TransactionalProducer:
+        if self._opened is None:
+            raise MisusedTransaction(
+                "the producer is not open: async with messaging.producer(...) opens it"
+            )
+        return self._opened
+
+    async def _in_thread(self, call: Callable[..., R], *args: Any) -> R:
+        block = open_transaction(self._coordinator)
+        if block is not None:  # whose thread waits anyway; another may never be free
+            return await block.run(call, *args)
+        async with self._workers.one() as worker:
+            return await worker.run(call, *args)

@@ -1,0 +1,88 @@
+"""The verbs about transactional ids as calls: pure, for a transport that waits."""
+
+from typing import Any
+
+from coordinator.transaction import Transaction
+from txaware.http.client.call import (
+    Call,
+    Repeat,
+    Steps,
+    done,
+    encoded_transaction,
+    in_path,
+    json_body,
+    reading_field,
+    reading_json,
+)
+from txaware.http.client.topic_calls import TopicCalls
+from txaware.producers import (
+    Entered,
+    ProducerIdentity,
+    checked_identity,
+    checked_key,
+)
+from txaware.requests import Pointer, checked_pointer
+from txaware.topics import checked_transactional_id
+
+_entered = reading_json(Entered)
+_commits = reading_field("commits", int)
+
+
+class TransactionalCalls(TopicCalls):
+    """Verbs of transactional ids.
+
+    Those that change something are keyed, so that a first try that comes late changes
+    nothing more.
+    """
+
+    def enter_transaction(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        transaction: Transaction,
+        *,
+        key: str | None = None,
+    ) -> Steps[Entered]:
+        """Makes a transaction that of an instance."""
+        path = _path(transactional_id) + "/enter"
+        body = json_body(
+            producer=_fields(producer),
+            transaction=encoded_transaction(transaction),
+            key=_checked_key(key),
+        )
+        yield from self.info()
+        entered: Entered = yield Call("POST", path, _entered, body, repeat=Repeat.KEYED)
+        return entered
+
+    def leave_transaction(
+        self, transactional_id: str, transaction: Pointer, *, key: str | None = None
+    ) -> Steps[None]:
+        """Takes back that a transaction is one of an instance."""
+        path = _path(transactional_id) + "/leave"
+        pointer = checked_pointer(transaction)
+        body = json_body(transaction=pointer, key=_checked_key(key))
+        yield from self.info()
+        yield Call("POST", path, done, body, repeat=Repeat.KEYED)
+
+    def producer_commits(
+        self, transactional_id: str, producer: ProducerIdentity | None = None
+    ) -> Steps[int]:
+        """Asks how many transactions of an id have committed."""
+        fields = {} if producer is None else {"producer": _fields(producer)}
+        path, body = _path(transactional_id) + "/commits", json_body(**fields)
+        commits: int = yield Call("POST", path, _commits, body)
+        return commits
+
+
+def _path(transactional_id: str) -> str:
+    name = in_path(checked_transactional_id(transactional_id))
+    return f"/v1/transactional-ids/{name}"
+
+
+def _fields(producer: ProducerIdentity) -> dict[str, Any]:
+    checked_identity(producer)
+    return {"producerId": producer.producer_id, "epoch": producer.epoch}
+
+
+def _checked_key(key: str | None) -> str | None:
+    return None if key is None else checked_key(key)

@@ -1,0 +1,61 @@
+"""The bodies and answers of the routes of producers."""
+
+from txaware.http.openapi.message_operations import in_all_formats
+from txaware.http.openapi.operation import Operation, json_of
+from txaware.http.routes.producers import (
+    FORGET_PRODUCER,
+    NAMED_PRODUCER,
+    OPENS,
+    PRODUCER,
+    PRODUCERS,
+    PUBLISH_ONCE,
+)
+from txaware.http.wire.json_schema import HEX_ID, any_of, array, fields, ref
+from txaware.http.wire.publish_once import ONCE
+from txaware.http.wire.schemas import AVRO_TYPE
+
+TAG = "producers"
+
+_BODY = in_all_formats(
+    json_of(ONCE.schema),
+    body="PublishOnceRequest",
+)
+_IDS = in_all_formats(
+    json_of(any_of(fields({"ids": array(HEX_ID)}), fields({}))), body="PublishedIds"
+)
+for _content in (_BODY, _IDS):
+    del _content[AVRO_TYPE]  # which has no producers
+
+OPERATIONS: dict[tuple[str, str], Operation] = {
+    ("POST", PUBLISH_ONCE): Operation(
+        summary="Publishes messages of a producer, unless it did already, and answers "
+        "their ids.",
+        tag=TAG,
+        body=_BODY,
+        answer=_IDS,
+        refuses=(404, 409),
+    ),
+    ("POST", PRODUCERS): Operation(
+        summary="Opens a producer, which belongs to the caller; with a name, a new "
+        "instance: older ones are fenced, and what they left open has ended.",
+        tag=TAG,
+        body=json_of(OPENS.schema, example={"transactionalId": "loader-7"}),
+        needs_body=False,
+        answer=json_of(ref("ProducerOpened")),
+        refuses=(409,),
+    ),
+    ("GET", PRODUCERS): Operation(
+        summary="All producers.", tag=TAG, answer=json_of(array(ref("KnownProducer")))
+    ),
+    ("POST", FORGET_PRODUCER): Operation(
+        summary="Forgets a producer of the caller, or for an operator any.",
+        tag=TAG,
+        body=json_of(NAMED_PRODUCER.schema),
+        refuses=(404,),
+    ),
+    ("GET", PRODUCER): Operation(
+        summary="A producer, and how far it has come in each topic.",
+        tag=TAG,
+        answer=json_of(ref("KnownProducer")),
+    ),
+}

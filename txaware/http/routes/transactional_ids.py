@@ -1,0 +1,87 @@
+"""Routes of transactional ids: the transactions of an instance, and its commits."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from txaware.http.server.exchange import DONE, JSON, Reply, Request, json_reply
+from txaware.http.server.permissions import with_transactional_id
+from txaware.http.server.routing import Route
+from txaware.http.server.server_context import ServerContext
+from txaware.http.wire.json_body import SNAPSHOT, TEXT, Body, Field, plain
+from txaware.http.wire.values import read_json, to_json
+from txaware.producers import MAX_EPOCH, MAX_PRODUCER_ID, ProducerIdentity
+from txaware.requests import checked_pointer
+
+TRANSACTIONAL_ID = "/v1/transactional-ids/{transactional_id}"
+KEY = Field("key", TEXT.or_null(), default=None)
+INSTANCE = Body(
+    "the producer",
+    (
+        Field("producerId", plain(0, MAX_PRODUCER_ID)),
+        Field("epoch", plain(0, MAX_EPOCH)),
+    ),
+)
+SEEN_COMMITS = Body("the body", (Field("producer", INSTANCE, default=None),))
+ENTER = Body(
+    "the body", (Field("producer", INSTANCE), Field("transaction", SNAPSHOT), KEY)
+)
+LEAVE = Body("the body", (Field("transaction", plain(1)), KEY))
+
+
+class TransactionalIdRoutes:
+    """Routes of transactional ids; a caller needs the right to use the one it names."""
+
+    def __init__(self, hosted: ServerContext) -> None:
+        self._in_thread = hosted.in_coordinator_thread
+        self._producing = hosted.service.producing
+        self._owners = hosted.owners
+
+    def routes(self) -> list[Route]:
+        """Returns these routes, by method and path."""
+        path, allow = TRANSACTIONAL_ID, with_transactional_id
+        return [
+            Route("POST", path + "/commits", self._commits, allow),
+            Route("POST", path + "/enter", self._enter, allow, keyed=True),
+            Route("POST", path + "/leave", self._leave, allow, keyed=True),
+        ]
+
+    async def _commits(self, request: Request) -> Reply:
+        asked = SEEN_COMMITS.read(read_json(request.body))["producer"]
+        commits = await self._in_thread(
+            self._producing.producer_commits,
+            _name(request),
+            None if asked is None else _instance(asked),
+        )
+        return json_reply({"commits": commits})
+
+    async def _enter(self, request: Request) -> Reply:
+        asked = ENTER.read(read_json(request.body))
+        transaction = asked["transaction"]
+        self._owners.check((checked_pointer(transaction),), request.principal)
+        entered = await self._in_thread(
+            self._producing.enter_transaction,
+            _name(request),
+            _instance(asked["producer"]),
+            transaction,
+            key=asked["key"],
+        )
+        return Reply(200, to_json(entered), JSON)
+
+    async def _leave(self, request: Request) -> Reply:
+        asked = LEAVE.read(read_json(request.body))
+        self._owners.check((asked["transaction"],), request.principal)
+        await self._in_thread(
+            self._producing.leave_transaction,
+            _name(request),
+            asked["transaction"],
+            key=asked["key"],
+        )
+        return DONE
+
+
+def _name(request: Request) -> str:
+    return request.params["transactional_id"]
+
+
+def _instance(fields: Mapping[str, Any]) -> ProducerIdentity:
+    return ProducerIdentity(fields["producerId"], fields["epoch"])

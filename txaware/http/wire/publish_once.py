@@ -1,0 +1,116 @@
+"""The bodies of a publish that a producer may repeat, and of its answer."""
+
+import json
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import attrs
+
+from txaware.avro_items import long_bytes
+from txaware.errors import BadRequest
+from txaware.http.wire.avro_format import (
+    OWN,
+    PUBLISH,
+    LabelledAvro,
+    OwnAvro,
+    read_labelled_publish,
+    read_own_publish,
+)
+from txaware.http.wire.avro_reading import INT_BITS, Cursor, read
+from txaware.http.wire.avro_writing import array, data_bytes
+from txaware.http.wire.interfaces import Format
+from txaware.http.wire.json_body import Body, Field, plain
+from txaware.http.wire.json_format import JSON, MESSAGES
+from txaware.http.wire.json_values import load
+from txaware.http.wire.own_client import encode_publish
+from txaware.http.wire.requests import PublishRequest
+from txaware.messages import MessageId
+from txaware.producers import MAX_EPOCH, MAX_PRODUCER_ID, SEQUENCES, ProducerIdentity
+from txaware.requests import Payload
+
+ONCE = Body(
+    "a PublishOnceRequest",
+    (
+        Field("producerId", plain(0, MAX_PRODUCER_ID)),
+        Field("epoch", plain(0, MAX_EPOCH)),
+        Field("sequence", plain(0, SEQUENCES - 1)),
+        Field("messages", MESSAGES),
+    ),
+)
+
+
+@attrs.frozen
+class OnceRequest:
+    """The messages that a producer publishes, from a sequence on."""
+
+    producer: ProducerIdentity
+    sequence: int
+    request: PublishRequest
+
+    @property
+    def messages(self) -> Iterable[Payload]:
+        """The messages, with their keys and headers."""
+        return self.request.labelled
+
+
+def encode_once(request: OnceRequest) -> bytes:
+    """Writes the body of a publish that may be repeated."""
+    producer = request.producer
+    return b"".join(
+        (
+            long_bytes(producer.producer_id),
+            long_bytes(producer.epoch),
+            b"\1" if producer.by_client else b"\0",
+            long_bytes(request.sequence),
+            encode_publish(request.request),
+        )
+    )
+
+
+def read_once(body: bytes, format_: Format) -> OnceRequest:
+    """Reads a publish that may be repeated, in JSON or in a type of txaware's own."""
+    if format_ is JSON:
+        sent = ONCE.read(load(body))
+        identity = ProducerIdentity(sent["producerId"], sent["epoch"])
+        return OnceRequest(
+            identity, sent["sequence"], PublishRequest(None, sent["messages"])
+        )
+    if not isinstance(format_, OwnAvro):
+        raise BadRequest(
+            f"{format_.media_type} has no producer; {OWN.media_type} and "
+            f"{JSON.media_type} have"
+        )
+    is_labelled = isinstance(format_, LabelledAvro)
+    read_publish = read_labelled_publish if is_labelled else read_own_publish
+    return read(body, partial(_read, read_publish), what=PUBLISH)
+
+
+def _read(
+    read_publish: Callable[[Cursor], PublishRequest], cursor: Cursor
+) -> OnceRequest:
+    producer_id, epoch = cursor.number(), cursor.number(INT_BITS)
+    identity = ProducerIdentity(producer_id, epoch, cursor.flag())
+    sequence, request = cursor.number(INT_BITS), read_publish(cursor)
+    if (request.pointer, request.attempt, request.receipts) != (None, None, None):
+        raise BadRequest(f"{cursor.what} of a producer has messages and nothing else")
+    return OnceRequest(identity, sequence, request)
+
+
+def write_ids(ids: list[MessageId], format_: Format) -> bytes:
+    """Writes the answer: the ids of the messages, in order."""
+    if format_ is JSON:
+        return json.dumps({"ids": [str(one) for one in ids]}).encode()
+    return array([data_bytes(one) for one in ids])
+
+
+def decode_ids(body: bytes) -> list[MessageId]:
+    """Reads the answer to a publish of a producer."""
+    return read(body, _read_ids, what="the ids")
+
+
+def _read_ids(cursor: Cursor) -> list[MessageId]:
+    return [
+        MessageId.from_bytes(cursor.data())
+        for count in cursor.blocks()
+        for _ in range(count)
+    ]

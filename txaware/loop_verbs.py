@@ -1,0 +1,160 @@
+"""The verbs of a `Messaging` that make loops: subscribers and processors."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+from weakref import WeakSet
+
+from coordinator.interfaces import TransactionAware
+from txaware.consume import Subscriber, subscribe
+from txaware.consume.start_places import StartAt
+from txaware.consume.subscribe_options import TIMEOUT_S
+from txaware.errors import BadRequest
+from txaware.interfaces import MessagingService
+from txaware.parts import Parts
+from txaware.processor import Function, Processor
+from txaware.publish.transactional_producer import TransactionalProducer
+
+
+class Closes(Protocol):
+    """A thing that has to be closed before the parts that it works on."""
+
+    def close(self) -> None:
+        """Ends its work."""
+
+
+class LoopVerbs:
+    """Loops over topics; closed with the `Messaging` that makes them."""
+
+    _service: MessagingService
+    _parts: Parts
+    _to_close: WeakSet[Closes]
+
+    @abstractmethod
+    def _transactional(self, transactional_id: str) -> TransactionalProducer:
+        """Opens the newest instance of a transactional id."""
+
+    def subscribe(
+        self,
+        topic: str,
+        handler: Callable[..., object],
+        *,
+        group: str | None = None,
+        start: StartAt = None,
+        inclusive: bool = True,
+        participants: Iterable[TransactionAware] = (),
+        decode: Callable[[bytes], Any] | None = None,
+        alone: Callable[[Any], bool] | None = None,
+        together: bool = False,
+        messages_per_transaction: int = 100,
+        timeout_s: float = TIMEOUT_S,
+        tries: int | None = None,
+        dead_letter_topic: str | None = None,
+        tells_origins: bool = True,
+        after_commit: Callable[[list[Any]], object] | None = None,
+        first_pause_s: float = 0.1,
+        longest_pause_s: float = 5,
+        idle_wait_s: float = 0.5,
+    ) -> Subscriber:
+        """Returns a loop that calls `handler(message)` in transactions; `run` runs it.
+
+        Each call has a transaction, which also moves the position. Whatever joins that
+        transaction commits with it, and `participants` join each. Without a `group`
+        the position ends with the process. `Delivery` explains the options from
+        `decode` on.
+        """
+        subscriber = self._subscribed(
+            topic,
+            handler,
+            group=group,
+            start=start,
+            inclusive=inclusive,
+            participants=participants,
+            decode=decode,
+            alone=alone,
+            together=together,
+            messages_per_transaction=messages_per_transaction,
+            timeout_s=timeout_s,
+            tries=tries,
+            dead_letter_topic=dead_letter_topic,
+            tells_origins=tells_origins,
+            after_commit=after_commit,
+            first_pause_s=first_pause_s,
+            longest_pause_s=longest_pause_s,
+            idle_wait_s=idle_wait_s,
+        )
+        self._to_close.add(subscriber)
+        return subscriber
+
+    def process(
+        self,
+        source: str,
+        target: str,
+        function: Function,
+        *,
+        group: str,
+        producer: str,
+        start: StartAt = None,
+        inclusive: bool = True,
+        participants: Iterable[TransactionAware] = (),
+        decode: Callable[[bytes], Any] | None = None,
+        alone: Callable[[Any], bool] | None = None,
+        messages_per_transaction: int = 100,
+        timeout_s: float = TIMEOUT_S,
+        tries: int | None = None,
+        dead_letter_topic: str | None = None,
+        tells_origins: bool = True,
+        after_commit: Callable[[list[Any]], object] | None = None,
+        first_pause_s: float = 0.1,
+        longest_pause_s: float = 5,
+        idle_wait_s: float = 0.5,
+    ) -> Processor:
+        """Returns a loop from a topic to another, each message once; `run` runs it.
+
+        `function(message)` returns bytes, an `Outgoing`, a list of them, or None. What
+        it returns is published to `target` in the transaction that moves the `group`,
+        one for each batch. `producer` is the transactional id: when this returns, an
+        older loop of that id is fenced, and this one goes on behind its last commit.
+        The options are those of `subscribe`.
+        """
+        names = [str(self._service.topic(one).topic) for one in (source, target)]
+        if names[0] == names[1]:
+            raise BadRequest(f"what is made of {source} would come back to it for ever")
+        processor = Processor(function, target)
+        subscriber = self._subscribed(
+            source,
+            processor.handle,
+            begin=processor.begin,
+            group=group,
+            start=start,
+            inclusive=inclusive,
+            participants=participants,
+            decode=decode,
+            alone=alone,
+            messages_per_transaction=messages_per_transaction,
+            timeout_s=timeout_s,
+            tries=tries,
+            dead_letter_topic=dead_letter_topic,
+            tells_origins=tells_origins,
+            after_commit=after_commit,
+            first_pause_s=first_pause_s,
+            longest_pause_s=longest_pause_s,
+            idle_wait_s=idle_wait_s,
+        )
+        # It fences an older loop, and so comes last.
+        processor.of(subscriber, self._transactional(producer))
+        self._to_close.add(processor)
+        return processor
+
+    def _subscribed(
+        self, topic: str, handler: Callable[..., object], **options: Any
+    ) -> Subscriber:
+        return subscribe(
+            self._service,
+            self._parts.coordinator,
+            topic,
+            handler,
+            shares_journal=self._parts.shares_journal,
+            clock_ms=self._parts.clock_ms,
+            **options,
+        )

@@ -1,0 +1,91 @@
+"""The loop that reads a topic, transforms each message, and publishes to another."""
+
+import threading
+from collections.abc import Callable
+from typing import Any, Self
+
+from coordinator.context import TransactionContext
+from coordinator.interfaces import TransactionAware
+from txaware.consume import Consumer, Subscriber, SubscriberMetrics
+from txaware.errors import BadRequest
+from txaware.interfaces import Payload
+from txaware.messages import Outgoing
+from txaware.publish.transactional_producer import TransactionalProducer
+
+Function = Callable[[Any], Payload | list[Payload] | None]
+
+
+class Processor:
+    """The loop of `messaging.process`: each batch is one transaction of a producer.
+
+    The position of its group, and what the function made of the messages, commit
+    together and once. A newer instance of the producer fences it: `run` then raises
+    `ProducerFenced`, and the newer one goes on behind the last commit.
+    """
+
+    producer: TransactionalProducer
+    _subscriber: Subscriber
+
+    def __init__(self, function: Function, target: str) -> None:
+        self._function = function
+        self._target = target
+
+    def of(self, subscriber: Subscriber, producer: TransactionalProducer) -> Self:
+        """Makes it the loop of a subscriber, which calls `handle` and `begin`."""
+        self._subscriber, self.producer = subscriber, producer
+        return self
+
+    def begin(
+        self, *participants: TransactionAware, timeout_s: float
+    ) -> TransactionContext:
+        """Makes the transaction of a batch."""
+        return self.producer.transaction(*participants, timeout_s=timeout_s)
+
+    def handle(self, message: Any) -> None:
+        """Publishes what the function makes of a message."""
+        made = _made(self._function(message))
+        if made:
+            self.producer.publish(self._target, made)
+
+    @property
+    def consumer(self) -> Consumer:
+        """The consumer that reads the source."""
+        return self._subscriber.consumer
+
+    def run(self, stop: threading.Event | None = None) -> None:
+        """Processes messages until `stop` is set or `close` is called.
+
+        With nothing to do it waits for messages. After a failure it pauses, longer each
+        time, and tries again. It raises `ProducerFenced` once a newer instance of its
+        producer works.
+        """
+        self._subscriber.run(stop)
+
+    def run_once(self) -> int:
+        """Runs one transaction, and returns how many messages it went past."""
+        return self._subscriber.run_once()
+
+    def metrics(self) -> SubscriberMetrics:
+        """Returns what it has counted so far."""
+        return self._subscriber.metrics()
+
+    def close(self) -> None:
+        """Ends every `run`; when it returns, the function is not at work."""
+        self._subscriber.close()
+        self.producer.close()
+
+    def __repr__(self) -> str:
+        return f"<Processor of {self.consumer!r} by {self.producer!r}>"
+
+
+def _made(answer: object) -> list[Payload]:
+    if answer is None:
+        return []
+    if isinstance(answer, bytes | Outgoing):
+        return [answer]
+    if isinstance(answer, list):
+        return answer
+    raise BadRequest(
+        f"the function answers bytes, an Outgoing, a list of them, or None, not "
+        f"{answer!r:.100}"
+    )

@@ -1,0 +1,195 @@
+"""The transaction of a producer, which a fenced instance cannot commit."""
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+import attrs
+
+from coordinator.context import TransactionContext
+from coordinator.interfaces import Coordinator
+from coordinator.participants import TrackedWrite
+from coordinator.transaction import Transaction
+from txaware.errors import (
+    ProducerFenced,
+    TransactionNotInProgress,
+    TransactionRefused,
+)
+from txaware.interfaces import CargoCounted
+from txaware.producers import Entered, ProducerIdentity, ProducerService
+
+R = TypeVar("R")
+
+
+@attrs.define
+class Instance:
+    """One instance of a transactional id; `fenced` is set once it was replaced."""
+
+    service: ProducerService
+    transactional_id: str
+    producer: ProducerIdentity
+    shares_journal: bool
+    fenced: ProducerFenced | None = None
+
+    def ask(self, call: Callable[[], R]) -> R:
+        """Makes a call to the service; remembers if it is refused to this instance."""
+        try:
+            return call()
+        except ProducerFenced as error:
+            self.fenced = error
+            raise
+
+    def require(self) -> None:
+        """Raises `ProducerFenced` if a newer instance has taken over."""
+        name, producer = self.transactional_id, self.producer
+        self.ask(lambda: self.service.producer_commits(name, producer))
+
+
+class CommitCount:
+    """The participant that counts the commits of a producer in its transaction.
+
+    It names the transaction to the service, which refuses it for a fenced instance. Its
+    row counts once the transaction has committed. Two instances change the same key, so
+    that two of their transactions never both commit. With a `key` the row of that key
+    goes with it.
+    """
+
+    flushes_last = True
+
+    def __init__(self, instance: Instance, *, key: str | None = None) -> None:
+        self.shares_journal = instance.shares_journal
+        self.transaction_aware_name = f"producer {instance.transactional_id}"
+        self.entered = Entered(0)
+        self.instance = instance
+        self._key = key
+        self._tx: Transaction | None = None
+        self._write = TrackedWrite()
+        self._cargo: CargoCounted | None = None
+        # The commit may carry the row of a service in this process.
+        self._carries = hasattr(type(instance.service), "producer_cargo")
+
+    def enter(self) -> None:
+        """Begins; called once it has joined, so that a lost answer is undone."""
+        self._enter(**({"ahead": False} if self._carries else {}))
+        if not self.entered.is_written:
+            self._write = TrackedWrite()
+
+    def start_tx(self, tx: Transaction) -> None:
+        """Remembers the transaction, whose first pointer goes with the row."""
+        self._tx = tx
+
+    def update_tx(self, tx: Transaction) -> None:
+        """Does nothing: a checkpoint changes nothing for a count."""
+
+    def get_tx_changes(self) -> Iterable[bytes]:
+        """Returns the key on which all transactions of the producer conflict."""
+        return (b"producer:" + self.instance.transactional_id.encode("ascii"),)
+
+    def commit_cargo(self, coordinator: Coordinator) -> CargoCounted | None:
+        """Returns the rows for the commit to carry; None if they go before it."""
+        if self.entered.is_written:
+            return None
+        service: Any = self.instance.service
+        self._cargo = service.producer_cargo(
+            coordinator,
+            self.instance.transactional_id,
+            self._tx,
+            self.entered.commits + 1,
+            key=self._key,
+        )
+        return self._cargo
+
+    def commit_tx(self) -> bool:
+        """Writes the rows, unless they were written at the beginning."""
+        if not self.entered.is_written:
+            self._enter()
+        return True
+
+    def post_tx_commit(self) -> None:
+        """Counts rows that the commit carried."""
+        if self._cargo is not None:
+            self._cargo.count()
+
+    def rollback_tx(self) -> bool:
+        """Takes the rows back; False where nobody knows whether they were written."""
+        tx, name = self._tx, self.instance.transactional_id
+        leave = self.instance.service.leave_transaction
+        return tx is None or self._write.undo(lambda: leave(name, tx, key=self._key))
+
+    def _enter(self, **options: Any) -> None:
+        instance = self.instance
+        enter: Callable[..., Entered] = instance.service.enter_transaction
+        name, producer = instance.transactional_id, instance.producer
+
+        def entered() -> None:
+            self.entered = enter(name, producer, self._tx, key=self._key, **options)
+
+        self._write.do(lambda: instance.ask(entered))
+
+
+class FencedTransaction(TransactionContext):
+    """A transaction that begins and commits only for the newest instance.
+
+    Call `fence` before it begins.
+    """
+
+    count: CommitCount
+    _admitted: Callable[[], AbstractContextManager[object]]
+
+    def fence(
+        self, count: CommitCount, admitted: Callable[[], AbstractContextManager[object]]
+    ) -> None:
+        """Makes it a transaction of a producer; it begins inside of `admitted`."""
+        self.count, self._admitted = count, admitted
+        self.join(count)
+
+    def start(self) -> Transaction:
+        """Begins; raises `ProducerFenced` for an instance that was replaced."""
+        with self._admitted():
+            self._began_s = self._clock_s()
+            tx = super().start()
+            try:
+                self.count.enter()
+            except BaseException as error:
+                self._undo(error)
+                raise
+        return tx
+
+    @property
+    def is_late(self) -> bool:
+        """True when the time-out that it was given has passed."""
+        timeout_s = self._timeout_s
+        return timeout_s is not None and self._clock_s() - self._began_s > timeout_s
+
+    def finish(self) -> None:
+        """Commits; raises `ProducerFenced` if that was refused for a newer instance."""
+        try:
+            super().finish()
+        except ProducerFenced:
+            raise
+        except TransactionRefused as refusal:
+            self.raise_if_fenced(refusal)
+            raise
+
+    def settle(self) -> None:
+        """Finds out how a commit ended whose answer was lost, and ends the rest so.
+
+        Raises `TransactionNotInProgress` if it did not take place, and
+        `TransactionOutcomeUnknown` as long as nobody can tell.
+        """
+        refusal = TransactionNotInProgress(f"{self} did not commit, and never will")
+        if self._settle(self._began_s, refusal):
+            self._committed(self.transaction)
+            return
+        self._undo(refusal, invalidate=True)
+        self.raise_if_fenced(refusal)
+        raise refusal
+
+    def raise_if_fenced(self, refusal: TransactionRefused) -> None:
+        """Raises `ProducerFenced` if a newer instance is why this was refused."""
+        try:
+            self.count.instance.require()
+        except ProducerFenced as fenced:
+            raise fenced from refusal
+        except Exception as error:
+            refusal.add_note(f"nobody can tell whether it is fenced: {error}")

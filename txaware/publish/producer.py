@@ -1,0 +1,128 @@
+"""The producer, whose publishes store nothing twice, however often they are tried."""
+
+import threading
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Self
+
+from coordinator.fork_guard import guard
+from txaware.errors import BadRequest, PublisherClosed
+from txaware.interfaces import Payload
+from txaware.messages import MessageId
+from txaware.producers import (
+    ProducerIdentity,
+    ProducerOpened,
+    ProducerService,
+    checked_sequence,
+)
+from txaware.publish.publisher import checked_many, checked_size_bytes
+from txaware.publish.topic_sequence import SequenceCall, TopicSequence
+from txaware.topics import TopicName
+
+
+class Producer:
+    """A producer: a publish that is repeated stores nothing twice, in any topic.
+
+    Any number of threads may share it; their calls to one topic go out in the order in
+    which they came. After `Unavailable` nobody knows whether the messages are stored.
+    The next call to that topic finds out first, and stores them if they are not. If it
+    is a call of the same thread with the same messages, it is that call again: it
+    returns the ids, and stores nothing else.
+    """
+
+    def __init__(
+        self,
+        service: ProducerService,
+        *,
+        message_limit_bytes: int,
+        opened: ProducerOpened | None = None,
+    ) -> None:
+        self._service = service
+        self._message_limit_bytes = message_limit_bytes
+        self._identity = (opened or service.open_producer()).identity
+        self._lock = threading.Lock()
+        self._sequences: dict[str, TopicSequence] = {}
+        self._closed = False
+        guard(self)
+
+    @property
+    def producer_id(self) -> int:
+        """The id by which the store knows this producer."""
+        return self._identity.producer_id
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of this producer."""
+        return self._identity.epoch
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        """The id and the epoch, as `publish_once` takes them."""
+        return self._identity
+
+    def publish(
+        self, topic: str, payloads: Iterable[Payload], sequence: int | None = None
+    ) -> list[MessageId]:
+        """Publishes in one piece, and returns the ids; a repeat returns the same ones.
+
+        `sequence` is the number of the first message, counted in messages for each
+        topic, from 0; by default it is the next one. Messages that are all among the
+        last five requests are a repeat. A gap ends the producer: every later publish
+        raises `OutOfOrderSequence` too.
+        """
+        return self.take(topic, payloads, sequence)()
+
+    def take(
+        self,
+        topic: str,
+        payloads: Iterable[Payload],
+        sequence: int | None = None,
+        *,
+        caller: object = None,
+    ) -> Callable[[], list[MessageId]]:
+        """Takes a publish behind all before it; returns the function that finishes it.
+
+        Nothing waits until that is called, which it has to be. `caller` is a task, for
+        callers that are no threads.
+        """
+        if self._closed:
+            raise PublisherClosed("the producer is closed, and took nothing")
+        name, messages = str(TopicName.parse(topic)), list(checked_many(payloads))
+        if not messages:
+            raise BadRequest("a publish of a producer has messages")
+        limit_bytes = self._message_limit_bytes
+        size_bytes = sum([checked_size_bytes(one, limit_bytes) for one in messages])
+        if sequence is not None:
+            checked_sequence(sequence)
+        call = SequenceCall(messages, size_bytes, sequence, caller=caller)
+        line = self._sequence(name)
+        line.take(call)
+        return partial(line.finish, call)
+
+    def _sequence(self, topic: str) -> TopicSequence:
+        found = self._sequences.get(topic)
+        if found is None:
+            with self._lock:
+                made = TopicSequence(partial(self._send, topic))
+                found = self._sequences.setdefault(topic, made)
+        return found
+
+    def _send(
+        self, topic: str, sequence: int, messages: list[Payload]
+    ) -> list[MessageId]:
+        return self._service.publish_once(
+            topic, messages, producer=self._identity, sequence=sequence
+        )
+
+    def close(self) -> None:
+        """Takes no more messages; a second close does nothing."""
+        self._closed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.producer_id}>"

@@ -1,0 +1,208 @@
+"""The sequence of a producer in one topic: its calls go out in order, and together."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from txaware.errors import RequestTooLarge, Unavailable, changed_nothing
+from txaware.interfaces import Payload
+from txaware.messages import MessageId
+from txaware.producers import SEQUENCES
+
+# Calls that wait while a request is under way go out as one, up to so much.
+MOST_MESSAGES, MOST_BYTES = 1_000, 1 << 20
+
+# Publishes messages from a sequence on, and returns their ids.
+Send = Callable[[int, list[Payload]], list[MessageId]]
+
+
+class SequenceCall:
+    """A call that waits: its messages, and how it ended."""
+
+    def __init__(
+        self,
+        messages: list[Payload],
+        size_bytes: int,
+        sequence: int | None,
+        *,
+        caller: object = None,
+    ) -> None:
+        self.messages = messages
+        self.size_bytes = size_bytes
+        self.sequence = sequence
+        self.caller = threading.get_ident() if caller is None else caller
+        self.leads = False
+        self.ids: list[MessageId] | None = None
+        self.error: BaseException | None = None
+        self._turn = threading.Lock()
+        self._turn.acquire()
+
+    @property
+    def is_over(self) -> bool:
+        """True once it has an answer."""
+        return self.ids is not None or self.error is not None
+
+    def wait(self) -> None:
+        """Waits until it is over, or leads."""
+        self._turn.acquire()
+
+    def wake(self) -> None:
+        """Has its thread look; it is over, or leads."""
+        self._turn.release()
+
+    def result(self) -> list[MessageId]:
+        """Returns the ids; raises why there are none."""
+        if self.ids is not None:
+            return self.ids
+        if self.error is None:
+            raise Unavailable("the publish was interrupted")
+        raise self.error
+
+
+class TopicSequence:
+    """The calls to one topic: one request is under way, and the next is collected.
+
+    The first that waits leads: it sends what has come together. After a request whose
+    outcome is unknown, the next call begins with the same request again. So nothing is
+    missing, and nothing is there twice. If the next call of that thread or task has the
+    same messages, it is taken for a repeat.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._lock = threading.Lock()
+        self._waiting: deque[SequenceCall] = deque()
+        self._is_led = False
+        self._next = 0
+        self._doubtful: tuple[int, list[SequenceCall]] | None = None
+        # Of each thread or task: the call that failed, and is stored after all.
+        self._settled: dict[object, SequenceCall] = {}
+
+    def take(self, call: SequenceCall) -> None:
+        """Gives a call its place behind all that came before; does not wait."""
+        with self._lock:
+            self._waiting.append(call)
+            call.leads, self._is_led = not self._is_led, True
+
+    def finish(self, call: SequenceCall) -> list[MessageId]:
+        """Sends a call that was taken, alone or with others; returns its ids."""
+        try:
+            if not call.leads:
+                call.wait()
+            if not call.is_over:
+                self._lead()
+        except BaseException:
+            self._withdraw(call)
+            raise
+        return call.result()
+
+    def _lead(self) -> None:
+        """Sends the waiting calls, tells their threads, and lets the next one lead."""
+        calls: list[SequenceCall] = []
+        try:
+            with self._lock:
+                calls = self._together()
+            self._send_after_doubt(calls)
+        finally:
+            with self._lock:
+                self._hand_on()
+            for call in calls:
+                if not call.leads:
+                    call.wake()
+
+    def _hand_on(self) -> None:
+        following = self._waiting[0] if self._waiting else None
+        self._is_led = following is not None
+        if following is not None:
+            following.leads = True
+            following.wake()
+
+    def _together(self) -> list[SequenceCall]:
+        """Takes the calls that go out together; one with a sequence goes alone."""
+        calls = [self._waiting.popleft()]
+        messages, size_bytes = len(calls[0].messages), calls[0].size_bytes
+        while self._waiting and calls[0].sequence is None:
+            call = self._waiting[0]
+            messages += len(call.messages)
+            size_bytes += call.size_bytes
+            is_too_much = messages > MOST_MESSAGES or size_bytes > MOST_BYTES
+            if call.sequence is not None or is_too_much:
+                break
+            calls.append(self._waiting.popleft())
+        return calls
+
+    def _send_after_doubt(self, calls: list[SequenceCall]) -> None:
+        try:
+            self._settle()
+            left = [call for call in calls if not self._is_repeat(call)]
+            if left:
+                self._send_together(left)
+        except BaseException as error:
+            for call in calls:
+                if not call.is_over:
+                    call.error = _told(error)
+            if not isinstance(error, Exception):
+                raise
+
+    def _settle(self) -> None:
+        """Sends a request again whose outcome is unknown."""
+        if self._doubtful is None:
+            return
+        base, calls = self._doubtful
+        try:
+            self._deliver(base, calls)
+        except Exception as error:
+            if changed_nothing(error):
+                self._doubtful = None
+            raise
+        self._settled = {call.caller: call for call in calls}
+
+    def _is_repeat(self, call: SequenceCall) -> bool:
+        """Gives a call the ids of the one before, if that failed and is stored."""
+        before = self._settled.pop(call.caller, None)
+        if call.sequence is not None or before is None:
+            return False
+        if before.messages != call.messages:
+            return False
+        call.ids = before.ids
+        return True
+
+    def _send_together(self, calls: list[SequenceCall]) -> None:
+        base = self._next if calls[0].sequence is None else calls[0].sequence
+        try:
+            self._deliver(base, calls)
+        except RequestTooLarge:
+            if len(calls) == 1:
+                raise
+            for call in calls:
+                self._send_together([call])
+        except BaseException as error:
+            if not changed_nothing(error):
+                self._doubtful = base, calls
+            raise
+
+    def _deliver(self, base: int, calls: Sequence[SequenceCall]) -> None:
+        messages = [message for call in calls for message in call.messages]
+        ids = self._send(base, messages)
+        self._doubtful = None  # it was sent before all else
+        if base == self._next:  # and not a repeat by hand
+            self._next = (base + len(messages)) % SEQUENCES
+        at = 0
+        for call in calls:
+            call.ids = ids[at : at + len(call.messages)]
+            at += len(call.messages)
+
+    def _withdraw(self, call: SequenceCall) -> None:
+        """Takes back a call whose thread was interrupted before it was sent."""
+        with self._lock:
+            if call in self._waiting:
+                self._waiting.remove(call)
+                if call.leads:
+                    self._hand_on()
+
+
+def _told(error: BaseException) -> BaseException:
+    """Returns the error for all calls of a request; an interrupt is of one thread."""
+    if isinstance(error, Exception):
+        return error
+    return Unavailable("another thread was interrupted while it published this")

@@ -1,0 +1,130 @@
+"""A job: an item that was popped, until it is committed or rolled back."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+from coordinator.context import current_transaction
+from coordinator.interfaces import Coordinator
+from txaware.errors import MisusedTransaction
+from txaware.queue.popped_jobs import PoppedJobs, joined_jobs
+from txaware.queue_service import QueueService
+from txaware.queues import Popped, time_of
+
+
+class Job:
+    """An item that was popped: it is the caller's until the end of its lease.
+
+    `with job:` commits it at the end of the block, and rolls it back if the block
+    raises. A job that was popped in a transaction is final with the commit, and goes
+    back with the rollback; it needs no `commit()`.
+    """
+
+    def __init__(
+        self,
+        service: QueueService,
+        coordinator: Coordinator,
+        queue: str,
+        popped: Popped,
+        within: PoppedJobs | None,
+    ) -> None:
+        self.queue = queue
+        self._service = service
+        self._coordinator = coordinator
+        self._popped = popped
+        self._within = within
+        self._until_ms = popped.lease_until_ms
+
+    @property
+    def payload(self) -> bytes:
+        """The bytes that were pushed."""
+        return self._popped.payload
+
+    @property
+    def key(self) -> bytes | None:
+        """The key that was pushed with it, or None."""
+        return self._popped.key
+
+    @property
+    def headers(self) -> Mapping[str, bytes]:
+        """The headers that were pushed with it."""
+        return self._popped.headers
+
+    @property
+    def id(self) -> str:
+        """The name of the item, the same in every delivery."""
+        return self._popped.id
+
+    @property
+    def deliveries(self) -> int:
+        """The number of this delivery, from 1."""
+        return self._popped.deliveries
+
+    @property
+    def pushed_at(self) -> datetime:
+        """The time of the push, in UTC."""
+        return time_of(self._popped.pushed_ms)
+
+    @property
+    def lease_until(self) -> datetime | None:
+        """The end of the lease, in UTC; None where it ends with a transaction."""
+        return None if self._until_ms is None else time_of(self._until_ms)
+
+    def commit(self) -> None:
+        """Ends the job for good; on disk when it returns.
+
+        In a transaction, the end comes with its commit. Raises `LeaseLost` when the
+        lease is over: somebody else may have the job now, and the error says who.
+        """
+        if self._within is not None:
+            self._within.require_open("commit")
+            return
+        context = current_transaction(self._coordinator)
+        if context is None:
+            self._service.commit_job(self.queue, self.id, self._popped.lease)
+            return
+        within = joined_jobs(context, self._service, self.queue)
+        with within.asking():
+            self._service.commit_job(
+                self.queue,
+                self.id,
+                self._popped.lease,
+                transaction=context.transaction,
+            )
+        self._within, self._until_ms = within, None
+
+    def rollback(self, delay_s: float = 0, *, error: str = "") -> None:
+        """Has the job come again, after `delay_s`; `error` goes to its dead letter."""
+        self._service.rollback_job(
+            self.queue, self.id, self._popped.lease, delay_s=delay_s, error=error
+        )
+
+    def extend(self, seconds: float) -> None:
+        """Has the lease end `seconds` from now."""
+        if self._within is not None:
+            raise MisusedTransaction(
+                f"the lease of job {self.id} ends with its transaction; give that a "
+                f"longer timeout_s"
+            )
+        self._until_ms = self._service.extend_job(
+            self.queue, self.id, self._popped.lease, seconds
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.commit()
+            return
+        if self._within is None or self._within.is_open:
+            self.rollback(error=f"{type(error).__name__}: {error}")
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id} of {self.queue}, delivery {self.deliveries}>"

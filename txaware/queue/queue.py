@@ -1,0 +1,310 @@
+"""Queues as a program has them: pushers, poppers, and what is for operators."""
+
+import os
+import socket
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+import attrs
+
+from coordinator.context import TransactionContext, current_transaction
+from coordinator.fork_guard import guard
+from coordinator.interfaces import Coordinator
+from txaware.errors import PublisherClosed
+from txaware.interfaces import MessagingService, Payload
+from txaware.messages import Outgoing
+from txaware.publish import TransactionPublisher, publisher_key
+from txaware.publish.publisher import checked_many, checked_size_bytes
+from txaware.queue.job import Job
+from txaware.queue.popped_jobs import joined_jobs
+from txaware.queue.reserved_pipes import ReservedPipes
+from txaware.queue_service import QueueService
+from txaware.queues import QueueDescriptor, QueueStats, Waiting
+
+
+@attrs.frozen
+class Access:
+    """The services behind a queue, and what publishers of this program agree on."""
+
+    queues: QueueService
+    service: MessagingService
+    coordinator: Coordinator
+    shares_journal: bool
+    buffer_limit_bytes: int
+    message_limit_bytes: int
+
+
+class FreePushers:
+    """The names of pushers that nobody pushes as now.
+
+    Each push has a name, and with it a pipe, to itself. There are as many as ever
+    pushed at once.
+    """
+
+    def __init__(self) -> None:
+        self._free: list[str] = []
+        self._program = os.urandom(8).hex()
+        self._lock = threading.Lock()
+        self._count = 0
+
+    def take(self) -> str:
+        """Returns a name that nobody has."""
+        with self._lock:
+            if self._free:
+                return self._free.pop()
+            self._count += 1
+            return f"{self._program}-{self._count}"
+
+    def give_back(self, name: str) -> None:
+        """Lets others have a name."""
+        with self._lock:
+            self._free.append(name)
+
+
+def popper_name() -> str:
+    """Returns the name of this thread for others: host, process and thread."""
+    thread = threading.current_thread().name
+    return f"process {os.getpid()} on {socket.gethostname()}, {thread}"
+
+
+class Pusher:
+    """A pusher with pipes of its own: what it pushes is popped in that order, mostly.
+
+    `close` ends its pipe; nothing is pushed after that.
+    """
+
+    def __init__(self, access: Access, queue: str, name: str | None = None) -> None:
+        self.queue = queue
+        self._access = access
+        self._name = name
+        self._free = FreePushers()
+        self._is_closed = False
+        guard(self)
+
+    def push(
+        self,
+        payload: Payload,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        delay_s: float = 0,
+        priority: int = 0,
+    ) -> None:
+        """Pushes one item, visible at once or with the transaction of this thread.
+
+        It is popped `delay_s` later at the earliest. A higher `priority` (0 to 9) is
+        popped first.
+        """
+        if key is not None or headers is not None:
+            said = payload if isinstance(payload, Outgoing) else Outgoing(payload)
+            payload = Outgoing(
+                said.payload,
+                said.key if key is None else key,
+                said.headers if headers is None else headers,
+                said.expire_after_s,
+            )
+        self._push([payload], delay_s, priority)
+
+    def push_all(
+        self, payloads: Iterable[Payload], *, delay_s: float = 0, priority: int = 0
+    ) -> None:
+        """Pushes many items in one piece: all or none."""
+        self._push(list(checked_many(payloads)), delay_s, priority)
+
+    def _push(self, payloads: list[Payload], delay_s: float, priority: int) -> None:
+        if self._is_closed:
+            raise PublisherClosed(f"{self!r} is closed; nothing was pushed")
+        access = self._access
+        sizes = [
+            checked_size_bytes(one, access.message_limit_bytes) for one in payloads
+        ]
+        if not payloads:
+            return
+        options: dict[str, Any] = {"delay_s": delay_s, "priority": priority}
+        context = current_transaction(access.coordinator)
+        if context is not None:
+            self._push_within(context, payloads, sizes, options)
+            return
+        name = self._name or self._free.take()
+        try:
+            access.queues.push(self.queue, payloads, pusher=name, **options)
+        finally:
+            if self._name is None:
+                self._free.give_back(name)
+
+    def _push_within(
+        self,
+        context: TransactionContext,
+        payloads: list[Payload],
+        sizes: list[int],
+        options: dict[str, Any],
+    ) -> None:
+        """Pushes with a transaction: its messages go to a pipe like to a topic."""
+        access = self._access
+        joined = context.joined(publisher_key(access.service), self._publisher)
+        kept = context.joined(
+            (ReservedPipes, id(access.queues)), lambda: ReservedPipes(access.queues)
+        )
+        pipe = kept.pipe_for(self.queue, self._name, self._free, options)
+        for payload, size_bytes in zip(payloads, sizes, strict=True):
+            joined.publish(
+                pipe,
+                payload,
+                size_bytes=size_bytes,
+                limit_bytes=access.buffer_limit_bytes,
+            )
+
+    def _publisher(self) -> TransactionPublisher:
+        service = self._access.service
+        own = hasattr(type(service), "cargo")
+        carry = getattr(service, "cargo") if own else None  # noqa: B009
+        return TransactionPublisher(
+            service, shares_journal=self._access.shares_journal, carry=carry
+        )
+
+    def close(self) -> None:
+        """Has its pipe take no more pushes; a second close does nothing."""
+        if not self._is_closed and self._name is not None:
+            self._access.queues.close_pusher(self.queue, self._name)
+        self._is_closed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.queue}>"
+
+
+class Popper:
+    """A popper with a name of its own, which others are told.
+
+    With `owns_pipe` it keeps to one pipe until it was idle for as long as a lease: less
+    to look for, and less order. By default all poppers take turns over all pipes.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        queue: str,
+        *,
+        name: str | None = None,
+        owns_pipe: bool = False,
+    ) -> None:
+        self.queue = queue
+        self._access = access
+        self._popper = name
+        self._owns_pipe = owns_pipe
+        guard(self)
+
+    def pop(self, wait_s: float = 0) -> Job | None:
+        """Returns the next job, leased to the caller; None if there is none in time.
+
+        In a transaction the job is final with the commit, and goes back with the
+        rollback. Then only what was committed before it began is popped.
+        """
+        jobs = self.pop_many(1, wait_s)
+        return jobs[0] if jobs else None
+
+    def pop_many(self, n: int, wait_s: float = 0) -> list[Job]:
+        """Returns up to `n` jobs; waits for the first, and for no more."""
+        access, within = self._access, None
+        options: dict[str, Any] = {
+            "limit": n,
+            "wait_s": wait_s,
+            "popper": self._popper or popper_name(),
+            "owns_pipe": self._owns_pipe,
+        }
+        context = current_transaction(access.coordinator)
+        if context is None:
+            popped = access.queues.pop(self.queue, **options)
+        else:
+            within = joined_jobs(context, access.queues, self.queue)
+            with within.asking():
+                popped = access.queues.pop(
+                    self.queue, transaction=context.transaction, **options
+                )
+        return [
+            Job(access.queues, access.coordinator, self.queue, one, within)
+            for one in popped
+        ]
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.queue}>"
+
+
+class Queue(Popper):
+    """A queue: many push to it, and each item is done by one of many workers.
+
+    Outside of transactions an item is done at least once, inside of them exactly once.
+    Any number of threads may share it.
+    """
+
+    def __init__(self, access: Access, name: str) -> None:
+        super().__init__(access, name)
+        self._pusher = Pusher(access, name)
+
+    @property
+    def name(self) -> str:
+        """The name of the queue."""
+        return self.queue
+
+    @property
+    def descriptor(self) -> QueueDescriptor:
+        """The settings of the queue."""
+        return self._access.queues.queue_descriptor(self.queue)
+
+    def push(
+        self,
+        payload: Payload,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        delay_s: float = 0,
+        priority: int = 0,
+    ) -> None:
+        """Pushes one item; see `Pusher.push`."""
+        self._pusher.push(
+            payload, key=key, headers=headers, delay_s=delay_s, priority=priority
+        )
+
+    def push_all(
+        self, payloads: Iterable[Payload], *, delay_s: float = 0, priority: int = 0
+    ) -> None:
+        """Pushes many items in one piece; without a transaction all or none."""
+        self._pusher.push_all(payloads, delay_s=delay_s, priority=priority)
+
+    def pusher(self) -> Pusher:
+        """Returns a pusher with pipes of its own, to be closed at its end."""
+        return Pusher(self._access, self.queue, FreePushers().take())
+
+    def popper(self, *, name: str | None = None, owns_pipe: bool = False) -> Popper:
+        """Returns a popper with a name of its own, or with a pipe of its own."""
+        return Popper(self._access, self.queue, name=name, owns_pipe=owns_pipe)
+
+    def peek(self, limit: int = 10) -> list[Waiting]:
+        """Returns items that wait, the oldest first, and pops none."""
+        return self._access.queues.peek_queue(self.queue, limit)
+
+    def stats(self) -> QueueStats:
+        """Returns the counts of the queue, and how it stands now."""
+        return self._access.queues.queue_stats(self.queue)
+
+    def pause(self) -> None:
+        """Has pops get nothing until `resume`; pushes go on."""
+        self._access.queues.pause_queue(self.queue, paused=True)
+
+    def resume(self) -> None:
+        """Lets pops go on."""
+        self._access.queues.pause_queue(self.queue, paused=False)
+
+    def truncate(self) -> None:
+        """Removes all items, also those in work, and sets the counts to zero."""
+        self._access.queues.truncate_queue(self.queue)
+
+    def redrive(self, limit: int | None = None) -> int:
+        """Moves dead letters back to their queue; returns how many."""
+        return self._access.queues.redrive(self.queue, limit)

@@ -1,0 +1,266 @@
+"""Work queues as values: their settings, their pipes' names, items and counts."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, Self, cast
+
+import attrs
+
+from txaware.errors import BadRequest
+from txaware.topics import MAX_TTL_S, Topic, TopicName, checked_ttl_s, data_prefix
+
+Order = Literal["mostly", "strict", "key"]
+ORDERS: tuple[Order, ...] = ("mostly", "strict", "key")
+# The name of a queue's own row among topics begins so; no topic's name can.
+MARK = "."
+PIPE_BYTES = 8
+MAX_LEASE_S = 7 * 86_400
+MAX_DELAY_S = 10 * 365 * 86_400
+MAX_PRIORITY = 9
+LEASE_S, MAX_PUSHES, MAX_PUSH_TIME_S, MAX_POP_WIDTH = 30.0, 100, 600.0, 100
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def time_of(time_ms: int) -> datetime:
+    """Returns a time in ms since the epoch as an aware datetime."""
+    return _EPOCH + timedelta(milliseconds=time_ms)
+
+
+def row_name(queue: object) -> TopicName:
+    """Returns the name under which a queue's own row and its items are kept."""
+    name = TopicName.parse(queue)
+    return TopicName(MARK + name.name, name.namespace)
+
+
+def queue_of(name: TopicName) -> str:
+    """Returns the name of the queue that `row_name` made this name of."""
+    return str(TopicName(name.name.removeprefix(MARK), name.namespace))
+
+
+def stored_name(namespace: str, name: str) -> TopicName:
+    """Returns the name of a row among topics, which may be that of a queue."""
+    parsed = TopicName.parse(f"{namespace}:{name.removeprefix(MARK)}")
+    return TopicName(name, parsed.namespace)
+
+
+def is_queue(name: TopicName) -> bool:
+    """Tells whether a row among topics is that of a queue."""
+    return name.name.startswith(MARK)
+
+
+@attrs.frozen
+class QueueDescriptor:
+    """The settings of a queue, as they were when it was created.
+
+    An item that is neither committed nor rolled back within `lease_s` comes again.
+    After `max_deliveries` it goes to `dead_letter_queue`. `order` is `mostly` (items of
+    one pusher come in order), `strict` (all of them) or `key` (those of one key, one
+    after the other). `ttl_s` never removes what waits.
+    """
+
+    name: str
+    generation: int
+    lease_s: float = LEASE_S
+    max_deliveries: int | None = None
+    dead_letter_queue: str | None = None
+    order: Order = "mostly"
+    max_pushes_per_pipe: int = MAX_PUSHES
+    max_push_time_of_pipe_s: float = MAX_PUSH_TIME_S
+    max_pop_width: int = MAX_POP_WIDTH
+    ttl_s: int | None = None
+    is_paused: bool = False
+
+    @property
+    def is_ordered(self) -> bool:
+        """True when all items go through one pipe, to keep an order between pushers."""
+        return self.order != "mostly"
+
+    @property
+    def dead_letters(self) -> str:
+        """The queue that takes what was delivered too often."""
+        return self.dead_letter_queue or f"{self.name}-dead"
+
+    @classmethod
+    def of(cls, topic: Topic) -> Self:
+        """Reads the settings from the row of a queue."""
+        kept: Mapping[str, str] = topic.properties
+        most, dead = kept.get("max_deliveries"), kept.get("dead_letter_queue")
+        return cls(
+            queue_of(topic.topic),
+            topic.generation,
+            float(kept["lease_s"]),
+            None if most is None else int(most),
+            dead,
+            cast(Order, kept["order"]),
+            int(kept["max_pushes_per_pipe"]),
+            float(kept["max_push_time_of_pipe_s"]),
+            int(kept["max_pop_width"]),
+            None if "ttl_s" not in kept else int(kept["ttl_s"]),
+            "paused" in kept,
+        )
+
+    def topic(self) -> Topic:
+        """Returns the row of the queue, as the table of topics keeps it."""
+        kept = {
+            "lease_s": repr(self.lease_s),
+            "order": self.order,
+            "max_pushes_per_pipe": str(self.max_pushes_per_pipe),
+            "max_push_time_of_pipe_s": repr(self.max_push_time_of_pipe_s),
+            "max_pop_width": str(self.max_pop_width),
+        }
+        optional = {
+            "max_deliveries": self.max_deliveries,
+            "dead_letter_queue": self.dead_letter_queue,
+            "ttl_s": self.ttl_s,
+            "paused": 1 if self.is_paused else None,
+        }
+        kept |= {name: str(value) for name, value in optional.items() if value}
+        return Topic(row_name(self.name), self.generation, MAX_TTL_S, kept)
+
+
+def described(name: str, options: Mapping[str, Any]) -> QueueDescriptor:
+    """Returns a queue as the caller describes it; else a `BadRequest`."""
+    made = QueueDescriptor(str(TopicName.parse(name)), 1, **options)
+    for option, most in (
+        ("lease_s", MAX_LEASE_S),
+        ("max_push_time_of_pipe_s", MAX_DELAY_S),
+    ):
+        checked_seconds(option, getattr(made, option), most=most)
+    for option in ("max_pushes_per_pipe", "max_pop_width"):
+        checked_count(option, getattr(made, option))
+    if made.max_deliveries is not None:
+        checked_count("max_deliveries", made.max_deliveries)
+    if made.order not in ORDERS:
+        raise BadRequest(f"order is one of {', '.join(ORDERS)}, not {made.order!r}")
+    if made.ttl_s is not None:
+        made = attrs.evolve(made, ttl_s=checked_ttl_s(made.ttl_s))
+    if made.dead_letter_queue is not None:
+        dead = str(TopicName.parse(made.dead_letter_queue))
+        if dead == made.name:
+            raise BadRequest(f"queue {dead} cannot be its own dead-letter queue")
+        made = attrs.evolve(made, dead_letter_queue=dead)
+    return attrs.evolve(
+        made,
+        lease_s=float(made.lease_s),
+        max_push_time_of_pipe_s=float(made.max_push_time_of_pipe_s),
+    )
+
+
+def checked_seconds(
+    name: str, seconds: object, *, most: float, least: float | None = None
+) -> float:
+    """Returns a time in seconds, above 0 or at least `least`; else a `BadRequest`."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise BadRequest(f"{name} is a number of seconds, not {seconds!r}")
+    is_enough = seconds > 0 if least is None else seconds >= least
+    if not (is_enough and seconds <= most):
+        bound = "above 0" if least is None else f"at least {least:g}"
+        raise BadRequest(f"{name} is {bound} and at most {most:g}, not {seconds!r}")
+    return float(seconds)
+
+
+def checked_delay_s(delay_s: object) -> float:
+    """Returns a delay; raises `BadRequest` for a negative one, and for no number."""
+    return checked_seconds("delay_s", delay_s, most=MAX_DELAY_S, least=0)
+
+
+def checked_count(name: str, count: object, *, most: int = 2**31 - 1) -> int:
+    """Returns a whole number above 0; raises `BadRequest` for anything else."""
+    if isinstance(count, bool) or not isinstance(count, int) or not 0 < count <= most:
+        raise BadRequest(f"{name} is a whole number from 1 to {most}, not {count!r}")
+    return count
+
+
+def checked_priority(priority: object) -> int:
+    """Returns a priority from 0, the usual one, to 9, the first to be popped."""
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        raise BadRequest(f"a priority is a whole number, not {priority!r}")
+    if not 0 <= priority <= MAX_PRIORITY:
+        raise BadRequest(f"a priority is from 0 to {MAX_PRIORITY}, not {priority}")
+    return priority
+
+
+@attrs.frozen(cache_hash=True)
+class PipeName(TopicName):
+    """The name of a pipe, by which its messages are written like those of a topic."""
+
+    generation: int = 1
+    pipe: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.namespace}:{self.name}.{self.generation}.{self.pipe}"
+
+
+@attrs.frozen
+class PipeTopic(Topic):
+    """A pipe as the topic that its messages are written to; it has no row."""
+
+    @property
+    def prefix(self) -> bytes:
+        """The beginning of the keys of all rows of the pipe."""
+        name = cast(PipeName, self.topic)
+        return pipe_prefix(name, name.generation, name.pipe)
+
+
+def pipe_prefix(name: TopicName, generation: int, pipe: int) -> bytes:
+    """Returns the beginning of the keys of the items in one pipe."""
+    return data_prefix(name, generation) + pipe.to_bytes(PIPE_BYTES, "big")
+
+
+@attrs.frozen
+class Popped:
+    """An item as it is handed out, with the lease to end it by.
+
+    `lease_until_ms` is None where the lease ends with a transaction.
+    """
+
+    id: str
+    payload: bytes
+    key: bytes | None
+    headers: Mapping[str, bytes]
+    deliveries: int
+    pushed_ms: int
+    lease: str
+    lease_until_ms: int | None
+
+
+@attrs.frozen
+class Waiting:
+    """An item that waits, as `peek` shows it; `deliveries` counts those before."""
+
+    id: str
+    payload: bytes
+    key: bytes | None
+    headers: Mapping[str, bytes]
+    deliveries: int
+    pushed_ms: int
+
+    @property
+    def pushed_at(self) -> datetime:
+        """The time of the push, in UTC."""
+        return time_of(self.pushed_ms)
+
+
+@attrs.frozen
+class QueueStats:
+    """The counts of a queue since it was created or truncated, and how it stands now.
+
+    `pushed` are committed pushes, `rolled_back` explicit ones. `depth` waits, delayed
+    items included (`delayed`); `in_work` is leased. `pipes` are those that exist, and
+    `open_pipes` those that still take pushes.
+    """
+
+    pushed: int
+    popped: int
+    committed: int
+    rolled_back: int
+    expired_leases: int
+    expired: int
+    dead_letters: int
+    depth: int
+    delayed: int
+    in_work: int
+    oldest_age_s: float
+    pipes: int
+    open_pipes: int
+    is_paused: bool

@@ -1,0 +1,211 @@
+"""Producer ids: who has which, and in which epoch; nobody uses another's."""
+
+import secrets
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+
+import attrs
+
+from txaware.auth import Principal
+from txaware.clock import ClockMs
+from txaware.errors import NotAuthorized, ProducerFenced
+from txaware.interfaces import OrderedTable, Write
+from txaware.producers import MAX_EPOCH, MAX_PRODUCER_ID, ProducerIdentity
+from txaware.store.producer_table import (
+    ProducerRow,
+    ProducerTable,
+    producer_key,
+    producer_write,
+)
+
+# So many are kept read; the others are read again when they publish.
+REMEMBERED = 50_000
+
+
+def drawn_producer_id() -> int:
+    """Draws a new id; nobody guesses it, and none comes twice."""
+    return secrets.randbelow(MAX_PRODUCER_ID) + 1
+
+
+def may_use(row: ProducerRow, caller: Principal | None) -> bool:
+    """Tells whether a caller may publish as a producer; None is the data's process."""
+    if caller is None:
+        return True
+    if row.transactional_id is not None:
+        return caller.may_use_transactional_id(row.transactional_id)
+    return row.owner == caller.name
+
+
+class ProducerIds:
+    """The producers of a store, each with a durable row.
+
+    An id is a random number of 63 bits, so that nobody guesses one, and belongs to the
+    principal that opened it. `most` limits how many a principal has at once.
+    `transactions` are the ones that those with a transactional id began last.
+    """
+
+    def __init__(self, table: OrderedTable, clock_ms: ClockMs, *, most: int) -> None:
+        self._table = table
+        self._rows = ProducerTable(table)
+        self._clock_ms = clock_ms
+        self._most = most
+        self._lock = threading.RLock()
+        self._known: OrderedDict[int, ProducerRow] = OrderedDict()
+        self._owned: Counter[str | None] | None = None
+        self.transactions: dict[int, int] = {}
+
+    def open(self, owner: str | None = None) -> ProducerRow:
+        """Opens a producer with an id of its own; its row is on disk when it returns.
+
+        `owner` is None for the process that owns the data, which has no limit.
+        """
+        row = self.new(owner)
+        try:
+            self._submit([producer_write(row)])
+        except BaseException:
+            self.failed()
+            raise
+        self.opened(row)
+        return row
+
+    def new(self, owner: str | None, *, producer_id: int | None = None) -> ProducerRow:
+        """Makes the row of a new producer, for who writes it.
+
+        Then `opened` or `failed` is called. With a `producer_id` it is one that a
+        client chose.
+        """
+        with self._lock:
+            if owner is not None:
+                self._count(owner)
+            elif self._owned is not None:
+                self._owned[owner] += 1
+        drawn = drawn_producer_id() if producer_id is None else producer_id
+        by_client = producer_id is not None
+        return ProducerRow(drawn, 0, owner, self._clock_ms(), by_client=by_client)
+
+    def adopt(self, producer: ProducerIdentity, transactional_id: str) -> ProducerRow:
+        """Takes the producer of a transactional id; its row is on disk then.
+
+        It belongs to all principals that may use the transactional id.
+        """
+        row = ProducerRow(
+            producer.producer_id,
+            producer.epoch,
+            None,
+            self._clock_ms(),
+            transactional_id=transactional_id,
+        )
+        with self._lock:
+            if self._owned is not None and self.find(producer.producer_id) is None:
+                self._owned[None] += 1
+            return self._change(row)
+
+    def opened(self, row: ProducerRow) -> None:
+        """Notes that the row of a new producer is on disk."""
+        with self._lock:
+            self._remember(row)
+
+    def failed(self) -> None:
+        """Notes that the row of a new producer may not be on disk."""
+        with self._lock:
+            self._owned = None
+
+    def find(self, producer_id: int) -> ProducerRow | None:
+        """Returns a producer; None if there is none of that id."""
+        found = self._known.get(producer_id)
+        if found is not None:
+            return found
+        with self._lock:
+            found = self._rows.producer(producer_id)
+            if found is not None:
+                self._remember(found)
+            return found
+
+    def known(self, producer_id: int) -> ProducerRow | None:
+        """Returns a producer without reading; None also where that would be needed."""
+        return self._known.get(producer_id)
+
+    def require(
+        self, producer: ProducerIdentity, caller: Principal | None
+    ) -> ProducerRow:
+        """Returns the producer of an identity that may publish; raises why it may not.
+
+        Another's producer is told apart from an unknown one by nobody.
+        """
+        row = self.find(producer.producer_id)
+        if row is None or not may_use(row, caller):
+            raise ProducerFenced(
+                f"producer {producer.producer_id} is not known here: it was not used "
+                f"for too long, or was forgotten, or is somebody else's; open a new one"
+            )
+        if producer.epoch != row.epoch:
+            raise ProducerFenced(
+                f"producer {producer.producer_id} is at epoch {row.epoch}, and nothing "
+                f"is published under epoch {producer.epoch}"
+            )
+        return row
+
+    def raise_epoch(self, producer_id: int) -> ProducerRow | None:
+        """Fences all that a producer did before; durable when it returns.
+
+        None where its epochs are used up, or it is not known: it takes a new id then.
+        """
+        with self._lock:
+            row = self.find(producer_id)
+            if row is None or row.epoch >= MAX_EPOCH:
+                return None
+            return self._change(
+                attrs.evolve(row, epoch=row.epoch + 1, opened_ms=self._clock_ms())
+            )
+
+    def end(self, producer_id: int) -> None:
+        """Ends a producer: it publishes nothing more, also after a restart."""
+        with self._lock:
+            row = self.find(producer_id)
+            if row is not None and not row.has_ended:
+                self._change(attrs.evolve(row, has_ended=True))
+
+    def forget(self, row: ProducerRow, more: Sequence[Write] = ()) -> None:
+        """Removes a producer's row, and what else is given."""
+        with self._lock:
+            self._table.submit([(producer_key(row.producer_id), None), *more])()
+            self._known.pop(row.producer_id, None)
+            if self._owned is not None:
+                self._owned[row.owner] -= 1
+
+    @property
+    def count(self) -> int | None:
+        """The number of producers; None until they were counted."""
+        with self._lock:
+            return None if self._owned is None else sum(self._owned.values())
+
+    def counts(self) -> Counter[str | None]:
+        """Returns how many producers each owner has."""
+        with self._lock:
+            if self._owned is None:
+                self._owned = Counter(row.owner for row in self._rows.producers())
+            return self._owned
+
+    def _count(self, owner: str) -> None:
+        counts = self.counts()
+        if counts[owner] >= self._most:
+            raise NotAuthorized(
+                f"{owner} may not have more producers than it has, {self._most:,} "
+                f"(max_producers_per_principal): forget some of them, or wait until "
+                f"they expire"
+            )
+        counts[owner] += 1
+
+    def _change(self, row: ProducerRow) -> ProducerRow:
+        self._submit([producer_write(row)])
+        self._remember(row)
+        return row
+
+    def _submit(self, writes: Sequence[Write]) -> None:
+        self._table.submit([*self._table.newest_format(), *writes])()
+
+    def _remember(self, row: ProducerRow) -> None:
+        self._known[row.producer_id] = row
+        while len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)

@@ -1,0 +1,364 @@
+"""Publishes of producers: each request is stored once, however often it comes."""
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+import attrs
+
+from coordinator.embedded.group_commit import Then
+from txaware.auth import Principal
+from txaware.errors import (
+    OutOfOrderSequence,
+    ProducerFenced,
+    ProducerNotFound,
+    Unavailable,
+)
+from txaware.interfaces import Write
+from txaware.messages import MessageId
+from txaware.metrics import ProducerMetrics
+from txaware.producers import (
+    KnownProducer,
+    ProducedTopic,
+    ProducerIdentity,
+    ProducerOpened,
+    checked_identity,
+    checked_producer_id,
+    checked_sequence,
+)
+from txaware.requests import Payload, Payloads, check_plain, checked_payloads
+from txaware.service.producers.producer_ids import may_use
+from txaware.service.producers.sequences import (
+    SequenceGap,
+    SequenceKey,
+    Turn,
+    judge,
+)
+from txaware.service.producers.transactional_ids import TransactionalIds
+from txaware.service.store_context import StoreContext
+from txaware.service.topic_handles import TopicHandle, TopicHandles
+from txaware.service.write.publishing import Publishing, check_plain_topic
+from txaware.signatures import passed_on
+from txaware.store.columns import PRODUCED, with_column
+from txaware.store.producer_table import (
+    ProducerRow,
+    SequenceState,
+    StoredRequest,
+    encode_mark,
+    producer_write,
+    state_write,
+)
+
+
+@attrs.frozen
+class Request:
+    """A request of a producer: its messages, from sequence `base` on.
+
+    `opens` is the row of a producer that it opens.
+    """
+
+    place: TopicHandle
+    payloads: Payloads
+    producer: ProducerIdentity
+    base: int
+    opens: ProducerRow | None = None
+
+    @property
+    def count(self) -> int:
+        """The number of messages."""
+        return len(self.payloads)
+
+    @property
+    def key(self) -> SequenceKey:
+        """The sequence that it belongs to."""
+        return SequenceKey(self.producer.producer_id, self.place.topic.topic)
+
+
+class Written:
+    """The rows of a request beside its messages, made with their keys."""
+
+    def __init__(
+        self,
+        request: Request,
+        state: SequenceState | None,
+        newest_format: Sequence[Write],
+    ) -> None:
+        self._request = request
+        self._newest = newest_format
+        self._before = state
+        self.state: SequenceState | None = None
+
+    def rows(self, keys: list[bytes], rows: list[Write]) -> list[Write]:
+        """Adds the new state to message rows, and the mark to the first of them."""
+        request, producer = self._request, self._request.producer
+        stored = StoredRequest(request.base, request.count, keys[0])
+        before = self._before
+        if before is None or before.epoch != producer.epoch:
+            self.state = SequenceState(producer.epoch, (stored,))
+        else:
+            self.state = before.with_request(stored)
+        more: list[Write] = [*self._newest]
+        more.append(state_write(producer.producer_id, request.key.topic, self.state))
+        if request.opens is not None:
+            more.append(producer_write(request.opens))
+        if producer.by_client:  # nobody looks for the marks of short-lived producers
+            return [*rows, *more]
+        (key, value), *others = rows
+        mark = encode_mark(producer, request.base, request.count)
+        return [(key, with_column(value or b"", PRODUCED, mark)), *others, *more]
+
+    def ids(self) -> list[MessageId]:
+        """Returns the ids of the messages, once the rows were made."""
+        request, state = self._request, self.state
+        ids = None if state is None else state.repeated(request.base, request.count)
+        return ids or []
+
+
+class Producing:
+    """Opens producers, and publishes what they have not published yet."""
+
+    def __init__(
+        self,
+        site: StoreContext,
+        places: TopicHandles,
+        publishing: Publishing,
+        transactional_ids: TransactionalIds,
+    ) -> None:
+        self.ids = site.producer_ids
+        self.counters = transactional_ids.counters
+        self._transactional_ids = transactional_ids
+        self._table = site.table
+        self._settings = site.settings
+        self._places = places
+        self._publishing = publishing
+        self._sequences = site.sequences
+        self._removal = site.producer_removal
+
+    def open_producer(
+        self, transactional_id: str | None = None, *, owner: str | None = None
+    ) -> ProducerOpened:
+        """Opens a producer; `owner` is the principal that may use it."""
+        if transactional_id is not None:
+            return self._transactional_ids.open(transactional_id)
+        row = self.ids.open(owner)
+        return ProducerOpened(row.producer_id, row.epoch)
+
+    enter_transaction = passed_on(
+        TransactionalIds.enter_transaction, to="_transactional_ids"
+    )
+    leave_transaction = passed_on(
+        TransactionalIds.leave_transaction, to="_transactional_ids"
+    )
+    producer_commits = passed_on(
+        TransactionalIds.producer_commits, to="_transactional_ids"
+    )
+    producer_cargo = passed_on(TransactionalIds.producer_cargo, to="_transactional_ids")
+
+    def publish_once(
+        self,
+        topic: str,
+        messages: Iterable[Payload],
+        *,
+        producer: ProducerIdentity,
+        sequence: int,
+        caller: Principal | None = None,
+    ) -> list[MessageId]:
+        """Publishes in one piece, unless it did already; returns the ids either way."""
+        request = self._request(self._places.at(topic), messages, producer, sequence)
+        try:
+            return self._publish(request, caller)
+        except ProducerFenced:
+            self.counters.fenced()
+            raise
+        except OutOfOrderSequence as error:
+            self.counters.out_of_order()
+            if isinstance(error, SequenceGap):
+                self.ids.end(producer.producer_id)
+            raise
+
+    def publish_soon(
+        self,
+        place: TopicHandle,
+        messages: Iterable[Payload],
+        *,
+        producer: ProducerIdentity,
+        sequence: int,
+        caller: Principal | None,
+        then: Then,
+    ) -> list[MessageId] | None:
+        """Publishes and does not wait, for an event loop: `then` is told the end.
+
+        Returns the ids. None means that this may have to wait, or raises: call
+        `publish_once` in a thread.
+        """
+        request = self._request(place, messages, producer, sequence)
+        row = self.ids.known(producer.producer_id)
+        if row is None or _refuses(row, producer, caller):
+            return None
+        with self._sequences.using(request.key) as line:
+            turn = line.enter_at_once()
+        if turn is None:
+            return None
+        try:
+            key = request.key
+            state = turn.state(self._sequences.rows, key.producer_id, key.topic)
+            try:
+                ids = judge(state, producer, sequence, request.count)
+            except (OutOfOrderSequence, ProducerFenced):
+                turn.leave()
+                return None
+            if ids is not None:
+                turn.leave()
+                self.counters.repeated()
+                then(None)
+                return ids
+            return self._write_soon(request, self._written(request, state), turn, then)
+        except BaseException:
+            turn.leave(sure=False)
+            raise
+
+    def metrics(self) -> ProducerMetrics:
+        """Returns the counts of publishes, and how many producers are known.
+
+        It reads nothing: that is known once a clean-up has counted them.
+        """
+        live = self.ids.count
+        return attrs.evolve(self.counters.snapshot(), live=live)
+
+    def producers(self) -> list[KnownProducer]:
+        """Returns all producers, by their ids."""
+        last_ms: dict[int, int] = {}
+        for producer_id, _, state in self._sequences.rows.all_states():
+            last_ms[producer_id] = max(last_ms.get(producer_id, 0), state.last_ms)
+        return [
+            self._known(row, last_ms.get(row.producer_id, 0))
+            for row in self._sequences.rows.producers()
+        ]
+
+    def describe_producer(self, producer_id: int) -> KnownProducer:
+        """Returns one producer, with its topics."""
+        row = self._row(producer_id)
+        topics = tuple(
+            ProducedTopic(
+                str(name), state.epoch, state.next, state.last_id, state.last_ms
+            )
+            for name, state in self._sequences.rows.states(producer_id)
+        )
+        last_ms = max([topic.last_ms for topic in topics], default=0)
+        return attrs.evolve(self._known(row, last_ms), topics=topics)
+
+    def _known(self, row: ProducerRow, last_ms: int) -> KnownProducer:
+        return KnownProducer(
+            row.producer_id,
+            row.epoch,
+            row.owner,
+            row.opened_ms,
+            max(row.opened_ms, last_ms),
+            row.has_ended,
+            row.transactional_id,
+            transaction=self.ids.transactions.get(row.producer_id),
+        )
+
+    def forget_producer(self, producer_id: int) -> None:
+        """Forgets a producer; what it publishes later is refused."""
+        row = self._row(producer_id)
+        if row.transactional_id is not None:
+            self._transactional_ids.fence(row)
+        self._removal.remove(row)
+
+    def _row(self, producer_id: int) -> ProducerRow:
+        row = self.ids.find(checked_producer_id(producer_id))
+        if row is None:
+            raise ProducerNotFound(f"there is no producer {producer_id} here")
+        return row
+
+    def _request(
+        self,
+        place: TopicHandle,
+        messages: Iterable[Payload],
+        producer: ProducerIdentity,
+        sequence: int,
+    ) -> Request:
+        checked_identity(producer)
+        limit_bytes = self._settings.message_limit_bytes
+        payloads = checked_payloads(messages, limit_bytes=limit_bytes)
+        check_plain(payloads, None)
+        check_plain_topic(place)
+        return Request(place, payloads, producer, checked_sequence(sequence))
+
+    def _publish(self, request: Request, caller: Principal | None) -> list[MessageId]:
+        producer, key = request.producer, request.key
+        with self._sequences.using(key) as line:
+            turn = line.enter(self._table)
+        try:
+            request = self._admitted(request, caller)
+            state = turn.state(self._sequences.rows, key.producer_id, key.topic)
+            ids = judge(state, producer, request.base, request.count)
+            if ids is not None:
+                turn.leave()
+                self.counters.repeated()
+                return ids
+            written = self._written(request, state)
+            self._publishing.plain(
+                request.place,
+                request.payloads,
+                also=written.rows,
+                then=partial(self._ended, request, written, turn),
+            )
+            return written.ids()
+        except Exception:
+            turn.leave(sure=False)
+            if request.opens is not None:
+                self.ids.failed()
+            raise
+        except BaseException:
+            turn.interrupted()
+            raise
+
+    def _admitted(self, request: Request, caller: Principal | None) -> Request:
+        """Returns a request whose producer may publish; perhaps it opens it."""
+        producer = request.producer
+        is_known = self.ids.find(producer.producer_id) is not None
+        if not is_known and producer.by_client and not request.base:
+            owner = None if caller is None else caller.name
+            opens = self.ids.new(owner, producer_id=producer.producer_id)
+            return attrs.evolve(request, opens=opens)
+        row = self.ids.require(producer, caller)
+        if row.has_ended:
+            raise OutOfOrderSequence(
+                f"producer {producer.producer_id} has ended, as messages of it are "
+                f"missing; open a new one"
+            )
+        return request
+
+    def _written(self, request: Request, state: SequenceState | None) -> Written:
+        return Written(request, state, self._table.newest_format())
+
+    def _write_soon(
+        self, request: Request, written: Written, turn: Turn, then: Then
+    ) -> list[MessageId]:
+        def ended(error: Unavailable | None) -> None:
+            self._ended(request, written, turn, error)
+            then(error)
+
+        self._publishing.plain_soon(
+            request.place, request.payloads, ended, also=written.rows
+        )
+        return written.ids()
+
+    def _ended(
+        self,
+        request: Request,
+        written: Written,
+        turn: Turn,
+        error: Unavailable | None,
+    ) -> None:
+        if request.opens is not None and error is None:
+            self.ids.opened(request.opens)
+        if written.state is not None:
+            turn.ended(written.state, error)
+
+
+def _refuses(
+    row: ProducerRow, producer: ProducerIdentity, caller: Principal | None
+) -> bool:
+    return not may_use(row, caller) or row.has_ended or producer.epoch != row.epoch

@@ -1,0 +1,301 @@
+"""Transactional ids: fences older instances, and counts the commits of each id."""
+
+import threading
+from collections.abc import Callable
+from typing import NoReturn
+
+import attrs
+
+from coordinator.interfaces import Coordinator
+from coordinator.transaction import Transaction, TransactionType
+from txaware.errors import (
+    BadRequest,
+    ProducerFenced,
+    TransactionNotInProgress,
+)
+from txaware.interfaces import Write
+from txaware.keys import position_prefix
+from txaware.markers import COMMITS, once_marker, producer_marker
+from txaware.messages import MessageId
+from txaware.metrics import ProducerCounters
+from txaware.producers import (
+    Entered,
+    ProducerIdentity,
+    ProducerOpened,
+    checked_identity,
+    checked_key,
+)
+from txaware.requests import Pointer, checked_pointer
+from txaware.service.producers.producer_ids import drawn_producer_id
+from txaware.service.retention.position_retention import PositionRetention
+from txaware.service.store_context import StoreContext
+from txaware.service.visibility import DELIVER, Visibility
+from txaware.service.write.positions import Positions, RowCargo
+from txaware.service.write.publishing import Publishing, waits_for_commit
+from txaware.store.position_table import PositionTable, position_write
+from txaware.store.producer_table import ProducerRow
+from txaware.store.transactional_id_table import TransactionalIdTable
+from txaware.topics import TopicName, checked_transactional_id
+
+# Returns a position as a fresh snapshot sees it.
+Seen = Callable[[str, TopicName], MessageId | None]
+
+
+@attrs.define
+class Holder:
+    """The instance that holds a transactional id, and its transactions.
+
+    `producer_id` is None until the row was read. `pointer` is the last transaction that
+    it began, and `left` the last one that it rolled back.
+    """
+
+    lock: threading.RLock = attrs.field(factory=threading.RLock)
+    producer_id: int | None = None
+    pointer: int = 0
+    left: int = 0
+
+
+class TransactionalIds:
+    """The transactional ids of a store.
+
+    An id is a row with the id of a producer, whose epoch each new instance raises. Each
+    of its transactions has a row with the number of commits, which counts once the
+    transaction has committed, like the position of a group. What a row names that has
+    not committed is what an older instance left open.
+
+    The store has one owner, so a lock orders the beginning of a transaction and the
+    opening of a newer instance: this one finds all that began before it, and refuses
+    what begins after it.
+    """
+
+    def __init__(
+        self,
+        site: StoreContext,
+        publishing: Publishing,
+        positions: Positions,
+        *,
+        judge: Callable[[Transaction | None], Visibility],
+        seen: Seen,
+        carrier: Coordinator | None,
+    ) -> None:
+        self._ids = TransactionalIdTable(site.table)
+        self._rows = PositionTable(site.table)
+        self._coordinator: Coordinator = site.coordinator
+        self._producers = site.producer_ids
+        self._retention: PositionRetention = site.positions
+        self._publishing = publishing
+        self._positions = positions
+        self._judge = judge
+        self._seen = seen
+        self._carrier = carrier
+        self._lock = threading.Lock()
+        self._holders: dict[str, Holder] = {}
+        self.counters = ProducerCounters()
+
+    def open(self, name: str) -> ProducerOpened:
+        """Fences every older instance, and settles the transactions that it left."""
+        holder = self._holder(name)
+        with holder.lock:
+            row = self._raise_epoch(name, holder)
+            self._settle(name, holder)
+        commits = self.producer_commits(name)
+        return ProducerOpened(row.producer_id, row.epoch, commits)
+
+    def fence(self, row: ProducerRow) -> None:
+        """Ends all instances of an id, before its producer is removed."""
+        name = row.transactional_id or ""
+        holder = self._holder(name)
+        with holder.lock:
+            if self._ids.get(name) == row.producer_id:
+                self._producers.raise_epoch(row.producer_id)
+                self._settle(name, holder)
+
+    def enter_transaction(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        transaction: Transaction,
+        *,
+        key: str | None = None,
+        ahead: bool = True,
+    ) -> Entered:
+        """Begins a transaction of an instance; returns the commits that it sees.
+
+        With `ahead` its rows are written now, or else with its `producer_cargo` if the
+        commit carries them: then it ends with this process, and no later one has to
+        know of it. Nothing is written if the key was committed before.
+        """
+        name, tx = transactional_id, transaction
+        if tx.type is TransactionType.LONG:
+            raise BadRequest(
+                f"producer {name} takes no long transactions: two of them could commit "
+                f"at once without a conflict"
+            )
+        if key is not None:
+            checked_key(key)
+        holder = self._holder(name)
+        with holder.lock:
+            self._require(name, holder, producer)
+            self._advance(name, holder, tx)
+            commits = _number(self._before(name, COMMITS, tx))
+            is_done = key is not None and bool(self._before(name, once_marker(key), tx))
+            is_written = ahead or self._carrier is None
+            if is_written and not is_done:
+                self._write(tx, _writes(name, tx.transaction_id, commits + 1, key))
+        return Entered(commits, is_done, is_written)
+
+    def leave_transaction(
+        self, transactional_id: str, transaction: Pointer, *, key: str | None = None
+    ) -> None:
+        """Takes back what `enter_transaction` wrote, for a rollback."""
+        pointer, holder = checked_pointer(transaction), self._holder(transactional_id)
+        marker = producer_marker(transactional_id)
+        with holder.lock:
+            holder.left = max(holder.left, pointer)
+            with self._publishing.undoing(pointer):
+                for place in _places(key):
+                    self._positions.take_back(marker, place, pointer)
+
+    def producer_cargo(
+        self,
+        coordinator: Coordinator,
+        transactional_id: str,
+        tx: Transaction,
+        commits: int,
+        *,
+        key: str | None = None,
+    ) -> RowCargo | None:
+        """Returns the rows of a transaction for its commit to carry.
+
+        Returns None where the coordinator cannot carry rows.
+        """
+        if coordinator is not self._carrier:
+            return None
+        marker = producer_marker(transactional_id)
+        prefix = position_prefix(marker, COMMITS)
+        writes = _writes(transactional_id, tx.transaction_id, commits, key)
+        # Now and then rows are removed that nobody reads any more.
+        return RowCargo(writes, lambda: self._retention.saved(prefix))
+
+    def producer_commits(
+        self, transactional_id: str, producer: ProducerIdentity | None = None
+    ) -> int:
+        """Returns how many transactions of an id have committed.
+
+        Raises `ProducerFenced` if `producer` is named, and is not the newest instance.
+        """
+        holder = self._holder(transactional_id)
+        if producer is not None:
+            with holder.lock:
+                self._require(transactional_id, holder, producer)
+        return _number(self._seen(producer_marker(transactional_id), COMMITS))
+
+    def _holder(self, name: str) -> Holder:
+        found = self._holders.get(name) if isinstance(name, str) else None
+        if found is not None:
+            return found
+        checked_transactional_id(name)
+        with self._lock:
+            return self._holders.setdefault(name, Holder())
+
+    def _raise_epoch(self, name: str, holder: Holder) -> ProducerRow:
+        # Until it is known how this ended, only the row says who has the id.
+        holder.producer_id = None
+        while True:
+            old = self._ids.get(name)
+            row = None if old is None else self._producers.raise_epoch(old)
+            if row is None:  # a new id, also where the epochs are used up
+                row = self._producers.adopt(ProducerIdentity(drawn_producer_id()), name)
+                if not self._ids.replace(name, old, row.producer_id):
+                    continue
+            holder.producer_id = row.producer_id
+            return row
+
+    def _settle(self, name: str, holder: Holder) -> None:
+        """Ends what older instances left open; returns once nobody can commit it.
+
+        It invalidates: only who knows that all was undone may abort.
+        """
+        left = {holder.pointer} if holder.pointer else set()
+        judge = self._judge(None)
+        for row in self._rows.newest_first(producer_marker(name), COMMITS):
+            if judge.verdict(row.pointer) == DELIVER:
+                break
+            if row.pointer > 0:
+                left.add(row.pointer)
+        now = self._coordinator.snapshot()
+        for pointer in left:
+            if now.is_in_progress(pointer):
+                self._coordinator.invalidate(pointer)
+
+    def _require(self, name: str, holder: Holder, producer: ProducerIdentity) -> None:
+        checked_identity(producer)
+        if holder.producer_id is None:
+            holder.producer_id = self._ids.get(name)
+        newest = holder.producer_id and self._producers.find(holder.producer_id)
+        if not newest:
+            self._fence(f"producer {name} is not known here, or was forgotten")
+        elif producer.producer_id != newest.producer_id:
+            self._fence(f"another instance of producer {name} has taken over")
+        elif producer.epoch > newest.epoch:
+            raise BadRequest(f"producer {name} never had epoch {producer.epoch}")
+        elif producer.epoch < newest.epoch:
+            self._fence(
+                f"a newer instance of producer {name} has taken over: its epoch is "
+                f"{newest.epoch}, and that of this one is {producer.epoch}"
+            )
+
+    def _fence(self, why: str) -> NoReturn:
+        self.counters.fenced()
+        raise ProducerFenced(why)
+
+    def _advance(self, name: str, holder: Holder, tx: Transaction) -> None:
+        """Makes `tx` the open transaction of an instance.
+
+        A call that comes late, for an earlier one, is refused. What the instance left
+        open before ends here, as it has one at a time.
+        """
+        pointer, before = tx.transaction_id, holder.pointer
+        if pointer < before or pointer <= holder.left:
+            raise TransactionNotInProgress(
+                f"transaction {pointer} of producer {name} is over: a later one has "
+                f"begun, or it was rolled back"
+            )
+        if before not in (0, pointer) and tx.is_in_progress(before):
+            self._coordinator.invalidate(before)
+        holder.pointer = pointer
+        if holder.producer_id is not None:
+            self._producers.transactions[holder.producer_id] = pointer
+
+    def _before(self, name: str, place: TopicName, tx: Transaction) -> MessageId | None:
+        """Returns what a transaction sees, but for its own row: a call may come again.
+
+        What an open transaction sees is never removed.
+        """
+        judge = self._judge(tx)
+        for row in self._rows.newest_first(producer_marker(name), place):
+            is_own = abs(row.pointer) == tx.transaction_id
+            if not is_own and judge.verdict(row.pointer) == DELIVER:
+                return row.position
+        return None
+
+    def _write(self, tx: Transaction, writes: list[Write]) -> None:
+        pointer = self._publishing.begun(tx)
+        entry = self._publishing.enter(pointer)
+        try:
+            self._positions.write(pointer, writes, held=waits_for_commit(entry))
+        finally:
+            self._publishing.leave(entry)
+
+
+def _writes(name: str, pointer: int, commits: int, key: str | None) -> list[Write]:
+    marker, number = producer_marker(name), MessageId.of(commits)
+    return [position_write(marker, place, pointer, number) for place in _places(key)]
+
+
+def _number(position: MessageId | None) -> int:
+    return 0 if position is None else position.publish_time_ms
+
+
+def _places(key: str | None) -> list[TopicName]:
+    return [COMMITS] if key is None else [COMMITS, once_marker(key)]

@@ -1,0 +1,1 @@
+"""Pushes to queues and pops from them, on the rows that messages have."""

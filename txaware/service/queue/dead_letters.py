@@ -1,0 +1,47 @@
+"""Dead letters: items that were delivered too often, and their way back."""
+
+from txaware.labels import unpacked
+from txaware.messages import Outgoing
+from txaware.queues import Popped
+from txaware.requests import checked_payloads
+from txaware.service.queue.lease import Lease, LeaseState
+from txaware.service.queue.work_queue import WorkQueue
+
+# The headers that say where a dead letter came from; they go when it goes back.
+QUEUE, ID, DELIVERIES, ERROR = "queue", "id", "deliveries", "error"
+ORIGIN = (QUEUE, ID, DELIVERIES, ERROR)
+MOST_BYTES = 2**62
+MOST_ERROR_BYTES = 2_000
+
+
+def bury(queue: WorkQueue, lease: Lease, target: WorkQueue) -> bool:
+    """Moves an item to the dead letters, with its origin in the headers."""
+    item = queue.look(lease)
+    if item is None:
+        return False
+    headers = {
+        **unpacked(item.headers),
+        QUEUE: queue.state.descriptor.name.encode(),
+        ID: lease.text.encode(),
+        DELIVERIES: str(lease.deliveries).encode(),
+        ERROR: lease.error.encode()[:MOST_ERROR_BYTES],
+    }
+    letter = Outgoing(item.payload, item.key, headers)
+    payloads = checked_payloads([letter], limit_bytes=MOST_BYTES)
+    return queue.move(lease, LeaseState.DYING, target, payloads)
+
+
+def origin_of(letter: Popped) -> str | None:
+    """Returns the queue that a dead letter came from; None for any other item."""
+    if not all(name in letter.headers for name in ORIGIN):
+        return None
+    return letter.headers[QUEUE].decode(errors="replace")
+
+
+def send_back(queue: WorkQueue, letter: Popped, target: WorkQueue) -> bool:
+    """Moves a dead letter that was popped back to its queue, as it was pushed there."""
+    lease = queue.held(letter.id, letter.lease)
+    headers = {name: letter.headers[name] for name in letter.headers.keys() - {*ORIGIN}}
+    again = Outgoing(letter.payload, letter.key, headers or None)
+    payloads = checked_payloads([again], limit_bytes=MOST_BYTES)
+    return queue.move(lease, LeaseState.IN_WORK, target, payloads)

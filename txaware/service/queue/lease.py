@@ -1,0 +1,98 @@
+"""Leases: what is known of an item from its first pop until it is gone."""
+
+import os
+from enum import Enum
+
+import attrs
+
+from txaware.interfaces import Write
+from txaware.messages import ID_BYTES, MessageId
+from txaware.queues import PIPE_BYTES
+from txaware.service.queue.pipe import Pipe
+from txaware.store.queue_table import NO_TIME, LeaseRow, lease_key
+
+TOKEN_BYTES = 8
+
+
+class LeaseState(Enum):
+    """The state of an item that was read from its pipe."""
+
+    IN_WORK = "in work"
+    WAITING = "waiting again"
+    PARKED = "behind another one of its key"
+    DYING = "delivered too often"
+    ENDING = "being committed"
+    GONE = "gone"
+
+
+@attrs.define(eq=False)
+class Lease:
+    """An item that was read, and who has it until when.
+
+    `token` names one delivery of it; a `transaction` has it until its end. An item that
+    waits again does so from `due_ms` on.
+    """
+
+    pipe: Pipe
+    id: MessageId
+    key: bytes | None
+    stored_by: int | None
+    state: LeaseState = LeaseState.PARKED
+    deliveries: int = 0
+    token: int = 0
+    until_ms: int = NO_TIME
+    due_ms: int = NO_TIME
+    transaction: int | None = None
+    popper: str = ""
+    error: str = ""
+    is_local: bool = False
+
+    @property
+    def text(self) -> str:
+        """The id of the item for users, the same in every delivery."""
+        return item_text(self.pipe.id, self.id)
+
+    @property
+    def token_text(self) -> str:
+        """The name of this delivery for users."""
+        return f"{self.token:0{2 * TOKEN_BYTES}x}"
+
+    def write(self) -> Write:
+        """Makes its row."""
+        row = LeaseRow(
+            self.token,
+            self.deliveries,
+            self.until_ms,
+            self.due_ms,
+            self.is_local,
+            self.transaction,
+            self.popper,
+            self.error,
+        )
+        return lease_key(self.pipe.prefix, self.id), row.to_bytes()
+
+    def deletion(self) -> Write:
+        """Makes the deletion of its row."""
+        return lease_key(self.pipe.prefix, self.id), None
+
+
+def new_token() -> int:
+    """Returns the name of a delivery, which nobody can guess or repeat."""
+    return int.from_bytes(os.urandom(TOKEN_BYTES), "big") or 1
+
+
+def item_text(pipe: int, item: MessageId) -> str:
+    """Returns the id of an item for users, the same in every delivery."""
+    return f"{pipe:0{2 * PIPE_BYTES}x}{item}"
+
+
+def parsed_item(text: str) -> tuple[int, MessageId] | None:
+    """Reads the id of an item: its pipe, and its place there; None for other text."""
+    digits = 2 * (PIPE_BYTES + ID_BYTES)
+    try:
+        data = bytes.fromhex(text) if len(text) == digits else b""
+    except (TypeError, ValueError):
+        data = b""
+    if not data:
+        return None
+    return int.from_bytes(data[:PIPE_BYTES], "big"), MessageId(data[PIPE_BYTES:])

@@ -1,0 +1,137 @@
+"""Builds the state of a queue from its rows, after a start."""
+
+from txaware.interfaces import OrderedTable, Write
+from txaware.messages import MessageId
+from txaware.queues import PipeName, QueueDescriptor
+from txaware.service.queue.lease import Lease, LeaseState
+from txaware.service.queue.pipe import Pipe
+from txaware.service.queue.pipe_reader import Judge, PipeReader
+from txaware.service.queue.popping import Batch, Popping
+from txaware.service.queue.queue_state import QueueState
+from txaware.service.visibility import DELIVER, SKIP
+from txaware.store.queue_table import (
+    NOT_FINAL,
+    TOTALS,
+    LeaseRow,
+    PipeKind,
+    PipeRow,
+    lease_rows,
+    pipe_rows,
+)
+
+
+class Loading:
+    """The first look at a queue: nobody uses it meanwhile."""
+
+    def __init__(self, table: OrderedTable, state: QueueState, judge: Judge) -> None:
+        self._table = table
+        self._state = state
+        self._judge = judge
+        self._reader = PipeReader(table)
+        self._popping = Popping(self._reader, state)
+
+    def run(self, now_ms: int) -> list[Write]:
+        """Reads pipes and leases; returns what has changed since they were written."""
+        batch = Batch()
+        for number, row in pipe_rows(self._table, self._state.prefix):
+            if number == TOTALS:
+                self._state.totals = row.counts
+                self._state.pushed_before = row.pushed
+            else:
+                self._pipe(number, row)
+        rows = list(lease_rows(self._table, self._state.prefix))
+        for number, item, lease_row in rows:
+            self._lease(number, item, lease_row, now_ms, batch)
+        return batch.take()
+
+    def _pipe(self, number: int, row: PipeRow) -> None:
+        name, generation = self._state.name, self._state.descriptor.generation
+        pipe = Pipe(
+            number,
+            PipeName(name.name, name.namespace, generation, number),
+            row.kind,
+            row.priority,
+            row.created_ms,
+            row.due_ms,
+            row.pusher,
+            counts=row.counts,
+            head=row.head,
+            read=row.head,
+        )
+        pipe.is_final = row.pushed != NOT_FINAL
+        pipe.pushed = row.pushed
+        if not pipe.is_final:
+            waiting, pipe.undecided = self._reader.count(pipe, self._judge)
+            pipe.pushed = pipe.counts.removed + waiting
+            for pointer in pipe.undecided:
+                self._state.watched.setdefault(pointer, set()).add(pipe)
+        # Whoever pushed to it begins another one; only an order goes on in its pipe.
+        pipe.is_open = pipe.kind is PipeKind.ORDERED
+        if pipe.is_open:
+            self._state.pushers["", pipe.priority] = pipe
+        self._state.put(pipe)
+
+    def _lease(
+        self, number: int, item: MessageId, row: LeaseRow, now_ms: int, batch: Batch
+    ) -> None:
+        pipe = self._state.pipes.get(number)
+        found = pipe and self._reader.look(pipe.prefix, item)
+        if pipe is None or not found:
+            return
+        lease = Lease(
+            pipe,
+            item,
+            found.key,
+            found.stored_by,
+            deliveries=row.deliveries,
+            token=row.token,
+            until_ms=row.until_ms,
+            popper=row.popper,
+            error=row.error,
+            is_local=row.is_local,
+        )
+        self._state.add_lease(lease)
+        if found.key is not None and self._state.descriptor.order == "key":
+            self._state.busy[found.key] = lease
+        if not row.token:
+            self._back(lease, row.due_ms)
+            return
+        lease.transaction = row.pointer
+        self._state.begin_work(lease)
+        self._ended(lease, row, now_ms, batch)
+
+    def _back(self, lease: Lease, due_ms: int) -> None:
+        most = self._state.descriptor.max_deliveries
+        if most is not None and lease.deliveries >= most:
+            lease.state, lease.due_ms = LeaseState.DYING, due_ms
+            self._state.dying.append(lease)
+        else:
+            self._state.wait_again(lease, due_ms)
+
+    def _ended(self, lease: Lease, row: LeaseRow, now_ms: int, batch: Batch) -> None:
+        """Ends a lease whose transaction is over, or whose owner died with us."""
+        if row.pointer is None:
+            if row.is_local or row.until_ms <= now_ms:
+                self._give_back(lease, now_ms, batch)
+            return
+        verdict = self._judge.verdict(row.pointer)
+        if verdict == DELIVER:
+            self._popping.finish(lease, now_ms, batch)
+        elif verdict == SKIP:
+            self._give_back(lease, now_ms, batch)
+
+    def _give_back(self, lease: Lease, now_ms: int, batch: Batch) -> None:
+        lease.pipe.counts.expired_leases += 1
+        said = lease.error or f"{lease.popper} ended without a commit"
+        self._popping.give_back(lease, now_ms, batch, error=said)
+
+
+def loaded(
+    table: OrderedTable, descriptor: QueueDescriptor, judge: Judge, now_ms: int
+) -> QueueState:
+    """Returns a queue as its rows say it is; what has ended meanwhile is written."""
+    state = QueueState(descriptor)
+    writes = Loading(table, state, judge).run(now_ms)
+    if writes:
+        table.submit(writes)()
+    return state

@@ -1,0 +1,367 @@
+"""The queues of this process: finds them by name, and checks arguments."""
+
+import threading
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import attrs
+
+from coordinator.transaction import Transaction, TransactionType
+from txaware.errors import (
+    BadRequest,
+    MisusedTransaction,
+    QueueNotFound,
+    TopicExists,
+    TopicNotFound,
+)
+from txaware.keys import LEASE, MARK, MESSAGE, PAYLOAD, PIPE
+from txaware.queues import (
+    MAX_LEASE_S,
+    Popped,
+    QueueDescriptor,
+    QueueStats,
+    Waiting,
+    checked_count,
+    checked_delay_s,
+    checked_priority,
+    checked_seconds,
+    described,
+    row_name,
+)
+from txaware.requests import (
+    Payload,
+    Payloads,
+    Pointer,
+    checked_payloads,
+    checked_pointer,
+    checked_snapshot,
+    checked_wait_s,
+)
+from txaware.service.local import LocalService
+from txaware.service.queue.dead_letters import bury, origin_of, send_back
+from txaware.service.queue.loading import loaded
+from txaware.service.queue.pipe_reader import Judge
+from txaware.service.queue.popping import Popper
+from txaware.service.queue.pushing import Pushing
+from txaware.service.queue.work_queue import WorkQueue
+from txaware.service.read.reading import Reading
+from txaware.service.retention.deletion import Deleting
+from txaware.service.retention.mark_invalid_rows import Marking
+from txaware.service.retention.planning import first_kept
+from txaware.service.store_context import StoreContext
+from txaware.service.topic_handles import TopicHandle
+from txaware.service.write.publishing import Publishing
+from txaware.topics import TopicName, checked_namespace
+
+MOST_POPPED = 10_000
+MOST_TEXT = 1_000
+_TABLES = (MESSAGE, PAYLOAD, MARK, PIPE, LEASE)
+
+
+class LocalQueues:
+    """`QueueService` over one table and one coordinator."""
+
+    def __init__(self, site: StoreContext, service: LocalService) -> None:
+        self._site = site
+        self._handles = service.handles
+        self._topics = service.handles.topics
+        self._latencies = service.latencies
+        self._publishing = Publishing(site)
+        self._make_judge = Reading(site).judge
+        self._lock = threading.RLock()
+        self._queues: dict[str, WorkQueue] = {}
+        self._handles.pipes = self._pipe
+
+    def create_queue(self, name: str, **options: Any) -> QueueDescriptor:
+        """Creates a queue; one that exists is returned as it is."""
+        wanted = described(name, options)
+        try:
+            return QueueDescriptor.of(self._topics.create(wanted.topic()))
+        except TopicExists:
+            return self.queue_descriptor(name)
+
+    def queue_descriptor(self, name: str) -> QueueDescriptor:
+        """Returns the settings of a queue."""
+        try:
+            return QueueDescriptor.of(self._topics.get(row_name(name)))
+        except TopicNotFound as error:
+            raise QueueNotFound(f"queue {name} does not exist") from error
+
+    def queues(self, namespace: str = "default") -> list[str]:
+        """Returns the names of a namespace's queues, in order."""
+        prefix = f"{checked_namespace(namespace)}:".encode("ascii")
+        return [
+            TopicName.parse(QueueDescriptor.of(topic).name).name
+            for topic in self._topics.queues(prefix)
+            if topic.generation > 0
+        ]
+
+    def delete_queue(self, name: str) -> None:
+        """Deletes a queue with all that waits in it."""
+        with self._lock:
+            self.queue_descriptor(name)
+            self._end(str(TopicName.parse(name)))
+            self._topics.delete(row_name(name))
+
+    def truncate_queue(self, name: str) -> None:
+        """Removes all items, in work or not, and sets all counts to zero."""
+        with self._lock:
+            self.queue_descriptor(name)
+            self._end(str(TopicName.parse(name)))
+            self._topics.renew(row_name(name))
+
+    def _end(self, name: str) -> None:
+        """Has everybody notice that the generation of a queue is over."""
+        queue = self._queues.pop(name, None)
+        if queue is not None:
+            with queue.state.lock:
+                queue.state.is_gone = True
+            queue.state.signal.tell()
+
+    def pause_queue(self, name: str, *, paused: bool) -> None:
+        """Has pops get nothing, or go on."""
+        with self._lock:
+            queue = self._queue(name)
+            made = attrs.evolve(queue.state.descriptor, is_paused=paused)
+            self._topics.update(row_name(name), lambda _: made.topic())
+            with queue.state.lock:
+                queue.state.descriptor = made
+        queue.state.signal.tell()
+
+    def push(
+        self,
+        name: str,
+        messages: Iterable[Payload],
+        *,
+        pusher: str = "",
+        delay_s: float = 0,
+        priority: int = 0,
+    ) -> None:
+        """Pushes in one piece, all or none; on disk when it returns."""
+        payloads = self._payloads(messages)
+        if not len(payloads):
+            raise BadRequest("a push has items")
+        self._queue(name).pushing.push(
+            payloads,
+            pusher=_checked_text("pusher", pusher),
+            delay_s=checked_delay_s(delay_s),
+            priority=checked_priority(priority),
+        )
+
+    def pipe_for(
+        self,
+        name: str,
+        *,
+        transaction: Pointer,
+        pusher: str = "",
+        delay_s: float = 0,
+        priority: int = 0,
+    ) -> str:
+        """Returns the name of a pipe, to publish to like a topic in a transaction."""
+        pointer = checked_pointer(transaction)
+        return self._queue(name).pushing.reserve(
+            pointer,
+            pusher=_checked_text("pusher", pusher),
+            delay_s=checked_delay_s(delay_s),
+            priority=checked_priority(priority),
+        )
+
+    def close_pusher(self, name: str, pusher: str) -> None:
+        """Has the pipes of a pusher take no more pushes."""
+        self._queue(name).pushing.close_pusher(_checked_text("pusher", pusher))
+
+    def pop(
+        self,
+        name: str,
+        *,
+        limit: int = 1,
+        wait_s: float = 0,
+        popper: str = "",
+        owns_pipe: bool = False,
+        transaction: Transaction | None = None,
+        is_local: bool = True,
+    ) -> list[Popped]:
+        """Leases up to `limit` items; waits up to `wait_s` for the first."""
+        checked_count("n", limit, most=MOST_POPPED)
+        wait_s = checked_wait_s(wait_s)
+        checked_snapshot(transaction)
+        if transaction is not None and transaction.type is TransactionType.LONG:
+            raise MisusedTransaction(
+                f"queue {name} cannot be popped in a long transaction, which would "
+                f"keep its jobs for a day: pop in short ones"
+            )
+        pointer = None if transaction is None else transaction.transaction_id
+        who = Popper(_checked_text("popper", popper), pointer, is_local, owns_pipe)
+        queue = self._queue(name)
+        self._bury(queue)
+        popped = queue.pop(who, transaction, limit=limit, wait_s=wait_s)
+        self._bury(queue)
+        return popped
+
+    def commit_job(
+        self,
+        name: str,
+        item: str,
+        lease: str,
+        *,
+        transaction: Transaction | None = None,
+    ) -> None:
+        """Ends a job for good: now, or with the commit of a transaction."""
+        checked_snapshot(transaction)
+        if transaction is None:
+            self._queue(name).commit(item, lease)
+        else:
+            self._queue(name).attach(item, lease, transaction)
+
+    def rollback_job(
+        self, name: str, item: str, lease: str, *, delay_s: float = 0, error: str = ""
+    ) -> None:
+        """Has a job wait again; `error` says why, for its dead letter."""
+        queue, said = self._queue(name), _checked_text("error", error)
+        queue.give_back(item, lease, delay_s=checked_delay_s(delay_s), error=said)
+        self._bury(queue)
+
+    def extend_job(self, name: str, item: str, lease: str, seconds: float) -> int:
+        """Has a lease end `seconds` from now; returns that time in ms."""
+        checked_seconds("the time of a lease", seconds, most=MAX_LEASE_S)
+        return self._queue(name).extend(item, lease, seconds)
+
+    def release_jobs(self, name: str, transaction: Pointer) -> None:
+        """Gives back what a transaction popped; called before it is aborted."""
+        queue = self._queue(name)
+        queue.release(checked_pointer(transaction))
+        self._bury(queue)
+
+    def settle_jobs(self, name: str) -> None:
+        """Ends the jobs of transactions that committed; it may be left out."""
+        self._queue(name).settle()
+
+    def peek_queue(self, name: str, limit: int = 10) -> list[Waiting]:
+        """Returns items that wait and are due, the oldest first; leases none."""
+        return self._queue(name).peek(checked_count("limit", limit, most=MOST_POPPED))
+
+    def queue_stats(self, name: str) -> QueueStats:
+        """Returns the counts of a queue, and how it stands now."""
+        queue = self._queue(name)
+        self._bury(queue)
+        return queue.stats()
+
+    def redrive(self, name: str, limit: int | None = None) -> int:
+        """Moves dead letters back to where they came from; returns how many.
+
+        `name` is the queue that they came from, or the one that has them.
+        """
+        most = MOST_POPPED if limit is None else checked_count("limit", limit)
+        queue, wanted = self._queue(name), self.queue_descriptor(name).name
+        letters, only = queue, None
+        if self._exists(queue.state.descriptor.dead_letters):
+            letters, only = self._queue(queue.state.descriptor.dead_letters), wanted
+        moved, kept = 0, list[Popped]()
+        popper = Popper(f"redrive of {wanted}")
+        while moved < most:
+            found = letters.pop(popper, None, limit=1, wait_s=0)
+            if not found:
+                break
+            origin = origin_of(found[0])
+            if origin is None or only not in (None, origin) or not self._exists(origin):
+                kept += found
+            elif send_back(letters, found[0], self._queue(origin)):
+                moved += 1
+        for one in kept:
+            letters.put_back(one.id, one.lease)
+        return moved
+
+    def clean_up(self, invalid: Collection[int], marking: Marking) -> int:
+        """Ends what is over, and marks rows of invalid transactions; counts those."""
+        marked = 0
+        for topic in list(self._topics.queues()):
+            key, stop = topic.topic.key, first_kept(topic)
+            deleting = Deleting(self._site.table, self._site.rewriting)
+            for table in _TABLES:
+                deleting.delete_range(table + key, stop=stop)
+            if topic.generation > 0 and self._has_pipes(topic.prefix):
+                queue = self._queue(QueueDescriptor.of(topic).name)
+                queue.reap()
+                self._bury(queue)
+                marked += marking.mark_items(topic.prefix, invalid)
+        return marked
+
+    def close(self) -> None:
+        """Ends all waits, and refuses later pops."""
+        with self._lock:
+            for name in list(self._queues):
+                self._end(name)
+
+    def _has_pipes(self, prefix: bytes) -> bool:
+        return bool(self._site.table.scan(PIPE + prefix, limit=1))
+
+    def _exists(self, name: str) -> bool:
+        try:
+            self._queue(name)
+        except QueueNotFound:
+            return False
+        return True
+
+    def _queue(self, name: str) -> WorkQueue:
+        found = self._queues.get(name) if name.__class__ is str else None
+        if found is not None:
+            return found
+        with self._lock:
+            descriptor = self.queue_descriptor(name)
+            found = self._queues.get(descriptor.name)
+            if found is None:
+                found = self._queues[descriptor.name] = self._loaded(descriptor)
+            return found
+
+    def _loaded(self, descriptor: QueueDescriptor) -> WorkQueue:
+        now_ms = self._site.table.clock.now_ms()
+        judge = Judge(self._make_judge)
+        state = loaded(self._site.table, descriptor, judge, now_ms)
+        pushing = Pushing(self._site, state, self._publishing, self._latencies)
+        return WorkQueue(self._site, state, pushing, self._publishing, self._make_judge)
+
+    def _pipe(self, name: str) -> TopicHandle | None:
+        """Finds a pipe by the name that `pipe_for` gave out; None for other names."""
+        if name.__class__ is not str or ":." not in name:
+            return None
+        namespace, _, rest = name.partition(":.")
+        parts = rest.split(".")
+        if len(parts) != 3 or not (parts[1].isdecimal() and parts[2].isdecimal()):
+            return None
+        queue = self._queue(f"{namespace}:{parts[0]}")
+        if queue.state.descriptor.generation != int(parts[1]):
+            raise QueueNotFound(
+                f"queue {queue.state.descriptor.name} was truncated since the push"
+            )
+        return queue.pushing.lent(int(parts[2]))
+
+    def _bury(self, queue: WorkQueue) -> None:
+        """Moves what was delivered too often to the dead letters."""
+        while queue.state.dying:
+            with queue.state.lock:
+                dying, queue.state.dying = queue.state.dying, []
+            descriptor = queue.state.descriptor
+            target = descriptor.dead_letters
+            self.create_queue(target)
+            try:
+                while dying:
+                    bury(queue, dying[-1], self._queue(target))
+                    dying.pop()
+            finally:
+                with queue.state.lock:
+                    queue.state.dying += dying
+
+    def _payloads(self, messages: Iterable[Payload]) -> Payloads:
+        limit_bytes = self._site.settings.message_limit_bytes
+        return checked_payloads(messages, limit_bytes=limit_bytes)
+
+
+def _checked_text(name: str, text: object) -> str:
+    """Returns a text of a bounded size, without a zero byte."""
+    if not isinstance(text, str) or "\0" in text:
+        raise BadRequest(f"{name} is a text, not {text!r:.100}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise BadRequest(f"{name} is no text: {text!r:.100}") from error
+    return text[:MOST_TEXT]

@@ -1,0 +1,146 @@
+"""A pipe: a bounded row of items, pushed by one and popped by all."""
+
+from collections import deque
+from collections.abc import Callable
+
+import attrs
+
+from txaware.messages import MessageId
+from txaware.metrics import Latencies, TopicCounters
+from txaware.queues import PipeName, PipeTopic, pipe_prefix
+from txaware.service.topic_handles import TopicHandle
+from txaware.service.write.topic_writer import TopicWriter
+from txaware.store.queue_table import NOT_FINAL, Counts, PipeKind, PipeRow
+from txaware.topics import MAX_TTL_S
+
+FIRST = MessageId(bytes(20))
+LAST = MessageId(b"\xff" * 20)
+
+
+@attrs.frozen
+class Item:
+    """An item as its pipe has it; `stored_by` is the pointer of a stored payload."""
+
+    id: MessageId
+    payload: bytes
+    key: bytes | None
+    headers: bytes
+    expires_ms: int | None
+    pointer: int | None
+    stored_by: int | None = None
+
+
+@attrs.define(eq=False)
+class Pipe:
+    """A pipe in memory; everything is changed under the lock of its queue.
+
+    Items up to `read` were looked at: they are in `buffer`, leased, parked or gone.
+    `settled` is the mark of the writer at the last look that came to the end. `blocked`
+    is the pointer that stopped it. `undecided` counts the pushes of open transactions,
+    and `reserved` names those that may still push. `pushing` are plain pushes that are
+    under way. `leased` items are in work; `unresolved` are all that were read and are
+    not gone. Until `lent_until_ms` somebody may write whom nobody announced.
+    """
+
+    id: int
+    name: PipeName
+    kind: PipeKind
+    priority: int
+    created_ms: int
+    due_ms: int
+    pusher: int = 0
+    counts: Counts = attrs.field(factory=Counts)
+    pushed: int = 0
+    is_open: bool = True
+    is_final: bool = False
+    head: MessageId = FIRST
+    read: MessageId = FIRST
+    settled: bytes = b""
+    blocked: int | None = None
+    pushing: int = 0
+    leased: int = 0
+    unresolved: int = 0
+    removals: int = 0
+    lent_until_ms: int = 0
+    buffer: deque[Item] = attrs.field(factory=deque)
+    undecided: dict[int, int] = attrs.field(factory=dict)
+    reserved: set[int] = attrs.field(factory=set)
+    owner: str | None = None
+    owned_until_ms: int = 0
+    handle: TopicHandle | None = None
+
+    @property
+    def prefix(self) -> bytes:
+        """The beginning of the keys of its rows."""
+        return pipe_prefix(self.name, self.name.generation, self.id)
+
+    @property
+    def waiting(self) -> int:
+        """The number of committed items that nobody has."""
+        return self.pushed - self.counts.removed - self.leased
+
+    @property
+    def takes_pushes(self) -> bool:
+        """True while something may still be written to it."""
+        return bool(self.is_open or self.pushing or self.reserved or self.undecided)
+
+    @property
+    def is_drained(self) -> bool:
+        """True when all was read, and nothing can be written to it any more."""
+        is_read = self.blocked is None and not self.buffer
+        return is_read and not self.takes_pushes and self.settled == self.mark()
+
+    def row(self) -> PipeRow:
+        """Returns the pipe as it is kept."""
+        return PipeRow(
+            self.kind,
+            self.priority,
+            self.created_ms,
+            self.due_ms,
+            self.pushed if self.is_final else NOT_FINAL,
+            self.pusher,
+            self.counts,
+            self.head,
+        )
+
+    def mark(self) -> bytes:
+        """Returns the key before which all rows can be read."""
+        return LAST.row_key if self.handle is None else self.handle.writer.mark()
+
+
+class PipeCounters(TopicCounters):
+    """The counters of a pipe, which also know what of it is committed."""
+
+    def __init__(
+        self, latencies: Latencies, on_push: Callable[[int | None, int], object]
+    ) -> None:
+        super().__init__(latencies)
+        self._on_push = on_push
+
+    def published(self, messages: int, size_bytes: int, took_s: float) -> None:
+        """Counts items that are committed."""
+        super().published(messages, size_bytes, took_s)
+        self._on_push(None, messages)
+
+    def flushed(
+        self, pointer: int, messages: int, size_bytes: int, took_s: float
+    ) -> None:
+        """Counts items whose transaction is not decided."""
+        super().published(messages, size_bytes, took_s)
+        self._on_push(pointer, messages)
+
+    def referred(self, pointer: int, messages: int) -> None:
+        """Counts stored items whose transaction is not decided."""
+        self._on_push(pointer, messages)
+
+    def rolled_back(self, pointer: int) -> None:
+        """Forgets the items of a transaction that was rolled back."""
+        super().rolled_back(pointer)
+        self._on_push(pointer, 0)
+
+
+def opened(pipe: Pipe, writer: TopicWriter, counters: PipeCounters) -> TopicHandle:
+    """Gives a pipe its writer, and returns what publishes to it."""
+    topic = PipeTopic(pipe.name, pipe.name.generation, MAX_TTL_S)
+    pipe.handle = TopicHandle(topic, writer, counters)
+    return pipe.handle

@@ -1,0 +1,306 @@
+"""Chooses the next items of a queue, and gives them back when their lease ends."""
+
+import heapq
+from collections import deque
+from collections.abc import Iterable
+from functools import partial
+from itertools import islice
+
+import attrs
+
+from txaware.interfaces import Write
+from txaware.service.queue.lease import Lease, LeaseState, new_token
+from txaware.service.queue.pipe import Item, Pipe
+from txaware.service.queue.pipe_reader import Judge, PipeReader, deletion
+from txaware.service.queue.queue_state import QueueState
+from txaware.store.queue_table import NO_TIME, pipe_write
+
+# Every so many pops begin with the lane that has the oldest pipe, whatever its
+# priority: so nothing starves.
+OLDEST_EVERY = 10
+# So many items may be parked behind others of their key before reading stops.
+MOST_PARKED = 10_000
+
+
+@attrs.frozen
+class Popper:
+    """The one that pops: its name, its transaction, and how it takes turns.
+
+    With `owns_pipe` it keeps to one pipe, which nobody else pops from meanwhile.
+    """
+
+    name: str
+    transaction: int | None = None
+    is_local: bool = True
+    owns_pipe: bool = False
+
+
+@attrs.define
+class Batch:
+    """The writes of one step, and the pipes whose counts go with them.
+
+    The `drained` pipes may be over now.
+    """
+
+    writes: list[Write] = attrs.field(factory=list)
+    pipes: dict[int, Pipe] = attrs.field(factory=dict)
+    drained: list[Pipe] = attrs.field(factory=list)
+
+    def touch(self, pipe: Pipe) -> None:
+        """Has the counts of a pipe written."""
+        self.pipes[pipe.id] = pipe
+
+    def take(self) -> list[Write]:
+        """Returns all writes, with the rows of the pipes as they are now."""
+        rows = [pipe_write(pipe.prefix, pipe.row()) for pipe in self.pipes.values()]
+        return self.writes + rows
+
+
+class Popping:
+    """The decisions of pops in one queue; called under its lock, and writes nothing."""
+
+    def __init__(self, reader: PipeReader, state: QueueState) -> None:
+        self._reader = reader
+        self._state = state
+
+    def pop(
+        self, popper: Popper, judge: Judge, now_ms: int, limit: int, batch: Batch
+    ) -> list[tuple[Lease, Item]]:
+        """Leases up to `limit` items."""
+        taken: list[tuple[Lease, Item]] = []
+        while len(taken) < limit:
+            found = self._next(popper, judge, now_ms, batch)
+            if found is None:
+                return taken
+            lease, item = found
+            self._lease(lease, popper, now_ms)
+            lease.pipe.counts.popped += 1
+            batch.touch(lease.pipe)
+            batch.writes.append(lease.write())
+            taken.append((lease, item))
+        return taken
+
+    def _lease(self, lease: Lease, popper: Popper, now_ms: int) -> None:
+        lease_ms = max(1, int(self._state.descriptor.lease_s * 1000))
+        lease.deliveries += 1
+        lease.token = new_token()
+        lease.popper, lease.is_local = popper.name, popper.is_local
+        lease.transaction = popper.transaction
+        in_transaction = popper.transaction is not None
+        lease.until_ms = NO_TIME if in_transaction else now_ms + lease_ms
+        lease.due_ms = NO_TIME
+        self._state.begin_work(lease)
+
+    def _next(
+        self, popper: Popper, judge: Judge, now_ms: int, batch: Batch
+    ) -> tuple[Lease, Item] | None:
+        state = self._state
+        if state.descriptor.order == "strict":
+            return self._next_strict(judge, now_ms, batch)
+        state.pops += 1
+        lanes = self._lanes()
+        if lanes and self._ends_round(lanes[0]):
+            state.turns[lanes[0]] = 0
+            if (found := self._from_back(now_ms, batch)) is not None:
+                return found
+        for priority in lanes:
+            found = self._from_lane(priority, popper, judge, now_ms, batch)
+            if found is not None:
+                return found
+        return self._from_back(now_ms, batch)
+
+    def _ends_round(self, priority: int) -> bool:
+        """Tells whether all pipes had their turn: then it is that of what came back."""
+        lane, width = self._state.lanes[priority], self._state.descriptor.max_pop_width
+        last = lane[min(len(lane), width) - 1]
+        return self._state.turns.get(priority, 0) >= last
+
+    def _lanes(self) -> list[int]:
+        state = self._state
+        lanes = sorted(state.lanes, reverse=True)
+        if len(lanes) > 1 and not state.pops % OLDEST_EVERY:
+            lanes.sort(key=lambda priority: state.lanes[priority][0])
+        return lanes
+
+    def _next_strict(
+        self, judge: Judge, now_ms: int, batch: Batch
+    ) -> tuple[Lease, Item] | None:
+        state = self._state
+        state.next_back(now_ms)  # drops what is no longer so
+        while state.back:
+            lease = min(
+                (
+                    lease
+                    for _, _, _, lease in state.back
+                    if lease.state is LeaseState.WAITING
+                ),
+                key=lambda lease: (lease.pipe.id, lease.id),
+                default=None,
+            )
+            if lease is None:
+                break
+            if lease.due_ms > now_ms:
+                return None
+            if (found := self._again(lease, now_ms, batch)) is not None:
+                return found
+        for priority in sorted(state.lanes, reverse=True):
+            for number in list(state.lanes[priority]):
+                pipe = state.pipes[number]
+                if (found := self._from_pipe(pipe, judge, now_ms, batch)) is not None:
+                    return found
+                if pipe.blocked is not None or pipe.buffer:
+                    return None
+        return None
+
+    def _from_lane(
+        self, priority: int, popper: Popper, judge: Judge, now_ms: int, batch: Batch
+    ) -> tuple[Lease, Item] | None:
+        drained = -1
+        while drained != len(batch.drained):  # behind a drained pipe, the next is free
+            drained = len(batch.drained)
+            for pipe in self._in_turn(priority, popper, now_ms):
+                found = self._from_pipe(pipe, judge, now_ms, batch)
+                if found is not None:
+                    self._had_turn(pipe, popper, now_ms)
+                    return found
+        return None
+
+    def _had_turn(self, pipe: Pipe, popper: Popper, now_ms: int) -> None:
+        self._state.turns[pipe.priority] = pipe.id
+        if popper.owns_pipe:
+            idle_ms = int(self._state.descriptor.lease_s * 1000) + 1000
+            pipe.owner, pipe.owned_until_ms = popper.name, now_ms + idle_ms
+
+    def _in_turn(self, priority: int, popper: Popper, now_ms: int) -> Iterable[Pipe]:
+        """Returns the pipes that a popper may pop from now, its own one first."""
+        free = (
+            pipe
+            for pipe in self._state.candidates(priority)
+            if pipe.owner in (None, popper.name) or pipe.owned_until_ms <= now_ms
+        )
+        if not popper.owns_pipe:
+            return free
+        width = islice(free, self._state.descriptor.max_pop_width)
+        return sorted(width, key=lambda pipe: (pipe.owner != popper.name, pipe.id))
+
+    def _from_pipe(
+        self, pipe: Pipe, judge: Judge, now_ms: int, batch: Batch
+    ) -> tuple[Lease, Item] | None:
+        state = self._state
+        while True:
+            if not pipe.buffer:
+                if len(state.leases) > MOST_PARKED and self._is_crowded():
+                    return None
+                known = partial(state.known, pipe)
+                batch.writes += self._reader.fill(pipe, judge, known)
+            if not pipe.buffer:
+                if pipe.is_drained:
+                    state.leave_lane(pipe)
+                    batch.drained.append(pipe)
+                return None
+            item = pipe.buffer[0]
+            if item.pointer is not None and judge.verdict(item.pointer):
+                return None  # this popper's snapshot is older than its commit
+            pipe.buffer.popleft()
+            if item.expires_ms is not None and item.expires_ms <= now_ms:
+                pipe.counts.expired += 1
+                pipe.removals += 1
+                batch.touch(pipe)
+                batch.writes.append(deletion(pipe.prefix, item.id, item.stored_by))
+                continue
+            lease = Lease(pipe, item.id, item.key, item.stored_by)
+            state.add_lease(lease)
+            if not self._parks(lease):
+                return lease, item
+
+    def _parks(self, lease: Lease) -> bool:
+        """Puts an item behind another one of its key, where the order is by key."""
+        state, key = self._state, lease.key
+        if state.descriptor.order != "key" or key is None:
+            return False
+        if key in state.busy:
+            state.parked.setdefault(key, deque()).append(lease)
+            return True
+        state.busy[key] = lease
+        return False
+
+    def _is_crowded(self) -> bool:
+        return sum(map(len, self._state.parked.values())) >= MOST_PARKED
+
+    def _from_back(self, now_ms: int, batch: Batch) -> tuple[Lease, Item] | None:
+        while (lease := self._state.next_back(now_ms)) is not None:
+            heapq.heappop(self._state.back)
+            if (found := self._again(lease, now_ms, batch)) is not None:
+                return found
+        return None
+
+    def _again(
+        self, lease: Lease, now_ms: int, batch: Batch
+    ) -> tuple[Lease, Item] | None:
+        """Reads an item that waits again; None if it is gone or expires now."""
+        item = self._reader.look(lease.pipe.prefix, lease.id)
+        if item is None:
+            lease.pipe.counts.committed += 1  # a commit whose answer was lost
+        elif item.expires_ms is not None and item.expires_ms <= now_ms:
+            lease.pipe.counts.expired += 1
+            batch.writes.append(deletion(lease.pipe.prefix, lease.id, lease.stored_by))
+        else:
+            return lease, item
+        batch.touch(lease.pipe)
+        batch.writes.append(lease.deletion())
+        self._state.remove(lease, now_ms)
+        batch.drained.append(lease.pipe)
+        return None
+
+    def give_back(
+        self,
+        lease: Lease,
+        due_ms: int,
+        batch: Batch,
+        *,
+        error: str = "",
+        may_die: bool = True,
+    ) -> None:
+        """Has an item wait again, or end among the dead letters."""
+        state, most = self._state, self._state.descriptor.max_deliveries
+        state.leave_work(lease)
+        lease.error = error or lease.error
+        if may_die and most is not None and lease.deliveries >= most:
+            lease.state, lease.token = LeaseState.DYING, 0
+            lease.until_ms, lease.due_ms = NO_TIME, due_ms
+            state.dying.append(lease)
+        else:
+            state.wait_again(lease, due_ms)
+        batch.touch(lease.pipe)
+        batch.writes.append(lease.write())
+
+    def finish(self, lease: Lease, now_ms: int, batch: Batch) -> None:
+        """Has a job end for good."""
+        lease.pipe.counts.committed += 1
+        self.forget(lease, now_ms, batch)
+
+    def delete(self, lease: Lease, batch: Batch) -> None:
+        """Has the rows of an item go."""
+        batch.touch(lease.pipe)
+        batch.writes += (
+            deletion(lease.pipe.prefix, lease.id, lease.stored_by),
+            lease.deletion(),
+        )
+
+    def forget(self, lease: Lease, now_ms: int, batch: Batch) -> None:
+        """Removes an item, with all that is known of it."""
+        self.delete(lease, batch)
+        self._state.remove(lease, now_ms)
+        batch.drained.append(lease.pipe)
+
+    def end_leases(self, now_ms: int, batch: Batch) -> None:
+        """Gives back what was not committed within its lease."""
+        ends = self._state.ends
+        while ends and ends[0][0] <= now_ms:
+            _, token, lease = heapq.heappop(ends)
+            is_its = lease.state is LeaseState.IN_WORK and lease.token == token
+            is_timed = is_its and lease.transaction is None
+            if is_timed and lease.until_ms <= now_ms:
+                lease.pipe.counts.expired_leases += 1
+                said = f"the lease of {lease.popper} ended"
+                self.give_back(lease, now_ms, batch, error=lease.error or said)

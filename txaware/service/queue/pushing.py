@@ -1,0 +1,181 @@
+"""Chooses the pipes of pushes, and begins new ones where they are full."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from hashlib import blake2b
+
+from txaware.errors import QueueNotFound
+from txaware.metrics import Latencies
+from txaware.requests import Payloads
+from txaware.service.queue.pipe import Pipe, PipeCounters, opened
+from txaware.service.queue.queue_state import QueueState
+from txaware.service.store_context import StoreContext
+from txaware.service.topic_handles import TopicHandle
+from txaware.service.write.publishing import Publishing
+from txaware.service.write.topic_writer import TopicWriter
+from txaware.store.queue_table import NO_TIME, PipeKind, pipe_write
+
+# A pipe is kept so long after somebody asked for it who did not announce a push.
+LENT_MS = 60_000
+# The pusher of the one pipe that keeps an order for all.
+EVERYBODY = ""
+
+
+class Pushing:
+    """The pushes to one queue: each pusher has a pipe of its own."""
+
+    def __init__(
+        self,
+        site: StoreContext,
+        state: QueueState,
+        publishing: Publishing,
+        latencies: Latencies,
+    ) -> None:
+        self._table = site.table
+        self._clock = site.table.clock
+        self._state = state
+        self._publishing = publishing
+        self._latencies = latencies
+
+    def push(
+        self, payloads: Payloads, *, pusher: str, delay_s: float, priority: int
+    ) -> None:
+        """Pushes in one piece, all or none; on disk when it returns."""
+        with self.begun(pusher, delay_s=delay_s, priority=priority) as pipe:
+            self._publishing.plain(self.handle(pipe), payloads)
+
+    @contextmanager
+    def begun(
+        self, pusher: str, *, delay_s: float = 0, priority: int = 0
+    ) -> Iterator[Pipe]:
+        """Surrounds a plain push to the pipe that it yields, which stays meanwhile."""
+        with self._state.lock:
+            pipe = self._pipe_for(pusher, delay_s, priority)
+            self.handle(pipe)
+            pipe.pushing += 1
+        try:
+            yield pipe
+        finally:
+            with self._state.lock:
+                pipe.pushing -= 1
+
+    def reserve(
+        self, pointer: int, *, pusher: str, delay_s: float, priority: int
+    ) -> str:
+        """Returns the name of a pipe that a transaction may push to until its end."""
+        with self._state.lock:
+            pipe = self._pipe_for(pusher, delay_s, priority)
+            self.handle(pipe)
+            pipe.reserved.add(pointer)
+            self._state.watched.setdefault(pointer, set()).add(pipe)
+            return str(pipe.name)
+
+    def close_pusher(self, pusher: str) -> None:
+        """Has the pipes of a pusher take no more pushes."""
+        with self._state.lock:
+            for key in [key for key in self._state.pushers if key[0] == pusher]:
+                self._state.pushers.pop(key).is_open = False
+
+    def lent(self, number: int) -> TopicHandle:
+        """Returns what publishes to a pipe, or rolls back there, for a while."""
+        with self._state.lock:
+            pipe = self._state.pipes.get(number)
+            if pipe is None or self._state.is_gone:
+                raise QueueNotFound(
+                    f"queue {self._state.descriptor.name} was truncated or deleted, or "
+                    f"the transaction that pushed to its pipe {number} is over"
+                )
+            pipe.lent_until_ms = self._clock.now_ms() + LENT_MS
+            return self.handle(pipe)
+
+    def handle(self, pipe: Pipe) -> TopicHandle:
+        """Returns what publishes to a pipe, made when it is first needed."""
+        if pipe.handle is not None:
+            return pipe.handle
+        writer = TopicWriter(self._table)
+        writer.signal = self._state.signal
+        counters = PipeCounters(self._latencies, partial(self._counted, pipe))
+        return opened(pipe, writer, counters)
+
+    def _counted(self, pipe: Pipe, pointer: int | None, count: int) -> None:
+        """Counts pushes: committed ones, those of a transaction, or its rollback."""
+        with self._state.lock:
+            if pointer is None:
+                pipe.pushed += count
+            elif count:
+                pipe.undecided[pointer] = pipe.undecided.get(pointer, 0) + count
+                self._state.watched.setdefault(pointer, set()).add(pipe)
+            else:
+                pipe.undecided.pop(pointer, None)
+        self._state.signal.tell()
+
+    def _pipe_for(self, pusher: str, delay_s: float, priority: int) -> Pipe:
+        """Returns the pipe for a push now; a new one is kept before its first item."""
+        now_ms, state = self._clock.now_ms(), self._state
+        if state.is_gone:
+            raise QueueNotFound(f"queue {state.descriptor.name} does not exist")
+        if delay_s > 0:
+            due_ms = math.ceil((now_ms + delay_s * 1000) / 1000) * 1000
+            pipe = state.due_pipes.get((due_ms, priority))
+            if pipe is None:
+                pipe = self._begin(now_ms, PipeKind.DELAYED, priority, due_ms)
+                state.due_pipes[due_ms, priority] = pipe
+            return pipe
+        is_ordered = state.descriptor.is_ordered
+        key = (EVERYBODY if is_ordered else pusher, priority)
+        pipe = state.pushers.get(key)
+        if pipe is not None and (is_ordered or not self._is_full(pipe, now_ms)):
+            return pipe
+        if pipe is not None:
+            pipe.is_open = False
+        kind = PipeKind.ORDERED if is_ordered else PipeKind.PUSHER
+        number = 0 if is_ordered else _number_of(pusher)
+        pipe = self._begin(now_ms, kind, priority, NO_TIME, pusher=number)
+        state.pushers[key] = pipe
+        return pipe
+
+    def _is_full(self, pipe: Pipe, now_ms: int) -> bool:
+        most = self._state.descriptor.max_pushes_per_pipe
+        pushed = pipe.pushed + sum(pipe.undecided.values())
+        return pushed >= most or self.is_too_old(pipe, now_ms)
+
+    def is_too_old(self, pipe: Pipe, now_ms: int) -> bool:
+        """Tells whether a pusher may no longer push to its pipe."""
+        most_ms = self._state.descriptor.max_push_time_of_pipe_s * 1000
+        return now_ms - pipe.created_ms >= most_ms
+
+    def _begin(
+        self,
+        now_ms: int,
+        kind: PipeKind,
+        priority: int,
+        due_ms: int,
+        *,
+        pusher: int = 0,
+    ) -> Pipe:
+        pipe = self._state.add_pipe(
+            now_ms, kind, priority=priority, due_ms=due_ms, pusher=pusher
+        )
+        # It goes with the batch of the first item, or before it: batches keep their
+        # order, so no item is ever in a pipe without a row.
+        self._table.hand_over([pipe_write(pipe.prefix, pipe.row())], _ignore)
+        return pipe
+
+    def close_old(self, now_ms: int) -> None:
+        """Has pipes take no more pushes whose pushers left them."""
+        for key, pipe in list(self._state.pushers.items()):
+            if pipe.kind is PipeKind.PUSHER and self.is_too_old(pipe, now_ms):
+                pipe.is_open = False
+                del self._state.pushers[key]
+
+
+def _number_of(pusher: str) -> int:
+    """Returns the number of a pusher that its pipes have in common, never 0."""
+    digest = blake2b(pusher.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") or 1
+
+
+def _ignore(_: object) -> None:
+    """Does nothing: nobody waits for a pipe's row alone."""

@@ -1,0 +1,130 @@
+"""Tells how a queue stands: its counts, its depth, what waits; scans no items."""
+
+import heapq
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
+
+from txaware.queues import QueueStats, Waiting
+from txaware.service.queue.lease import Lease, LeaseState, item_text
+from txaware.service.queue.pipe import Item, Pipe
+from txaware.service.queue.pipe_reader import Judge, PipeReader, headers_of
+from txaware.service.queue.queue_state import QueueState
+from txaware.store.queue_table import Counts
+
+_WAITING = (LeaseState.WAITING, LeaseState.PARKED)
+
+
+class Statistics:
+    """The counts of a queue; each call comes under its lock."""
+
+    def __init__(self, state: QueueState, reader: PipeReader) -> None:
+        self._state = state
+        self._reader = reader
+
+    def stats(self, judge: Judge, now_ms: int) -> QueueStats:
+        """Adds up the pipes, and the totals of those that are gone."""
+        state, counts = self._state, Counts()
+        counts.add(state.totals)
+        pushed, in_work = state.pushed_before, 0
+        for pipe in state.pipes.values():
+            counts.add(pipe.counts)
+            pushed += pipe.pushed
+            in_work += pipe.leased
+        depth = max(0, pushed - counts.removed - in_work)
+        oldest_ms = self._oldest_ms(judge, now_ms) if depth else None
+        age_ms = 0 if oldest_ms is None else max(0, now_ms - oldest_ms)
+        return QueueStats(
+            pushed=pushed,
+            popped=counts.popped,
+            committed=counts.committed,
+            rolled_back=counts.rolled_back,
+            expired_leases=counts.expired_leases,
+            expired=counts.expired,
+            dead_letters=counts.dead,
+            depth=depth,
+            delayed=self._delayed(now_ms),
+            in_work=in_work,
+            oldest_age_s=age_ms / 1000,
+            pipes=len(state.pipes),
+            open_pipes=sum(pipe.is_open for pipe in state.pipes.values()),
+            is_paused=state.descriptor.is_paused,
+        )
+
+    def _delayed(self, now_ms: int) -> int:
+        pipes = sum(self._state.pipes[at].waiting for _, at in self._state.delayed)
+        leases = self._state.leases.values()
+        return pipes + sum(
+            lease.state is LeaseState.WAITING and lease.due_ms > now_ms
+            for lease in leases
+        )
+
+    def _oldest_ms(self, judge: Judge, now_ms: int) -> int | None:
+        """Returns the time of the oldest push that waits and is due."""
+        oldest_ms = min(
+            (
+                lease.id.publish_time_ms
+                for lease in self._state.leases.values()
+                if lease.state in _WAITING and lease.due_ms <= now_ms
+            ),
+            default=None,
+        )
+        for pipe in self._due():
+            if oldest_ms is not None and pipe.created_ms >= oldest_ms:
+                break
+            first = next(self._items(pipe, judge), None)
+            if first is not None:
+                time_ms = first.id.publish_time_ms
+                oldest_ms = time_ms if oldest_ms is None else min(oldest_ms, time_ms)
+        return oldest_ms
+
+    def _items(self, pipe: Pipe, judge: Judge) -> Iterator[Item]:
+        return self._reader.items(pipe, judge, partial(self._state.known, pipe))
+
+    def _due(self) -> Iterator[Pipe]:
+        """Yields the pipes whose items are due, the oldest first."""
+        later = {number for _, number in self._state.delayed}
+        for number, pipe in self._state.pipes.items():
+            may_have = pipe.waiting > 0 or pipe.takes_pushes
+            if may_have and number not in later:
+                yield pipe
+
+    def peek(self, judge: Judge, now_ms: int, limit: int) -> list[Waiting]:
+        """Returns the first items that wait and are due, the oldest first."""
+        back = sorted(
+            (
+                (lease.id, item, lease.deliveries)
+                for lease in self._state.leases.values()
+                if lease.state in _WAITING
+                and lease.due_ms <= now_ms
+                and (item := self._look(lease)) is not None
+            ),
+            key=lambda found: found[0],
+        )
+        width = max(limit, self._state.descriptor.max_pop_width)
+        pipes = [
+            ((item.id, (pipe.id, item), 0) for item in self._items(pipe, judge))
+            for pipe in islice(self._due(), width)
+        ]
+        merged = heapq.merge(back, *pipes, key=lambda found: found[0])
+        fresh = (
+            (number, item, deliveries)
+            for _, (number, item), deliveries in merged
+            if item.expires_ms is None or item.expires_ms > now_ms
+        )
+        return [_waiting(*found) for found in islice(fresh, limit)]
+
+    def _look(self, lease: Lease) -> tuple[int, Item] | None:
+        item = self._reader.look(lease.pipe.prefix, lease.id)
+        return None if item is None else (lease.pipe.id, item)
+
+
+def _waiting(number: int, item: Item, deliveries: int) -> Waiting:
+    return Waiting(
+        item_text(number, item.id),
+        item.payload,
+        item.key,
+        headers_of(item),
+        deliveries,
+        item.id.publish_time_ms,
+    )

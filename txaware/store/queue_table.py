@@ -1,0 +1,190 @@
+"""The rows of queues: pipes with their counts, and leases of items that were popped."""
+
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+
+import attrs
+
+from txaware.errors import StoreCorrupted
+from txaware.interfaces import OrderedTable, Write
+from txaware.keys import LEASE, PIPE
+from txaware.messages import ID_BYTES, MessageId
+from txaware.queues import PIPE_BYTES
+from txaware.store.columns import decode, value_head
+from txaware.store.ranges import pieces
+
+_PIPE = struct.Struct(">BBqqqQQQQQQQ20s")
+_LEASE = struct.Struct(">QIqqB")
+# Stands for the number of pushes of a pipe that still takes some.
+NOT_FINAL = -1
+NO_TIME = -1
+# The pipe whose row has the totals of all pipes that are gone.
+TOTALS = 0
+_LOCAL = 1
+
+
+class PipeKind(IntEnum):
+    """The pushes that a pipe is for: of one pusher, of all, or for one due time."""
+
+    PUSHER, ORDERED, DELAYED, TOTAL = range(4)
+
+
+@attrs.define
+class Counts:
+    """The counts of a pipe's pops, or the totals of pipes that are gone."""
+
+    popped: int = 0
+    committed: int = 0
+    rolled_back: int = 0
+    expired_leases: int = 0
+    expired: int = 0
+    dead: int = 0
+
+    @property
+    def removed(self) -> int:
+        """The number of items that are gone, one way or the other."""
+        return self.committed + self.expired + self.dead
+
+    def add(self, other: "Counts") -> None:
+        """Adds the counts of another pipe."""
+        for name in attrs.fields_dict(Counts):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+@attrs.frozen
+class PipeRow:
+    """A pipe as it is kept: `pushed` is `NOT_FINAL` while it takes pushes.
+
+    All items up to `head` are gone, or have a lease row. `pusher` is the same for pipes
+    that one pusher filled one after the other, and 0 for those of all.
+    """
+
+    kind: PipeKind
+    priority: int
+    created_ms: int
+    due_ms: int
+    pushed: int
+    pusher: int
+    counts: Counts
+    head: MessageId
+
+    def to_bytes(self) -> bytes:
+        """Encodes the pipe for its row."""
+        counts = attrs.astuple(self.counts)
+        return _PIPE.pack(
+            self.kind,
+            self.priority,
+            self.created_ms,
+            self.due_ms,
+            self.pushed,
+            self.pusher,
+            *counts,
+            self.head,
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "PipeRow":
+        """Reads a pipe that `to_bytes` wrote."""
+        try:
+            values = _PIPE.unpack(data)
+            kind, priority, created, due, pushed, pusher, *counts, head = values
+            return cls(
+                PipeKind(kind),
+                priority,
+                created,
+                due,
+                pushed,
+                pusher,
+                Counts(*counts),
+                MessageId(head),
+            )
+        except (struct.error, ValueError) as error:
+            raise StoreCorrupted(f"a row of {len(data)} bytes is no pipe") from error
+
+
+@attrs.frozen
+class LeaseRow:
+    """What is kept of an item that was popped: how often, and who has it until when.
+
+    `token` is 0 for one that waits again, from `due_ms` on. `pointer` is that of the
+    transaction that popped it; where that committed, the item is gone. `is_local` says
+    that its popper lived in the process that owned the store.
+    """
+
+    token: int
+    deliveries: int
+    until_ms: int
+    due_ms: int
+    is_local: bool
+    pointer: int | None
+    popper: str
+    error: str
+
+    def to_bytes(self) -> bytes:
+        """Encodes the lease; its pointer is a column, as in every row of one."""
+        return b"".join(
+            (
+                value_head(self.pointer),
+                _LEASE.pack(
+                    self.token,
+                    self.deliveries,
+                    self.until_ms,
+                    self.due_ms,
+                    _LOCAL if self.is_local else 0,
+                ),
+                self.popper.encode(),
+                b"\0",
+                self.error.encode(),
+            )
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "LeaseRow":
+        """Reads a lease that `to_bytes` wrote."""
+        columns = decode(data)
+        payload = columns.payload or b""
+        try:
+            token, deliveries, until_ms, due_ms, flags = _LEASE.unpack_from(payload)
+        except struct.error as error:
+            raise StoreCorrupted(f"a row of {len(data)} bytes is no lease") from error
+        popper, _, said = payload[_LEASE.size :].partition(b"\0")
+        return cls(
+            token,
+            deliveries,
+            until_ms,
+            due_ms,
+            bool(flags & _LOCAL),
+            columns.pointer,
+            popper.decode(errors="replace"),
+            said.decode(errors="replace"),
+        )
+
+
+def lease_key(prefix: bytes, item: MessageId) -> bytes:
+    """Returns the key of an item's lease, below the prefix of its pipe."""
+    return LEASE + prefix + item
+
+
+def pipe_write(prefix: bytes, row: PipeRow | None) -> Write:
+    """Makes the row of a pipe, or its deletion."""
+    return PIPE + prefix, None if row is None else row.to_bytes()
+
+
+def pipe_rows(table: OrderedTable, prefix: bytes) -> Iterator[tuple[int, PipeRow]]:
+    """Reads the pipes of one generation of a queue, in the order of their ids."""
+    for rows in pieces(table, PIPE + prefix):
+        for key, value in rows:
+            yield int.from_bytes(key, "big"), PipeRow.from_bytes(value)
+
+
+def lease_rows(
+    table: OrderedTable, prefix: bytes
+) -> Iterator[tuple[int, MessageId, LeaseRow]]:
+    """Reads the leases of one generation of a queue, by pipe and item."""
+    for rows in pieces(table, LEASE + prefix):
+        for key, value in rows:
+            if len(key) != PIPE_BYTES + ID_BYTES:
+                raise StoreCorrupted(f"a lease has the key {key.hex()}")
+            pipe = int.from_bytes(key[:PIPE_BYTES], "big")
+            yield pipe, MessageId(key[PIPE_BYTES:]), LeaseRow.from_bytes(value)
