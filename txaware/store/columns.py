@@ -2,7 +2,6 @@
 
 import struct
 from collections.abc import Mapping, Sequence
-from operator import gt
 
 import attrs
 
@@ -86,18 +85,23 @@ def decode_keyed(values: Sequence[bytes]) -> KeyedValues | None:
     tag = values[0][0]
     if tag not in _BEHIND_POINTER:
         return None
-    at = _BEHIND_POINTER[tag]
-    first, named, high, low = at + 6, at + 4, at + 4, at + 5
-    if {value[at:named] for value in values} != {_KEY_ALONE}:
+    at, count = _BEHIND_POINTER[tag], len(values)
+    first = at + 6
+    # What stands before each key, for all values at once: six bytes each.
+    heads = b"".join([value[at:first] for value in values])
+    named = [heads[place::6] for place in range(4)]
+    if named != [b"\1" * count, KEY * count, bytes(count), bytes(count)]:
+        return None  # there are other columns, or a key of 64 KiB
+    high, low = heads[4::6], heads[5::6]
+    if len(low) != count:
         return None
-    try:
-        ends = [first + (value[high] << 8 | value[low]) for value in values]
-    except IndexError:
-        return None
+    ends = [first + size for size in low]
+    if any(high):
+        ends = [end + (size << 8) for end, size in zip(ends, high, strict=True)]
     keys = [value[first:end] for value, end in zip(values, ends, strict=True)]
-    payloads = [value[end:] for value, end in zip(values, ends, strict=True)]
-    if any(map(gt, ends, map(len, values))):
+    if sum(map(len, keys)) != sum(ends) - first * count:
         return None  # one of them is cut off
+    payloads = [value[end:] for value, end in zip(values, ends, strict=True)]
     pointers = None if at == 1 else [pointer for (pointer,) in map(_pointer_at, values)]
     return KeyedValues(pointers, keys, payloads)
 

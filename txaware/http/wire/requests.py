@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import cast
 
 import attrs
 
@@ -34,12 +35,14 @@ class PublishRequest:
         """The messages with their keys and headers, as a service takes them."""
         if self.labels is None:
             return self.messages
-        after_s = [
-            message.expire_after_s if isinstance(message, Outgoing) else None
-            for message in self.messages
-        ]
-        payloads = [payload_of(message) for message in self.messages]
-        expiries = after_s if is_any_said(after_s) else None
+        payloads, expiries = cast(list[bytes], self.messages), None
+        if not {*map(type, payloads)} <= {bytes}:
+            after_s = [
+                message.expire_after_s if isinstance(message, Outgoing) else None
+                for message in self.messages
+            ]
+            payloads = [payload_of(message) for message in self.messages]
+            expiries = after_s if is_any_said(after_s) else None
         size_bytes = sum(map(len, payloads)) + self.labels.size_bytes
         return Payloads(payloads, size_bytes, expiries, self.labels)
 
