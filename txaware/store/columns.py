@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Mapping, Sequence
-from operator import sub
+from operator import gt
 
 import attrs
 
@@ -95,7 +95,7 @@ def decode_keyed(values: Sequence[bytes]) -> KeyedValues | None:
         return None
     keys = [value[first:end] for value, end in zip(values, ends, strict=True)]
     payloads = [value[end:] for value, end in zip(values, ends, strict=True)]
-    if min(map(sub, map(len, values), ends)) < 0:
+    if any(map(gt, ends, map(len, values))):
         return None  # one of them is cut off
     pointers = None if at == 1 else [pointer for (pointer,) in map(_pointer_at, values)]
     return KeyedValues(pointers, keys, payloads)

@@ -9,7 +9,7 @@ import sys
 from array import array
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from operator import le
+from typing import cast
 
 from txaware.errors import BadRequest
 from txaware.http.wire.avro_reading import Cursor
@@ -26,8 +26,10 @@ def write_labels(labels: Labels | None) -> bytes:
 
 def _label_columns(labels: Labels) -> bytes:
     keys, headers = labels.keys, labels.headers
-    known = bytes([key is not None for key in keys]) if None in keys else b""
-    listed = [key or b"" for key in keys]
+    known, listed = b"", cast(Sequence[bytes], keys)
+    if None in keys:
+        known = bytes([key is not None for key in keys])
+        listed = [key or b"" for key in keys]
     packed_headers = _column(headers) if any(headers) else (b"", b"")
     return b"".join(map(data_bytes, (known, *_column(listed), *packed_headers)))
 
@@ -50,7 +52,7 @@ def read_labels(cursor: Cursor, count: int) -> Labels | None:
         return None
     known = cursor.data()
     values = _read_column(cursor, count)
-    keys: list[bytes | None] = [*values]
+    keys: Sequence[bytes | None] = values
     if known:
         if len(known) != count or max(known) > 1:
             raise BadRequest(f"{cursor.what} does not tell which message has a key")
@@ -72,9 +74,10 @@ def _read_column(
         places.byteswap()
     if places[0] or places[-1] != len(values):
         raise BadRequest(f"{cursor.what} has labels that do not fill their value")
-    if not all(map(le, places, places[1:])):
+    rising = places.tolist()
+    if rising != sorted(rising):
         raise BadRequest(f"{cursor.what} has labels whose places do not rise")
-    return [values[start:end] for start, end in pairwise(places)]
+    return [values[start:end] for start, end in pairwise(rising)]
 
 
 def checked_labels(labels: Labels | None) -> Labels | None:
