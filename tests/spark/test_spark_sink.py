@@ -1,6 +1,7 @@
 """`df.write.format("txaware")`: one transaction for each save, all of it or nothing."""
 
 from collections.abc import Callable, Iterable
+from datetime import UTC
 from typing import Any
 
 import pytest
@@ -177,3 +178,28 @@ def test_a_topic_that_is_made_anew_has_no_saves_that_are_done(shared: Shared) ->
     for _ in range(2):
         shared.save(shared.frame("2"), save_id="a")
     assert shared.published("t") == [b"2"]
+
+
+@pytest.mark.parametrize("kind", ["binary", "string"])
+def test_keys_and_headers_go_there_and_back(shared: Shared, kind: str) -> None:
+    rows = [("a", "ann", {"source": "till 3"}), ("b", None, None), ("c", "", {})]
+    frame = shared.spark.createDataFrame(
+        rows, "payload string, key string, headers map<string, string>"
+    ).select("payload", f.col("key").cast(kind), f.expr(_headers_as(kind)))
+    shared.save(frame.coalesce(1))
+    page = shared.messaging.poll("t", isolation="committed")
+    assert [(one.payload, one.key, one.headers) for one in page] == [
+        (b"a", b"ann", {"source": b"till 3"}),
+        (b"b", None, {}),
+        (b"c", b"", {}),
+    ]
+    reader = shared.reader(topic="t")
+    read = reader.load().select("payload", "key", "headers", "time").collect()
+    assert [(bytes(row.payload), row.key, row.headers) for row in read] == [
+        (one.payload, one.key, one.headers) for one in page
+    ]
+    assert [row.time.astimezone(UTC) for row in read] == [one.time for one in page]
+
+
+def _headers_as(kind: str) -> str:
+    return f"transform_values(headers, (name, value) -> cast(value as {kind})) headers"

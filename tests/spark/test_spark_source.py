@@ -202,7 +202,7 @@ def test_wrong_options_are_told_in_a_sentence(
 @pytest.mark.parametrize(
     ("schema", "why"),
     [
-        ("key binary", "messages have no column key; they have topic, id"),
+        ("kee binary", "messages have no column kee; they have topic, id"),
         ("payload string", "column payload is binary, not string"),
     ],
 )

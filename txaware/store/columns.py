@@ -23,6 +23,7 @@ _PLAIN_HEAD = bytes([PLAIN])
 _MORE = struct.Struct(">cI")
 # The count of columns, the name of the only one, and the high half of its size.
 _KEY_ALONE = b"\1" + KEY + bytes(2)
+_BEHIND_POINTER = {PLAIN | MORE: 1, POINTED | MORE: 9}
 _pointer_at = struct.Struct(">xq").unpack_from
 
 
@@ -83,9 +84,9 @@ def decode_keyed(values: Sequence[bytes]) -> KeyedValues | None:
     `decode` takes six times as long.
     """
     tag = values[0][0]
-    if tag not in (PLAIN | MORE, POINTED | MORE):
+    if tag not in _BEHIND_POINTER:
         return None
-    at = 1 if tag == PLAIN | MORE else 9
+    at = _BEHIND_POINTER[tag]
     first, named, high, low = at + 6, at + 4, at + 4, at + 5
     if {value[at:named] for value in values} != {_KEY_ALONE}:
         return None
@@ -99,6 +100,19 @@ def decode_keyed(values: Sequence[bytes]) -> KeyedValues | None:
         return None  # one of them is cut off
     pointers = None if at == 1 else [pointer for (pointer,) in map(_pointer_at, values)]
     return KeyedValues(pointers, keys, payloads)
+
+
+def key_span(value: bytes) -> tuple[int, int]:
+    """Returns where the key of a value begins and ends, if it has nothing else.
+
+    For any other value both are 0. The payload follows the key.
+    """
+    at = _BEHIND_POINTER.get(value[0], 0)
+    if not at or value[at : at + 4] != _KEY_ALONE:
+        return 0, 0
+    start = at + 6
+    end = start + int.from_bytes(value[at + 4 : start], "big")
+    return (start, end) if end <= len(value) else (0, 0)
 
 
 def decode(value: bytes) -> Columns:

@@ -18,6 +18,7 @@ from txaware.store.columns import (
     RECEIPTS,
     decode,
     decode_keyed,
+    key_span,
     pointer_of,
 )
 from txaware.store.ranges import negate, pieces
@@ -108,6 +109,12 @@ def _mixed(rows: Sequence[Row], keys: Sequence[bytes], size_bytes: int) -> Block
         if value[0] == POINTED:  # as most rows are, also beside some others
             pointers.append(int.from_bytes(value[1:9], "big", signed=True))
             payloads.append(value[9:])
+            continue
+        start, end = key_span(value)
+        if end:  # the first row of a producer's request has a mark, and no other one
+            pointers.append(pointer_of(value))
+            payloads.append(value[end:])
+            label_keys[index] = value[start:end]
             continue
         columns = decode(value)
         pointers.append(columns.pointer)
