@@ -247,7 +247,7 @@ class Messaging(Verbs, QueueVerbs, OperatorVerbs, LoopVerbs):
             return known
         settings, largest = self._parts.settings, self._parts.largest_buffer_bytes
         access = Access(
-            self.queue_service,
+            self._queue_service,
             self._service,
             self._parts.coordinator,
             self._parts.shares_journal,

@@ -156,7 +156,7 @@ class QueueVerbs:
         self._queues = queues
 
     @property
-    def queue_service(self) -> QueueService:
+    def _queue_service(self) -> QueueService:
         """The service that keeps queues."""
         if self._queues is None:
             raise Unavailable(
@@ -165,9 +165,9 @@ class QueueVerbs:
             )
         return self._queues
 
-    create_queue = passed_on(QueueService.create_queue, to="queue_service")
-    queues = passed_on(QueueService.queues, to="queue_service")
-    delete_queue = passed_on(QueueService.delete_queue, to="queue_service")
+    create_queue = passed_on(QueueService.create_queue, to="_queue_service")
+    queues = passed_on(QueueService.queues, to="_queue_service")
+    delete_queue = passed_on(QueueService.delete_queue, to="_queue_service")
 
 
 class OperatorVerbs:

@@ -171,7 +171,7 @@ def test_an_undecided_item_stops_its_pipe_and_no_other(site: Site) -> None:
         first.push(b"a")
         second.push(b"b")
         tx = messaging.coordinator.start_short()
-        pipe = messaging.queue_service.pipe_for("mail", transaction=tx, pusher="third")
+        pipe = messaging._queue_service.pipe_for("mail", transaction=tx, pusher="third")
         response = messaging.publish(pipe, [b"open"], transaction=tx)
         assert response is not None
         assert taken(queue) == [b"a", b"b"]

@@ -24,7 +24,12 @@ from txaware.messaging import Messaging
 SETTINGS = Settings(long_poll_s=0.01, janitor_interval_s=0)
 # A number like 5.0 is a whole one to JSON Schema, and not here.
 FUZZED = tuple(check for check in CHECKS if check != "positive_data_acceptance")
-CHOSEN = {"path.topic": "orders", "path.namespace": "default", "path.group": "billing"}
+CHOSEN = {
+    "path.topic": "orders",
+    "path.namespace": "default",
+    "path.group": "billing",
+    "path.table": "accounts",
+}
 RUNS = {
     "examples": Run(examples=1, phases=("examples", "coverage")),
     "a topic": Run(
@@ -121,11 +126,12 @@ def test_the_examples_work(described: Described) -> None:
             namespace="default",
             topic="orders",
             group="billing",
+            table="accounts",
             transactional_id="loader-7",
             transaction=described.messaging.coordinator.start_short().transaction_id,
         )
-        if "transactionWritePointer" in example:
-            example["transactionWritePointer"] = tx.transaction_id
+        for name in {"transactionWritePointer", "transaction"} & example.keys():
+            example[name] = tx.transaction_id
         request = urllib.request.Request(
             described.server.url + where,
             json.dumps(example).encode(),

@@ -19,7 +19,7 @@ from txaware.http.wire.avro_format import (
 from txaware.http.wire.avro_reading import INT_BITS, Cursor, read
 from txaware.http.wire.avro_writing import array, data_bytes
 from txaware.http.wire.interfaces import Format
-from txaware.http.wire.json_body import Body, Field, plain
+from txaware.http.wire.json_body import Body, Field, Kind, plain
 from txaware.http.wire.json_format import JSON, MESSAGES
 from txaware.http.wire.json_values import load
 from txaware.http.wire.own_client import encode_publish
@@ -34,7 +34,7 @@ ONCE = Body(
         Field("producerId", plain(0, MAX_PRODUCER_ID)),
         Field("epoch", plain(0, MAX_EPOCH)),
         Field("sequence", plain(0, SEQUENCES - 1)),
-        Field("messages", MESSAGES),
+        Field("messages", Kind(MESSAGES.read, MESSAGES.schema | {"minItems": 1})),
     ),
 )
 
