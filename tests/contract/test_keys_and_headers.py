@@ -81,10 +81,10 @@ def test_messages_stored_ahead_of_their_commit_keep_key_and_headers(
         )
         publisher.publish_stored([receipt])
     assert found(messaging) == [*map(sent, [*KEYED, *ALIKE, *KEYED])]
-    assert administration_free(messaging)
+    assert is_sound(messaging)
 
 
-def administration_free(messaging: Messaging) -> bool:
+def is_sound(messaging: Messaging) -> bool:
     return not messaging.check().problems
 
 
@@ -149,27 +149,40 @@ def test_a_page_is_cut_by_the_size_of_headers_too(site: Site) -> None:
     assert sizes == [2, 2, 2, 2, 2]
 
 
-def test_keys_and_headers_survive_a_restart_a_crash_a_backup_and_a_copy(
+def test_keys_and_headers_survive_a_restart_a_crash_and_a_copy(
     lasting: Site, tmp_path: Path
 ) -> None:
-    messaging = lasting.messaging
-    messaging.create_topic("t")
-    messaging.publish("t", KEYED)
-    with messaging.transaction():
-        messaging.publisher("t", buffer_limit_bytes=400).publish_all(KEYED + ALIKE)
-    expected = found(messaging)
-    assert expected == [*map(sent, [*KEYED, *KEYED, *ALIKE])]
+    expected = kept(lasting)
     assert found(lasting.open()) == found(lasting.crash()) == expected
+    lasting.close()
+    target = f"leveldb:{tmp_path / 'copied'}"
+    txaware.copy(lasting._url(), target, clock_ms=lasting.clock)
+    with txaware.connect(target, clock_ms=lasting.clock) as copied:
+        assert found(copied) == expected
+        assert is_sound(copied)
+
+
+def test_keys_and_headers_survive_a_backup(durable: Site, tmp_path: Path) -> None:
+    expected = kept(durable)
     file = io.BytesIO()
-    lasting.messaging.backup(file)
-    target = tmp_path / "restored"
-    restore(
-        io.BytesIO(file.getvalue()), target, txaware.Settings(), clock_ms=lasting.clock
-    )
-    url = f"leveldb:{target}"
-    with txaware.connect(url, clock_ms=lasting.clock) as restored:
+    durable.messaging.backup(file)
+    target, data = tmp_path / "restored", io.BytesIO(file.getvalue())
+    restore(data, target, txaware.Settings(), clock_ms=durable.clock)
+    with txaware.connect(f"leveldb:{target}", clock_ms=durable.clock) as restored:
         assert found(restored) == expected
-        assert administration_free(restored)
+        assert is_sound(restored)
+
+
+def kept(site: Site) -> list[Any]:
+    """Publishes messages in two ways, and returns what a poll finds of them."""
+    site.messaging.create_topic("t")
+    site.messaging.publish("t", KEYED)
+    with site.messaging.transaction():
+        publisher = site.messaging.publisher("t", buffer_limit_bytes=400)
+        publisher.publish_all(KEYED + ALIKE)
+    expected = found(site.messaging)
+    assert expected == [*map(sent, [*KEYED, *KEYED, *ALIKE])]
+    return expected
 
 
 label = st.none() | st.binary(max_size=30)
