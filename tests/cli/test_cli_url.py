@@ -60,6 +60,15 @@ def open_one(embedded: Messaging) -> int:
     return tx.transaction_id
 
 
+@pytest.fixture
+def made(embedded: Messaging) -> int:
+    """A producer, beside a row of a table."""
+    embedded.table("rows").put(b"kept", b"1")
+    producer = embedded.producer()
+    producer.publish("t", [b"3"])
+    return producer.producer_id
+
+
 VERBS = [
     ["topic", "create", "new"],
     ["topic", "list"],
@@ -72,6 +81,14 @@ VERBS = [
     ["poll", "t"],
     ["poll", "t", "--group", "g"],
     ["poll", "t", "--follow", "--limit", "2"],
+    ["table", "put", "rows", "ann", "5"],
+    ["table", "get", "rows", "kept"],
+    ["table", "scan", "rows"],
+    ["table", "list"],
+    ["table", "delete", "rows", "ann"],
+    ["producers", "list"],
+    ["producers", "describe", "MADE"],
+    ["producers", "forget", "MADE"],
     ["groups", "list"],
     ["groups", "show", "had", "t"],
     ["groups", "reset", "had", "t", "--to", "next", "--yes"],
@@ -97,9 +114,12 @@ def leaves(group: click.Group, *names: str) -> Iterator[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)
-def test_every_verb_works_at_a_server(verb: list[str], url: str, open_one: int) -> None:
+def test_every_verb_works_at_a_server(
+    verb: list[str], url: str, open_one: int, made: int
+) -> None:
     run("groups", "reset", "had", "t", "--to", "first", "--url", url)
-    arguments = [str(open_one) if one == "OPEN" else one for one in verb]
+    named = {"OPEN": str(open_one), "MADE": str(made)}
+    arguments = [named.get(one, one) for one in verb]
     assert run(*arguments, "--url", url).stdout.strip()
 
 

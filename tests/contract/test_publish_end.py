@@ -134,6 +134,8 @@ class Printing(FakeService):
         time.sleep(0.05)  # an exit that does not wait comes before
         print(*(message.decode() for message in messages), flush=True)
 
+    publish_once = publish  # as an AsyncPublisher publishes
+
 logging.basicConfig()
 background.EXIT_WAIT_S = 0.2 if "{weather}" == "outage" else 30
 publisher = {kind}(Printing("a"), "a", message_limit_bytes=100, linger_ms=60_000)

@@ -39,6 +39,10 @@ NOT_AWAITED = {
     "async_publisher": "a task of the program's own publishes in the background",
     "at_most_once_publisher": "as above; its errors are passed over by the program",
     "backup": "writes a file, which blocks",
+    **dict.fromkeys(
+        ("create_queue", "delete_queue", "queue", "queues"),
+        "is for the process that owns the data",
+    ),
     "coordinator": "its calls block, and `transaction` makes them in threads",
     "direct_publisher": "`publish` of the messaging publishes at once",
     "persist_stored": "is for who hands transactions to others, as Spark's driver",

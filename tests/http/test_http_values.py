@@ -95,6 +95,8 @@ def test_ids_are_hex_and_bytes_are_base64() -> None:
         "payload": "AP8=",
         "pointer": None,
         "state": "plain",
+        "key": None,
+        "headers": {},
     }
 
 

@@ -95,6 +95,7 @@ def put(session: Session, *, name: str, key: str, value: str) -> None:
     data = sys.stdin.buffer.read() if value == "-" else value.encode()
     with session.open() as messaging:
         messaging.table(name).put(key.encode(), data)
+    click.echo(f"{payload_text(key.encode())} is set in {name}")
 
 
 @table.command()
@@ -153,3 +154,4 @@ def delete(session: Session, *, name: str, key: str) -> None:
     """
     with session.open() as messaging:
         messaging.table(name).delete(key.encode())
+    click.echo(f"{payload_text(key.encode())} is not in {name}")

@@ -45,7 +45,7 @@ class AsyncPublisher:
 
     def __init__(
         self,
-        service: PublishesOnce,
+        service: PublishesOnce | MessagingService,
         topic: str,
         *,
         message_limit_bytes: int,

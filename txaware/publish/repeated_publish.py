@@ -2,10 +2,10 @@
 
 import secrets
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from txaware.errors import OutOfOrderSequence, ProducerFenced, changed_nothing
-from txaware.interfaces import Payload
+from txaware.interfaces import MessagingService, Payload
 from txaware.messages import MessageId
 from txaware.producers import MAX_PRODUCER_ID, SEQUENCES, ProducerIdentity
 
@@ -54,11 +54,13 @@ class RepeatedPublish:
     """Publishes batches to one topic, each until it is stored or given up.
 
     One thread uses it. A batch that is given up may be stored; then the next one comes
-    from a new producer.
+    from a new producer. A service that knows no producers, as one of a caller's own,
+    gets plain publishes.
     """
 
-    def __init__(self, service: PublishesOnce, topic: str) -> None:
-        self._service = service
+    def __init__(self, service: PublishesOnce | MessagingService, topic: str) -> None:
+        self._service: Any = service
+        self._knows_producers = hasattr(service, "publish_once")
         self._topic = topic
         self._producer = OwnProducer()
 
@@ -80,6 +82,9 @@ class RepeatedPublish:
         self._producer.stored(self._topic, len(messages))
 
     def _publish(self, messages: list[Payload]) -> None:
+        if not self._knows_producers:
+            self._service.publish(self._topic, messages)
+            return
         self._service.publish_once(
             self._topic,
             messages,

@@ -222,7 +222,7 @@ class Database:
         self.close()
         self._db = self._open()
         if self._log is not None:
-            self._log.begin()
+            self._log.follow()
 
     def close(self) -> None:
         """Gives the database back, once the last reader has left."""
