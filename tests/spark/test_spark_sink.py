@@ -103,7 +103,8 @@ NOT_PLANNED: list[tuple[dict[str, Any], Any, str]] = [
     ({"save_id": "a", "topic": None}, cast_to("string", "topic"), "needs option topic"),
     ({}, cast_to("int"), "BadRequest: column payload is binary or string, not int;"),
     ({}, cast_to("int", "topic"), "BadRequest: column topic is string, not int"),
-    ({}, cast_to("int", "key"), "has a column payload (binary or string), and may ha"),
+    ({}, cast_to("int", "key"), "BadRequest: column key is binary or string, not int"),
+    ({}, cast_to("int", "kee"), "has a column payload (binary or string), and may ha"),
 ]
 
 
