@@ -190,26 +190,27 @@ class TransactionContext(CallsBack):
             if last:
                 self._flush(last)
             interrupt = self._commit(tx, asked_s, cargo)
+            self.status = COMMITTED  # before any call: an interrupt would undo it
+            self._committed(tx, interrupt)
         except BaseException as error:
             if self.status is ENDING:  # the commit was not asked for
                 self._undo(error)
+            elif self.status is COMMITTED:
+                self._tell_rest(tx)
             raise
-        self._committed(tx, interrupt)
 
     def _committed(self, tx: Transaction, stop: BaseException | None = None) -> None:
         """Tells all participants; raises what they raise, and an interrupt."""
-        self.status = COMMITTED
-        try:
-            failures = self._participants.announce(tx)
-            if self._callbacks is not None:
-                failures = [*failures, *self._call_back(committed=True)]
-            if failures or stop is not None:
-                stops = [] if stop is None else [stop]
-                raise_first([*stops, *failures], f"{self} stays committed")
-        except BaseException:
-            self._participants.announce(tx)  # those that are left
-            self._call_back(committed=True)
-            raise
+        failures = self._participants.announce(tx)
+        if self._callbacks is not None:
+            failures = [*failures, *self._call_back(committed=True)]
+        if failures or stop is not None:
+            raise_first([*filter(None, [stop]), *failures], f"{self} stays committed")
+
+    def _tell_rest(self, tx: Transaction) -> None:
+        """Tells those that an interrupt left; none is told twice."""
+        self._participants.announce(tx)
+        self._call_back(committed=True)
 
     def abort(self) -> None:
         """Undoes everything; a block that ends after it commits nothing."""

@@ -52,13 +52,15 @@ def make_all_private(directory: Path) -> None:
 def tighten_files(directory: Path) -> None:
     """Closes the files of a directory to other users; skips files that are gone."""
     try:
-        with os.scandir(directory) as found:
-            entries = [one for one in found if one.is_file(follow_symlinks=False)]
+        names = os.listdir(directory)  # of which an interrupt leaves nothing open
     except FileNotFoundError:
         return
-    for entry in entries:
+    for name in names:
+        path = f"{directory}/{name}"
         with suppress(FileNotFoundError):
-            _tighten(entry.path, entry.stat(follow_symlinks=False))
+            status = os.lstat(path)
+            if stat.S_ISREG(status.st_mode):
+                _tighten(path, status)
 
 
 def _tighten_directory(directory: Path, status: os.stat_result, *, tells: bool) -> None:

@@ -147,8 +147,10 @@ def _open_local(
         try:
             if coordinator is None or isinstance(coordinator, str):
                 chosen.close()
-        finally:
+        except Exception:
             table.close()
+            raise
+        table.close()  # not when interrupted: the next close finishes both
 
     try:
         check_whole(table, "this data")

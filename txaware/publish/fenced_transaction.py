@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from coordinator.context import TransactionContext
+from coordinator.context import Status, TransactionContext
 from coordinator.interfaces import Coordinator
 from coordinator.participants import TrackedWrite
 from coordinator.transaction import Transaction
@@ -179,7 +179,12 @@ class FencedTransaction(TransactionContext):
         """
         refusal = TransactionNotInProgress(f"{self} did not commit, and never will")
         if self._settle(self._began_s, refusal):
-            self._committed(self.transaction)
+            self.status = Status.COMMITTED
+            try:
+                self._committed(self.transaction)
+            except BaseException:
+                self._tell_rest(self.transaction)
+                raise
             return
         self._undo(refusal, invalidate=True)
         self.raise_if_fenced(refusal)

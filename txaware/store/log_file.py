@@ -21,8 +21,8 @@ class LogFile:
 
     def begin(self) -> None:
         """Looks which log it is; its name, and all others, are on disk after that."""
-        with os.scandir(self._directory) as found:
-            logs = [one.path for one in found if one.name.endswith(".log")]
+        found = os.listdir(self._directory)  # which an interrupt leaves nothing of
+        logs = [f"{self._directory}/{name}" for name in found if name.endswith(".log")]
         self.path = max(logs, key=_number, default="")
         self.size = os.stat(self.path).st_size if self.path else 0
         sync_directory(self._directory)
