@@ -11,7 +11,6 @@ import attrs
 from coordinator import codec
 from coordinator.errors import (
     BadRequest,
-    TransactionNotInProgress,
     TransactionOutcomeUnknown,
     TransactionRefused,
     TxAwareError,
@@ -253,7 +252,7 @@ class CoordinatorRoutes:
             if fields.get("check") is True:
                 self._coordinator.can_commit(tx, [])
             self._coordinator.commit(tx)
-        except TransactionNotInProgress:
+        except TransactionRefused:
             # A client that lost the answer to a commit asks again; the transaction may
             # have ended by then.
             is_repeat = fields.get("repeat") is True and self._began(tx)

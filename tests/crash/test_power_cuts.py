@@ -43,7 +43,13 @@ def test_two_hundred_power_cuts(tmp_path: Path, library: Path, seed: int) -> Non
     assert cuts.tally.acknowledged > 1000
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+# LevelDB changes its log rarely: with this fault hundreds of images may be sound.
+RARE = {"syncs no names": pytest.mark.soak}
+
+
+@pytest.mark.parametrize(
+    "fault", [pytest.param(name, marks=RARE.get(name, ())) for name in FAULTS]
+)
 def test_a_planted_fault_is_found(
     tmp_path: Path, library: Path, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,7 +57,7 @@ def test_a_planted_fault_is_found(
     monkeypatch.setattr(lives, "NAMES", ("none",))
     cuts = PowerCuts(tmp_path, library, seed=1, seconds=0.6, fault=fault)
     while not cuts.tally.findings:
-        assert cuts.tally.images < 60, "it is not found"
+        assert cuts.tally.images < (600 if fault in RARE else 60), "it is not found"
         cuts.life(6)
     said = " ".join(finding.said for finding in cuts.tally.findings)
     assert "lost" in said or "torn" in said
