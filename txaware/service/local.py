@@ -37,7 +37,7 @@ from txaware.service.store_context import StoreContext, carrier
 from txaware.service.topic_handles import TopicHandle, TopicHandles
 from txaware.service.write.message_cargo import TopicCargo, TopicsCargo
 from txaware.service.write.positions import Positions, RowCargo
-from txaware.service.write.publishing import Publishing, waits_for_commit
+from txaware.service.write.publishing import Publishing
 from txaware.signatures import passed_on
 from txaware.store.position_table import position_write
 from txaware.topics import (
@@ -62,13 +62,13 @@ class LocalService:
         self._positions = Positions(site.table)
         self.readers = Readers(site.clock_ms)
         self._position_retention = site.positions
+        self._writes = site.writes
         self._publishing = Publishing(site)
         # A class derived from ours may replace any call.
         self._carrier = carrier(site) if type(self) is LocalService else None
         self._reading = Reading(site)
         ids = TransactionalIds(
             site,
-            self._publishing,
             self._positions,
             judge=self._reading.judge,
             seen=self._seen,
@@ -139,7 +139,7 @@ class LocalService:
             check_plain(payloads, receipts)
             self._publishing.plain(place, payloads)
             return None
-        pointer = self._publishing.begun(transaction)
+        pointer = self._writes.begun(transaction)
         if not len(payloads):
             return self._publishing.reference(place, pointer, receipts)
         if receipts is not None:
@@ -187,7 +187,7 @@ class LocalService:
     ) -> Receipt:
         """Stores payloads ahead of the commit; a reference publishes them later."""
         place, payloads = self._places.at(topic), self._payloads(messages)
-        pointer = self._publishing.begun(transaction)
+        pointer = self._writes.begun(transaction)
         if not len(payloads):
             raise BadRequest("a store has messages")
         return self._publishing.store(
@@ -314,22 +314,12 @@ class LocalService:
         """Moves a group with the commit; None takes back this transaction's move."""
         name, pointer = self.topic(topic).topic, checked_pointer(transaction)
         if position is None:
-            with self._publishing.undoing(pointer):
+            with self._writes.undoing(pointer):
                 self._positions.take_back(checked_group(group), name, pointer)
             return
         checked_position(position)
-        self._publishing.begun(transaction)
-        entry = self._publishing.enter(pointer)
-        try:
-            self._positions.save(
-                checked_group(group),
-                name,
-                pointer,
-                position,
-                held=waits_for_commit(entry),
-            )
-        finally:
-            self._publishing.leave(entry)
+        write = position_write(checked_group(group), name, pointer, position)
+        self._writes.write(transaction, [write])
         self.readers.saw(group, str(name))
         self._position_retention.saved(position_prefix(group, name))
 

@@ -20,6 +20,7 @@ from txaware.service.retention.table_retention import TableRetention
 from txaware.service.visibility import ForeignPointers
 from txaware.service.wakeups import Endings
 from txaware.service.write.references import References
+from txaware.service.write.transaction_writes import TransactionWrites
 from txaware.store.payload_table import PayloadTable
 
 
@@ -78,6 +79,16 @@ def _producer_removal(site: "StoreContext") -> ProducerRemoval:
     )
 
 
+def _writes(site: "StoreContext") -> TransactionWrites:
+    return TransactionWrites(
+        site.table,
+        site.coordinator,
+        site.gate,
+        endings=site.endings,
+        references=site.references,
+    )
+
+
 def _strangers(site: "StoreContext") -> ForeignPointers:
     return ForeignPointers(None if site.gate is None else site.gate.gave_out)
 
@@ -109,6 +120,9 @@ class StoreContext:
     keepers: Keepers = attrs.field(default=attrs.Factory(_keepers, takes_self=True))
     endings: Endings = attrs.field(factory=Endings)
     rewriting: threading.Lock = attrs.field(factory=threading.Lock, eq=False)
+    writes: TransactionWrites = attrs.field(
+        default=attrs.Factory(_writes, takes_self=True)
+    )
     positions: PositionRetention = attrs.field(
         default=attrs.Factory(_positions, takes_self=True)
     )

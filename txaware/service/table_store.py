@@ -24,7 +24,6 @@ from txaware.service.read.reading import Reading
 from txaware.service.store_context import StoreContext, carrier
 from txaware.service.visibility import DELIVER, Visibility
 from txaware.service.write.positions import RowCargo
-from txaware.service.write.publishing import Publishing, waits_for_commit
 from txaware.store.columns import POINTED, pointer_of
 from txaware.store.ranges import negate
 from txaware.store.table_versions import (
@@ -58,7 +57,7 @@ class TableStore:
         self._retention = site.tables
         self._versions = TableVersions(site.table)
         self._reading = Reading(site)
-        self._writes = Publishing(site)
+        self._writes = site.writes
         self._names: dict[str, TableName] = {}
 
     def tables(self, namespace: str = "default") -> list[str]:
@@ -98,15 +97,9 @@ class TableStore:
     ) -> None:
         """Writes changes that become visible with the commit of the transaction."""
         name, listed = self._name(table), self._checked(changes)
-        pointer = self._writes.begun(transaction)
-        writes = self._made(name, listed, pointer)
-        entry = self._writes.enter(pointer)
-        try:
-            if not (waits_for_commit(entry) and self._hold(pointer, writes)):
-                self._table.submit(writes)()
-        finally:
-            self._writes.leave(entry)
-        self._retention.changed(key for key, _ in writes)
+        writes = self._made(name, listed, checked_pointer(transaction))
+        changed = partial(self._retention.changed, [key for key, _ in writes])
+        self._writes.write(transaction, writes, then=changed)
 
     def take_back_rows(
         self, table: str, keys: Iterable[bytes], *, transaction: Pointer
@@ -153,9 +146,6 @@ class TableStore:
     ) -> list[Write]:
         now_ms = self._clock_ms()
         return [version_write(name, pointer, change, now_ms) for change in changes]
-
-    def _hold(self, pointer: int, writes: list[Write]) -> bool:
-        return self._table.hold(pointer, writes)
 
     def _as_seen(
         self, transaction: Transaction | None, look: Callable[[Visibility], T]

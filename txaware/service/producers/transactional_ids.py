@@ -31,7 +31,6 @@ from txaware.service.retention.position_retention import PositionRetention
 from txaware.service.store_context import StoreContext
 from txaware.service.visibility import DELIVER, Visibility
 from txaware.service.write.positions import Positions, RowCargo
-from txaware.service.write.publishing import Publishing, waits_for_commit
 from txaware.store.position_table import PositionTable, position_write
 from txaware.store.producer_table import ProducerRow
 from txaware.store.transactional_id_table import TransactionalIdTable
@@ -71,7 +70,6 @@ class TransactionalIds:
     def __init__(
         self,
         site: StoreContext,
-        publishing: Publishing,
         positions: Positions,
         *,
         judge: Callable[[Transaction | None], Visibility],
@@ -83,7 +81,7 @@ class TransactionalIds:
         self._coordinator: Coordinator = site.coordinator
         self._producers = site.producer_ids
         self._retention: PositionRetention = site.positions
-        self._publishing = publishing
+        self._writes = site.writes
         self._positions = positions
         self._judge = judge
         self._seen = seen
@@ -141,7 +139,9 @@ class TransactionalIds:
             is_done = key is not None and bool(self._before(name, once_marker(key), tx))
             is_written = ahead or self._carrier is None
             if is_written and not is_done:
-                self._write(tx, _writes(name, tx.transaction_id, commits + 1, key))
+                self._writes.write(
+                    tx, _writes(name, tx.transaction_id, commits + 1, key)
+                )
         return Entered(commits, is_done, is_written)
 
     def leave_transaction(
@@ -152,7 +152,7 @@ class TransactionalIds:
         marker = producer_marker(transactional_id)
         with holder.lock:
             holder.left = max(holder.left, pointer)
-            with self._publishing.undoing(pointer):
+            with self._writes.undoing(pointer):
                 for place in _places(key):
                     self._positions.take_back(marker, place, pointer)
 
@@ -278,14 +278,6 @@ class TransactionalIds:
             if not is_own and judge.verdict(row.pointer) == DELIVER:
                 return row.position
         return None
-
-    def _write(self, tx: Transaction, writes: list[Write]) -> None:
-        pointer = self._publishing.begun(tx)
-        entry = self._publishing.enter(pointer)
-        try:
-            self._positions.write(pointer, writes, held=waits_for_commit(entry))
-        finally:
-            self._publishing.leave(entry)
 
 
 def _writes(name: str, pointer: int, commits: int, key: str | None) -> list[Write]:

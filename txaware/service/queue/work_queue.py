@@ -52,6 +52,7 @@ class WorkQueue:
         self._gate = site.gate
         self._endings = site.endings
         self._publishing = publishing
+        self._transaction_writes = site.writes
         self._make_judge = make_judge
         self._reader = PipeReader(site.table)
         self._popping = Popping(self._reader, state)
@@ -80,8 +81,8 @@ class WorkQueue:
     def _pop(self, popper: Popper, tx: Transaction | None, limit: int) -> list[Popped]:
         entry = None
         if tx is not None:
-            self._publishing.begun(tx)
-            entry = self._publishing.enter(tx.transaction_id)
+            self._transaction_writes.begun(tx)
+            entry = self._transaction_writes.enter(tx.transaction_id)
             self._endings.expect(tx.transaction_id, self.state.signal)
         try:
             with self._step() as (now_ms, batch):
@@ -97,7 +98,7 @@ class WorkQueue:
                 self._take_back([lease for lease, _ in taken])
                 raise
         finally:
-            self._publishing.leave(entry)
+            self._transaction_writes.leave(entry)
         return popped
 
     def _take_back(self, leases: list[Lease]) -> None:
@@ -197,8 +198,8 @@ class WorkQueue:
 
     def attach(self, item: str, token: str, tx: Transaction) -> None:
         """Has the end of a job come with the commit of a transaction."""
-        self._publishing.begun(tx)
-        entry = self._publishing.enter(tx.transaction_id)
+        self._transaction_writes.begun(tx)
+        entry = self._transaction_writes.enter(tx.transaction_id)
         try:
             with self._step() as (_, batch):
                 lease = self.held(item, token)
@@ -210,7 +211,7 @@ class WorkQueue:
             self._endings.expect(tx.transaction_id, self.state.signal)
             wait()
         finally:
-            self._publishing.leave(entry)
+            self._transaction_writes.leave(entry)
 
     def give_back(self, item: str, token: str, *, delay_s: float, error: str) -> None:
         """Has a job wait again, after `delay_s`."""

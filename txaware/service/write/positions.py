@@ -59,24 +59,6 @@ class Positions:
                 return row.position
         return None
 
-    def save(
-        self,
-        group: str,
-        topic: TopicName,
-        pointer: int,
-        position: MessageId,
-        *,
-        held: bool,
-    ) -> None:
-        """Saves a position; returns when it is on disk, or held for the commit."""
-        write = position_write(group, topic, pointer, position)
-        self.write(pointer, [write], held=held)
-
-    def write(self, pointer: int, writes: list[Write], *, held: bool) -> None:
-        """Writes rows of a transaction; returns when they are on disk, or held."""
-        if not (held and self._table.hold(pointer, writes)):
-            self._table.submit(writes)()
-
     def take_back(self, group: str, topic: TopicName, pointer: int) -> None:
         """Negates the position that a transaction saved, if there is one."""
         key, _ = position_write(group, topic, pointer, MessageId(bytes(20)))

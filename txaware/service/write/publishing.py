@@ -1,8 +1,7 @@
 """Publishes, stores and rolls back: the write side of the service."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import cast
@@ -12,7 +11,6 @@ from coordinator.embedded.open_transactions import OpenTransaction
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.errors import (
     BadRequest,
-    TransactionNotInProgress,
     TransactionRefused,
     Unavailable,
 )
@@ -20,11 +18,12 @@ from txaware.interfaces import Write
 from txaware.keys import payload_prefix, row_key
 from txaware.labels import Labels
 from txaware.messages import PublishResponse, Receipt
-from txaware.requests import Payloads, Pointer, checked_pointer, checked_receipts
+from txaware.requests import Payloads, checked_receipts
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle
 from txaware.service.write.message_cargo import TopicCargo, TopicsCargo
 from txaware.service.write.topic_writer import Rows
+from txaware.service.write.transaction_writes import waits_for_commit
 from txaware.store.columns import (
     ATTEMPT,
     EXPIRY,
@@ -42,9 +41,6 @@ from txaware.topics import Topic
 # Adds rows of the same batch to the rows of messages, whose keys come first.
 Also = Callable[[list[bytes], list[Write]], list[Write]]
 
-# At most so many transactions of a coordinator elsewhere are remembered as persisted.
-REMEMBERED = 1000
-
 
 class Publishing:
     """Writes rows; those of a transaction of this process wait for its commit."""
@@ -54,12 +50,10 @@ class Publishing:
         self._references = site.references
         self._cache = site.cache
         self._endings = site.endings
-        self._gate = site.gate
         self._strangers = site.strangers
         self._settings = site.settings
         self._clock_ms = site.clock_ms
-        self._coordinator = site.coordinator
-        self._persisted: dict[int, None] = {}
+        self._writes = site.writes
 
     def plain(
         self,
@@ -123,13 +117,13 @@ class Publishing:
         began_s = time.perf_counter()
         prefix = place.message_prefix
         rows = partial(_rows, prefix, payloads, pointer=pointer)
-        entry = self.enter(pointer)
+        entry = self._writes.enter(pointer)
         try:
             response = self._publish(
                 place, len(payloads), rows, pointer=pointer, entry=entry
             )
         finally:
-            self.leave(entry)
+            self._writes.leave(entry)
         took_s = time.perf_counter() - began_s
         place.counters.flushed(pointer, len(payloads), payloads.size_bytes, took_s)
         return response
@@ -171,7 +165,7 @@ class Publishing:
         self._check_transactional(place.topic, pointer)
         responses: list[PublishResponse] = []
         prefix = place.message_prefix
-        entry = self.enter(pointer)
+        entry = self._writes.enter(pointer)
         held = waits_for_commit(entry)
 
         def publish(column_r: bytes, marks: list[Write]) -> None:
@@ -191,7 +185,7 @@ class Publishing:
                 place.topic, pointer, receipts, own=held, publish=publish
             )
         finally:
-            self.leave(entry)
+            self._writes.leave(entry)
         return responses[0]
 
     def store(
@@ -203,7 +197,7 @@ class Publishing:
         more = {ATTEMPT: attempt} if attempt else {}
         prefix = payload_prefix(topic.prefix, pointer)
         rows = partial(_rows, prefix, payloads, more=more)
-        entry = self.enter(pointer)
+        entry = self._writes.enter(pointer)
         held = waits_for_commit(entry)
         try:
             with self._references.storing(topic, pointer, attempt, count, own=held):
@@ -213,7 +207,7 @@ class Publishing:
                 if wait is not None:
                     wait()
         finally:
-            self.leave(entry)
+            self._writes.leave(entry)
         place.counters.stored(count)
         return Receipt(pointer, str(topic.topic), attempt, count)
 
@@ -224,63 +218,11 @@ class Publishing:
         rows = self._messages.to_negate(prefix, pointer, start=start, stop=stop)
         if not rows:
             return
-        with self.undoing(pointer):
+        with self._writes.undoing(pointer):
             self._messages.negate(prefix, rows)
             self._cache.negate(prefix, [key for key, _ in rows])
         place.counters.rolled_back(pointer)
         place.writer.signal.tell()
-
-    def begun(self, transaction: Pointer) -> int:
-        """Returns the pointer of a transaction, once its start is on disk.
-
-        It asks a coordinator elsewhere to persist the start. Otherwise a row could
-        outlive a crash that its transaction does not.
-        """
-        pointer = checked_pointer(transaction)
-        elsewhere = self._gate is None and isinstance(transaction, Transaction)
-        if elsewhere and pointer not in self._persisted:
-            self._coordinator.persist(cast(Transaction, transaction))
-            self._persisted[pointer] = None
-            for oldest in list(self._persisted)[:-REMEMBERED]:
-                self._persisted.pop(oldest, None)
-        return pointer
-
-    def enter(self, pointer: int) -> OpenTransaction | None:
-        """Holds back the end of a transaction until `leave`; None if it is not ours."""
-        gate = self._gate
-        if gate is None or not gate.owns(pointer):
-            return None
-        return gate.enter(pointer)
-
-    def leave(self, entry: OpenTransaction | None) -> None:
-        """Ends a write that `enter` began, whether it succeeded or failed."""
-        if entry is None or self._gate is None or self._gate.leave(entry):
-            return
-        # It ended meanwhile, and was forgotten before this write was noted.
-        self._endings.ended((entry.transaction_id,))
-        self._references.ended((entry.transaction_id,))
-
-    @contextmanager
-    def undoing(self, pointer: int) -> Iterator[None]:
-        """Surrounds a rollback as `enter` and `leave` do; an invalid one may pass."""
-        gate = self._gate
-        if gate is None or not gate.owns(pointer) or gate.is_invalid(pointer):
-            yield
-            return
-        try:
-            entry = gate.enter(pointer)
-        except TransactionNotInProgress as error:
-            if gate.is_invalid(pointer):
-                yield
-                return
-            raise TransactionNotInProgress(
-                f"what transaction {pointer} wrote stays: it has ended, and not by "
-                f"being invalid"
-            ) from error
-        try:
-            yield
-        finally:
-            gate.leave(entry)
 
     def _publish(
         self,
@@ -318,11 +260,6 @@ def check_plain_topic(place: TopicHandle) -> None:
         raise BadRequest(
             f"topic {place.topic.topic} accepts messages in transactions only"
         )
-
-
-def waits_for_commit(entry: OpenTransaction | None) -> bool:
-    """Tells whether rows may wait for the commit: the transaction ends with us."""
-    return entry is not None and not entry.outlives_process
 
 
 def _rows(

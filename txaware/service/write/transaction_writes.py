@@ -1,0 +1,120 @@
+"""The way of every write for a transaction: past the gate, and on disk with it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import cast
+
+from coordinator.embedded.open_transactions import OpenTransaction
+from coordinator.embedded.write_barrier import WriteBarrier
+from coordinator.interfaces import Coordinator
+from coordinator.transaction import Transaction
+from txaware.errors import TransactionNotInProgress
+from txaware.interfaces import OrderedTable, Write
+from txaware.requests import Pointer, checked_pointer
+from txaware.service.wakeups import Endings
+from txaware.service.write.references import References
+
+# At most so many transactions of a coordinator elsewhere are remembered as persisted.
+REMEMBERED = 1000
+
+
+class TransactionWrites:
+    """Begins and ends the writes of transactions, for all parts of the service.
+
+    A write of a transaction that ends with this process waits for its commit. A
+    coordinator elsewhere is asked once to persist a transaction that writes.
+    """
+
+    def __init__(
+        self,
+        table: OrderedTable,
+        coordinator: Coordinator,
+        gate: WriteBarrier | None,
+        *,
+        endings: Endings,
+        references: References,
+    ) -> None:
+        self._table = table
+        self._coordinator = coordinator
+        self._gate = gate
+        self._endings = endings
+        self._references = references
+        self._persisted: dict[int, None] = {}
+
+    def write(
+        self,
+        transaction: Pointer,
+        writes: Sequence[Write],
+        *,
+        then: Callable[[], object] | None = None,
+    ) -> None:
+        """Writes rows; returns when they are on disk, or held for the commit.
+
+        `then` is called before the transaction can be known to have ended.
+        """
+        pointer = self.begun(transaction)
+        entry = self.enter(pointer)
+        try:
+            if not (waits_for_commit(entry) and self._table.hold(pointer, writes)):
+                self._table.submit(writes)()
+            if then is not None:
+                then()
+        finally:
+            self.leave(entry)
+
+    def begun(self, transaction: Pointer) -> int:
+        """Returns the pointer of a transaction, once its start is on disk.
+
+        It asks a coordinator elsewhere to persist the start. Otherwise a row could
+        outlive a crash that its transaction does not.
+        """
+        pointer = checked_pointer(transaction)
+        elsewhere = self._gate is None and isinstance(transaction, Transaction)
+        if elsewhere and pointer not in self._persisted:
+            self._coordinator.persist(cast(Transaction, transaction))
+            self._persisted[pointer] = None
+            for oldest in list(self._persisted)[:-REMEMBERED]:
+                self._persisted.pop(oldest, None)
+        return pointer
+
+    def enter(self, pointer: int) -> OpenTransaction | None:
+        """Holds back the end of a transaction until `leave`; None if it is not ours."""
+        gate = self._gate
+        if gate is None or not gate.owns(pointer):
+            return None
+        return gate.enter(pointer)
+
+    def leave(self, entry: OpenTransaction | None) -> None:
+        """Ends a write that `enter` began, whether it succeeded or failed."""
+        if entry is None or self._gate is None or self._gate.leave(entry):
+            return
+        # It ended meanwhile, and was forgotten before this write was noted.
+        self._endings.ended((entry.transaction_id,))
+        self._references.ended((entry.transaction_id,))
+
+    @contextmanager
+    def undoing(self, pointer: int) -> Iterator[None]:
+        """Surrounds a rollback as `enter` and `leave` do; an invalid one may pass."""
+        gate = self._gate
+        if gate is None or not gate.owns(pointer) or gate.is_invalid(pointer):
+            yield
+            return
+        try:
+            entry = gate.enter(pointer)
+        except TransactionNotInProgress as error:
+            if gate.is_invalid(pointer):
+                yield
+                return
+            raise TransactionNotInProgress(
+                f"what transaction {pointer} wrote stays: it has ended, and not by "
+                f"being invalid"
+            ) from error
+        try:
+            yield
+        finally:
+            gate.leave(entry)
+
+
+def waits_for_commit(entry: OpenTransaction | None) -> bool:
+    """Tells whether rows may wait for the commit: the transaction ends with us."""
+    return entry is not None and not entry.outlives_process
