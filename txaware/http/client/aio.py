@@ -194,12 +194,7 @@ class AsyncMessaging(AsyncService):
                 shares_journal=self._blocking.info().shares_journal,
             )
 
-        block = open_transaction(self._coordinator)
-        if block is not None:  # whose thread waits anyway; another may never be free
-            consumer = await block.run(make)
-        else:
-            async with self._workers.one() as worker:
-                consumer = await worker.run(make)
+        consumer = await self._workers.run(self._coordinator, make)
         return TopicConsumer(
             consumer,
             topic=str(TopicName.parse(topic)),

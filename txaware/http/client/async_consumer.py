@@ -126,11 +126,7 @@ class TopicConsumer:
         await self._in_thread(lambda: self._consumer.seek(start, inclusive=inclusive))
 
     async def _in_thread(self, call: Callable[[], R]) -> R:
-        transaction = open_transaction(self._coordinator)
-        if transaction is not None:
-            return await transaction.run(call)
-        async with self._workers.one() as worker:
-            return await worker.run(call)
+        return await self._workers.run(self._coordinator, call)
 
     def _require_none_open(self, call: str) -> None:
         transaction = open_transaction(self._coordinator)

@@ -2,16 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from coordinator.interfaces import Coordinator, TransactionAware
 from txaware.errors import MisusedTransaction
 from txaware.http.client.async_consumer import TopicConsumer, blocking_one
-from txaware.http.client.async_transaction import (
-    AsyncTransaction,
-    Workers,
-    open_transaction,
-)
+from txaware.http.client.async_transaction import AsyncTransaction, Workers
 from txaware.messages import MessageId
 from txaware.publish import Producer
 from txaware.publish.producer_states import State
@@ -19,9 +15,66 @@ from txaware.publish.transactional_producer import TransactionalProducer
 from txaware.requests import Payload
 
 R = TypeVar("R")
+P = TypeVar("P", bound=Producer | TransactionalProducer)
 
 
-class AsyncProducer:
+class Opened(Generic[P]):
+    """A producer that is opened with its block, and used in threads."""
+
+    def __init__(
+        self, open_producer: Callable[[], P], coordinator: Coordinator, workers: Workers
+    ) -> None:
+        self._open = open_producer
+        self._coordinator = coordinator
+        self._workers = workers
+        self._opened: P | None = None
+
+    async def open(self) -> Self:
+        """Opens the producer, once; one with transactions fences all older ones."""
+        if self._opened is not None:
+            raise MisusedTransaction(
+                f"{self._opened!r} was opened before; make another"
+            )
+        self._opened = await self._in_thread(self._open)
+        return self
+
+    @property
+    def producer_id(self) -> int:
+        """The id by which the store knows this producer."""
+        return self._producer.producer_id
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of this producer; that of an older instance is lower."""
+        return self._producer.epoch
+
+    async def close(self) -> None:
+        """Takes no more calls, and undoes what is open."""
+        if self._opened is not None:
+            await self._in_thread(self._opened.close)
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._opened!r}>"
+
+    @property
+    def _producer(self) -> P:
+        if self._opened is None:
+            raise MisusedTransaction(
+                "the producer is not open: async with messaging.producer(...) opens it"
+            )
+        return self._opened
+
+    async def _in_thread(self, call: Callable[..., R], *args: Any) -> R:
+        return await self._workers.run(self._coordinator, call, *args)
+
+
+class AsyncProducer(Opened[Producer]):
     """The promises of `Producer`, awaited; calls go out in the order they were made.
 
     `async with messaging.producer() as producer:` opens it. `open` and `close` do
@@ -34,28 +87,8 @@ class AsyncProducer:
         coordinator: Coordinator,
         workers: Workers,
     ) -> None:
-        self._open = open_producer
-        self._coordinator = coordinator
-        self._workers = workers
-        self._opened: Producer | None = None
+        super().__init__(open_producer, coordinator, workers)
         self._under_way: set[asyncio.Future[list[MessageId]]] = set()
-
-    async def open(self) -> Self:
-        """Opens the producer."""
-        if self._opened is not None:
-            raise MisusedTransaction(f"{self._opened!r} was opened before")
-        self._opened = await self._in_thread(self._open)
-        return self
-
-    @property
-    def producer_id(self) -> int:
-        """The id by which the store knows this producer."""
-        return self._producer.producer_id
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of this producer."""
-        return self._producer.epoch
 
     async def publish(
         self, topic: str, payloads: Iterable[Payload], sequence: int | None = None
@@ -70,71 +103,22 @@ class AsyncProducer:
         return await asyncio.shield(work)
 
     async def close(self) -> None:
-        """Takes no more messages."""
+        """Takes no more messages; that waits for nothing."""
         if self._opened is not None:
             self._opened.close()
 
-    async def __aenter__(self) -> Self:
-        return await self.open()
 
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.close()
-
-    @property
-    def _producer(self) -> Producer:
-        if self._opened is None:
-            raise MisusedTransaction("the producer is not open yet")
-        return self._opened
-
-    async def _in_thread(self, act: Callable[[], R]) -> R:
-        block = open_transaction(self._coordinator)
-        if block is not None:  # whose thread waits anyway; another may never be free
-            return await block.run(act)
-        async with self._workers.one() as worker:
-            return await worker.run(act)
-
-
-class AsyncTransactionalProducer:
+class AsyncTransactionalProducer(Opened[TransactionalProducer]):
     """The promises of `TransactionalProducer`, awaited.
 
     `async with messaging.producer("id") as producer:` opens it, and has fenced every
     older instance when the block begins. `open` and `close` do without a block.
     """
 
-    def __init__(
-        self,
-        open_producer: Callable[[], TransactionalProducer],
-        coordinator: Coordinator,
-        workers: Workers,
-    ) -> None:
-        self._open = open_producer
-        self._coordinator = coordinator
-        self._workers = workers
-        self._opened: TransactionalProducer | None = None
-
     @property
     def state(self) -> State:
         """The state between two calls."""
         return self._producer.state
-
-    async def open(self) -> Self:
-        """Fences every older instance, and settles what those left open."""
-        if self._opened is not None:
-            raise MisusedTransaction(
-                f"{self._opened!r} was begun before; make a new one, which fences it"
-            )
-        self._opened = await self._in_thread(self._open)
-        return self
-
-    @property
-    def producer_id(self) -> int:
-        """The id by which the store knows this producer."""
-        return self._producer.producer_id
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of this instance."""
-        return self._producer.epoch
 
     async def commits(self) -> int:
         """Returns the number of committed transactions of this id."""
@@ -180,32 +164,3 @@ class AsyncTransactionalProducer:
     async def abort(self) -> None:
         """Undoes everything that was done since `begin`."""
         await self._in_thread(self._producer.abort)
-
-    async def close(self) -> None:
-        """Undoes what is open, and takes no more calls."""
-        if self._opened is not None:
-            await self._in_thread(self._opened.close)
-
-    async def __aenter__(self) -> Self:
-        return await self.open()
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.close()
-
-    def __repr__(self) -> str:
-        return f"<AsyncTransactionalProducer: {self._opened!r}>"
-
-    @property
-    def _producer(self) -> TransactionalProducer:
-        if self._opened is None:
-            raise MisusedTransaction(
-                "the producer is not open: async with messaging.producer(...) opens it"
-            )
-        return self._opened
-
-    async def _in_thread(self, call: Callable[..., R], *args: Any) -> R:
-        block = open_transaction(self._coordinator)
-        if block is not None:  # whose thread waits anyway; another may never be free
-            return await block.run(call, *args)
-        async with self._workers.one() as worker:
-            return await worker.run(call, *args)

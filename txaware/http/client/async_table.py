@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from coordinator.interfaces import Coordinator
-from txaware.http.client.async_transaction import Workers, open_transaction
+from txaware.http.client.async_transaction import Workers
 from txaware.tables import Table
 
 T = TypeVar("T")
@@ -54,11 +54,7 @@ class AsyncTable:
         return self.scan()
 
     async def _run(self, call: Callable[[], T]) -> T:
-        block = open_transaction(self._coordinator)
-        if block is not None:
-            return await block.run(call)
-        async with self._workers.one() as worker:
-            return await worker.run(call)
+        return await self._workers.run(self._coordinator, call)
 
     def __repr__(self) -> str:
         return f"<AsyncTable {self.name}>"

@@ -88,6 +88,24 @@ class Workers:
         finally:
             self.give_back(worker)
 
+    async def run(
+        self,
+        coordinator: Coordinator,
+        function: Callable[P, R],
+        /,
+        *args: P.args,
+        **options: P.kwargs,
+    ) -> R:
+        """Runs a call in the thread of this task's open transaction, or in a free one.
+
+        The thread of the transaction waits anyway, and another may never be free.
+        """
+        block = open_transaction(coordinator)
+        if block is not None:
+            return await block.run(function, *args, **options)
+        async with self.one() as worker:
+            return await worker.run(function, *args, **options)
+
     def close(self) -> None:
         """Ends the threads that are idle, and the others once they are given back."""
         self._closed = True
