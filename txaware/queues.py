@@ -7,7 +7,14 @@ from typing import Any, Literal, Self, cast
 import attrs
 
 from txaware.errors import BadRequest
-from txaware.topics import MAX_TTL_S, Topic, TopicName, checked_ttl_s, data_prefix
+from txaware.topics import (
+    MAX_TTL_S,
+    QueueName,
+    Topic,
+    TopicName,
+    checked_ttl_s,
+    data_prefix,
+)
 
 Order = Literal["mostly", "strict", "key"]
 ORDERS: tuple[Order, ...] = ("mostly", "strict", "key")
@@ -28,7 +35,7 @@ def time_of(time_ms: int) -> datetime:
 
 def row_name(queue: object) -> TopicName:
     """Returns the name under which a queue's own row and its items are kept."""
-    name = TopicName.parse(queue)
+    name = QueueName.parse(queue)
     return TopicName(MARK + name.name, name.namespace)
 
 
@@ -120,7 +127,7 @@ class QueueDescriptor:
 
 def described(name: str, options: Mapping[str, Any]) -> QueueDescriptor:
     """Returns a queue as the caller describes it; else a `BadRequest`."""
-    made = QueueDescriptor(str(TopicName.parse(name)), 1, **options)
+    made = QueueDescriptor(str(QueueName.parse(name)), 1, **options)
     for option, most in (
         ("lease_s", MAX_LEASE_S),
         ("max_push_time_of_pipe_s", MAX_DELAY_S),
@@ -135,7 +142,7 @@ def described(name: str, options: Mapping[str, Any]) -> QueueDescriptor:
     if made.ttl_s is not None:
         made = attrs.evolve(made, ttl_s=checked_ttl_s(made.ttl_s))
     if made.dead_letter_queue is not None:
-        dead = str(TopicName.parse(made.dead_letter_queue))
+        dead = str(QueueName.parse(made.dead_letter_queue))
         if dead == made.name:
             raise BadRequest(f"queue {dead} cannot be its own dead-letter queue")
         made = attrs.evolve(made, dead_letter_queue=dead)

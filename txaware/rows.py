@@ -1,46 +1,13 @@
 """Rows of a user's table as values: names, keys, values, and their limits."""
 
 from collections.abc import Iterable
-from typing import NamedTuple, Self
-
-import attrs
+from typing import NamedTuple
 
 from txaware.errors import BadRequest, RequestTooLarge
-from txaware.topics import DEFAULT_NAMESPACE, checked_namespace, is_name
 
 # HBase takes keys of at most 32,767 bytes, and a zero byte takes two.
 KEY_LIMIT_BYTES = 8192
 PAGE_ROWS = 1000
-
-
-@attrs.frozen(cache_hash=True)
-class TableName:
-    """A table's name in its namespace; `str` leaves out the namespace `default`."""
-
-    name: str
-    namespace: str = DEFAULT_NAMESPACE
-
-    @classmethod
-    def parse(cls, text: object) -> Self:
-        """Reads `name` or `namespace:name`; `BadRequest` for anything else."""
-        if not isinstance(text, str):
-            raise BadRequest(f"a table is named by a str, not {text!r:.100}")
-        namespace, colon, name = text.rpartition(":")
-        if not is_name(name):
-            raise BadRequest(
-                f"{name!r:.100} is no table name; letters, digits, - and _ make one"
-            )
-        return cls(name, checked_namespace(namespace) if colon else DEFAULT_NAMESPACE)
-
-    @property
-    def key(self) -> bytes:
-        """The beginning of the keys of its rows."""
-        return f"{self.namespace}:{self.name}:".encode("ascii")
-
-    def __str__(self) -> str:
-        if self.namespace == DEFAULT_NAMESPACE:
-            return self.name
-        return f"{self.namespace}:{self.name}"
 
 
 class RowChange(NamedTuple):

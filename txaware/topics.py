@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import attrs
 
@@ -15,15 +15,20 @@ DEFAULT_TTL_S = 604_800
 MAX_TTL_S = 2**31 - 1
 LONGEST_ID = 255  # of a transactional id, in characters
 MAX_DIGITS = 6  # the number N in `prefix:N` has fewer digits
-_TOPIC = re.compile(r"[A-Za-z0-9_-]+")
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _NAMESPACE = re.compile(r"[A-Za-z0-9_]+")
 _GROUP = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.-]+")
 _WHOLE = re.compile(r"[0-9]{1,18}")
 
 
 @attrs.frozen(cache_hash=True)
-class TopicName:
-    """A topic's name in its namespace; `str` leaves out the namespace `default`."""
+class NamespacedName:
+    """A name in its namespace; `str` leaves out the namespace `default`.
+
+    `kind` says in errors what it is the name of.
+    """
+
+    kind: ClassVar[str]
 
     name: str
     namespace: str = DEFAULT_NAMESPACE
@@ -32,20 +37,21 @@ class TopicName:
     def parse(cls, text: object) -> Self:
         """Reads `name` or `namespace:name`; `BadRequest` for anything else."""
         if not isinstance(text, str):
-            raise BadRequest(f"a topic is named by a str, not {text!r}")
+            raise BadRequest(f"a {cls.kind} is named by a str, not {text!r:.100}")
         namespace, colon, name = text.rpartition(":")
         if not colon:
             namespace = DEFAULT_NAMESPACE
         checked_namespace(namespace)
-        if not is_name(name):
+        if not _NAME.fullmatch(name):
             raise BadRequest(
-                f"{name!r} is no topic name; letters, digits, - and _ make one"
+                f"{name!r:.100} is no {cls.kind} name; letters, digits, - and _ make "
+                f"one"
             )
         return cls(name, namespace)
 
     @property
     def key(self) -> bytes:
-        """The beginning of the keys of its rows, before the generation."""
+        """The beginning of the keys of its rows, before anything else in them."""
         return f"{self.namespace}:{self.name}:".encode("ascii")
 
     def __str__(self) -> str:
@@ -54,9 +60,25 @@ class TopicName:
         return f"{self.namespace}:{self.name}"
 
 
-def is_name(name: str) -> bool:
-    """Tells whether a name may be that of a topic or a table, without namespace."""
-    return _TOPIC.fullmatch(name) is not None
+@attrs.frozen(cache_hash=True)
+class TopicName(NamespacedName):
+    """A topic's name in its namespace; `str` leaves out the namespace `default`."""
+
+    kind: ClassVar[str] = "topic"
+
+
+@attrs.frozen(cache_hash=True)
+class QueueName(NamespacedName):
+    """A queue's name in its namespace; `str` leaves out the namespace `default`."""
+
+    kind: ClassVar[str] = "queue"
+
+
+@attrs.frozen(cache_hash=True)
+class TableName(NamespacedName):
+    """A table's name in its namespace; `str` leaves out the namespace `default`."""
+
+    kind: ClassVar[str] = "table"
 
 
 def checked_namespace(namespace: object) -> str:
@@ -228,4 +250,4 @@ def expand_names(text: str) -> Iterator[str]:
 
 def valid_names(names: Iterable[str]) -> Iterator[str]:
     """Returns the names that can be topic names."""
-    return (name for name in names if _TOPIC.fullmatch(name))
+    return (name for name in names if _NAME.fullmatch(name))

@@ -14,7 +14,6 @@ from txaware.rows import (
     KeyRange,
     RowChange,
     Rows,
-    TableName,
     checked_changes_of_rows,
     checked_key,
     checked_range,
@@ -35,7 +34,7 @@ from txaware.store.table_versions import (
     version_write,
     versions_prefix,
 )
-from txaware.topics import checked_namespace
+from txaware.topics import TableName, checked_namespace
 
 T = TypeVar("T")
 # No key is escaped to this.

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from txaware.interfaces import OrderedTable, Row, Write
 from txaware.keys import POINTER_BYTES, TABLE, after, pointer_key
-from txaware.rows import KeyRange, RowChange, TableName
+from txaware.rows import KeyRange, RowChange
 from txaware.store.columns import (
     EXPIRY,
     POINTED,
@@ -17,6 +17,7 @@ from txaware.store.columns import (
     encode_expiry,
     value_head,
 )
+from txaware.topics import TableName
 
 # A zero byte in a key, and the end of a key.
 ZERO, END = b"\0\xff", b"\0\0"

@@ -14,7 +14,6 @@ from txaware.errors import BadRequest
 from txaware.rows import (
     KeyRange,
     RowChange,
-    TableName,
     checked_expire_after_s,
     checked_key,
     checked_range,
@@ -23,6 +22,7 @@ from txaware.rows import (
 )
 from txaware.tables.interfaces import TableService
 from txaware.tables.table_changes import Carry, Conflicts, TableChanges
+from txaware.topics import TableName
 
 
 class Table(JoinsByItself):

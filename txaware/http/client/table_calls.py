@@ -22,12 +22,11 @@ from txaware.requests import checked_pointer
 from txaware.rows import (
     RowChange,
     Rows,
-    TableName,
     checked_key,
     checked_range,
     checked_row_limit,
 )
-from txaware.topics import checked_namespace
+from txaware.topics import TableName, checked_namespace
 
 _names = reading_json(list[str])
 

@@ -1,5 +1,6 @@
 """Routes that write messages: publish, store, roll back."""
 
+from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
 
@@ -20,6 +21,32 @@ from txaware.service.topic_handles import TopicHandle
 # A larger body is read in a thread, so that the others do not wait for it.
 QUICK_BYTES = 128 << 10
 ANY_JSON = frozenset((JSON, "application/*", "*/*"))
+
+
+def begun_at_topic(
+    hosted: ServerContext,
+    request: Request,
+    told: Told,
+    *,
+    large: Callable[[Request, Format], Reply],
+    here: Callable[[TopicHandle, Format, Request, Told], Begun],
+) -> Begun:
+    """Begins a publish: a large one in a thread, and any other once its topic is known.
+
+    Finding the topic may have to wait for a network; then it has a task.
+    """
+    format_ = format_of(request.content_type)
+    if len(request.body) > QUICK_BYTES:
+        return hosted.in_thread(large, request, format_)
+    place = hosted.service.place_at_once(request.topic)
+    if place is not None:
+        return here(place, format_, request, told)
+
+    async def elsewhere() -> Answer:
+        found = await hosted.place(request.topic)
+        return await in_a_task(partial(here, found, format_))(request)
+
+    return elsewhere()
 
 
 class MessageRoutes:
@@ -51,17 +78,13 @@ class MessageRoutes:
         ]
 
     def _publish(self, request: Request, told: Told) -> Begun:
-        format_ = format_of(request.content_type)
-        if len(request.body) > QUICK_BYTES:
-            return self._hosted.in_thread(self._publish_large, request, format_)
-        place = self._service.place_at_once(request.topic)
-        if place is None:
-            return self._publish_elsewhere(request, format_)
-        return self._publish_here(place, format_, request, told)
-
-    async def _publish_elsewhere(self, request: Request, format_: Format) -> Answer:
-        place = await self._hosted.place(request.topic)
-        return await in_a_task(partial(self._publish_here, place, format_))(request)
+        return begun_at_topic(
+            self._hosted,
+            request,
+            told,
+            large=self._publish_large,
+            here=self._publish_here,
+        )
 
     def _publish_here(
         self, place: TopicHandle, format_: Format, request: Request, told: Told

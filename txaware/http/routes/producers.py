@@ -3,7 +3,7 @@
 from functools import partial
 
 from txaware.errors import NotAuthorized, Unavailable
-from txaware.http.routes.messages import QUICK_BYTES
+from txaware.http.routes.messages import begun_at_topic
 from txaware.http.routes.topics import TOPIC
 from txaware.http.server.exchange import DONE, JSON, Reply, Request
 from txaware.http.server.permissions import (
@@ -12,9 +12,9 @@ from txaware.http.server.permissions import (
     on_topic,
     with_transactional_id,
 )
-from txaware.http.server.routing import Answer, Begun, Route, Told, in_a_task
+from txaware.http.server.routing import Begun, Route, Told, in_a_task
 from txaware.http.server.server_context import ServerContext
-from txaware.http.wire import Format, format_of
+from txaware.http.wire import Format
 from txaware.http.wire.json_body import TEXT, Body, Field, plain
 from txaware.http.wire.publish_once import OnceRequest, read_once, write_ids
 from txaware.http.wire.values import read_json, to_json
@@ -55,17 +55,13 @@ class ProducerRoutes:
         ]
 
     def _publish(self, request: Request, told: Told) -> Begun:
-        format_ = format_of(request.content_type)
-        if len(request.body) > QUICK_BYTES:
-            return self._hosted.in_thread(self._publish_large, request, format_)
-        place = self._hosted.service.place_at_once(request.topic)
-        if place is None:
-            return self._publish_elsewhere(request, format_)
-        return self._publish_here(place, format_, request, told)
-
-    async def _publish_elsewhere(self, request: Request, format_: Format) -> Answer:
-        place = await self._hosted.place(request.topic)
-        return await in_a_task(partial(self._publish_here, place, format_))(request)
+        return begun_at_topic(
+            self._hosted,
+            request,
+            told,
+            large=self._publish_large,
+            here=self._publish_here,
+        )
 
     def _publish_here(
         self, place: TopicHandle, format_: Format, request: Request, told: Told

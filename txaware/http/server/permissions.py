@@ -6,8 +6,8 @@ from functools import lru_cache
 from txaware.auth import Principal, Verb
 from txaware.errors import NotAuthorized
 from txaware.loopback import KNOWN_HOSTS, is_local
-from txaware.rows import TableName
 from txaware.topics import (
+    TableName,
     TopicName,
     checked_group,
     checked_namespace,

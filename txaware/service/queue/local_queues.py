@@ -51,7 +51,7 @@ from txaware.service.retention.planning import first_kept
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle
 from txaware.service.write.publishing import Publishing
-from txaware.topics import TopicName, checked_namespace
+from txaware.topics import QueueName, checked_namespace
 
 MOST_POPPED = 10_000
 MOST_TEXT = 1_000
@@ -91,7 +91,7 @@ class LocalQueues:
         """Returns the names of a namespace's queues, in order."""
         prefix = f"{checked_namespace(namespace)}:".encode("ascii")
         return [
-            TopicName.parse(QueueDescriptor.of(topic).name).name
+            QueueName.parse(QueueDescriptor.of(topic).name).name
             for topic in self._topics.queues(prefix)
             if topic.generation > 0
         ]
@@ -100,14 +100,14 @@ class LocalQueues:
         """Deletes a queue with all that waits in it."""
         with self._lock:
             self.queue_descriptor(name)
-            self._end(str(TopicName.parse(name)))
+            self._end(str(QueueName.parse(name)))
             self._topics.delete(row_name(name))
 
     def truncate_queue(self, name: str) -> None:
         """Removes all items, in work or not, and sets all counts to zero."""
         with self._lock:
             self.queue_descriptor(name)
-            self._end(str(TopicName.parse(name)))
+            self._end(str(QueueName.parse(name)))
             self._topics.renew(row_name(name))
 
     def _end(self, name: str) -> None:
