@@ -18,7 +18,6 @@ from coordinator.errors import (
     BadRequest,
     NotWritten,
     TransactionNotInProgress,
-    TransactionRefused,
     TxAwareError,
     Unavailable,
 )
@@ -119,12 +118,7 @@ class RemoteCoordinator:
         except (Unavailable, TransactionNotInProgress) as error:
             if transaction_id in self._ended and not isinstance(error, Unavailable):
                 raise  # an earlier call of this client has ended it
-            try:
-                self._post_for(tx, "commit", repeat=True, **fields)
-            except TransactionRefused as refusal:
-                if isinstance(error, TransactionNotInProgress):
-                    raise error from refusal  # as it was told at first
-                raise
+            self._post_for(tx, "commit", repeat=True, **fields)
         self._ended.append(transaction_id)
 
     def abort(self, tx: Transaction) -> None:

@@ -11,6 +11,7 @@ import attrs
 from coordinator import codec
 from coordinator.errors import (
     BadRequest,
+    TransactionNotInProgress,
     TransactionOutcomeUnknown,
     TransactionRefused,
     TxAwareError,
@@ -252,7 +253,7 @@ class CoordinatorRoutes:
             if fields.get("check") is True:
                 self._coordinator.can_commit(tx, [])
             self._coordinator.commit(tx)
-        except TransactionRefused:
+        except TransactionNotInProgress:
             # A client that lost the answer to a commit asks again; the transaction may
             # have ended by then.
             is_repeat = fields.get("repeat") is True and self._began(tx)

@@ -12,7 +12,6 @@ from coordinator.errors import (
     BadRequest,
     TransactionOutcomeUnknown,
     TransactionRefused,
-    TxAwareError,
     Unavailable,
 )
 from coordinator.outcome import Outcome, checked_written
@@ -31,14 +30,19 @@ class Unfinished:
     """
 
     def __init__(self) -> None:
-        self._refused: dict[int, str] = {}
+        self._refused: dict[int, tuple[type[TransactionRefused], str]] = {}
         self._unknown: dict[int, str] = {}
         self._checkpoints: dict[int, Pointers] = {}
         self._look_at = LOOK_FOR_ENDED_AT
 
-    def refuse(self, transaction_id: int, why: str) -> None:
-        """Makes `check` refuse the transaction from now on."""
-        self._refused[transaction_id] = why
+    def refuse(
+        self,
+        transaction_id: int,
+        why: str,
+        kind: type[TransactionRefused] = TransactionRefused,
+    ) -> None:
+        """Makes `check` refuse the transaction from now on, with that error."""
+        self._refused[transaction_id] = kind, why
 
     def accept(self, transaction_id: int) -> None:
         """Ends the refusal of the transaction."""
@@ -50,13 +54,9 @@ class Unfinished:
 
     def check(self, transaction_id: int) -> None:
         """Raises when a commit must not be sent."""
-        error: TxAwareError
         if transaction_id in self._refused:
-            error = TransactionRefused(
-                f"transaction {transaction_id} cannot commit: "
-                f"{self._refused[transaction_id]}"
-            )
-            raise error
+            kind, why = self._refused[transaction_id]
+            raise kind(f"transaction {transaction_id} cannot commit: {why}")
         if transaction_id in self._unknown:
             raise TransactionOutcomeUnknown(
                 f"transaction {transaction_id} may be committed already: the answer to "
@@ -171,8 +171,9 @@ class TephraRules:
         try:
             self._calls.commit(transaction_id)
             self._on_disk()
-        except TransactionRefused:
-            self._unfinished.refuse(transaction_id, "its commit was refused before")
+        except TransactionRefused as refusal:
+            why, kind = "its commit was refused before", type(refusal)
+            self._unfinished.refuse(transaction_id, why, kind)
             raise
         except BaseException as error:
             self._unfinished.lost(transaction_id, error)

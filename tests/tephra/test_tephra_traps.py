@@ -11,6 +11,7 @@ import pytest
 
 from coordinator.errors import (
     TransactionConflict,
+    TransactionNotInProgress,
     TransactionOutcomeUnknown,
     TransactionRefused,
     Unavailable,
@@ -200,6 +201,16 @@ def test_a_second_commit_after_a_conflict_at_commit_is_refused(
     with pytest.raises(TransactionRefused, match="refused before"):
         either_tephra.commit(loser)
     assert either_tephra.invalidate(loser)
+
+
+def test_a_second_commit_of_what_has_ended_is_refused_as_the_first_was(
+    either_tephra: TephraRules,
+) -> None:
+    tx = either_tephra.start_short()
+    assert either_tephra.invalidate(tx)
+    for _ in range(2):
+        with pytest.raises(TransactionNotInProgress):
+            either_tephra.commit(tx)
 
 
 def test_an_abort_with_an_older_transaction_ends_all_checkpoints(
