@@ -46,7 +46,7 @@ class ProducerOpened:
 
 @attrs.frozen
 class Entered:
-    """The commits of a transactional id, as a transaction of its producer sees them.
+    """Counts the commits of a transactional id, as its producer's transaction sees them.
 
     `is_done` tells whether the key that was named has been committed before, and
     `is_written` whether the rows are written, and need not go with the commit.
@@ -59,7 +59,7 @@ class Entered:
 
 @attrs.frozen
 class ProducedTopic:
-    """How far a producer has come in a topic: the last request that was stored.
+    """Holds the last request of a producer that a topic has stored.
 
     `next_sequence` is the number of the next message.
     """

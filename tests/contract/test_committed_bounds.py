@@ -231,6 +231,19 @@ def test_many_rows_of_both_kinds_are_passed_over(messaging: Messaging) -> None:
     assert bounds(messaging) == Bounds(rows[20], rows[39], rows[60])
 
 
+def rows_read(table: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows each scan of a table reads from now on."""
+    scan, read = table.scan, list[int]()
+
+    def watched(*given: Any, **options: Any) -> Any:
+        rows = scan(*given, **options)
+        read.append(len(rows))
+        return rows
+
+    monkeypatch.setattr(table, "scan", watched)
+    return read
+
+
 @pytest.mark.in_process
 def test_a_second_look_reads_no_row_that_was_decided(
     site: Site, monkeypatch: pytest.MonkeyPatch
@@ -243,14 +256,7 @@ def test_a_second_look_reads_no_row_that_was_decided(
     messaging.rollback("t", response)
     publish(messaging, b"open", transaction=tx)
     table, found = table_of(messaging), bounds(messaging)
-    scan, read = table.scan, list[int]()
-
-    def watched(*given: Any, **options: Any) -> Any:
-        rows = scan(*given, **options)
-        read.append(len(rows))
-        return rows
-
-    monkeypatch.setattr(table, "scan", watched)
+    read = rows_read(table, monkeypatch)
     assert bounds(messaging) == found
     assert sum(read) <= 6
 
@@ -266,14 +272,7 @@ def test_rows_from_before_the_oldest_transaction_are_not_read(
     tx = begun(messaging)
     publish(messaging, b"open", transaction=tx)
     table = table_of(messaging)
-    scan, read = table.scan, list[int]()
-
-    def watched(*given: Any, **options: Any) -> Any:
-        rows = scan(*given, **options)
-        read.append(len(rows))
-        return rows
-
-    monkeypatch.setattr(table, "scan", watched)
+    read = rows_read(table, monkeypatch)
     assert bounds(messaging).next > bounds(messaging).last  # type: ignore[operator]
     assert sum(read) <= 16
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from coordinator.transaction import Transaction
-from txaware.testing.clock import TestClock as Clock
 from txaware.testing.failing_coordinator import FailingCoordinator as Watched
 from txaware.testing.failing_coordinator import failing, lost
+from txaware.testing.manual_clock import ManualClock as Clock
 
 __all__ = ["Clock", "Log", "Recorder", "Watched", "failing", "lost"]
 

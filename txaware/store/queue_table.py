@@ -105,7 +105,7 @@ class PipeRow:
 
 @attrs.frozen
 class LeaseRow:
-    """What is kept of an item that was popped: how often, and who has it until when.
+    """Keeps of a popped item how often it was popped, and who has it until when.
 
     `token` is 0 for one that waits again, from `due_ms` on. `pointer` is that of the
     transaction that popped it; where that committed, the item is gone. `is_local` says

@@ -57,7 +57,7 @@ class Refuses:
 
 
 class ParticipantContract:
-    """What a participant promises, as tests: inherit it, and say how yours is used.
+    """Tests what a participant promises: inherit it, and say how yours is used.
 
     `make` makes one over empty data, `write` changes a value in the open transaction,
     and `read` returns it there, or None. Keys and values are bytes. A participant that

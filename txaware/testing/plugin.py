@@ -9,20 +9,20 @@ import pytest
 if TYPE_CHECKING:  # pytest loads this module in every run, also where nobody needs it
     from txaware.http.server.server import HttpServer
     from txaware.messaging import Messaging
-    from txaware.testing.clock import TestClock
     from txaware.testing.failing_coordinator import FailingCoordinator
+    from txaware.testing.manual_clock import ManualClock
 
 
 @pytest.fixture
-def messaging_clock() -> "TestClock":
+def messaging_clock() -> "ManualClock":
     """Returns the clock of `messaging`, which moves only as the test says."""
-    from txaware.testing.clock import TestClock
+    from txaware.testing.manual_clock import ManualClock
 
-    return TestClock()
+    return ManualClock()
 
 
 @pytest.fixture
-def messaging(tmp_path: Path, messaging_clock: "TestClock") -> "Iterator[Messaging]":
+def messaging(tmp_path: Path, messaging_clock: "ManualClock") -> "Iterator[Messaging]":
     """Opens an empty store in a directory of its own; nothing is cleaned up by itself.
 
     It keeps time by `messaging_clock`.
@@ -44,7 +44,7 @@ def messaging_server(messaging: "Messaging") -> "Iterator[HttpServer]":
 
 @pytest.fixture
 def failing_coordinator(
-    messaging_clock: "TestClock",
+    messaging_clock: "ManualClock",
 ) -> "Iterator[FailingCoordinator]":
     """Lends a coordinator in memory that fails, and loses answers, as the test says.
 

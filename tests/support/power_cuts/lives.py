@@ -85,10 +85,11 @@ class PowerCuts:
         below.mkdir(parents=True)
         if self._base is not None:
             shutil.copytree(self._base, below / DATA)
-        disk, applied = SimulatedDisk(below), 0
+        # The first goes through all of the record, to find out when to cut.
+        ahead, disk, applied = SimulatedDisk(below), SimulatedDisk(below), 0
         record = self._recorded(place, below)
         self.tally.entries += len(record)
-        for number, at in enumerate(self._moments(record, images)):
+        for number, at in enumerate(self._moments(record, ahead, images)):
             for entry in record[applied:at]:
                 disk.apply(entry)
             applied = at
@@ -110,11 +111,19 @@ class PowerCuts:
             record += recorded(self._library, below, to, program, kills_after=kills)
         return record
 
-    def _moments(self, record: list[Entry], count: int) -> list[int]:
-        """Chooses when the power is cut: most often just after something turned."""
+    def _moments(
+        self, record: list[Entry], ahead: SimulatedDisk, count: int
+    ) -> list[int]:
+        """Chooses when the power is cut: most often just after something turned.
+
+        Others are while a file that was synced has a name that was not.
+        """
         turns = [at + 1 for at, entry in enumerate(record) if entry.kind in TURNS]
-        chosen = [self._chance.choice(turns) for _ in range(count - count // 4)]
-        chosen += [self._chance.randint(0, len(record)) for _ in range(count // 4)]
+        nameless = list(_nameless(record, ahead)) or turns
+        part = count // 4
+        chosen = [self._chance.choice(turns) for _ in range(count - 2 * part)]
+        chosen += [self._chance.choice(nameless) for _ in range(part)]
+        chosen += [self._chance.randint(0, len(record)) for _ in range(part)]
         return sorted(chosen)
 
     def _image(self, disk: SimulatedDisk, to: Path) -> None:
@@ -176,6 +185,17 @@ class PowerCuts:
         seen = [one for poll in history.polls for one, _ in poll.seen]
         last = bytes(messaging.poll(AFTER, limit=10_000)[-1].id)
         assert last[:10] > max(seen, default=b"")[:10], "a time again"
+
+
+def _nameless(record: list[Entry], disk: SimulatedDisk) -> Iterator[int]:
+    """Finds the moments at which a cut may lose a file that was synced."""
+    is_nameless = False
+    for at, entry in enumerate(record):
+        disk.apply(entry)
+        if entry.kind in TURNS:
+            is_nameless = disk.loses_a_synced_file()
+        if is_nameless:
+            yield at + 1
 
 
 def _told(disk: SimulatedDisk, to: Path) -> Iterator[Path]:

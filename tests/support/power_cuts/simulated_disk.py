@@ -188,6 +188,10 @@ class SimulatedDisk:
         """Returns everything as the program sees it, by path; None for a directory."""
         return dict(_flat(self.root, ""))
 
+    def loses_a_synced_file(self) -> bool:
+        """Tells whether a cut now may lose a file whose content was synced."""
+        return _may_lose(self.root)
+
     def _ended(self, entry: Entry) -> None:
         self._open.clear()
         self._syncs.clear()
@@ -256,6 +260,15 @@ class SimulatedDisk:
                 return None
             node = node.names().get(name)
         return node
+
+
+def _may_lose(directory: Directory) -> bool:
+    sure = set(directory.synced.values())
+    return any(
+        _may_lose(node) if isinstance(node, Directory) else node not in sure
+        for node in directory.names().values()
+        if isinstance(node, Directory) or node.synced
+    )
 
 
 def _read(path: Path) -> Directory:

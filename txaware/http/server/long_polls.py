@@ -35,7 +35,7 @@ async def read_piece(
 
 @attrs.frozen
 class Look:
-    """How to look at a topic, and how long to wait for something to be there.
+    """Says how to look at a topic, and how long to wait for something to be there.
 
     The topic is found anew for every look. `asks_coordinator` tells whether a look
     begins with a snapshot.
