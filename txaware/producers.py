@@ -46,7 +46,7 @@ class ProducerOpened:
 
 @attrs.frozen
 class Entered:
-    """Counts the commits of a transactional id, as its producer's transaction sees them.
+    """Counts a transactional id's commits, as its producer's transaction sees them.
 
     `is_done` tells whether the key that was named has been committed before, and
     `is_written` whether the rows are written, and need not go with the commit.
