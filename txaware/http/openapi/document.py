@@ -12,7 +12,6 @@ from txaware.http.openapi import (
     server_operations,
     table_operations,
     transaction_operations,
-    transactional_operations,
 )
 from txaware.http.openapi.operation import Operation
 from txaware.http.openapi.wire import report_schemas, wire_schemas
@@ -37,7 +36,6 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     **table_operations.OPERATIONS,
     **producer_operations.OPERATIONS,
     **transaction_operations.OPERATIONS,
-    **transactional_operations.OPERATIONS,
     **server_operations.OPERATIONS,
     **server_operations.CLEAN_UP_OPERATIONS,
     **transaction_operations.KEEPER_OPERATIONS,
