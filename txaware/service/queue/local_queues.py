@@ -51,6 +51,7 @@ from txaware.service.retention.planning import first_kept
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle
 from txaware.service.write.publishing import Publishing
+from txaware.store.journaled_table import keep_earlier_versions_away
 from txaware.topics import QueueName, checked_namespace
 
 MOST_POPPED = 10_000
@@ -75,6 +76,7 @@ class LocalQueues:
     def create_queue(self, name: str, **options: Any) -> QueueDescriptor:
         """Creates a queue; one that exists is returned as it is."""
         wanted = described(name, options)
+        keep_earlier_versions_away(self._site.table)
         try:
             return QueueDescriptor.of(self._topics.create(wanted.topic()))
         except TopicExists:
