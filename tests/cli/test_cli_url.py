@@ -20,7 +20,7 @@ from txaware.messaging import Messaging
 # What needs no data, or is about a place on this machine.
 WITHOUT = {"bench", "copy", "demo", "hbase", "restore", "serve", "token"}
 # What a server does not offer yet.
-EMBEDDED = {"worker"}
+EMBEDDED = {"queue", "worker"}
 PATIENCE_S = 20
 
 
