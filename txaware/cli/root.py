@@ -19,6 +19,7 @@ from txaware.cli.failures import EXIT_CODES, INTERRUPTED, Commands
 from txaware.cli.groups import groups
 from txaware.cli.hbase import hbase
 from txaware.cli.janitor import janitor
+from txaware.cli.outbox import outbox
 from txaware.cli.poll import poll
 from txaware.cli.producers import producers
 from txaware.cli.publish import publish
@@ -176,7 +177,7 @@ for verb in (demo, bench, token, hbase, copy):
 for verb in (serve, topic, publish, poll, table, groups, producers, transactions):
     command.add_command(verb)
     accept_url(verb)
-for verb in (janitor, check, backup, restore):
+for verb in (outbox, janitor, check, backup, restore):
     command.add_command(verb)
     accept_url(verb)
 
