@@ -12,7 +12,8 @@ log = logging.getLogger(__name__)
 
 # The table in the store that says what was carried over last.
 PROGRESS = "txaware:participants"
-BATCH_ROWS = 10_000
+# What a batch costs is mostly syncs, of both sides.
+BATCH_ROWS = 40_000
 LOOK_S, FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 0.1, 30.0
 
 

@@ -9,9 +9,11 @@ import attrs
 from txaware.interfaces import Payload
 from txaware.labels import packed, unpacked
 from txaware.messages import MessageId, Outgoing
+from txaware.publish.publisher import OVERHEAD_BYTES
 
 TOKEN_BYTES = 8
-MOST_BYTES = 4 << 20
+# A batch stays below the buffer of a transaction.
+MOST_BYTES = 6 << 20
 
 # Topic, payload, key, headers, the seconds after which it expires, and a token: two
 # rows may have had one place in an outbox after each other.
@@ -53,7 +55,7 @@ class Batch:
             else:
                 batch.messages[topic] = [message]
             batch.rows.append((place, token))
-            batch.size_bytes += len(payload)
+            batch.size_bytes += len(payload) + OVERHEAD_BYTES
             if batch.size_bytes >= MOST_BYTES:
                 break
         return batch
