@@ -18,8 +18,6 @@ from txaware.queue import Job, Queue, Worker
 from txaware.queue.handling import HandledJob
 from txaware.queue.worker_options import WorkerOptions
 
-# A server does not offer queues yet.
-pytestmark = pytest.mark.in_process
 PATIENCE_S = 20
 
 
