@@ -20,7 +20,7 @@ from txaware.messaging import Messaging
 # What needs no data, or is about a place on this machine.
 WITHOUT = {"bench", "copy", "demo", "hbase", "restore", "serve", "token"}
 # What a server does not offer yet.
-EMBEDDED = {"worker"}
+EMBEDDED = {"queue", "worker"}
 PATIENCE_S = 20
 
 
@@ -66,6 +66,7 @@ def open_one(embedded: Messaging) -> int:
 def made(embedded: Messaging) -> int:
     """A producer, beside a row of a table."""
     embedded.table("rows").put(b"kept", b"1")
+    Path("shop.db").touch()
     producer = embedded.producer()
     producer.publish("t", [b"3"])
     return producer.producer_id
@@ -101,6 +102,7 @@ VERBS = [
     ["transactions", "prune", "--exclusive"],
     ["transactions", "keepers"],
     ["transactions", "forget-keeper", "kept"],
+    ["outbox", "relay", "shop.db"],
     ["janitor"],
     ["check"],
     ["backup", "a.backup"],

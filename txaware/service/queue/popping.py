@@ -87,6 +87,12 @@ class Popping:
 
     def _lease(self, lease: Lease, popper: Popper, now_ms: int) -> None:
         lease_ms = max(1, int(self._state.descriptor.lease_s * 1000))
+        second = self._state.meter.at(now_ms)
+        second.popped += 1
+        if lease.deliveries == 0:
+            second.waited_ms += max(0, now_ms - lease.id.publish_time_ms)
+            second.first_popped += 1
+        lease.popped_ms = now_ms
         lease.deliveries += 1
         lease.token = new_token()
         lease.popper, lease.is_local = popper.name, popper.is_local
@@ -282,7 +288,14 @@ class Popping:
     def finish(self, lease: Lease, now_ms: int, batch: Batch) -> None:
         """Has a job end for good."""
         lease.pipe.counts.committed += 1
+        self.count_end(lease, now_ms)
         self.forget(lease, now_ms, batch)
+
+    def count_end(self, lease: Lease, now_ms: int) -> None:
+        """Counts a job that was done, and how long it was in work."""
+        second = self._state.meter.at(now_ms)
+        second.committed += 1
+        second.worked_ms += max(0, now_ms - lease.popped_ms)
 
     def delete(self, lease: Lease, batch: Batch) -> None:
         """Has the rows of an item go."""

@@ -124,7 +124,7 @@ class WorkQueue:
 
         Raises `LeaseLost` when its lease is over, with who has it now.
         """
-        with self._step() as (_, batch):
+        with self._step() as (now_ms, batch):
             lease = self.held(item, token)
             if lease.transaction is not None:
                 raise BadRequest(
@@ -133,6 +133,7 @@ class WorkQueue:
             lease.pipe.counts.committed += 1
             lease.pipe.leased -= 1
             lease.state = LeaseState.ENDING
+            self._popping.count_end(lease, now_ms)
             self._popping.delete(lease, batch)
             wait = self._submit(batch)
         try:
@@ -341,7 +342,9 @@ class WorkQueue:
         for pipe in self.state.watched.pop(pointer, ()):
             pipe.reserved.discard(pointer)
             count = pipe.undecided.pop(pointer, 0)
-            pipe.pushed += count if committed else 0
+            if committed:
+                pipe.pushed += count
+                self.state.meter.at(now_ms).pushed += count
             batch.drained.append(pipe)
         for lease in list(self.state.by_pointer.get(pointer, ())):
             if committed:
