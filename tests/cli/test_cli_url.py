@@ -107,6 +107,10 @@ VERBS = [
 ]
 
 
+# It needs a PostgreSQL, and is tried where there is one.
+TRIED_ELSEWHERE = ("participants recover",)
+
+
 def leaves(group: click.Group, *names: str) -> Iterator[tuple[str, ...]]:
     for name, verb in group.commands.items():
         if isinstance(verb, click.Group):
@@ -128,7 +132,7 @@ def test_every_verb_works_at_a_server(
 def test_no_verb_was_left_out() -> None:
     tried = [" ".join(verb) + " " for verb in VERBS]
     for names in leaves(command):
-        if names[0] not in WITHOUT:
+        if names[0] not in WITHOUT and " ".join(names) not in TRIED_ELSEWHERE:
             name = " ".join(names) + " "
             assert any(one.startswith(name) for one in tried), name
 

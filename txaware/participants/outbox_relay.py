@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from typing import Generic, TypeVar
 
 from coordinator.fork_guard import guard
 from txaware.errors import TransactionConflict
@@ -10,6 +11,8 @@ from txaware.participants.outbox_row import Batch, OutboxRows
 
 log = logging.getLogger(__name__)
 
+Rows = TypeVar("Rows", bound=OutboxRows, covariant=True)
+
 # The table in the store that says what was carried over last.
 PROGRESS = "txaware:participants"
 # What a batch costs is mostly syncs, of both sides.
@@ -17,7 +20,7 @@ BATCH_ROWS = 40_000
 LOOK_S, FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 0.1, 30.0
 
 
-class OutboxRelay:
+class OutboxRelay(Generic[Rows]):
     """The relay of one outbox, in a thread of its own once it has been started.
 
     One transaction publishes a batch, and writes in a row of the store which rows these
@@ -27,7 +30,7 @@ class OutboxRelay:
     """
 
     def __init__(
-        self, messaging: Messaging, rows: OutboxRows, *, batch_rows: int = BATCH_ROWS
+        self, messaging: Messaging, rows: Rows, *, batch_rows: int = BATCH_ROWS
     ) -> None:
         self.rows = rows
         self._messaging = messaging
