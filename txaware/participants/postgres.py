@@ -60,22 +60,28 @@ def postgres(
     background of this process unless `relay` is False.
     """
     checked = checked_connection(connection)
-    place = name_of(checked)
     if outbox:
 
         def make_relay() -> OutboxRelay[PostgresOutbox]:
             return OutboxRelay(messaging, PostgresOutbox(PostgresLink.beside(checked)))
 
-        kept = messaging.kept_once(("outbox", place), make_relay)
+        kept = messaging.kept_once(("outbox", name_of(checked)), make_relay)
         if relay:
             kept.start()
         return DecidingPostgres(messaging, checked, kept)
 
-    def make() -> PreparedTransactions:
-        return _opened(messaging, PostgresLink.beside(checked))
+    return Postgres(messaging, checked, prepared_beside(messaging, checked))
 
-    prepared = messaging.kept_once(("prepared", place), make)
-    return Postgres(messaging, checked, prepared)
+
+def prepared_beside(
+    messaging: Messaging, connection: "Connection[Any]"
+) -> PreparedTransactions:
+    """Returns what is prepared where a connection leads, recovered at the first use."""
+
+    def make() -> PreparedTransactions:
+        return _opened(messaging, PostgresLink.beside(connection))
+
+    return messaging.kept_once(("prepared", name_of(connection)), make)
 
 
 def _opened(messaging: Messaging, link: PostgresLink) -> PreparedTransactions:
@@ -130,7 +136,7 @@ class Postgres:
                 f"first, or open another connection"
             )
         require_idle(self.connection, self.transaction_aware_name)
-        self.connection.tpc_begin(self._prepared.name_of(tx.transaction_id))
+        self._begin(self._prepared.name_of(tx.transaction_id))
         self._pointer = tx.transaction_id
 
     def update_tx(self, tx: Transaction) -> None:
@@ -142,9 +148,11 @@ class Postgres:
 
     def commit_tx(self) -> bool:
         """Prepares the transaction; it survives a crash of either side then."""
+        if self._pointer is None:
+            return True  # nothing is open
         require_whole(self.connection, self.transaction_aware_name)
         self._is_asked = True
-        self.connection.tpc_prepare()
+        self._prepare(self._prepared.name_of(self._pointer))
         return True
 
     def post_tx_commit(self) -> None:
@@ -166,13 +174,27 @@ class Postgres:
         self._pointer, self._is_asked = None, False
         if pointer is None:
             return
-        end = self.connection.tpc_commit if commit else self.connection.tpc_rollback
+        name = self._prepared.name_of(pointer)
         try:
-            end()
+            self._end_here(name, commit=commit, is_prepared=was_asked)
         except psycopg().Error as error:
             if not was_asked:
                 return  # PostgreSQL rolls back what it has lost the connection to
             self._end_elsewhere(pointer, error, commit=commit)
+
+    def _begin(self, name: str) -> None:
+        """Begins; psycopg refuses commit() and rollback() until the end."""
+        self.connection.tpc_begin(name)
+
+    def _prepare(self, name: str) -> None:
+        self.connection.tpc_prepare()
+
+    def _end_here(self, name: str, *, commit: bool, is_prepared: bool) -> None:
+        """Ends the transaction over its own connection, prepared or not."""
+        if commit:
+            self.connection.tpc_commit()
+        else:
+            self.connection.tpc_rollback()
 
     def _end_elsewhere(self, pointer: int, cause: Exception, *, commit: bool) -> None:
         try:

@@ -8,6 +8,8 @@ from txaware.participants.postgres_link import psycopg
 if TYPE_CHECKING:
     from psycopg import Connection
 
+SAVEPOINT = "txaware_block"
+
 
 def require_idle(connection: "Connection[Any]", name: str) -> None:
     """Raises unless a block can begin a transaction of its own."""
@@ -37,3 +39,21 @@ def require_whole(connection: "Connection[Any]", name: str) -> None:
             f"the transaction of {name} was ended inside of its block, by a COMMIT or "
             f"ROLLBACK of yours; the end of the block commits"
         )
+
+
+def mark_begin(connection: "Connection[Any]") -> None:
+    """Marks the begin of the block, so that its end knows the transaction again."""
+    connection.execute(f"SAVEPOINT {SAVEPOINT}")
+
+
+def require_marked(connection: "Connection[Any]", name: str) -> None:
+    """Raises unless the transaction is whole, and the one that the block began."""
+    require_whole(connection, name)
+    try:
+        connection.execute(f"RELEASE SAVEPOINT {SAVEPOINT}")
+    except psycopg().errors.InvalidSavepointSpecification as error:
+        raise MisusedTransaction(
+            f"the transaction of {name} was ended inside of its block, by commit() or "
+            f"rollback(); the end of the block commits. What came after that call is "
+            f"rolled back"
+        ) from error

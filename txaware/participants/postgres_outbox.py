@@ -3,23 +3,22 @@
 import struct
 from typing import TYPE_CHECKING, Any
 
-from txaware.errors import (
-    MisusedTransaction,
-    TransactionOutcomeUnknown,
-    Unavailable,
-)
+from txaware.errors import TransactionOutcomeUnknown, Unavailable
 from txaware.messages import MessageId
 from txaware.messaging import Messaging
 from txaware.participants.deciding_database import DecidingDatabase
 from txaware.participants.outbox_relay import OutboxRelay
 from txaware.participants.outbox_row import TOKEN_BYTES, Batch, Columns
-from txaware.participants.postgres_block import require_idle, require_whole
+from txaware.participants.postgres_block import (
+    mark_begin,
+    require_idle,
+    require_marked,
+)
 from txaware.participants.postgres_link import PostgresLink, name_of, psycopg
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
-SAVEPOINT = "txaware_block"
 MOST_ROWS = 10_000
 SCHEMA = """
 SELECT pg_advisory_xact_lock(8387236824);
@@ -141,19 +140,11 @@ class DecidingPostgres(DecidingDatabase):
 
     def _begin(self) -> None:
         require_idle(self.connection, self.transaction_aware_name)
-        self.connection.execute(f"SAVEPOINT {SAVEPOINT}")
+        mark_begin(self.connection)
 
     def _commit(self) -> None:
         connection, name = self.connection, self.transaction_aware_name
-        require_whole(connection, name)
-        try:
-            connection.execute(f"RELEASE SAVEPOINT {SAVEPOINT}")
-        except psycopg().errors.InvalidSavepointSpecification as error:
-            raise MisusedTransaction(
-                f"the transaction of {name} was ended inside of its block, by commit() "
-                f"or rollback(); the end of the block commits. What came after that "
-                f"call is rolled back"
-            ) from error
+        require_marked(connection, name)
         plain = connection.cursor(row_factory=psycopg().rows.tuple_row)
         found = plain.execute("SELECT pg_current_xact_id_if_assigned()::text")
         [xid] = found.fetchone() or [None]
