@@ -11,6 +11,7 @@ import pytest
 import txaware
 from coordinator.outcome import Outcome
 from tests.support.cli_runs import error_of, run
+from tests.support.concurrency import until
 from tests.support.messagings import committed, payloads
 from tests.support.postgres import PostgresServer
 from txaware import participants
@@ -144,7 +145,6 @@ def test_what_may_still_commit_waits(
         pointer = tx.transaction.transaction_id
         again = participants.postgres(messaging, opened())
         assert again.recover() == [pointer]
-        shop._is_asked = False
         shop.commit_tx = lambda: True  # type: ignore[method-assign]
     assert orders(opened) == ["ann"]
 
@@ -194,6 +194,37 @@ def test_a_database_that_is_away_between_prepare_and_commit_is_ended_later(
         again.connection.close()
     finally:
         server.close()
+
+
+def test_what_somebody_else_has_ended_leaves_the_connection_usable(
+    messaging: Messaging, shop: Postgres, opened: Opened
+) -> None:
+    """The first use of another process may find a transaction that ends just then."""
+    end = shop._end_here
+
+    def late(name: str, *, commit: bool) -> None:
+        shop.recover()
+        end(name, commit=commit)
+
+    shop._end_here = late  # type: ignore[method-assign]
+    order(messaging, shop, "ann")
+    order(messaging, shop, "bob")
+    assert orders(opened) == ["ann", "bob"]
+
+
+def test_what_is_open_at_the_first_use_is_ended_in_the_background(
+    messaging: Messaging, shop: Postgres, opened: Opened
+) -> None:
+    tx = messaging.coordinator.start_short()
+    messaging.coordinator.persist(tx)
+    shop.start_tx(tx)
+    shop.connection.execute("INSERT INTO orders VALUES ('never')")
+    assert shop.commit_tx()
+    assert shop.recover() == [tx.transaction_id]
+    shop._prepared.recover_soon()
+    messaging.coordinator.invalidate(tx)
+    assert until(lambda: not prepared(opened))
+    assert orders(opened) == []
 
 
 def test_a_server_that_prepares_nothing_is_told_what_to_set(

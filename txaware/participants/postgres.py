@@ -89,7 +89,8 @@ def _opened(messaging: Messaging, link: PostgresLink) -> PreparedTransactions:
         prepared = PreparedTransactions(messaging, link)
         prepared.require_that_it_prepares()
         messaging.register_keeper(prepared)
-        prepared.recover()
+        if prepared.recover():
+            prepared.recover_soon()
     except BaseException:
         link.close()
         raise
@@ -165,7 +166,7 @@ class Postgres:
             self._end(commit=False)
         except Unavailable as error:
             log.warning("%s", error)
-            return False
+            return False  # and its transaction is invalid then
         return True
 
     def _end(self, *, commit: bool) -> None:
@@ -174,32 +175,41 @@ class Postgres:
         self._pointer, self._is_asked = None, False
         if pointer is None:
             return
-        name = self._prepared.name_of(pointer)
         try:
-            self._end_here(name, commit=commit, is_prepared=was_asked)
+            self._let_go()
+            if was_asked:
+                self._end_here(self._prepared.name_of(pointer), commit=commit)
         except psycopg().Error as error:
-            if not was_asked:
-                return  # PostgreSQL rolls back what it has lost the connection to
-            self._end_elsewhere(pointer, error, commit=commit)
+            if was_asked:
+                self._end_elsewhere(pointer, error, commit=commit)
+            # Else PostgreSQL rolls back what it has lost the connection to.
 
     def _begin(self, name: str) -> None:
         """Begins; psycopg refuses commit() and rollback() until the end."""
         self.connection.tpc_begin(name)
 
     def _prepare(self, name: str) -> None:
-        self.connection.tpc_prepare()
+        """Prepares, by plain SQL: psycopg is stuck where somebody else ends it."""
+        self.connection.execute(f"PREPARE TRANSACTION '{name}'")
 
-    def _end_here(self, name: str, *, commit: bool, is_prepared: bool) -> None:
-        """Ends the transaction over its own connection, prepared or not."""
-        if commit:
-            self.connection.tpc_commit()
-        else:
-            self.connection.tpc_rollback()
+    def _let_go(self) -> None:
+        """Rolls back what is open; nothing is where it was prepared."""
+        self.connection.tpc_rollback()
+
+    def _end_here(self, name: str, *, commit: bool) -> None:
+        """Ends what is prepared over its own connection."""
+        self.connection.autocommit = True
+        try:
+            verb = "COMMIT" if commit else "ROLLBACK"
+            self.connection.execute(f"{verb} PREPARED '{name}'")
+        finally:
+            self.connection.autocommit = False
 
     def _end_elsewhere(self, pointer: int, cause: Exception, *, commit: bool) -> None:
         try:
             self._prepared.end(pointer, commit=commit)
         except Unavailable as error:
+            self._prepared.recover_soon()
             has = "has committed" if commit else "is rolled back"
             raise Unavailable(
                 f"transaction {pointer} {has}; its rows wait in "
@@ -212,6 +222,7 @@ class Postgres:
         """Ends an earlier block, whose outcome nobody knew."""
         outcome = self._coordinator.outcome(pointer)
         if outcome not in (Outcome.COMMITTED, Outcome.ROLLED_BACK):
+            self._prepared.recover_soon()
             raise TransactionOutcomeUnknown(
                 f"transaction {pointer} before this one is {outcome.value}, and "
                 f"{self.transaction_aware_name} waits for its outcome"

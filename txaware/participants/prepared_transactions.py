@@ -4,9 +4,11 @@ import uuid
 from typing import Any
 
 from coordinator import retry_on_conflict
+from coordinator.fork_guard import guard
 from coordinator.outcome import Outcome
 from txaware.errors import BadRequest, TransactionOutcomeUnknown
 from txaware.messaging import Messaging
+from txaware.participants.background_work import BackgroundWork
 from txaware.participants.outbox_relay import PROGRESS
 from txaware.participants.postgres_link import PostgresLink, psycopg
 
@@ -27,6 +29,9 @@ class PreparedTransactions:
         self._coordinator = messaging.coordinator
         self._link = link
         self._prefix = f"txaware:{store_id(messaging)}:"
+        self._is_needed = False
+        self._background = BackgroundWork(self._recover_again, name=repr(self))
+        guard(self)
 
     def name_of(self, pointer: int) -> str:
         """Returns the name that a transaction is prepared by."""
@@ -93,9 +98,28 @@ class PreparedTransactions:
 
         self._link.run(work)
 
+    def recover_soon(self) -> None:
+        """Recovers in the background, until nothing is open any more.
+
+        What is prepared keeps its locks, and others wait for them.
+        """
+        self._is_needed = True
+        self._background.start()
+
     def close(self) -> None:
-        """Closes its connection."""
+        """Ends what it does in the background, and closes its connection."""
+        self._background.close()
         self._link.close()
+
+    def _recover_again(self) -> None:
+        if self._is_needed:
+            self._is_needed = False
+            try:
+                still_open = self.recover()
+            except BaseException:
+                self._is_needed = True
+                raise
+            self._is_needed = self._is_needed or bool(still_open)
 
     def __repr__(self) -> str:
         return f"<PreparedTransactions in {self.transaction_aware_name}>"
