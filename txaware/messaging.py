@@ -21,7 +21,7 @@ from txaware.encoding import Decode, Encode
 from txaware.errors import Unavailable
 from txaware.http.server.server_file import ServerFile
 from txaware.interfaces import COMMITTED, Isolation
-from txaware.loop_verbs import Closes, KeptOnce, LoopVerbs
+from txaware.loop_verbs import Closes, LoopVerbs
 from txaware.parts import Parts, Reach
 from txaware.publish import (
     AsyncPublisher,
@@ -70,7 +70,6 @@ class Messaging(Verbs, QueueVerbs, OperatorVerbs, LoopVerbs):
         self._publishers: dict[str, Publisher] = {}
         self._known_queues: dict[str, Queue] = {}
         self._to_close: WeakSet[Closes] = WeakSet()
-        self._kept_once = KeptOnce()
         guard(self, parts.service, parts.coordinator, parts.administration)
 
     @property

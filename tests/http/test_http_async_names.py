@@ -60,6 +60,7 @@ NOT_AWAITED = {
     "process": "is a loop with a function that blocks",
     "reach": "is for processes beside an owner of data; here there is an address",
     "serve": "is for the owner of data",
+    "shares_journal": "is for participants, as `kept_once`",
     "subscribe": "`async for` over a consumer",
 }
 # `info` tells what server this is, which `connect` asks by itself; a producer that
