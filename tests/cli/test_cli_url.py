@@ -109,6 +109,10 @@ VERBS = [
 ]
 
 
+# It needs a PostgreSQL, and is tried where there is one.
+TRIED_ELSEWHERE = ("participants recover",)
+
+
 def leaves(group: click.Group, *names: str) -> Iterator[tuple[str, ...]]:
     for name, verb in group.commands.items():
         if isinstance(verb, click.Group):
@@ -130,9 +134,10 @@ def test_every_verb_works_at_a_server(
 def test_no_verb_was_left_out() -> None:
     tried = [" ".join(verb) + " " for verb in VERBS]
     for names in leaves(command):
-        if names[0] not in WITHOUT | EMBEDDED:
-            name = " ".join(names) + " "
-            assert any(one.startswith(name) for one in tried), name
+        if names[0] in WITHOUT | EMBEDDED or " ".join(names) in TRIED_ELSEWHERE:
+            continue
+        name = " ".join(names) + " "
+        assert any(one.startswith(name) for one in tried), name
 
 
 def test_the_help_names_the_verbs_that_take_no_url() -> None:
