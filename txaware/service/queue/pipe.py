@@ -39,7 +39,8 @@ class Pipe:
     is the pointer that stopped it. `undecided` counts the pushes of open transactions,
     and `reserved` names those that may still push. `pushing` are plain pushes that are
     under way. `leased` items are in work; `unresolved` are all that were read and are
-    not gone. Until `lent_until_ms` somebody may write whom nobody announced.
+    not gone. Until `lent_until_ms` somebody may write whom nobody announced. `prefix`
+    is the beginning of the keys of its rows.
     """
 
     id: int
@@ -68,11 +69,10 @@ class Pipe:
     owner: str | None = None
     owned_until_ms: int = 0
     handle: TopicHandle | None = None
+    prefix: bytes = attrs.field(init=False)
 
-    @property
-    def prefix(self) -> bytes:
-        """The beginning of the keys of its rows."""
-        return pipe_prefix(self.name, self.name.generation, self.id)
+    def __attrs_post_init__(self) -> None:
+        self.prefix = pipe_prefix(self.name, self.name.generation, self.id)
 
     @property
     def waiting(self) -> int:
