@@ -59,7 +59,7 @@ def postgres(directory: Path) -> Iterator[Callable[[], Any]]:
         "synchronous_commit": "on",
         "max_connections": "50",
     }
-    command = [binaries / "postgres", "-D", home, "-p", str(port)]
+    command = [str(binaries / "postgres"), "-D", str(home), "-p", str(port)]
     for name, value in options.items():
         command += ["-c", f"{name}={value}"]
     server = subprocess.Popen(command, **as_user, **quiet)
