@@ -29,6 +29,7 @@ from txaware.service.administration import Administration
 from txaware.service.coordinator_kind import EMBEDDED, OTHER, claim, coordinator_of
 from txaware.service.local import LocalService
 from txaware.service.monitor.overview import Overview
+from txaware.service.monitor.queue_overviews import QueueOverviews
 from txaware.service.queue.local_queues import LocalQueues
 from txaware.service.retention.clean_up import Janitor, Retention
 from txaware.service.store_context import StoreContext
@@ -227,7 +228,7 @@ def _put_together(site: StoreContext, close: Callable[[], None]) -> Parts:
             coordinator=site.coordinator,
             settings=site.settings,
             clock_ms=site.clock_ms,
-            overview=Overview(service, retention, site),
+            overview=Overview(service, retention, site, queues=QueueOverviews(queues)),
             owners=Owners(site.coordinator, site.settings, clock_ms=site.clock_ms),
             shares_journal=site.gate is not None,
             directory=table.directory if isinstance(table, InDirectory) else None,

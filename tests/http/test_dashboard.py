@@ -187,6 +187,28 @@ def test_a_group_that_nobody_reads_for_needs_attention(
     row_reads(page, "billing", "15 min", "behind", table="groups")
 
 
+def test_a_queue_in_trouble_needs_attention_and_says_who_has_its_jobs(
+    page: Browser, messaging: Messaging, clock: Clock
+) -> None:
+    messaging.create_queue("mail", lease_s=3600)
+    mail = messaging.queue("mail")
+    mail.push_all([b"1", b"2", b"3"])
+    assert mail.popper(name="worker 7").pop() is not None
+    row_reads(page, "mail", "0 done of 3", "worker 7 for", table="queues")
+    assert page.text("#attention") == ""
+    clock.ahead_ms += 5 * 60_000
+    page.reads(
+        "#attention",
+        "Nobody pops from queue mail",
+        "2 items wait, the oldest for 5 min",
+    )
+    row_reads(page, "mail", "worker 7 for 5 min", "nobody pops", table="queues")
+    mail.pause()
+    page.reads("#attention", "Queue mail is paused", "txaware queue resume")
+    mail.truncate()
+    page.wait(lambda: not page.all("#attention"), "nothing waits")
+
+
 DRAWN = """
 return ["#tile-in", "#tile-open", "#topics td.lately"].map(
   (at) => document.querySelector(`${at} .line`).getAttribute("d").split("L").length);

@@ -425,6 +425,7 @@ def test_without_an_overview_a_server_still_counts(
         (name,): 1
         for name in (
             *("topics", "blocked", "stable_positions", "groups", "transactions"),
+            "queues",
         )
     }
     assert values(found, "up") == {("coordinator",): 1, ("store",): 1}

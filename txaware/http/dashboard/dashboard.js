@@ -3,6 +3,7 @@
 import { announce, showGlance } from "./glance.js";
 import { Model } from "./model.js";
 import { whenAborted } from "./abort.js";
+import { showQueues } from "./queues.js";
 import { ask, hasToken, NoAnswer, Refused, useToken } from "./server.js";
 import { setText } from "./table.js";
 import { showTables } from "./tables.js";
@@ -56,14 +57,16 @@ function show() {
   showGlance(report);
   showNamespaces(report.namespaces);
   const wanted = search.value.trim().toLowerCase();
-  showTables(report, {
+  const chosen = {
     isAll: !wanted && !namespace.value,
     has(topic, ...names) {
       const [, of = "default"] = topic.split(":").reverse();
       if (namespace.value && of !== namespace.value) return false;
       return names.some((name) => name.toLowerCase().includes(wanted));
     },
-  });
+  };
+  showTables(report, chosen);
+  showQueues(report, chosen);
 }
 
 function showNamespaces(names) {

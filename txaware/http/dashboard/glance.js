@@ -83,24 +83,34 @@ function showAttention(report) {
     .filter((one) => Math.min(one.unreadMs ?? 0, one.aloneMs) >= ALONE_AFTER_MS)
     .sort((a, b) => b.unreadMs - a.unreadMs);
   const left = alone.slice(0, MOST_SHOWN);
-  attention.hidden = wrong.length + shown.length + left.length === 0;
-  const kept = new Set([...wrong, ...shown.map((one) => one.id), ...left.map(groupKey)]);
+  const late = report.queues.filter((one) => one.trouble).sort((a, b) => b.oldestMs - a.oldestMs);
+  const queues = late.slice(0, MOST_SHOWN);
+  attention.hidden = wrong.length + shown.length + left.length + queues.length === 0;
+  const kept = new Set([
+    ...wrong,
+    ...shown.map((one) => one.id),
+    ...left.map(groupKey),
+    ...queues.map(queueKey),
+  ]);
   for (const item of [...list.children]) if (!kept.has(item.dataset.key)) item.remove();
   for (const part of wrong) showWrong(part, report[part]);
   for (const transaction of shown) showWaiting(transaction, report);
   for (const group of left) showAlone(group);
+  for (const queue of queues) showLate(queue);
   const more = waiting.length - shown.length;
   const rest = more ? `${words.several(more, "more transaction")} below keep readers waiting. ` : "";
   const others = alone.length - left.length;
   const unread = others ? `${words.several(others, "more group")} below ${others > 1 ? "have" : "has"} no reader.` : "";
-  setText(list.nextElementSibling, rest + unread);
-  announceChanges(wrong, shown, left, report);
+  const waits = late.length > queues.length ? " More queues below wait for workers." : "";
+  setText(list.nextElementSibling, rest + unread + waits);
+  announceChanges(wrong, shown, left, queues, report);
 }
 
 /** Once for each change, and not whenever an age is another one. */
-function announceChanges(wrong, shown, left, report) {
+function announceChanges(wrong, shown, left, queues, report) {
   const now = [
     ...wrong.map((part) => `The ${part} is not well: ${report[part]}.`),
+    ...queues.map((one) => `Items wait in queue ${words.short(one.queue)}: ${one.trouble}.`),
     ...shown.map((one) => `Readers of ${words.some(one.blocks, 3, words.short)} wait for transaction ${one.id}.`),
     ...left.map((one) => `Nobody reads ${words.short(one.topic)} for group ${words.short(one.group)}.`),
   ].join(" ");
@@ -137,6 +147,20 @@ function showAlone(group) {
     groupKey(group),
     (say) => `Nobody has read ${say(group.topic)} for group ${say(group.group)} in ${words.duration(group.aloneMs)}`,
     () => `${rows} rows behind, ${oldest}; start its reader, or move it with txaware groups reset`,
+  );
+}
+
+function queueKey({ queue }) {
+  return `queue ${queue}`;
+}
+
+function showLate(queue) {
+  const { oldestMs, isPaused, depth } = queue;
+  const waits = `${words.several(depth, "item waits", "items wait")}, the oldest for ${words.duration(oldestMs)}`;
+  item(
+    queueKey(queue),
+    (say) => (isPaused ? `Queue ${say(queue.queue)} is paused` : `Nobody pops from queue ${say(queue.queue)}`),
+    () => `${waits}; ${isPaused ? "txaware queue resume lets pops go on" : "start its workers: txaware worker"}`,
   );
 }
 

@@ -3,6 +3,7 @@
 const KEPT = 60;
 const SLOT_MS = 2000;
 const SMOOTH_MS = 10_000;
+const QUEUE_LATE_MS = 60_000;
 
 /** Samples of the last two minutes, and what they say of each two seconds of those. */
 class Lately {
@@ -105,6 +106,7 @@ export class Model {
       const topic = group.waitsFor && answer.topics.find((t) => t.topic === group.topic);
       group.waitsMs = topic?.blockedMs ?? null;
     }
+    for (const queue of answer.queues) takeQueue(queue, nowMs);
     answer.upMs = since(answer.startedMs, nowMs);
     this.#total.add(nowMs, [answer.messagesIn, answer.messagesOut]);
     answer.rates = [this.#total.rate(0), this.#total.rate(1)];
@@ -142,6 +144,16 @@ export class Model {
     topic.blockedMs = by === null ? null : since(by.sinceMs, nowMs);
     topic.blocker = by && (transactions.find((one) => one.id === by.pointer) ?? unlisted(by, topic));
   }
+}
+
+/** Items that are due, and that nobody popped for a minute, need somebody. */
+function takeQueue(queue, nowMs) {
+  queue.oldestMs = queue.depth > queue.delayed ? queue.oldestAgeS * 1000 : null;
+  for (const job of queue.jobs) job.forMs = since(job.sinceMs, nowMs);
+  queue.trouble = null;
+  if (queue.oldestMs === null || queue.oldestMs < QUEUE_LATE_MS) return;
+  if (queue.isPaused) queue.trouble = "paused";
+  else if (!queue.poppedPerS) queue.trouble = "nobody pops";
 }
 
 function takeTransaction(transaction, nowMs) {

@@ -83,7 +83,7 @@ export function showTables(report, chosen) {
   );
 }
 
-function table(id, columns, options) {
+export function table(id, columns, options) {
   const section = document.getElementById(id);
   const live = new LiveTable(section.querySelector("table"), columns, options);
   return (rows, { listed, count }, { cut, none }) => {
@@ -94,11 +94,11 @@ function table(id, columns, options) {
   };
 }
 
-function number(name, label, sort, show) {
+export function number(name, label, sort, show) {
   return { name, label, sort, show, numeric: true };
 }
 
-function duration(name, label, of) {
+export function duration(name, label, of) {
   return number(name, label, of, (cell, row) => setText(cell, words.duration(of(row))));
 }
 

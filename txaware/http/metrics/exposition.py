@@ -15,6 +15,7 @@ from txaware.clock import ClockMs, system_clock_ms
 from txaware.errors import TopicNotFound, TxAwareError
 from txaware.http.metrics import families
 from txaware.http.metrics.moment import InFlight, Moment, Sources
+from txaware.http.metrics.queue_families import queues
 from txaware.http.metrics.request_counts import RequestCounts
 from txaware.http.metrics.topic_labels import SeenTopics, TopicLabels
 from txaware.service.administration import Administration
@@ -22,7 +23,11 @@ from txaware.service.local import LocalService
 from txaware.service.monitor.overview import Overview, Sees
 
 Make = Callable[[Moment], Iterable[Metric]]
-FAMILIES: tuple[Make, ...] = (*families.FAMILIES, *families.SERVER_FAMILIES)
+FAMILIES: tuple[Make, ...] = (
+    *families.FAMILIES,
+    queues,
+    *families.SERVER_FAMILIES,
+)
 
 log = logging.getLogger(__name__)
 

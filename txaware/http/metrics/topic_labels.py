@@ -88,7 +88,7 @@ def _sum(many: Iterable[Values]) -> Values:
     return tuple(map(sum, zip(_NONE, *many, strict=True)))
 
 
-TOPIC = "topic"  # the label
+TOPIC, QUEUE = "topic", "queue"  # the labels
 
 
 class Collector(Protocol):
@@ -111,11 +111,18 @@ class SeenTopics:
 
 
 def seen_families(families: Iterable[Metric], sees: Sees) -> Iterator[Metric]:
-    """Yields the families without samples of topics that may not be seen; sums stay."""
+    """Yields the families without what may not be seen; sums stay.
+
+    That are samples of some topics, and of all queues.
+    """
     shows = _shows(sees)
     for family in families:
         seen = copy.copy(family)
-        seen.samples = [one for one in family.samples if shows(one.labels.get(TOPIC))]
+        seen.samples = [
+            one
+            for one in family.samples
+            if shows(one.labels.get(TOPIC)) and QUEUE not in one.labels
+        ]
         yield seen
 
 

@@ -5,7 +5,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 import attrs
@@ -24,9 +24,11 @@ from txaware.service.monitor.group_lag import GroupRounds, GroupStates, Pair
 from txaware.service.monitor.overview_report import (
     OpenOverview,
     OverviewReport,
+    QueueOverview,
     Sample,
     TopicOverview,
 )
+from txaware.service.monitor.queue_overviews import QueueOverviews
 from txaware.service.monitor.turns import Failures, Remembered
 from txaware.service.retention.clean_up import Retention
 from txaware.service.store_context import StoreContext
@@ -62,6 +64,8 @@ class _Moment:
     behind: Mapping[str, int]
     pairs: Collection[Pair]
     failures: Failures
+    queues: Sequence[QueueOverview] = ()
+    queue_count: int = 0
     details: dict[str, TopicOverview | None] = attrs.field(factory=dict)
 
     def owner(self, pointer: int) -> int:
@@ -104,8 +108,10 @@ class Overview:
         retention: Retention,
         site: StoreContext,
         *,
+        queues: QueueOverviews | None = None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._queues = queues
         self._service = service
         self._retention = retention
         self._site = site
@@ -136,7 +142,8 @@ class Overview:
 
         `search` chooses among topics and groups, by a part of the name of either, in
         capitals or not, and `namespace` too; sums are of all that may be seen. With
-        `history` it has how things stood lately, too.
+        `history` it has how things stood lately, too. Queues are told to those who may
+        see everything.
         """
         may_see = _everything if sees is None else sees
         with self._lock:
@@ -144,6 +151,10 @@ class Overview:
             seen = [name for name in moment.by_activity if may_see(name)]
             chosen = _Chosen(frozenset(seen), search.lower(), namespace)
             report = self._report(moment, seen, chosen)
+            if sees is None:
+                report = attrs.evolve(
+                    report, queues=moment.queues, queue_count=moment.queue_count
+                )
             if not history:
                 return report
             return attrs.evolve(report, history=_seen(self._samples, sees))
@@ -178,6 +189,8 @@ class Overview:
             )
             return name in self._blocked.blockers, total - earlier, total
 
+        none: tuple[Sequence[QueueOverview], int] = ((), 0)
+        queues, queue_count = failures.attempt("queues", self._look_at_queues, none)
         return _Moment(
             self._site.clock_ms(),
             status,
@@ -190,7 +203,12 @@ class Overview:
             self._lags.by_topic(),
             pairs,
             failures,
+            queues,
+            queue_count,
         )
+
+    def _look_at_queues(self) -> tuple[Sequence[QueueOverview], int]:
+        return ((), 0) if self._queues is None else self._queues.look()
 
     def _sample(self, moment: _Moment) -> None:
         """Keeps how things stand, when somebody looks: nothing wakes up for it."""

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from txaware.messages import BlockedBy, MessageId
+from txaware.queues import JobInWork
 
 
 @attrs.frozen(kw_only=True)
@@ -77,6 +78,33 @@ class OpenOverview:
 
 
 @attrs.frozen(kw_only=True)
+class QueueOverview:
+    """A queue: its counts, how it stands, and the jobs that are longest in work."""
+
+    queue: str
+    pushed: int
+    popped: int
+    committed: int
+    rolled_back: int
+    expired_leases: int
+    expired: int
+    dead_letters: int
+    depth: int
+    delayed: int
+    in_work: int
+    oldest_age_s: float
+    pipes: int
+    open_pipes: int
+    is_paused: bool
+    pushed_per_s: float
+    popped_per_s: float
+    committed_per_s: float
+    average_wait_s: float
+    average_work_s: float
+    jobs: Sequence[JobInWork]
+
+
+@attrs.frozen(kw_only=True)
 class Sample:
     """The state at `ms`: counts since the start, in all and of the busy topics.
 
@@ -102,7 +130,8 @@ class OverviewReport:
     blocked or not: there was no time yet to look. `coordinator` and `store` are `"OK"`
     or a sentence about what is wrong. `decided_by` is `embedded`, the address of
     another coordinator, or None where that is unknown. `left_out` names what could not
-    be looked at this time: `topics`, `blocked`, `groups`, `group_lags` or `topic_ages`.
+    be looked at this time: `topics`, `blocked`, `groups`, `group_lags`, `topic_ages` or
+    `queues`.
     `history` is how things stood in the last two minutes, for who asks for it.
     """
 
@@ -130,3 +159,5 @@ class OverviewReport:
     cache_misses: int
     left_out: Sequence[str] = ()
     history: Sequence[Sample] = ()
+    queues: Sequence[QueueOverview] = ()
+    queue_count: int = 0

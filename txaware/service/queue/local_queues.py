@@ -96,6 +96,14 @@ class LocalQueues:
             if topic.generation > 0
         ]
 
+    def all_queues(self) -> list[str]:
+        """Returns the full names of all queues, those in use first."""
+        in_use = list(self._queues)
+        known = frozenset(in_use)
+        rows = (topic for topic in self._topics.queues() if topic.generation > 0)
+        names = (QueueDescriptor.of(topic).name for topic in rows)
+        return in_use + [name for name in names if name not in known]
+
     def delete_queue(self, name: str) -> None:
         """Deletes a queue with all that waits in it."""
         with self._lock:
