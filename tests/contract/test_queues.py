@@ -25,9 +25,6 @@ from txaware.service.topic_handles import TopicHandle
 from txaware.service.write.publishing import Publishing
 from txaware.topics import data_prefix
 
-# A server does not offer queues yet.
-pytestmark = pytest.mark.in_process
-
 
 def test_one_pusher_and_one_popper_keep_the_order(mail: Queue) -> None:
     """Scenario 113."""

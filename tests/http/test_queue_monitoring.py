@@ -131,7 +131,7 @@ def test_of_very_many_queues_those_in_use_are_looked_at(
     for number in range(5):
         messaging.create_queue(f"q{number}")
     messaging.queue("q3").push(b"1")
-    queues: Any = messaging._queues
+    queues: Any = messaging._parts.queues
     found, count = QueueOverviews(queues).look()
     assert count == 6
     assert [one.queue for one in found] == ["q3", "mail"]
