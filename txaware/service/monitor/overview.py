@@ -58,7 +58,7 @@ _NONE = QueueList()
 
 @attrs.frozen
 class Sight:
-    """What somebody may see: functions of the names of topics, and of queues."""
+    """Tells what somebody may see, by the names of topics and of queues."""
 
     topics: Callable[[str], bool]
     queues: Callable[[str], bool]
