@@ -3,6 +3,7 @@
 import json
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import txaware
 from tests.support.doubles import Clock
+from tests.support.http_access import guarded
 from txaware.config import Settings
 from txaware.http.metrics.topic_labels import seen_families
 from txaware.messaging import Messaging
@@ -147,4 +149,16 @@ def test_who_may_not_see_everything_sees_no_queue(
         one for family in seen for one in family.samples if "queue" in one.labels
     ]
     served: Any = messaging._parts.served
-    assert served.overview.snapshot(sees=lambda _: False).queues == ()
+    assert served.overview.snapshot(sees=lambda _: False).queues == []
+
+
+def test_of_queues_those_are_told_that_one_may_see(tmp_path: Path) -> None:
+    with guarded(tmp_path) as site:
+        for queue in ("mail", "hidden-work"):
+            site.messaging.create_queue(queue)
+        for path in ("/v1/overview", "/metrics"):
+            told = site.caller("looks at mail").ask("GET", path).body
+            assert b'"mail"' in told
+            assert b"hidden-work" not in told
+            assert b"mail" not in site.caller("watcher").ask("GET", path).body
+            assert b"hidden-work" in site.caller("overseer").ask("GET", path).body

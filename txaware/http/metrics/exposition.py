@@ -78,14 +78,21 @@ class Exposition:
         self.observe = self._requests.observe
         self.count_error = self._requests.count_error
 
-    def text(self, accept: str = "", sees: Sees | None = None) -> tuple[str, bytes]:
+    def text(
+        self, accept: str = "", sees: Sees | None = None, sees_queue: Sees | None = None
+    ) -> tuple[str, bytes]:
         """Returns the content type and the metrics, in the form that `accept` asks for.
 
-        With `sees`, topics that it answers False for are left out. It may read some
+        With `sees`, topics that it answers False for are left out, and the queues that
+        `sees_queue` does not answer True for. It may read some
         tens of thousands of rows: it is not for an event loop.
         """
         encode, content_type = choose_encoder(accept)
-        shown = self._registry if sees is None else SeenTopics(self._registry, sees)
+        shown = (
+            self._registry
+            if sees is None
+            else SeenTopics(self._registry, sees, sees_queue)
+        )
         return content_type, encode(shown)
 
     def collect(self) -> Iterable[Metric]:

@@ -101,29 +101,36 @@ class Collector(Protocol):
 class SeenTopics:
     """The families of another, without the topics that `sees` answers False for."""
 
-    def __init__(self, collector: Collector, sees: Sees) -> None:
+    def __init__(
+        self, collector: Collector, sees: Sees, sees_queue: Sees | None = None
+    ) -> None:
         self._collector = collector
         self._sees = sees
+        self._sees_queue = sees_queue
 
     def collect(self) -> Iterator[Metric]:
         """Returns copies of the families, without what may not be seen."""
-        return seen_families(self._collector.collect(), self._sees)
+        return seen_families(self._collector.collect(), self._sees, self._sees_queue)
 
 
-def seen_families(families: Iterable[Metric], sees: Sees) -> Iterator[Metric]:
-    """Yields the families without what may not be seen; sums stay.
-
-    That are samples of some topics, and of all queues.
-    """
+def seen_families(
+    families: Iterable[Metric], sees: Sees, sees_queue: Sees | None = None
+) -> Iterator[Metric]:
+    """Yields the families without topics and queues that may not be seen; sums stay."""
     shows = _shows(sees)
     for family in families:
         seen = copy.copy(family)
         seen.samples = [
             one
             for one in family.samples
-            if shows(one.labels.get(TOPIC)) and QUEUE not in one.labels
+            if shows(one.labels.get(TOPIC))
+            and _shows_queue(one.labels.get(QUEUE), sees_queue)
         ]
         yield seen
+
+
+def _shows_queue(queue: str | None, sees_queue: Sees | None) -> bool:
+    return queue is None or (sees_queue is not None and sees_queue(queue))
 
 
 def seen_metrics(metrics: Metrics, sees: Sees) -> Metrics:

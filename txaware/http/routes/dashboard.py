@@ -8,7 +8,7 @@ from txaware.errors import BadRequest
 from txaware.http.dashboard import FILES, HEADERS
 from txaware.http.metrics.exposition import Exposition
 from txaware.http.server.exchange import JSON, Reply, Request
-from txaware.http.server.permissions import monitor, sight
+from txaware.http.server.permissions import monitor, queue_sight, sight
 from txaware.http.server.routing import Route
 from txaware.http.server.server_context import ServerContext
 from txaware.http.wire.values import to_json
@@ -60,6 +60,7 @@ class DashboardRoutes:
             search=fields.get("search", ""),
             namespace=fields.get("namespace"),
             sees=sight(principal),
+            sees_queue=queue_sight(principal),
             history=_flag(fields.get("history", "false")),
         )
         report = await self._hosted.in_monitor_thread(snapshot)
@@ -93,7 +94,8 @@ class MetricsRoutes:
 
     async def _metrics(self, request: Request) -> Reply:
         accept = request.headers.get(b"accept", b"").decode("latin-1")
+        principal = request.principal
         content_type, body = await self._hosted.in_monitor_thread(
-            self._exposition.text, accept, sight(request.principal)
+            self._exposition.text, accept, sight(principal), queue_sight(principal)
         )
         return Reply(200, body, content_type)

@@ -59,6 +59,13 @@ def sight(principal: Principal) -> Callable[[str], bool] | None:
     return lambda topic: principal.may_see(_parsed(topic))
 
 
+def queue_sight(principal: Principal) -> Callable[[str], bool] | None:
+    """Returns a test of queues by name: may they be seen? None if all may be seen."""
+    if principal.is_operator:
+        return None
+    return lambda queue: principal.may_see_queue(QueueName.parse(queue))
+
+
 def on_topic(verb: Verb, *, transactions: bool = False) -> Allow:
     """Allows those with that verb on the topic, and `transactions` where needed."""
 

@@ -33,7 +33,7 @@ from txaware.service.monitor.producer_overview import (
     producer_overviews,
     with_transaction,
 )
-from txaware.service.monitor.queue_overviews import QueueOverviews
+from txaware.service.monitor.queue_overviews import QueueOverviews, seen_queues
 from txaware.service.monitor.turns import Failures, Remembered
 from txaware.service.retention.clean_up import Retention
 from txaware.service.store_context import StoreContext
@@ -145,14 +145,15 @@ class Overview:
         search: str = "",
         namespace: str | None = None,
         sees: Sees | None = None,
+        sees_queue: Sees | None = None,
         history: bool = False,
     ) -> OverviewReport:
         """Returns the overview of all topics, or of those that `sees` is True for.
 
         `search` chooses among topics and groups, by a part of the name of either, in
         capitals or not, and `namespace` too; sums are of all that may be seen. With
-        `history` it has how things stood lately, too. Queues are told to those who may
-        see everything.
+        `history` it has how things stood lately, too. `sees_queue` chooses queues as
+        `sees` does topics.
         """
         may_see = _everything if sees is None else sees
         with self._lock:
@@ -160,10 +161,11 @@ class Overview:
             seen = [name for name in moment.by_activity if may_see(name)]
             chosen = _Chosen(frozenset(seen), search.lower(), namespace)
             report = self._report(moment, seen, chosen)
-            if sees is None:
-                report = attrs.evolve(
-                    report, queues=moment.queues, queue_count=moment.queue_count
-                )
+            queues, queue_count = moment.queues, moment.queue_count
+            if sees is not None or sees_queue is not None:
+                queues = seen_queues(queues, sees_queue)
+                queue_count = len(queues)
+            report = attrs.evolve(report, queues=queues, queue_count=queue_count)
             if not history:
                 return report
             return attrs.evolve(report, history=_seen(self._samples, sees))

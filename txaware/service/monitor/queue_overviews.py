@@ -1,6 +1,6 @@
 """How the queues of a store stand, for an overview of it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import attrs
@@ -43,3 +43,12 @@ class QueueOverviews:
         del figures["oldest_pipes"]
         jobs: Sequence[JobInWork] = figures.pop("jobs")[:MOST_JOBS]
         return QueueOverview(queue=name, jobs=jobs, **figures)
+
+
+def seen_queues(
+    queues: Iterable[QueueOverview], sees_queue: Callable[[str], bool] | None
+) -> list[QueueOverview]:
+    """Returns the queues that somebody may see, none without a test for it."""
+    if sees_queue is None:
+        return []
+    return [queue for queue in queues if sees_queue(queue.queue)]
