@@ -47,7 +47,6 @@ from txaware.verbs import OperatorVerbs, QueueVerbs, Verbs
 if TYPE_CHECKING:
     from txaware.http.server.server import HttpServer
 
-
 # A publisher is kept for all who ask for it, as any number of threads may share it.
 KNOWN_PUBLISHERS = 10_000
 
