@@ -1,5 +1,6 @@
 """Rows in PostgreSQL with messages: prepared, or by an outbox of its own."""
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,6 +18,7 @@ from tests.support.postgres import PostgresServer
 from txaware import participants
 from txaware.errors import (
     BadRequest,
+    MissingExtra,
     MisusedTransaction,
     TransactionOutcomeUnknown,
     Unavailable,
@@ -403,3 +405,11 @@ def test_the_command_line_recovers_and_carries_over(
     assert "no address of a PostgreSQL" in error_of(
         *recover, "shop.db", code=2, obj=messaging
     )
+
+
+def test_a_missing_extra_is_told_with_its_command(
+    messaging: Messaging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(MissingExtra, match=r"pip install '\.\[postgres\]'"):
+        participants.postgres(messaging, None)  # type: ignore[call-overload]
