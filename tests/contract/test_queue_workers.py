@@ -239,10 +239,11 @@ def test_close_waits_for_the_handlers_at_work(mail: Queue) -> None:
     mail.push_all(numbered(2))
     worker = working(mail, handler, threads=1)
     with ThreadPoolExecutor(2) as pool:
-        ended = pool.submit(worker.run)
+        stop = threading.Event()
+        ended = pool.submit(worker.run, stop)
         assert begun.wait(PATIENCE_S)
         closed = pool.submit(worker.close)
-        assert until(lambda: all(stop.is_set() for stop in tuple(worker._stops)))
+        assert stop.wait(PATIENCE_S)
         assert not closed.done()
         go_on.set()
         closed.result(PATIENCE_S)

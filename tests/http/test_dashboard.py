@@ -227,6 +227,7 @@ def test_a_queue_in_trouble_is_shown(
     row_reads(page, "mail", "waits", table="queues")
     job = mail.popper(name="host-7").pop()
     row_reads(page, "mail", "1", "host-7 for", "in work", table="queues")
+    assert job is not None
     job.rollback()
     row_reads(page, "mail", "1 dead letter", table="queues")
     row_reads(page, "mail-dead", "has dead letters", table="queues")

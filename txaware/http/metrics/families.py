@@ -295,6 +295,14 @@ _QUEUE_GAUGES = {
     "delayed": ("delayed", "Items that wait for their time."),
     "in_work": ("in_work", "Jobs that somebody has."),
     "oldest_age_s": ("oldest_seconds", "Age of the oldest item that waits and is due."),
+    "average_wait_s": (
+        "wait_seconds",
+        "How long items waited for their first pop, on average of the last minute.",
+    ),
+    "average_work_s": (
+        "work_seconds",
+        "How long jobs took that were done in the last minute, on average.",
+    ),
     "is_paused": ("paused", "Whether pops get nothing, 1 or 0."),
 }
 _QUEUE_COUNTERS = {
@@ -303,6 +311,7 @@ _QUEUE_COUNTERS = {
     "committed": "Jobs that ended for good.",
     "rolled_back": "Jobs that were given back.",
     "expired_leases": "Jobs that came again as their lease was over.",
+    "expired": "Items that nobody popped in their time to live.",
     "dead_letters": "Items that were delivered too often.",
 }
 
