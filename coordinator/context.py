@@ -200,9 +200,8 @@ class TransactionContext(CallsBack, TakesDecider):
             self.status = COMMITTED  # before any call: an interrupt would undo it
             self._committed(tx, interrupt)
         except BaseException as error:
-            if self._in_doubt:
-                self.status = Status.UNKNOWN
-            elif self.status is ENDING:  # the commit was not asked for
+            self.status = Status(self._decided or self.status)
+            if self.status is ENDING:  # the commit was not asked for
                 self._undo(error)
             elif self.status is COMMITTED:
                 self._tell_rest(tx)

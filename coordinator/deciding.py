@@ -22,7 +22,8 @@ class TakesDecider:
     coordinator: Coordinator
     _known: dict[Hashable, TransactionAware]
     _decider: Decides | None = None
-    _in_doubt = False
+    # The status that the decider has given the block; None while it may be undone.
+    _decided: str | None = None
 
     def stand_in(self, key: Hashable, participant: Any) -> None:
         """Has `joined` return this one for a key, for which nobody has asked yet."""
@@ -65,8 +66,9 @@ class TakesDecider:
             ]
             persist_and_flush(self.coordinator, [*first, decider], tx)
         except TransactionOutcomeUnknown:
-            self._in_doubt = True
+            self._decided = "of unknown outcome"
             raise
+        self._decided = "committed"
         try:
             self.coordinator.commit(tx)
         except Exception as error:  # nothing is written with its pointers

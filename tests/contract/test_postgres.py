@@ -1,5 +1,6 @@
 """Rows in PostgreSQL with messages: prepared, or by an outbox of its own."""
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,6 +18,7 @@ from tests.support.postgres import PostgresServer
 from txaware import participants
 from txaware.errors import (
     BadRequest,
+    MissingExtra,
     MisusedTransaction,
     TransactionOutcomeUnknown,
     Unavailable,
@@ -128,7 +130,7 @@ def test_what_a_crash_left_prepared_is_ended_at_the_next_start(
 ) -> None:
     pointer = killed_after_the_prepare(messaging, shop, commits=commits)
     [name] = prepared(opened)
-    assert name.endswith(f":{pointer}")
+    assert f":{pointer}:" in name
     assert shop._prepared.smallest_pointer() == pointer
     assert shop.recover() == []
     assert prepared(opened) == []
@@ -159,7 +161,7 @@ def test_a_forgotten_outcome_is_one_sentence_and_changes_nothing(
     monkeypatch.setattr(
         type(messaging.coordinator), "outcome", lambda *_: Outcome.FORGOTTEN
     )
-    with pytest.raises(TransactionOutcomeUnknown, match=f"{pointer} has committed"):
+    with pytest.raises(TransactionOutcomeUnknown, match=f"{pointer}.* has committed"):
         shop.recover()
     monkeypatch.undo()
     shop.recover()
@@ -194,6 +196,16 @@ def test_a_database_that_is_away_between_prepare_and_commit_is_ended_later(
         again.connection.close()
     finally:
         server.close()
+
+
+def test_a_block_may_have_several_connections(
+    messaging: Messaging, shop: Postgres, opened: Opened
+) -> None:
+    other = participants.postgres(messaging, opened())
+    with messaging.transaction(shop, other):
+        shop.connection.execute("INSERT INTO orders VALUES ('ann')")
+        other.connection.execute("INSERT INTO orders VALUES ('bob')")
+    assert sorted(orders(opened)) == ["ann", "bob"]
 
 
 def test_what_somebody_else_has_ended_leaves_the_connection_usable(
@@ -403,3 +415,11 @@ def test_the_command_line_recovers_and_carries_over(
     assert "no address of a PostgreSQL" in error_of(
         *recover, "shop.db", code=2, obj=messaging
     )
+
+
+def test_a_missing_extra_is_told_with_its_command(
+    messaging: Messaging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(MissingExtra, match=r"pip install '\.\[postgres\]'"):
+        participants.postgres(messaging, None)  # type: ignore[call-overload]

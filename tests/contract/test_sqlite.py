@@ -394,3 +394,24 @@ def test_a_relay_that_meets_another_leaves_the_batch_to_it(
     monkeypatch.setattr(shop._relay, "_publish", refuse)
     assert shop.relay() == 1
     assert committed(messaging) == [b"ann"]
+
+
+def test_an_interrupt_behind_the_commit_of_the_file_undoes_nothing(
+    messaging: Messaging, shop: Sqlite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[str] = []
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with (  # noqa: PT012
+        pytest.raises(KeyboardInterrupt),
+        messaging.transaction(shop) as tx,
+    ):
+        tx.on_commit(lambda: called.append("commit"))
+        tx.on_rollback(lambda: called.append("rollback"))
+        shop.connection.execute("INSERT INTO orders VALUES ('ann')")
+        monkeypatch.setattr(type(messaging.coordinator), "commit", interrupted)
+    monkeypatch.undo()
+    assert (orders(shop.connection), called) == (["ann"], ["commit"])
+    assert tx.status is Status.COMMITTED

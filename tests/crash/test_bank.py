@@ -5,18 +5,20 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import txaware
 from tests.support.bank import BEGIN, NEVER, STEPS, Bank, State
+from tests.support.killed_server import Server
 from tests.support.postgres import PostgresServer
 
 ROOT = Path(__file__).parents[2]
 ENDS_S = 120
 ROUNDS = 3
-RANDOM_ROUNDS = 30
+RANDOM_ROUNDS, SERVER_ROUNDS = 30, 12
 
 
 class Killed:
@@ -25,20 +27,21 @@ class Killed:
     def __init__(self, below: Path, server: PostgresServer) -> None:
         self.below = below
         self.server = server
+        self.store = f"leveldb:{below / 'data'}"
         self._lives = 0
 
     def live(self, step: str, count: int, rounds: int) -> "subprocess.Popen[bytes]":
         """Starts a process that moves money."""
         self._lives += 1
-        arguments = [str(self.below), self.server.url, step, str(count), str(rounds)]
+        place = [str(self.below), self.store, self.server.url]
+        how = [step, str(count), str(rounds), str(self._lives)]
         return subprocess.Popen(
-            [sys.executable, "-m", "tests.support.bank", *arguments, str(self._lives)],
-            cwd=ROOT,
+            [sys.executable, "-m", "tests.support.bank", *place, *how], cwd=ROOT
         )
 
     def check(self) -> State:
         """Opens it as the next process does: nothing is created or lost."""
-        with txaware.connect(f"leveldb:{self.below / 'data'}") as messaging:
+        with txaware.connect(self.store) as messaging:
             bank = Bank(messaging, self.below, self.server.url)
             state = bank.state()
             bank.close()
@@ -94,3 +97,33 @@ def test_random_kills_of_program_and_database_create_and_lose_nothing(
         child.wait(ENDS_S)
         killed.check()
     assert killed.check().rows
+
+
+@pytest.mark.soak
+def test_server_and_database_on_separate_kills_create_and_lose_nothing(
+    killed: Killed, tmp_path: Path
+) -> None:
+    store = Server(tmp_path / "data")
+    killed.store = store.url
+    chance = random.Random(2)
+    try:
+        killed.check()
+        for _ in range(SERVER_ROUNDS):
+            child = killed.live(NEVER, 0, 10_000)
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(chance.uniform(2, 4))
+            hit = chance.randrange(1, 4)
+            if hit & 1:
+                store.kill()
+                store.start()
+            if hit & 2:
+                killed.server.kill()
+                killed.server.start()
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(chance.uniform(0, 2))
+            child.kill()
+            child.wait(ENDS_S)
+            killed.check()
+        assert killed.check().rows
+    finally:
+        store.kill()

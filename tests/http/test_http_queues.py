@@ -20,6 +20,7 @@ from tests.support.queues import made, numbered, popped, taken
 from txaware.errors import LeaseLost, NotAuthorized, QueueNotFound
 from txaware.http.client import HttpQueues, Link, Transport
 from txaware.http.routes import queue_jobs
+from txaware.http.server.connection import Connection
 from txaware.messaging import Messaging
 from txaware.service.queue.local_queues import LocalQueues
 
@@ -119,6 +120,30 @@ def test_a_popper_that_is_gone_leases_nothing(here: Served) -> None:
     queue.push(b"a")
     assert popped(queue).deliveries == 1
     assert queue.stats().popped == 1
+
+
+def test_jobs_wait_again_whose_popper_is_gone_before_the_answer(
+    here: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, pop = here.messaging.queue("mail"), LocalQueues.pop
+    queue.push(b"a")
+    has_popped = threading.Event()
+
+    def noted(*args: Any, **options: Any) -> Any:
+        found = pop(*args, **options)
+        has_popped.set()
+        return found
+
+    monkeypatch.setattr(LocalQueues, "pop", noted)
+    is_gone = property(lambda _: has_popped.is_set())
+    monkeypatch.setattr(Connection, "is_gone", is_gone)
+    with here.connect() as raw:
+        raw.send(request("POST", f"{MAIL}/pop", b"{}"))
+        assert has_popped.wait(10)
+        assert until(lambda: queue.stats().in_work == 0, timeout_s=5)
+    monkeypatch.undo()
+    assert queue.stats().popped == 0
+    assert popped(queue).deliveries == 1
 
 
 def test_a_popper_that_waits_takes_no_thread(here: Served, remote: Messaging) -> None:

@@ -18,6 +18,7 @@ import psycopg
 
 import txaware
 from coordinator.embedded.coordinator import EmbeddedCoordinator
+from tests.support.concurrency import until
 from txaware import participants
 from txaware.errors import TxAwareError
 from txaware.participants.outbox_relay import OutboxRelay
@@ -26,6 +27,8 @@ from txaware.participants.sqlite import Sqlite
 from txaware.participants.sqlite_outbox import SqliteOutbox
 
 BEGIN = 1_000
+# What a kill leaves open over the network ends soon.
+TIMEOUT_S, ENDS_S = 5, 60
 TOPICS = ("transfers", "to_table", "to_sqlite")
 NEVER = "never"
 # Each step of a commit and of the relay: the call, and whether the blow comes after it.
@@ -106,7 +109,7 @@ class Bank:
     def move(self, amount: int, name: str) -> None:
         """Moves money around: each transfer has a row where it began, and a message."""
         messaging, told = self._messaging, name.encode()
-        with messaging.transaction(self.postgres):
+        with messaging.transaction(self.postgres, timeout_s=TIMEOUT_S):
             self._add_in_table(-amount)
             self._connection.execute("UPDATE account SET money = money + %s", (amount,))
             self._connection.execute("INSERT INTO transfer VALUES (%s)", (name,))
@@ -114,10 +117,10 @@ class Bank:
         with messaging.transaction(self.sqlite):
             self._rows.execute("UPDATE account SET money = money - ?", (amount,))
             messaging.publisher("to_table").publish(str(amount).encode())
-        with messaging.transaction():
+        with messaging.transaction(timeout_s=TIMEOUT_S):
             self._add_in_table(-2 * amount)
             messaging.publisher("to_sqlite").publish(str(2 * amount).encode())
-        with messaging.transaction(self.postgres):
+        with messaging.transaction(self.postgres, timeout_s=TIMEOUT_S):
             self._connection.execute("UPDATE account SET money = money - %s", (amount,))
             self._add_in_table(amount)
         self.settle()
@@ -125,7 +128,7 @@ class Bank:
     def settle(self) -> None:
         """Books what is on its way."""
         self.sqlite.relay()
-        with self._messaging.transaction():
+        with self._messaging.transaction(timeout_s=TIMEOUT_S):
             for message in self._consumer.poll():
                 self._add_in_table(int(message.payload))
         with self._messaging.transaction(self.sqlite):
@@ -135,7 +138,7 @@ class Bank:
 
     def state(self) -> State:
         """Settles, and tells what there is."""
-        assert self.postgres.recover() == []
+        assert until(self._is_decided, timeout_s=ENDS_S)
         self.settle()
         [in_sqlite] = self._rows.execute("SELECT money FROM account").fetchone()
         [(in_postgres,)] = self._connection.execute("SELECT money FROM account")
@@ -148,6 +151,11 @@ class Bank:
             sorted(name for (name,) in rows),
             sorted(message.payload.decode() for message in page),
         )
+
+    def _is_decided(self) -> bool:
+        """Tells whether all transactions that a kill left open have ended."""
+        pages = [self._messaging.poll(topic, isolation="committed") for topic in TOPICS]
+        return not self.postgres.recover() and not any(one.blocked_by for one in pages)
 
     def _add_in_table(self, amount: int) -> None:
         self._table.put(b"bank", (self._table.get(b"bank") or 0) + amount)
@@ -174,12 +182,14 @@ def to_bytes(money: int) -> bytes:
     return str(money).encode()
 
 
-def main(below: Path, url: str, step: str, count: int, rounds: int, name: str) -> None:
-    """Moves money so often; ends earlier where PostgreSQL does."""
+def main(
+    below: Path, store: str, url: str, step: str, count: int, rounds: int, name: str
+) -> None:
+    """Moves money so often; ends earlier where the store or PostgreSQL does."""
     chance = random.Random(name)
     with (
         suppress(psycopg.Error, TxAwareError),
-        txaware.connect(f"leveldb:{below / 'data'}") as messaging,
+        txaware.connect(store) as messaging,
     ):
         bank = Bank(messaging, below, url)
         kill_at(step, count)
@@ -188,5 +198,5 @@ def main(below: Path, url: str, step: str, count: int, rounds: int, name: str) -
 
 
 if __name__ == "__main__":
-    place, address, at, at_count, at_most, own = sys.argv[1:]
-    main(Path(place), address, at, int(at_count), int(at_most), own)
+    place, data, address, at, at_count, at_most, own = sys.argv[1:]
+    main(Path(place), data, address, at, int(at_count), int(at_most), own)

@@ -16,8 +16,8 @@ from txaware.participants.postgres_block import require_idle, require_whole
 from txaware.participants.postgres_link import (
     PostgresLink,
     checked_connection,
+    driver,
     name_of,
-    psycopg,
 )
 from txaware.participants.postgres_outbox import DecidingPostgres, PostgresOutbox
 from txaware.participants.prepared_transactions import PreparedTransactions
@@ -121,6 +121,7 @@ class Postgres:
         self._prepared = prepared
         self._pointer: int | None = None
         self._is_asked = False
+        self._name = ""
 
     def recover(self) -> list[int]:
         """Ends what a crash left prepared; returns what is still open."""
@@ -137,7 +138,8 @@ class Postgres:
                 f"first, or open another connection"
             )
         require_idle(self.connection, self.transaction_aware_name)
-        self._begin(self._prepared.name_of(tx.transaction_id))
+        self._name = self._prepared.new_name(tx.transaction_id)
+        self._begin(self._name)
         self._pointer = tx.transaction_id
 
     def update_tx(self, tx: Transaction) -> None:
@@ -153,7 +155,7 @@ class Postgres:
             return True  # nothing is open
         require_whole(self.connection, self.transaction_aware_name)
         self._is_asked = True
-        self._prepare(self._prepared.name_of(self._pointer))
+        self._prepare(self._name)
         return True
 
     def post_tx_commit(self) -> None:
@@ -178,8 +180,8 @@ class Postgres:
         try:
             self._let_go()
             if was_asked:
-                self._end_here(self._prepared.name_of(pointer), commit=commit)
-        except psycopg().Error as error:
+                self._end_here(self._name, commit=commit)
+        except driver().Error as error:
             if was_asked:
                 self._end_elsewhere(pointer, error, commit=commit)
             # Else PostgreSQL rolls back what it has lost the connection to.
@@ -207,14 +209,14 @@ class Postgres:
 
     def _end_elsewhere(self, pointer: int, cause: Exception, *, commit: bool) -> None:
         try:
-            self._prepared.end(pointer, commit=commit)
+            self._prepared.end(self._name, commit=commit)
         except Unavailable as error:
             self._prepared.recover_soon()
             has = "has committed" if commit else "is rolled back"
             raise Unavailable(
                 f"transaction {pointer} {has}; its rows wait in "
                 f"{self.transaction_aware_name}, prepared as "
-                f"{self._prepared.name_of(pointer)}, for the next start or recover(): "
+                f"{self._name}, for the next start or recover(): "
                 f"{cause}"
             ) from error
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from txaware.errors import BadRequest, MisusedTransaction
-from txaware.participants.postgres_link import psycopg
+from txaware.participants.postgres_link import driver
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -18,7 +18,7 @@ def require_idle(connection: "Connection[Any]", name: str) -> None:
             f"the connection to {name} is in autocommit, so each statement would "
             f"commit by itself; set connection.autocommit = False"
         )
-    if connection.info.transaction_status is not psycopg().pq.TransactionStatus.IDLE:
+    if connection.info.transaction_status is not driver().pq.TransactionStatus.IDLE:
         raise MisusedTransaction(
             f"the connection to {name} has a transaction open that began before the "
             f"block; commit it or roll it back first"
@@ -27,7 +27,7 @@ def require_idle(connection: "Connection[Any]", name: str) -> None:
 
 def require_whole(connection: "Connection[Any]", name: str) -> None:
     """Raises unless the transaction of the block is open, and no statement failed."""
-    states = psycopg().pq.TransactionStatus
+    states = driver().pq.TransactionStatus
     status = connection.info.transaction_status
     if status is states.INERROR:
         raise MisusedTransaction(
@@ -51,7 +51,7 @@ def require_marked(connection: "Connection[Any]", name: str) -> None:
     require_whole(connection, name)
     try:
         connection.execute(f"RELEASE SAVEPOINT {SAVEPOINT}")
-    except psycopg().errors.InvalidSavepointSpecification as error:
+    except driver().errors.InvalidSavepointSpecification as error:
         raise MisusedTransaction(
             f"the transaction of {name} was ended inside of its block, by commit() or "
             f"rollback(); the end of the block commits. What came after that call is "

@@ -15,7 +15,7 @@ R = TypeVar("R")
 CONNECT_S = 10
 
 
-def psycopg() -> Any:
+def driver() -> Any:
     """Returns the module psycopg; raises `MissingExtra` where it is not installed."""
     try:
         import psycopg as found
@@ -28,7 +28,7 @@ def psycopg() -> Any:
 
 def checked_connection(connection: Any) -> "Connection[Any]":
     """Returns a connection of psycopg 3; raises `BadRequest` for anything else."""
-    if not isinstance(connection, psycopg().Connection):
+    if not isinstance(connection, driver().Connection):
         raise BadRequest(f"{connection!r:.200} is no psycopg.Connection (psycopg 3)")
     return connection  # type: ignore[no-any-return]  # it was looked at
 
@@ -41,6 +41,7 @@ class PostgresLink:
         self._parameters = parameters
         self._lock = threading.Lock()
         self._connection: Connection[Any] | None = None
+        self._is_closed = False
 
     @classmethod
     def beside(cls, connection: "Connection[Any]") -> Self:
@@ -61,7 +62,7 @@ class PostgresLink:
         Raises `Unavailable` where there is none, or where it was lost meanwhile.
         """
         with self._lock:
-            error_class = psycopg().OperationalError
+            error_class = driver().OperationalError
             try:
                 return work(self._opened())
             except error_class as error:
@@ -71,11 +72,14 @@ class PostgresLink:
     def close(self) -> None:
         """Closes the connection."""
         with self._lock:
+            self._is_closed = True
             self._drop()
 
     def _opened(self) -> "Connection[Any]":
+        if self._is_closed:
+            raise Unavailable("the connection to PostgreSQL is closed")
         if self._connection is None or self._connection.closed:
-            self._connection = psycopg().connect(
+            self._connection = driver().connect(
                 self._address, autocommit=True, **self._parameters
             )
         return self._connection

@@ -14,7 +14,7 @@ from txaware.participants.postgres_block import (
     require_idle,
     require_marked,
 )
-from txaware.participants.postgres_link import PostgresLink, name_of, psycopg
+from txaware.participants.postgres_link import PostgresLink, driver, name_of
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -131,7 +131,7 @@ class DecidingPostgres(DecidingDatabase):
         """Returns how far a group has come; other members wait for this block."""
         asked = (group, topic)
         self.connection.execute(ENTER, asked)
-        plain = self.connection.cursor(row_factory=psycopg().rows.tuple_row)
+        plain = self.connection.cursor(row_factory=driver().rows.tuple_row)
         return _id_of(plain.execute(f"{POSITION} FOR UPDATE", asked))
 
     def save_position(self, group: str, topic: str, position: MessageId) -> None:
@@ -145,19 +145,19 @@ class DecidingPostgres(DecidingDatabase):
     def _commit(self) -> None:
         connection, name = self.connection, self.transaction_aware_name
         require_marked(connection, name)
-        plain = connection.cursor(row_factory=psycopg().rows.tuple_row)
+        plain = connection.cursor(row_factory=driver().rows.tuple_row)
         found = plain.execute("SELECT pg_current_xact_id_if_assigned()::text")
         [xid] = found.fetchone() or [None]
         try:
             connection.commit()
-        except psycopg().OperationalError:
+        except driver().OperationalError:
             if xid is None or not self._rows.has_committed(xid):
                 raise
 
     def _rollback(self) -> None:
         try:
             self.connection.rollback()
-        except psycopg().OperationalError:
+        except driver().OperationalError:
             return  # a server rolls back what it has lost the connection to
 
     def _insert(self, columns: Columns) -> None:

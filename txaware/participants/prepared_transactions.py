@@ -1,5 +1,6 @@
 """The transactions that PostgreSQL has prepared for a store, and what ends them."""
 
+import os
 import uuid
 from typing import Any
 
@@ -10,7 +11,7 @@ from txaware.errors import BadRequest, TransactionOutcomeUnknown
 from txaware.messaging import Messaging
 from txaware.participants.background_work import BackgroundWork
 from txaware.participants.outbox_relay import PROGRESS
-from txaware.participants.postgres_link import PostgresLink, psycopg
+from txaware.participants.postgres_link import PostgresLink, driver
 
 _ALL = """SELECT gid FROM pg_prepared_xacts
     WHERE database = current_database() AND starts_with(gid, %s)"""
@@ -33,9 +34,9 @@ class PreparedTransactions:
         self._background = BackgroundWork(self._recover_again, name=repr(self))
         guard(self)
 
-    def name_of(self, pointer: int) -> str:
-        """Returns the name that a transaction is prepared by."""
-        return f"{self._prefix}{pointer}"
+    def new_name(self, pointer: int) -> str:
+        """Returns a name to prepare by; a block may have several connections."""
+        return f"{self._prefix}{pointer}:{os.urandom(4).hex()}"
 
     def require_that_it_prepares(self) -> None:
         """Raises `BadRequest` where the server prepares no transactions."""
@@ -50,16 +51,19 @@ class PreparedTransactions:
                 "postgres(messaging, connection, outbox=True)"
             )
 
-    def pointers(self) -> list[int]:
-        """Returns the pointers of all that are prepared, in order."""
+    def prepared(self) -> list[tuple[int, str]]:
+        """Returns pointer and name of all that is prepared, in order."""
         found = self._link.run(
             lambda link: link.execute(_ALL, (self._prefix,)).fetchall()
         )
-        return sorted(int(gid.removeprefix(self._prefix)) for (gid,) in found)
+        return sorted(
+            (int(name.removeprefix(self._prefix).partition(":")[0]), name)
+            for (name,) in found
+        )
 
     def smallest_pointer(self) -> int | None:
         """Returns the least pointer whose outcome is still needed."""
-        return min(self.pointers(), default=None)
+        return min([pointer for pointer, _ in self.prepared()], default=None)
 
     def recover(self) -> list[int]:
         """Ends what a crash left prepared; returns what is still open.
@@ -68,14 +72,14 @@ class PreparedTransactions:
         transaction has committed.
         """
         still_open, forgotten = [], []
-        for pointer in self.pointers():
+        for pointer, name in self.prepared():
             outcome = self._coordinator.outcome(pointer)
             if outcome is Outcome.IN_PROGRESS:
                 still_open.append(pointer)
             elif outcome is Outcome.FORGOTTEN:
-                forgotten.append(self.name_of(pointer))
+                forgotten.append(name)
             else:
-                self.end(pointer, commit=outcome is Outcome.COMMITTED)
+                self.end(name, commit=outcome is Outcome.COMMITTED)
         if forgotten:
             raise TransactionOutcomeUnknown(
                 f"nobody knows any more whether what is prepared as "
@@ -84,11 +88,11 @@ class PreparedTransactions:
             )
         return still_open
 
-    def end(self, pointer: int, *, commit: bool) -> None:
+    def end(self, name: str, *, commit: bool) -> None:
         """Commits or rolls back what is prepared; what has ended already stays so."""
-        errors = psycopg().errors
+        errors = driver().errors
         verb = "COMMIT" if commit else "ROLLBACK"
-        statement = f"{verb} PREPARED '{self.name_of(pointer)}'"
+        statement = f"{verb} PREPARED '{name}'"
 
         def work(link: Any) -> None:
             try:
