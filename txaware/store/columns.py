@@ -19,6 +19,7 @@ HEADERS, KEY = b"h", b"y"
 _POINTER = struct.Struct(">q")
 _POINTED_HEAD = struct.Struct(">Bq").pack
 _PLAIN_HEAD = bytes([PLAIN])
+_PLAIN_WITH_ONE = bytes([PLAIN | MORE, 1])
 _MORE = struct.Struct(">cI")
 # The count of columns, the name of the only one, and the high half of its size.
 _KEY_ALONE = b"\1" + KEY + bytes(2)
@@ -150,6 +151,8 @@ def _decode_more(value: bytes, at: int) -> tuple[int, dict[bytes, bytes]]:
 
 def with_column(value: bytes, name: bytes, data: bytes) -> bytes:
     """Returns the value of the same row with one more column, in the order of names."""
+    if value[:1] == _PLAIN_HEAD:  # nearly always, and a fifth of the time
+        return _PLAIN_WITH_ONE + _MORE.pack(name, len(data)) + data + value[1:]
     columns = decode(value)
     more = dict(sorted({**columns.more, name: data}.items()))
     is_reference = columns.payload is None
