@@ -1,6 +1,6 @@
-"""Benchmarks beside `txaware bench`: a commit's steps, HBase, Spark, rows, memory.
+"""Benchmarks beside `txaware bench`: commits, producers, HBase, Spark, rows, memory.
 
-python -m tests.benchmarks commit|hbase|spark|large|memory --help
+python -m tests.benchmarks commit|producers|hbase|spark|large|memory --help
 """
 
 from pathlib import Path
@@ -13,6 +13,7 @@ from tests.benchmarks import commit_path
 from tests.benchmarks import hbase as hbase_figures
 from tests.benchmarks import large as large_figures
 from tests.benchmarks import memory as memory_figures
+from tests.benchmarks import producers as producer_figures
 from tests.benchmarks import spark as spark_figures
 from txaware.bench.trial import MANY_MESSAGES
 from txaware.cli.bench import (
@@ -37,6 +38,13 @@ own, which needs Java 17, and {install_with("hbase")}; all of it shares this
 machine. Every figure is shown as by `txaware bench embedded`.
 """
 
+PRODUCERS_METHOD = f"""Measures producers, most of it beside a Kafka on this machine.
+
+Kafka 3.9 runs twice: it syncs each request to the disk, or leaves that to the system as
+it does by default. Its client is confluent-kafka. All take turns in one run. Needs
+Java, and {install_with("dev")}. Every figure is shown as by `txaware bench embedded`.
+"""
+
 LARGE_METHOD = """Measures a directory with millions of messages.
 
 Every figure is shown as by `txaware bench embedded`.
@@ -50,7 +58,7 @@ Every figure is shown as by `txaware bench embedded`.
 
 @click.group(cls=Commands)
 def benchmarks() -> None:
-    """Measures a commit's steps, HBase, Spark, many rows and memory."""
+    """Measures a commit's steps, producers, HBase, Spark, many rows and memory."""
 
 
 @benchmarks.command(help=help_text(SPARK_METHOD, spark_figures.FIGURES))
@@ -81,6 +89,17 @@ def hbase(
         if quick:
             trial = attrs.evolve(trial, rounds=3, for_s=0.5, scale=0.1)
         kept = show_all(hbase_figures.figures(trial, only), only_json=only_json)
+    end_with(kept, quick=quick)
+
+
+@benchmarks.command(help=help_text(PRODUCERS_METHOD, producer_figures.FIGURES))
+@bench_options(producer_figures.LETTERS)
+def producers(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
+    """Measures producers; the help is made of what is measured."""
+    with bench_trial(directory) as trial:
+        if quick:
+            trial = attrs.evolve(trial, rounds=3, for_s=0.5, scale=0.1)
+        kept = show_all(producer_figures.figures(trial, only), only_json=only_json)
     end_with(kept, quick=quick)
 
 

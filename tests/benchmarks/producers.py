@@ -3,12 +3,12 @@
 from collections.abc import Collection, Iterator
 
 from tests.benchmarks.kafka import committing, processing, receiving
+from txaware.bench import producers
 from txaware.bench.measure import Figure
-from txaware.bench.producers import PRODUCING
 from txaware.bench.trial import Measured, Trial, measured
 
 FIGURES = [
-    *PRODUCING,
+    *producers.FIGURES,
     Measured(
         "c",
         "Transactions of one message of 100 bytes, by one producer with a "

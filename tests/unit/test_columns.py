@@ -17,13 +17,13 @@ from txaware.store.columns import (
     KEY,
     RECEIPTS,
     Columns,
-    KeyedHeads,
     decode,
     decode_expiry,
     decode_keyed,
     decode_receipts,
     encode_expiry,
     encode_receipts,
+    keyed_heads,
     negated,
     pointer_of,
     value_head,
@@ -280,7 +280,7 @@ label_keys = st.binary(max_size=400)
 def test_rows_with_a_key_decode_at_once_to_what_each_of_them_says(
     described: list[tuple[bytes, bytes]], pointer: int | None
 ) -> None:
-    heads = KeyedHeads(pointer, {})
+    heads = keyed_heads([key for key, _ in described], pointer, {})
     values = [heads[len(key)] + key + payload for key, payload in described]
     each = [decode(value) for value in values]
     assert each == [Columns(pointer, data, {KEY: key}) for key, data in described]
@@ -296,7 +296,7 @@ def test_rows_with_a_key_decode_at_once_to_what_each_of_them_says(
 def test_rows_with_a_key_that_are_cut_off_are_noticed(
     described: list[bytes], at: int, pointer: int
 ) -> None:
-    heads = KeyedHeads(pointer, {})
+    heads = keyed_heads(described, pointer, {})
     values = [heads[len(key)] + key for key in described]
     if at < len(values[-1]):
         values[-1] = values[-1][:at]

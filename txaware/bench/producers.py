@@ -1,7 +1,7 @@
 """Figures of producers: what a publish that is stored once costs, and many of them."""
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -66,7 +66,7 @@ def idempotent(trial: Trial) -> list[Figure]:
     return figures
 
 
-def _per_second(trial: Trial, work: "partial[object]") -> float:
+def _per_second(trial: Trial, work: Callable[[], object]) -> float:
     return per_second_of_threads(1, lambda _: work, for_s=trial.for_s / TURNS)
 
 
@@ -109,7 +109,7 @@ def _begin(messaging: Messaging, number: int) -> None:
         producer.publish("t", payloads(1))
 
 
-PRODUCING = [
+FIGURES = [
     Measured(
         "a",
         "producer.publish('t', payloads) of 1 and of 100 messages of 100 bytes, over "
@@ -125,9 +125,9 @@ PRODUCING = [
         opening,
     ),
 ]
-LETTERS = "".join(figure.letter for figure in PRODUCING)
+LETTERS = "".join(figure.letter for figure in FIGURES)
 
 
 def figures(trial: Trial, letters: Collection[str] = LETTERS) -> Iterator[Figure]:
     """Measures one figure after the other."""
-    return measured(PRODUCING, trial, letters)
+    return measured(FIGURES, trial, letters)

@@ -1,4 +1,4 @@
-"""A client of Kafka: transactions, positions and a consumer, as its users write them."""
+"""A client of Kafka: transactions, positions and a consumer, as users write them."""
 
 from collections.abc import Callable
 from itertools import count

@@ -30,9 +30,9 @@ from txaware.store.columns import (
     HEADERS,
     KEY,
     RECEIPTS,
-    KeyedHeads,
     decode_receipts,
     encode_expiry,
+    keyed_heads,
     value_head,
 )
 from txaware.store.message_table import MessageTable
@@ -280,12 +280,11 @@ def _rows(
             (prefix + key, head + payload)
             for key, payload in zip(keys, payloads.payloads, strict=True)
         ]
-    heads = KeyedHeads(pointer, more)
+    with_key = cast(list[bytes], labels.keys)
+    heads = keyed_heads(with_key, pointer, more)
     return [
         (prefix + key, heads[len(label)] + label + payload)
-        for key, payload, label in zip(
-            keys, payloads.payloads, cast(list[bytes], labels.keys), strict=True
-        )
+        for key, payload, label in zip(keys, payloads.payloads, with_key, strict=True)
     ]
 
 
