@@ -1,7 +1,7 @@
 """The entry of a program: `connect`, and the `Messaging` that it returns."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 from weakref import WeakSet
 
 from coordinator import (
@@ -21,7 +21,7 @@ from txaware.encoding import Decode, Encode
 from txaware.errors import Unavailable
 from txaware.http.server.server_file import ServerFile
 from txaware.interfaces import COMMITTED, Isolation
-from txaware.loop_verbs import Closes, LoopVerbs
+from txaware.loop_verbs import Closes, KeptOnce, LoopVerbs
 from txaware.parts import Parts, Reach
 from txaware.publish import (
     AsyncPublisher,
@@ -71,6 +71,7 @@ class Messaging(Verbs, QueueVerbs, OperatorVerbs, LoopVerbs):
         self._publishers: dict[str, Publisher] = {}
         self._known_queues: dict[str, Queue] = {}
         self._to_close: WeakSet[Closes] = WeakSet()
+        self._kept_once = KeptOnce()
         guard(self, parts.service, parts.coordinator, parts.administration)
 
     @property
@@ -253,6 +254,8 @@ class Messaging(Verbs, QueueVerbs, OperatorVerbs, LoopVerbs):
             self._parts.shares_journal,
             min(settings.buffer_limit_bytes, largest or settings.buffer_limit_bytes),
             settings.message_limit_bytes,
+            self.transaction,
+            self._to_close.add,
         )
         queue = Queue(access, str(TopicName.parse(name)))
         if len(self._known_queues) < KNOWN_PUBLISHERS:
@@ -390,7 +393,7 @@ class Messaging(Verbs, QueueVerbs, OperatorVerbs, LoopVerbs):
 
         They lose nothing. A coordinator that the caller passed in stays open.
         """
-        for open_one in list(self._to_close):
+        for open_one in [self._kept_once, *self._to_close]:
             open_one.close()
         self._parts.close()
 
@@ -411,6 +414,10 @@ class MessagingTransaction(TransactionContext):
         held = self._known.get(publisher_key(self.messaging._service))
         if isinstance(held, TransactionPublisher):
             held.store_held()
+
+    def publish_by(self, publisher: Any) -> None:
+        """Has all that is published in the block taken by this one."""
+        self.stand_in(publisher_key(self.messaging._service), publisher)
 
 
 class ProducerTransaction(FencedTransaction, MessagingTransaction):

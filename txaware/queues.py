@@ -1,5 +1,6 @@
 """Work queues as values: their settings, their pipes' names, items and counts."""
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Self, cast
@@ -24,8 +25,12 @@ PIPE_BYTES = 8
 MAX_LEASE_S = 7 * 86_400
 MAX_DELAY_S = 10 * 365 * 86_400
 MAX_PRIORITY = 9
+MOST_POPPED = 10_000
 LEASE_S, MAX_PUSHES, MAX_PUSH_TIME_S, MAX_POP_WIDTH = 30.0, 100, 600.0, 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_PIPE = re.compile(
+    r"([A-Za-z0-9_]+):(\.[A-Za-z0-9_-]+)\.([0-9]{1,10})\.([0-9]{1,18})", re.ASCII
+)
 
 
 def time_of(time_ms: int) -> datetime:
@@ -194,8 +199,28 @@ class PipeName(TopicName):
     generation: int = 1
     pipe: int = 0
 
+    @property
+    def queue(self) -> str:
+        """The name of the queue that it is a pipe of."""
+        return queue_of(self)
+
+    @property
+    def in_namespace(self) -> str:
+        """The name without its namespace."""
+        return f"{self.name}.{self.generation}.{self.pipe}"
+
     def __str__(self) -> str:
-        return f"{self.namespace}:{self.name}.{self.generation}.{self.pipe}"
+        return f"{self.namespace}:{self.in_namespace}"
+
+
+def pipe_of(text: object) -> PipeName | None:
+    """Returns the pipe that a name is of, as pushes are told it; None for others."""
+    if not isinstance(text, str) or ":." not in text:
+        return None
+    found = _PIPE.fullmatch(text)
+    if found is None:
+        return None
+    return PipeName(found[2], found[1], int(found[3]), int(found[4]))
 
 
 @attrs.frozen
@@ -249,12 +274,46 @@ class Waiting:
 
 
 @attrs.frozen
+class JobInWork:
+    """A job that somebody has now, and since when.
+
+    `until_ms` is None where its lease ends with the `transaction`.
+    """
+
+    id: str
+    popper: str
+    since_ms: int
+    until_ms: int | None
+    deliveries: int
+    transaction: int | None
+
+
+@attrs.frozen
+class PipeStats:
+    """The counts of one pipe; its `state` is push active, push finished or delayed."""
+
+    id: int
+    state: str
+    created_ms: int
+    priority: int
+    pushed: int
+    popped: int
+    committed: int
+    rolled_back: int
+    depth: int
+    in_work: int
+
+
+@attrs.frozen
 class QueueStats:
     """The counts of a queue since it was created or truncated, and how it stands now.
 
     `pushed` are committed pushes, `rolled_back` explicit ones. `depth` waits, delayed
     items included (`delayed`); `in_work` is leased. `pipes` are those that exist, and
-    `open_pipes` those that still take pushes.
+    `open_pipes` those that still take pushes. The figures of `..._per_s` and
+    `average_...` are of the last minute, or of the time since the start. An item waits
+    from its push to its first pop. `jobs` are those that are longest in work, and
+    `oldest_pipes` the first pipes, up to 100 each.
     """
 
     pushed: int
@@ -271,3 +330,10 @@ class QueueStats:
     pipes: int
     open_pipes: int
     is_paused: bool
+    pushed_per_s: float = 0.0
+    popped_per_s: float = 0.0
+    committed_per_s: float = 0.0
+    average_wait_s: float = 0.0
+    average_work_s: float = 0.0
+    jobs: tuple[JobInWork, ...] = ()
+    oldest_pipes: tuple[PipeStats, ...] = ()

@@ -1,12 +1,14 @@
 """The contract of participants: ours keep it, and those that break it are found."""
 
+import sqlite3
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from coordinator.transaction import Transaction
-from txaware import Messaging
+from txaware import Messaging, participants
 from txaware.testing import ParticipantContract
 from txaware.testing.participant_contract import Made
 
@@ -28,6 +30,29 @@ class TestTableWithoutConflicts(TestTable):
 
     def make(self, messaging: Messaging) -> Any:
         return messaging.table("accounts", conflicts="none")
+
+
+class TestSqlite(ParticipantContract):
+    names_keys = False
+    decides = True
+
+    @pytest.fixture(autouse=True)
+    def place(self, tmp_path: Path) -> None:
+        self.path = tmp_path / "shop.db"
+
+    def make(self, messaging: Messaging) -> Any:
+        connection = sqlite3.connect(self.path)
+        connection.execute("CREATE TABLE pairs (key BLOB PRIMARY KEY, value BLOB)")
+        return participants.sqlite(messaging, connection, relay=False)
+
+    def write(self, participant: Any, key: bytes, value: bytes) -> None:
+        put = "INSERT OR REPLACE INTO pairs VALUES (?, ?)"
+        participant.connection.execute(put, (key, value))
+
+    def read(self, participant: Any, key: bytes) -> bytes | None:
+        get = "SELECT value FROM pairs WHERE key = ?"
+        found = participant.connection.execute(get, (key,)).fetchone()
+        return None if found is None else bytes(found[0])
 
 
 class Versions:

@@ -45,6 +45,7 @@ NOT_AWAITED = {
     ),
     "coordinator": "its calls block, and `transaction` makes them in threads",
     "direct_publisher": "`publish` of the messaging publishes at once",
+    "kept_once": "is for participants, whose calls block",
     "persist_stored": "is for who hands transactions to others, as Spark's driver",
     "process": "is a loop with a function that blocks",
     "reach": "is for processes beside an owner of data; here there is an address",

@@ -9,12 +9,13 @@ import pytest
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from tests.support.doubles import Clock, Watched, failing
 from tests.support.messagings import Site, commit, publish
-from txaware.errors import Unavailable
+from txaware.errors import StoreCorrupted, Unavailable
 from txaware.messages import Outgoing
 from txaware.messaging import Messaging
+from txaware.producers import ProducerIdentity
 from txaware.service.monitor import blocked_topics as blocked
 from txaware.service.monitor import group_lag as lags
-from txaware.service.monitor import overview, unread
+from txaware.service.monitor import overview, producer_overview, unread
 from txaware.service.monitor.overview import Overview
 from txaware.service.monitor.overview_report import (
     GroupOverview,
@@ -303,7 +304,7 @@ def test_a_topic_with_such_a_row_is_not_read_again_and_again(
     for _ in range(10):
         messaging.poll("t", isolation="committed", limit=2000)
         assert watching.look().blocked_count == 1
-    assert watching.reads - read <= 10  # the topic itself, each time
+    assert watching.reads - read <= 20  # the topic and its producer, each time
 
 
 def test_rows_are_judged_once(site: Site, watching: Watching) -> None:
@@ -635,7 +636,7 @@ def test_all_who_ask_within_a_second_share_one_look(
     assert watching.overview.snapshot() == first
     read = watching.reads
     watching.overview.snapshot(search="t")
-    assert watching.reads - read <= 10  # the topic itself, each time
+    assert watching.reads - read <= 20  # the topic and its producer, each time
     watching.now_s += 0.5
     assert watching.overview.snapshot().messages_in == 2
 
@@ -730,3 +731,47 @@ def test_what_spark_remembers_is_no_group_that_is_behind(
     assert report.group_count == 1
     listed = site.embedded.metrics().groups
     assert [group.group for group in listed] == ["spark-etl"]
+
+
+def test_producers_with_an_id_come_first_and_drawn_ones_not_at_all(
+    site: Site, watching: Watching, small: Callable[[], None]
+) -> None:
+    messaging = site.embedded
+    service: Any = messaging._producers
+    drawn = ProducerIdentity(77, by_client=True)
+    service.publish_once("t", [b"drawn"], producer=drawn, sequence=0)
+    plain = messaging.producer()
+    site.clock.advance_s(5)
+    plain.publish("t", [b"m"])
+    used_ms = site.clock()
+    site.clock.advance_s(5)
+    for name in ("b", "a", "a"):
+        site.clock.advance_s(1)
+        messaging.producer(name)
+    found = watching.look()
+    assert [(one.transactional_id, one.epoch) for one in found.producers] == [
+        ("a", 1),
+        ("b", 0),
+        (None, 0),
+    ]
+    assert found.producers[2].producer_id == plain.producer_id
+    assert found.producers[2].last_ms == used_ms
+    small()
+    messaging.producer("c")
+    found = watching.look()
+    assert (len(found.producers), found.producer_count) == (3, 4)
+
+
+def test_producers_that_cannot_be_read_are_left_out_and_named(
+    site: Site, watching: Watching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.embedded.producer("loader")
+    assert len(watching.look().producers) == 1
+
+    def damaged(*_: Any) -> None:
+        raise StoreCorrupted("a row is damaged")
+
+    monkeypatch.setattr(producer_overview, "_overview", damaged)
+    found = watching.look()
+    assert found.left_out == ["producers"]
+    assert len(found.producers) == 1  # as they were before

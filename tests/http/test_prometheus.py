@@ -16,7 +16,12 @@ from coordinator.transaction import Transaction
 from tests.support.fake_leveldb import OPEN, WRITE, FakeDirectory, io_error
 from tests.support.messagings import Site, publish
 from txaware.config import Settings
-from txaware.errors import StoreCorrupted, Unavailable
+from txaware.errors import (
+    OutOfOrderSequence,
+    ProducerFenced,
+    StoreCorrupted,
+    Unavailable,
+)
 from txaware.http.metrics import families as all_families
 from txaware.http.metrics import request_counts
 from txaware.http.metrics.exposition import FAMILIES, Exposition
@@ -277,6 +282,31 @@ def test_retention_tells_what_it_removed(monitored: Monitored) -> None:
     assert values(found, "retention_topics") == {("done",): 2, ("all",): 2}
     assert values(found, "retention_last_end_seconds") == {(): clock() / 1000}
     assert values(found, "topic_rows")[("short",)] == 0
+
+
+def test_producers_are_counted_and_what_they_were_refused(monitored: Monitored) -> None:
+    messaging = monitored.messaging
+    old, new = messaging.producer("loader"), messaging.producer("loader")
+    with pytest.raises(ProducerFenced):
+        old.begin()
+    plain = messaging.producer()
+    plain.publish("t", [b"a"])
+    plain.publish("t", [b"a"], sequence=0)
+    with pytest.raises(OutOfOrderSequence):
+        plain.publish("t", [b"gap"], sequence=7)
+    assert monitored.value("fenced_publishes_total") == 1
+    assert monitored.value("out_of_order_publishes_total") == 1
+    assert monitored.value("producer_repeats_total") == 1
+    assert "txaware_live_producers" not in monitored.look()  # nobody counted yet
+    messaging.clean_up()
+    assert monitored.value("live_producers") == 2
+    assert monitored.value("active_transactional_ids") == 1
+    messaging.producer("loader")
+    messaging.producer("other")
+    assert monitored.value("active_transactional_ids") == 2
+    messaging.forget_producer(new.producer_id)
+    assert monitored.value("live_producers") == 2
+    assert monitored.value("active_transactional_ids") == 1
 
 
 def test_requests_and_errors_are_counted(monitored: Monitored) -> None:

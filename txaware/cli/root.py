@@ -19,9 +19,11 @@ from txaware.cli.failures import EXIT_CODES, INTERRUPTED, Commands
 from txaware.cli.groups import groups
 from txaware.cli.hbase import hbase
 from txaware.cli.janitor import janitor
+from txaware.cli.outbox import outbox
 from txaware.cli.poll import poll
 from txaware.cli.producers import producers
 from txaware.cli.publish import publish
+from txaware.cli.queue import queue
 from txaware.cli.serve import serve
 from txaware.cli.session import DEFAULT_URL, Session, accept_url, load_settings
 from txaware.cli.table import table
@@ -29,6 +31,7 @@ from txaware.cli.token import token
 from txaware.cli.topic import topic
 from txaware.cli.transactions import transactions
 from txaware.cli.values import pair
+from txaware.cli.worker import worker
 from txaware.messaging import Messaging
 
 LEVELS = ("debug", "info", "warning", "error")
@@ -173,10 +176,13 @@ def command(
 
 for verb in (demo, bench, token, hbase, copy):
     command.add_command(verb)
-for verb in (serve, topic, publish, poll, table, groups, producers, transactions):
+for verb in (serve, topic, publish, poll, table, queue, worker):
     command.add_command(verb)
     accept_url(verb)
-for verb in (janitor, check, backup, restore):
+for verb in (groups, producers, transactions):
+    command.add_command(verb)
+    accept_url(verb)
+for verb in (outbox, janitor, check, backup, restore):
     command.add_command(verb)
     accept_url(verb)
 

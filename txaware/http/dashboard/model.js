@@ -97,6 +97,7 @@ export class Model {
     for (const sample of answer.history ?? []) this.#remember(sample);
     const { nowMs } = answer;
     for (const transaction of answer.transactions) takeTransaction(transaction, nowMs);
+    for (const producer of answer.producers) producer.usedMs = since(producer.lastMs, nowMs);
     const more = new Set(answer.groups.filter((g) => g.hasMore).map((g) => g.topic));
     for (const topic of answer.topics) this.#takeTopic(topic, answer, more);
     for (const group of answer.groups) {

@@ -1,4 +1,4 @@
-// The three tables: topics, consumer groups, open transactions.
+// The four tables: topics, consumer groups, open transactions, producers.
 
 import { Chart } from "./charts.js";
 import { BLOCKED_AFTER_MS } from "./glance.js";
@@ -63,6 +63,18 @@ const transactions = table(
   { key: (t) => t.id, sorted: "age", downwards: true },
 );
 
+const producers = table(
+  "producers",
+  [
+    { name: "producer", label: "Producer", sort: nameOf, show: showProducer },
+    number("epoch", "Epoch", (p) => p.epoch, (cell, p) => setText(cell, words.count(p.epoch))),
+    { name: "by", label: "Opened by", sort: openedBy, show: (c, p) => setName(child(c, "span", "names"), openedBy(p)) },
+    duration("used", "Last used", (p) => p.usedMs),
+    { name: "state", label: "State", sort: producerState, show: showProducerState },
+  ],
+  { key: (p) => p.producerId, sorted: "used" },
+);
+
 /** `chosen` is {has(topic, ...names), isAll}: what the search and the namespace leave. */
 export function showTables(report, chosen) {
   const found = chosen.isAll ? null : "Nothing fits the search.";
@@ -80,6 +92,11 @@ export function showTables(report, chosen) {
     report.transactions,
     { listed: report.transactions.length, count: report.transactionCount },
     { cut: "the oldest of", none: "No transaction is open." },
+  );
+  producers(
+    report.producers,
+    { listed: report.producers.length, count: report.producerCount },
+    { cut: "those with an id, and those used last, of", none: "No program has opened a producer." },
   );
 }
 
@@ -161,6 +178,32 @@ function showGroupState(cell, group) {
   const state = groupState(group);
   cell.classList.toggle("wrong", state === "waits");
   setText(cell, state === "waits" ? `waits for ${group.waitsFor}` : state);
+}
+
+function nameOf({ transactionalId, producerId }) {
+  return transactionalId ?? String(producerId);
+}
+
+function showProducer(cell, producer) {
+  setName(child(cell, "span", "names"), nameOf(producer));
+  const id = producer.transactionalId === null ? "without a transactional id" : `producer ${producer.producerId}`;
+  setText(child(cell, "div", "soft"), id);
+}
+
+/** An id belongs to all who may use it. */
+function openedBy({ owner, transactionalId }) {
+  if (transactionalId !== null) return "all who may use it";
+  return owner ?? "this server";
+}
+
+function producerState({ hasEnded, transaction }) {
+  if (hasEnded) return "ended: messages are missing";
+  return transaction === null ? "idle" : `in transaction ${transaction}`;
+}
+
+function showProducerState(cell, producer) {
+  cell.classList.toggle("wrong", producer.hasEnded);
+  setText(cell, producerState(producer));
 }
 
 function typeOf({ stage, type }) {

@@ -248,6 +248,12 @@ def producers(moment: Moment) -> Iterator[Metric]:
     found = moment.counts().producers
     if found.live is not None:
         yield gauge("live_producers", "Producers that are known.", {(): found.live})
+    if found.transactional_ids is not None:
+        yield gauge(
+            "active_transactional_ids",
+            "Transactional ids that are known, each with its producer.",
+            {(): found.transactional_ids},
+        )
     yield counter(
         "producer_repeats",
         "Publishes that were stored before, and stored nothing again.",
@@ -255,7 +261,8 @@ def producers(moment: Moment) -> Iterator[Metric]:
     )
     yield counter(
         "fenced_publishes",
-        "Publishes refused, as their producer is fenced or not known.",
+        "Publishes, begins and commits refused, as their producer is fenced or not "
+        "known.",
         {(): found.fenced},
     )
     yield counter(

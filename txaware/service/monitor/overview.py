@@ -27,6 +27,11 @@ from txaware.service.monitor.overview_report import (
     Sample,
     TopicOverview,
 )
+from txaware.service.monitor.producer_overview import (
+    ProducerOverview,
+    producer_overviews,
+    with_transaction,
+)
 from txaware.service.monitor.turns import Failures, Remembered
 from txaware.service.retention.clean_up import Retention
 from txaware.service.store_context import StoreContext
@@ -59,6 +64,7 @@ class _Moment:
     by_activity: list[str]
     transactions: list[OpenOverview]
     invalid: int | None
+    producers: list[ProducerOverview]
     behind: Mapping[str, int]
     pairs: Collection[Pair]
     failures: Failures
@@ -113,6 +119,9 @@ class Overview:
         self._started_ms = site.clock_ms()
         self._topic_table = TopicTable(site.table)
         self._topics = Remembered(self._all_topics, clock_s=clock_s)
+        self._producers = Remembered(
+            partial(producer_overviews, site.table), clock_s=clock_s
+        )
         self._blocked = Blocked(service, site)
         self._positions = PositionTable(site.table)
         self._lags = GroupRounds(
@@ -169,6 +178,9 @@ class Overview:
             self._blocked.look(topics, metrics.keys(), snapshot, failures)
             self._lags.look(pairs, snapshot, self._blocked.blockers, failures)
             transactions = self._open(snapshot)
+        producers = failures.attempt(
+            "producers", self._producers, self._producers.last or []
+        )
         last, self._before = self._before, metrics
 
         def activity(name: str) -> tuple[bool, int, int]:
@@ -187,6 +199,7 @@ class Overview:
             sorted(topics, key=activity, reverse=True),
             transactions,
             None if snapshot is None else len(snapshot.invalids),
+            producers,
             self._lags.by_topic(),
             pairs,
             failures,
@@ -307,6 +320,8 @@ class Overview:
             ],
             transaction_count=len(moment.transactions),
             invalid_transactions=moment.invalid,
+            producers=self._listed_producers(moment),
+            producer_count=len(moment.producers),
             messages_in=sum([count.messages_in for count in counts]),
             messages_out=sum([count.messages_out for count in counts]),
             bytes_in=sum([count.bytes_in for count in counts]),
@@ -316,6 +331,12 @@ class Overview:
             cache_misses=cache.misses,
             left_out=sorted(moment.failures.parts),
         )
+
+    def _listed_producers(self, moment: _Moment) -> list[ProducerOverview]:
+        begun = self._site.producer_ids.transactions
+        is_open = {one.id for one in moment.transactions}
+        listed = moment.producers[:MOST_LISTED]
+        return [with_transaction(one, begun, is_open) for one in listed]
 
     def _detail(self, moment: _Moment, name: str) -> TopicOverview | None:
         """Returns the details of a topic, looked up once; None if just deleted."""

@@ -1,6 +1,7 @@
 """Chooses the next items of a queue, and gives them back when their lease ends."""
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Iterable
 from functools import partial
@@ -26,13 +27,15 @@ MOST_PARKED = 10_000
 class Popper:
     """The one that pops: its name, its transaction, and how it takes turns.
 
-    With `owns_pipe` it keeps to one pipe, which nobody else pops from meanwhile.
+    With `owns_pipe` it keeps to one pipe, which nobody else pops from meanwhile. The
+    item with which it has `most_bytes` is the last that it takes at once.
     """
 
     name: str
     transaction: int | None = None
     is_local: bool = True
     owns_pipe: bool = False
+    most_bytes: int | None = None
 
 
 @attrs.define
@@ -68,7 +71,8 @@ class Popping:
     ) -> list[tuple[Lease, Item]]:
         """Leases up to `limit` items."""
         taken: list[tuple[Lease, Item]] = []
-        while len(taken) < limit:
+        left_bytes = math.inf if popper.most_bytes is None else popper.most_bytes
+        while len(taken) < limit and left_bytes > 0:
             found = self._next(popper, judge, now_ms, batch)
             if found is None:
                 return taken
@@ -78,10 +82,17 @@ class Popping:
             batch.touch(lease.pipe)
             batch.writes.append(lease.write())
             taken.append((lease, item))
+            left_bytes -= item.size_bytes
         return taken
 
     def _lease(self, lease: Lease, popper: Popper, now_ms: int) -> None:
         lease_ms = max(1, int(self._state.descriptor.lease_s * 1000))
+        second = self._state.meter.at(now_ms)
+        second.popped += 1
+        if lease.deliveries == 0:
+            second.waited_ms += max(0, now_ms - lease.id.publish_time_ms)
+            second.first_popped += 1
+        lease.popped_ms = now_ms
         lease.deliveries += 1
         lease.token = new_token()
         lease.popper, lease.is_local = popper.name, popper.is_local
@@ -277,7 +288,14 @@ class Popping:
     def finish(self, lease: Lease, now_ms: int, batch: Batch) -> None:
         """Has a job end for good."""
         lease.pipe.counts.committed += 1
+        self.count_end(lease, now_ms)
         self.forget(lease, now_ms, batch)
+
+    def count_end(self, lease: Lease, now_ms: int) -> None:
+        """Counts a job that was done, and how long it was in work."""
+        second = self._state.meter.at(now_ms)
+        second.committed += 1
+        second.worked_ms += max(0, now_ms - lease.popped_ms)
 
     def delete(self, lease: Lease, batch: Batch) -> None:
         """Has the rows of an item go."""

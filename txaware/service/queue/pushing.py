@@ -104,6 +104,7 @@ class Pushing:
         with self._state.lock:
             if pointer is None:
                 pipe.pushed += count
+                self._state.meter.at(self._clock.now_ms()).pushed += count
             elif count:
                 pipe.undecided[pointer] = pipe.undecided.get(pointer, 0) + count
                 self._state.watched.setdefault(pointer, set()).add(pipe)

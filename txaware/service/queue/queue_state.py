@@ -13,6 +13,7 @@ from txaware.interfaces import Write
 from txaware.messages import MessageId
 from txaware.queues import PipeName, QueueDescriptor, pipe_prefix, row_name
 from txaware.service.queue.lease import Lease, LeaseState
+from txaware.service.queue.meter import Meter
 from txaware.service.queue.pipe import FIRST, Pipe
 from txaware.service.wakeups import Signal
 from txaware.store.queue_table import (
@@ -63,6 +64,7 @@ class QueueState:
     parked: dict[bytes, deque[Lease]] = attrs.field(factory=dict)
     busy: dict[bytes, Lease] = attrs.field(factory=dict)
     totals: Counts = attrs.field(factory=Counts)
+    meter: Meter = attrs.field(factory=Meter)
     pushed_before: int = 0
     turns: dict[int, int] = attrs.field(factory=dict)
     pops: int = 0

@@ -76,7 +76,7 @@ class WorkQueue:
             left_s = until_s - time.monotonic() if wait_s else 0
             if found or left_s <= 0:
                 return found
-            self.state.signal.wait(seen, min(left_s, self._pause_s()))
+            self.state.signal.wait(seen, min(left_s, self.pause_s()))
 
     def _pop(self, popper: Popper, tx: Transaction | None, limit: int) -> list[Popped]:
         entry = None
@@ -111,7 +111,8 @@ class WorkQueue:
             with suppress(Unavailable):  # its lease ends at the latest
                 self._hand_over(batch)
 
-    def _pause_s(self) -> float:
+    def pause_s(self) -> float:
+        """Returns after what time a popper that waits has to look again."""
         with self.state.lock:
             next_ms = self.state.next_time_ms()
         if next_ms is None:
@@ -123,7 +124,7 @@ class WorkQueue:
 
         Raises `LeaseLost` when its lease is over, with who has it now.
         """
-        with self._step() as (_, batch):
+        with self._step() as (now_ms, batch):
             lease = self.held(item, token)
             if lease.transaction is not None:
                 raise BadRequest(
@@ -132,6 +133,7 @@ class WorkQueue:
             lease.pipe.counts.committed += 1
             lease.pipe.leased -= 1
             lease.state = LeaseState.ENDING
+            self._popping.count_end(lease, now_ms)
             self._popping.delete(lease, batch)
             wait = self._submit(batch)
         try:
@@ -340,7 +342,9 @@ class WorkQueue:
         for pipe in self.state.watched.pop(pointer, ()):
             pipe.reserved.discard(pointer)
             count = pipe.undecided.pop(pointer, 0)
-            pipe.pushed += count if committed else 0
+            if committed:
+                pipe.pushed += count
+                self.state.meter.at(now_ms).pushed += count
             batch.drained.append(pipe)
         for lease in list(self.state.by_pointer.get(pointer, ())):
             if committed:
