@@ -3,7 +3,7 @@
 import struct
 import sys
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 
 import attrs
@@ -77,15 +77,24 @@ def value_head(
     return b"".join(parts)
 
 
-def keyed_heads(
-    keys: Sequence[bytes], pointer: int | None, more: Mapping[bytes, bytes]
-) -> dict[int, bytes]:
-    """Returns the heads of values with these keys, up to the key, by its size."""
+def keyed_values(
+    keys: Sequence[bytes],
+    payloads: Sequence[bytes],
+    *,
+    pointer: int | None,
+    more: Mapping[bytes, bytes] = {},
+    sizes: Sequence[int] | None = None,
+) -> Iterator[bytes]:
+    """Encodes values that have a key each; `sizes` of these may be known already."""
+    sizes = [*map(len, keys)] if sizes is None else sizes
     heads: dict[int, bytes] = {}
-    for size in {*map(len, keys)}:
+    for size in {*sizes}:
         head = value_head(pointer, more={**more, KEY: bytes(size)})
         heads[size] = head[: len(head) - size]
-    return heads
+    # Without a step in Python for each value.
+    return map(
+        b"".join, zip(map(heads.__getitem__, sizes), keys, payloads, strict=True)
+    )
 
 
 @attrs.frozen

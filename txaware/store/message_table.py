@@ -9,7 +9,7 @@ from txaware.avro_items import Encoded
 from txaware.interfaces import OrderedTable, Row
 from txaware.keys import MESSAGE
 from txaware.labels import NO_HEADERS, Labels, labels_or_none, part_of
-from txaware.messages import NO_PAYLOAD_ROW, Message, MessageId, messages_of
+from txaware.messages import NO_PAYLOAD_ROW, Message, MessageId
 from txaware.store.columns import (
     EXPIRY,
     HEADERS,
@@ -73,10 +73,14 @@ class Block:
         """Makes the messages of a range of rows, none of which is a reference."""
         keys, end = self.keys[first:last], NO_PAYLOAD_ROW
         payloads: Sequence[bytes] = self.payloads[first:last]  # type: ignore[assignment]
-        if self.labels is not None:
-            ids = [MessageId(key + end) for key in keys]
-            return messages_of(ids, payloads, part_of(self.labels, first, last))
-        new, none = tuple.__new__, NO_HEADERS  # nearly always, and faster in one loop
+        new, none = tuple.__new__, NO_HEADERS  # one loop is faster than two
+        labels = part_of(self.labels, first, last)
+        if labels is not None:
+            columns = zip(keys, payloads, labels.keys, labels.headers, strict=True)
+            return [
+                new(Message, (MessageId(key + end), payload, label, headers))
+                for key, payload, label, headers in columns
+            ]
         return [
             new(Message, (MessageId(key + end), payload, None, none))
             for key, payload in zip(keys, payloads, strict=True)

@@ -32,7 +32,7 @@ from txaware.store.columns import (
     RECEIPTS,
     decode_receipts,
     encode_expiry,
-    keyed_heads,
+    keyed_values,
     value_head,
 )
 from txaware.store.message_table import MessageTable
@@ -280,12 +280,14 @@ def _rows(
             (prefix + key, head + payload)
             for key, payload in zip(keys, payloads.payloads, strict=True)
         ]
-    with_key = cast(list[bytes], labels.keys)
-    heads = keyed_heads(with_key, pointer, more)
-    return [
-        (prefix + key, heads[len(label)] + label + payload)
-        for key, payload, label in zip(keys, payloads.payloads, with_key, strict=True)
-    ]
+    values = keyed_values(
+        cast(list[bytes], labels.keys),
+        payloads.payloads,
+        pointer=pointer,
+        more=more,
+        sizes=labels.sizes,
+    )
+    return [(prefix + key, value) for key, value in zip(keys, values, strict=True)]
 
 
 def _mixed_rows(
