@@ -3,6 +3,7 @@
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable
+from functools import cached_property
 from typing import Any, Protocol, TypeVar, cast
 from weakref import WeakSet
 
@@ -56,7 +57,10 @@ class LoopVerbs:
     _service: MessagingService
     _parts: Parts
     _to_close: WeakSet[Closes]
-    _kept_once: KeptOnce
+
+    @cached_property
+    def _kept_once(self) -> KeptOnce:
+        return KeptOnce()
 
     def kept_once(self, key: Hashable, make: Callable[[], C]) -> C:
         """Returns what this process keeps for a key, made once and closed with this.

@@ -21,7 +21,7 @@ from txaware.encoding import Decode, Encode
 from txaware.errors import Unavailable
 from txaware.http.server.server_file import ServerFile
 from txaware.interfaces import COMMITTED, Isolation
-from txaware.loop_verbs import Closes, KeptOnce, LoopVerbs
+from txaware.loop_verbs import Closes, LoopVerbs
 from txaware.parts import Parts, Reach
 from txaware.publish import (
     AsyncPublisher,
@@ -47,7 +47,6 @@ from txaware.verbs import OperatorVerbs, QueueVerbs, Verbs
 if TYPE_CHECKING:
     from txaware.http.server.server import HttpServer
 
-
 # A publisher is kept for all who ask for it, as any number of threads may share it.
 KNOWN_PUBLISHERS = 10_000
 
@@ -71,7 +70,6 @@ class Messaging(Verbs, QueueVerbs, OperatorVerbs, LoopVerbs):
         self._publishers: dict[str, Publisher] = {}
         self._known_queues: dict[str, Queue] = {}
         self._to_close: WeakSet[Closes] = WeakSet()
-        self._kept_once = KeptOnce()
         guard(self, parts.service, parts.coordinator, parts.administration)
 
     @property

@@ -15,8 +15,13 @@ from txaware.messaging import Messaging
 from txaware.producers import ProducerIdentity
 from txaware.service.monitor import blocked_topics as blocked
 from txaware.service.monitor import group_lag as lags
-from txaware.service.monitor import overview, producer_overview, unread
-from txaware.service.monitor.overview import Overview
+from txaware.service.monitor import (
+    overview,
+    producer_overview,
+    queue_overview,
+    unread,
+)
+from txaware.service.monitor.overview import Overview, Sight
 from txaware.service.monitor.overview_report import (
     GroupOverview,
     OverviewReport,
@@ -27,6 +32,8 @@ from txaware.service.monitor.unread import Readers
 from txaware.service.retention.clean_up import Retention
 from txaware.service.store_context import StoreContext as Parts
 
+ONE_TOPIC = Sight(lambda topic: topic == "t", lambda queue: queue == "mail")
+
 
 class Watching:
     """An overview of a messaging service, and a clock of its own."""
@@ -35,6 +42,7 @@ class Watching:
         self.now_s = 0.0
         self.reads = 0
         messaging: Any = site.embedded
+        self.messaging = messaging
         self._table = site.table
         chosen = messaging.coordinator if coordinator is None else coordinator
         parts = Parts(
@@ -46,7 +54,11 @@ class Watching:
         )
         self.retention = Retention(parts)
         self.overview = Overview(
-            messaging._service, self.retention, parts, clock_s=lambda: self.now_s
+            messaging._service,
+            self.retention,
+            parts,
+            messaging._parts.queues,
+            clock_s=lambda: self.now_s,
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -390,7 +402,7 @@ def test_nothing_is_told_of_topics_that_one_may_not_see(
         messaging.publish(topic, [b"m"])
         read_by(messaging, "g", limit=1, topic=topic)
         publish(messaging, b"held", transaction=tx, topic=topic)
-    report = watching.look(sees=lambda topic: topic == "t")
+    report = watching.look(sees=ONE_TOPIC)
     assert "secret" not in str(attrs.asdict(report))
     assert (report.topic_count, report.blocked_count, report.group_count) == (1, 1, 1)
     assert report.messages_in == 2
@@ -602,7 +614,7 @@ def test_how_things_stood_is_remembered_for_two_minutes(
     assert (first.messages_in, second.messages_in, second.messages_out) == (2, 3, 1)
     assert (second.open, second.unread_ms) == (1, 0)
     assert dict(second.topics) == {"t": (2, 1), "secret:s": (1, 0)}
-    seen = watching.look(history=True, sees=lambda topic: topic == "t").history[-1]
+    seen = watching.look(history=True, sees=ONE_TOPIC).history[-1]
     assert (seen.messages_in, seen.unread_ms, seen.open) == (None, None, 1)
     assert dict(seen.topics) == {"t": (2, 1)}
     messaging.coordinator.abort(tx)
@@ -775,3 +787,52 @@ def test_producers_that_cannot_be_read_are_left_out_and_named(
     found = watching.look()
     assert found.left_out == ["producers"]
     assert len(found.producers) == 1  # as they were before
+
+
+def test_queues_are_shown_to_those_who_may_see_them(watching: Watching) -> None:
+    messaging: Any = watching.messaging
+    assert watching.look().queue_count == 0
+    for name in ("mail", "shop:mail", "other"):
+        messaging.create_queue(name, max_deliveries=1)
+        messaging.queue(name).push_all([b"m"] * 3)
+    job = messaging.queue("mail").popper(name="ann").pop()
+    found = watching.look()
+    assert [one.queue for one in found.queues] == ["mail", "other", "shop:mail"]
+    assert (found.queues[0].stats.depth, found.queues[0].stats.in_work) == (2, 1)
+    assert [one.popper for one in found.queues[0].stats.jobs] == ["ann"]
+    job.rollback()
+    letters = [one for one in watching.look().queues if one.takes_dead_letters]
+    assert [one.queue for one in letters] == ["mail-dead"]
+    seen = watching.look(sees=ONE_TOPIC)
+    assert ([one.queue for one in seen.queues], seen.queue_count) == (["mail"], 1)
+    searched = watching.look(search="MAIL", namespace="shop").queues
+    assert [one.queue for one in searched] == ["shop:mail"]
+
+
+def test_queues_in_use_are_shown_first_where_there_are_too_many(
+    watching: Watching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messaging: Any = watching.messaging
+    monkeypatch.setattr(queue_overview, "MOST_QUEUES", 2)
+    for name in ("a", "b", "c", "d"):
+        messaging.create_queue(name)
+    messaging.queue("d").push(b"m")
+    found = watching.look()
+    assert [one.queue for one in found.queues] == ["a", "d"]
+    assert found.queue_count == 4
+
+
+def test_queues_that_cannot_be_read_are_left_out_and_named(
+    watching: Watching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messaging: Any = watching.messaging
+    messaging.create_queue("mail")
+    assert watching.look().queue_count == 1
+
+    def damaged(*_: Any) -> None:
+        raise StoreCorrupted("a row is damaged")
+
+    monkeypatch.setattr(queue_overview, "QueueOverview", damaged)
+    found = watching.look()
+    assert found.left_out == ["queues"]
+    assert found.queue_count == 1  # as it was before

@@ -20,6 +20,7 @@ from txaware.cli.groups import groups
 from txaware.cli.hbase import hbase
 from txaware.cli.janitor import janitor
 from txaware.cli.outbox import outbox
+from txaware.cli.participants import participants
 from txaware.cli.poll import poll
 from txaware.cli.producers import producers
 from txaware.cli.publish import publish
@@ -182,7 +183,7 @@ for verb in (serve, topic, publish, poll, table, queue, worker):
 for verb in (groups, producers, transactions):
     command.add_command(verb)
     accept_url(verb)
-for verb in (outbox, janitor, check, backup, restore):
+for verb in (outbox, participants, janitor, check, backup, restore):
     command.add_command(verb)
     accept_url(verb)
 

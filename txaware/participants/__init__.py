@@ -2,6 +2,20 @@
 
 from txaware.participants.files import Files, files
 from txaware.participants.inbox import Inbox
+from txaware.participants.postgres import Postgres, postgres
+from txaware.participants.postgres_outbox import DecidingPostgres
+from txaware.participants.sqlalchemy import SqlalchemySession, sqlalchemy
 from txaware.participants.sqlite import Sqlite, sqlite
 
-__all__ = ["Files", "Inbox", "Sqlite", "files", "sqlite"]
+__all__ = [
+    "DecidingPostgres",
+    "Files",
+    "Inbox",
+    "Postgres",
+    "SqlalchemySession",
+    "Sqlite",
+    "files",
+    "postgres",
+    "sqlalchemy",
+    "sqlite",
+]

@@ -12,7 +12,7 @@ from txaware.messaging import Messaging
 from txaware.participants.inbox import Inbox
 from txaware.participants.outbox_publisher import OutboxPublisher
 from txaware.participants.outbox_relay import OutboxRelay
-from txaware.participants.outbox_row import Columns, columns_of
+from txaware.participants.outbox_row import Columns, OutboxRows, columns_of
 
 
 class DecidingDatabase:
@@ -27,7 +27,9 @@ class DecidingDatabase:
     # No row elsewhere has a pointer of the transaction.
     shares_journal = True
 
-    def __init__(self, messaging: Messaging, relay: OutboxRelay, *, name: str) -> None:
+    def __init__(
+        self, messaging: Messaging, relay: OutboxRelay[OutboxRows], *, name: str
+    ) -> None:
         self.transaction_aware_name = name
         self.messaging = messaging
         self._relay = relay

@@ -2,22 +2,25 @@
 
 import logging
 import threading
+from typing import Generic, TypeVar
 
 from coordinator.fork_guard import guard
 from txaware.errors import TransactionConflict
 from txaware.messaging import Messaging
+from txaware.participants.background_work import BackgroundWork
 from txaware.participants.outbox_row import Batch, OutboxRows
 
 log = logging.getLogger(__name__)
+
+Rows = TypeVar("Rows", bound=OutboxRows, covariant=True)
 
 # The table in the store that says what was carried over last.
 PROGRESS = "txaware:participants"
 # What a batch costs is mostly syncs, of both sides.
 BATCH_ROWS = 40_000
-LOOK_S, FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 0.1, 30.0
 
 
-class OutboxRelay:
+class OutboxRelay(Generic[Rows]):
     """The relay of one outbox, in a thread of its own once it has been started.
 
     One transaction publishes a batch, and writes in a row of the store which rows these
@@ -27,7 +30,7 @@ class OutboxRelay:
     """
 
     def __init__(
-        self, messaging: Messaging, rows: OutboxRows, *, batch_rows: int = BATCH_ROWS
+        self, messaging: Messaging, rows: Rows, *, batch_rows: int = BATCH_ROWS
     ) -> None:
         self.rows = rows
         self._messaging = messaging
@@ -35,9 +38,8 @@ class OutboxRelay:
         self._key = f"outbox:{rows.outbox_id}".encode()
         self._batch_rows = batch_rows
         self._lock = threading.Lock()
-        self._asked = threading.Event()
         self._is_closed = False
-        self._thread: threading.Thread | None = None
+        self._background = BackgroundWork(self.carry_over, name=repr(self))
         guard(self)
 
     def carry_over(self) -> int:
@@ -50,24 +52,17 @@ class OutboxRelay:
 
     def start(self) -> None:
         """Works in the background from now on; a second call does nothing."""
-        with self._lock:
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="txaware outbox relay", daemon=True
-                )
-                self._thread.start()
-                self._asked.set()
+        self._background.start()
 
     def wake(self) -> None:
         """Has the thread look now; without one this does nothing."""
-        self._asked.set()
+        self._background.wake()
 
     def close(self) -> None:
         """Carries over what waits, if it works in the background, and ends."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            self._asked.set()
-            thread.join()
+        was_running = self._background.is_running
+        self._background.close()
+        if was_running:
             try:
                 self.carry_over()
             except Exception as error:
@@ -95,16 +90,3 @@ class OutboxRelay:
         for topic, messages in batch.messages.items():
             self._messaging.publisher(topic).publish_all(messages)
         self._progress.put(self._key, self.rows.marks(batch))
-
-    def _run(self) -> None:
-        pause_s = FIRST_PAUSE_S
-        while self._thread is not None:
-            self._asked.wait(LOOK_S)
-            self._asked.clear()
-            try:
-                self.carry_over()
-                pause_s = FIRST_PAUSE_S
-            except Exception as error:
-                log.warning("%r tries again in %s s: %s", self, pause_s, error)
-                self._asked.wait(pause_s)
-                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)

@@ -7,7 +7,7 @@ from txaware.messages import MessageId
 from txaware.messaging import Messaging
 from txaware.participants.deciding_database import DecidingDatabase
 from txaware.participants.outbox_relay import OutboxRelay
-from txaware.participants.outbox_row import Columns
+from txaware.participants.outbox_row import Columns, OutboxRows
 from txaware.participants.sqlite_outbox import INSERT, POSITION, SAVE, SqliteOutbox
 
 SAVEPOINT = "txaware_block"
@@ -27,7 +27,7 @@ def sqlite(
         raise BadRequest(f"{connection!r:.200} is no connection of sqlite3")
     path = _path_of(connection)
 
-    def make() -> OutboxRelay:
+    def make() -> OutboxRelay[OutboxRows]:
         return OutboxRelay(messaging, SqliteOutbox(path))
 
     kept = messaging.kept_once(("sqlite", path), make)
@@ -47,7 +47,7 @@ class Sqlite(DecidingDatabase):
         self,
         messaging: Messaging,
         connection: sqlite3.Connection,
-        relay: OutboxRelay,
+        relay: OutboxRelay[OutboxRows],
         *,
         path: str,
     ) -> None:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from coordinator.errors import install_with
 from txaware.errors import MissingExtra
 
 TIMEOUT_S = 30.0
@@ -21,7 +20,7 @@ class KafkaClient:
             import confluent_kafka
         except ImportError as error:
             raise MissingExtra(
-                f"Kafka is spoken to with confluent-kafka: {install_with('dev')}"
+                "Kafka is spoken to with a package: pip install confluent-kafka"
             ) from error
         self._kafka: Any = confluent_kafka
         # Its log would come between the figures.

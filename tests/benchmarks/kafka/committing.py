@@ -4,7 +4,12 @@ from collections.abc import Callable
 from functools import partial
 
 from tests.benchmarks.kafka.peers import FLUSHED, UNFLUSHED, Peers, peers
-from txaware.bench.measure import Figure, in_turns, per_second_of_threads
+from txaware.bench.measure import (
+    Figure,
+    fdatasyncs_per_second,
+    in_turns,
+    per_second_of_threads,
+)
 from txaware.bench.trial import Trial, payloads
 from txaware.messaging import Messaging
 
@@ -42,7 +47,9 @@ def _measured(
         return per_second_of_threads(producers, of.__getitem__, for_s=trial.for_s)
 
     return in_turns(
-        trial.rounds, **{name: partial(measure, of) for name, of in works.items()}
+        trial.rounds,
+        **{name: partial(measure, of) for name, of in works.items()},
+        disk=lambda: fdatasyncs_per_second(trial.directory, for_s=trial.for_s),
     )
 
 
@@ -67,6 +74,15 @@ def one_message(trial: Trial) -> list[Figure]:
                 for way in here.ours
                 for kind in here.kafka
             ]
+            figures.append(
+                Figure(
+                    f"c) 1 message a transaction, {several}, beside the disk",
+                    "tx/s",
+                    found["embedded"],
+                    found["disk"],
+                    "fdatasync/s",
+                )
+            )
     return figures
 
 

@@ -1,7 +1,7 @@
-// The four tables: topics, consumer groups, open transactions, producers.
+// The five tables: topics, consumer groups, queues, open transactions, producers.
 
 import { Chart } from "./charts.js";
-import { BLOCKED_AFTER_MS } from "./glance.js";
+import { BLOCKED_AFTER_MS, nobodyWorks } from "./glance.js";
 import { showMessages } from "./messages.js";
 import { askToAbort } from "./abort.js";
 import { button, child, LiveTable, setName, setText } from "./table.js";
@@ -42,6 +42,24 @@ const groups = table(
     { name: "state", label: "State", sort: groupState, show: showGroupState },
   ],
   { key: (g) => `${g.group} ${g.topic}`, sorted: "unread", downwards: true },
+);
+
+const queues = table(
+  "queues",
+  [
+    { name: "queue", label: "Queue", sort: (q) => q.queue, show: showQueue },
+    number("pushed", "Pushed a second", (q) => q.stats.pushedPerS, (cell, { stats }) =>
+      showDone(cell, stats.pushedPerS, stats.pushed),
+    ),
+    number("done", "Done a second", (q) => q.stats.committedPerS, (cell, { stats }) =>
+      showDone(cell, stats.committedPerS, stats.committed),
+    ),
+    number("waiting", "Waiting", (q) => q.stats.depth, showWaiting),
+    duration("oldest", "Oldest", (q) => q.oldestMs),
+    { name: "workers", label: "In work", sort: (q) => q.stats.inWork, show: showWorkers },
+    { name: "state", label: "State", sort: queueState, show: showQueueState },
+  ],
+  { key: (q) => q.queue, sorted: "oldest", downwards: true },
 );
 
 const transactions = table(
@@ -87,6 +105,11 @@ export function showTables(report, chosen) {
     report.groups.filter((g) => chosen.has(g.topic, g.topic, g.group)),
     { listed: report.groups.length, count: report.groupCount },
     { cut: "furthest behind, of", none: found ?? "No group has a position." },
+  );
+  queues(
+    report.queues.filter((q) => chosen.has(q.queue, q.queue)),
+    { listed: report.queues.length, count: report.queueCount },
+    { cut: "those in use, of", none: found ?? "There is no queue." },
   );
   transactions(
     report.transactions,
@@ -178,6 +201,50 @@ function showGroupState(cell, group) {
   const state = groupState(group);
   cell.classList.toggle("wrong", state === "waits");
   setText(cell, state === "waits" ? `waits for ${group.waitsFor}` : state);
+}
+
+function showQueue(cell, { queue, stats }) {
+  setName(child(cell, "span", "names"), queue);
+  setText(child(cell, "div", "soft"), words.several(stats.pipes, "pipe"));
+}
+
+function showDone(cell, rate, count) {
+  setText(child(cell, "div", "figure"), words.rate(rate));
+  setText(child(cell, "div", "soft"), `${words.shortCount(count)} in all`);
+}
+
+function showWaiting(cell, { stats }) {
+  setText(child(cell, "div", "figure"), words.count(stats.depth));
+  setText(child(cell, "div", "soft"), stats.delayed ? `${words.shortCount(stats.delayed)} delayed` : "");
+}
+
+/** Who has jobs, the longest first: all that are known where one points. */
+function showWorkers(cell, { jobs, stats }) {
+  setText(child(cell, "div", "figure"), words.count(stats.inWork));
+  const has = (say) => ({ popper, ms, deliveries }) => {
+    const again = deliveries > 1 ? `, delivery ${deliveries}` : "";
+    return `${say(popper || "somebody")} for ${words.duration(ms)}${again}`;
+  };
+  setName(child(cell, "div", "soft"), words.some(jobs, 2, has(words.short)), jobs.map(has((name) => name)).join("\n"));
+}
+
+function queueState(queue) {
+  const { isPaused, deadLetters, expiredLeases, inWork, depth } = queue.stats;
+  if (isPaused) return "paused";
+  if (nobodyWorks(queue)) return "nobody works on it";
+  const wrong = [];
+  if (deadLetters) wrong.push(words.several(deadLetters, "dead letter"));
+  if (expiredLeases) wrong.push(`${words.several(expiredLeases, "lease")} ran out`);
+  if (wrong.length) return wrong.join(", ");
+  if (inWork) return "in work";
+  if (depth) return queue.takesDeadLetters ? "has dead letters" : "waits";
+  return "empty";
+}
+
+function showQueueState(cell, queue) {
+  const { isPaused, deadLetters } = queue.stats;
+  cell.classList.toggle("wrong", isPaused || deadLetters > 0 || nobodyWorks(queue));
+  setText(cell, queueState(queue));
 }
 
 function nameOf({ transactionalId, producerId }) {

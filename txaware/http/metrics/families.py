@@ -14,8 +14,9 @@ from prometheus_client.metrics_core import (
 )
 
 from txaware.http.metrics.moment import Moment
-from txaware.http.metrics.topic_labels import FIELDS, MOST_TOPICS, OTHER
+from txaware.http.metrics.topic_labels import FIELDS, MOST_TOPICS, OTHER, QUEUE
 from txaware.metrics import Histogram
+from txaware.service.monitor.queue_overview import MOST_QUEUES
 
 # The values of labels, and the number.
 Numbers = Mapping[tuple[str, ...], float]
@@ -272,6 +273,49 @@ def producers(moment: Moment) -> Iterator[Metric]:
     )
 
 
+def queues(moment: Moment) -> Iterator[Metric]:
+    """Yields how queues stand, and what they counted since each was created."""
+    report = moment.report()
+    shown = {(one.queue,): one.stats for one in report.queues}
+    which = f"The {MOST_QUEUES} queues that are in use, or come first."
+
+    def of(name: str) -> dict[tuple[str, ...], float]:
+        return {labels: getattr(stats, name) for labels, stats in shown.items()}
+
+    if "queues" not in report.left_out:
+        yield gauge("queues", "Queues that exist.", {(): report.queue_count})
+    for field, (name, text) in _QUEUE_GAUGES.items():
+        yield gauge(f"queue_{name}", f"{text} {which}", of(field), QUEUE)
+    for field, text in _QUEUE_COUNTERS.items():
+        yield counter(f"queue_{field}", f"{text} {which}", of(field), QUEUE)
+
+
+_QUEUE_GAUGES = {
+    "depth": ("depth", "Items that wait, delayed ones included."),
+    "delayed": ("delayed", "Items that wait for their time."),
+    "in_work": ("in_work", "Jobs that somebody has."),
+    "oldest_age_s": ("oldest_seconds", "Age of the oldest item that waits and is due."),
+    "average_wait_s": (
+        "wait_seconds",
+        "How long items waited for their first pop, on average of the last minute.",
+    ),
+    "average_work_s": (
+        "work_seconds",
+        "How long jobs took that were done in the last minute, on average.",
+    ),
+    "is_paused": ("paused", "Whether pops get nothing, 1 or 0."),
+}
+_QUEUE_COUNTERS = {
+    "pushed": "Items whose push has committed.",
+    "popped": "Jobs that were handed out.",
+    "committed": "Jobs that ended for good.",
+    "rolled_back": "Jobs that were given back.",
+    "expired_leases": "Jobs that came again as their lease was over.",
+    "expired": "Items that nobody popped in their time to live.",
+    "dead_letters": "Items that were delivered too often.",
+}
+
+
 def writes(moment: Moment) -> Iterator[Metric]:
     """Yields what goes to disk; nothing for data in memory."""
     found = moment.counts().writes
@@ -354,6 +398,7 @@ FAMILIES: tuple[Callable[[Moment], Iterable[Metric]], ...] = (
         groups,
         transactions,
         producers,
+        queues,
         latencies,
         writes,
         cache,

@@ -6,6 +6,7 @@ import attrs
 
 from txaware.messages import BlockedBy, MessageId
 from txaware.service.monitor.producer_overview import ProducerOverview
+from txaware.service.monitor.queue_overview import QueueOverview
 
 
 @attrs.frozen(kw_only=True)
@@ -104,8 +105,8 @@ class OverviewReport:
     blocked or not: there was no time yet to look. `coordinator` and `store` are `"OK"`
     or a sentence about what is wrong. `decided_by` is `embedded`, the address of
     another coordinator, or None where that is unknown. `left_out` names what could not
-    be looked at this time: `topics`, `blocked`, `groups`, `group_lags`, `topic_ages` or
-    `producers`.
+    be looked at this time: `topics`, `blocked`, `groups`, `group_lags`, `topic_ages`,
+    `producers` or `queues`.
     `history` is how things stood in the last two minutes, for who asks for it.
     """
 
@@ -133,5 +134,7 @@ class OverviewReport:
     cache_bytes: int
     cache_hits: int
     cache_misses: int
+    queues: Sequence[QueueOverview] = ()
+    queue_count: int = 0
     left_out: Sequence[str] = ()
     history: Sequence[Sample] = ()

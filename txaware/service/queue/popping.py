@@ -71,12 +71,17 @@ class Popping:
     ) -> list[tuple[Lease, Item]]:
         """Leases up to `limit` items."""
         taken: list[tuple[Lease, Item]] = []
+        second = self._state.meter.at(now_ms)
         left_bytes = math.inf if popper.most_bytes is None else popper.most_bytes
         while len(taken) < limit and left_bytes > 0:
             found = self._next(popper, judge, now_ms, batch)
             if found is None:
                 return taken
             lease, item = found
+            second.popped += 1
+            if not lease.deliveries:
+                second.first_popped += 1
+                second.waited_ms += now_ms - lease.id.publish_time_ms
             self._lease(lease, popper, now_ms)
             lease.pipe.counts.popped += 1
             batch.touch(lease.pipe)
@@ -87,11 +92,6 @@ class Popping:
 
     def _lease(self, lease: Lease, popper: Popper, now_ms: int) -> None:
         lease_ms = max(1, int(self._state.descriptor.lease_s * 1000))
-        second = self._state.meter.at(now_ms)
-        second.popped += 1
-        if lease.deliveries == 0:
-            second.waited_ms += max(0, now_ms - lease.id.publish_time_ms)
-            second.first_popped += 1
         lease.popped_ms = now_ms
         lease.deliveries += 1
         lease.token = new_token()

@@ -95,6 +95,7 @@ class WorkQueue:
             try:
                 wait()
             except BaseException:
+                self.state.is_in_doubt = True
                 self._take_back([lease for lease, _ in taken])
                 raise
         finally:
@@ -139,6 +140,7 @@ class WorkQueue:
         try:
             wait()
         except BaseException:
+            self.state.is_in_doubt = True
             self._reinstate(lease)
             raise
         self._forget(lease)
@@ -306,6 +308,8 @@ class WorkQueue:
                     f"queue {self.state.descriptor.name} does not exist any more"
                 )
             now_ms, batch = self.now_ms(), Batch()
+            if self.state.is_in_doubt:
+                self.state.spread_doubt()
             self._popping.end_leases(now_ms, batch)
             self.state.open_due(now_ms)
             if self.state.by_pointer or self.state.watched:
@@ -362,7 +366,15 @@ class WorkQueue:
     def _hand_over(self, batch: Batch) -> None:
         """Hands over what is left to write; nobody waits for it."""
         if writes := self._writes(batch):
-            self._table.hand_over(writes, _ignore)
+            self._table.hand_over(writes, self._told)
+
+    def _told(self, error: object) -> None:
+        """Hears how a write ended that nobody waits for; after a crash it comes again.
+
+        One that failed leaves rows, which are found where pipes are read to their end.
+        """
+        if error is not None:
+            self.state.is_in_doubt = True
 
     def _writes(self, batch: Batch) -> list[Write]:
         for pipe in dict.fromkeys(batch.drained):
@@ -379,7 +391,8 @@ class WorkQueue:
             batch.touch(pipe)
         if pipe.is_drained and pipe.lent_until_ms <= self.now_ms():
             batch.pipes.pop(pipe.id, None)
-            batch.writes += self._leftovers(pipe.prefix)
+            if not pipe.is_plain:
+                batch.writes += self._leftovers(pipe.prefix)
             batch.writes += self.state.drop(pipe)
 
     def _leftovers(self, prefix: bytes) -> Iterator[Write]:
@@ -429,7 +442,3 @@ def _popped(lease: Lease, item: Item) -> Popped:
 
 def _nothing() -> None:
     """Waits for nothing: nothing was written."""
-
-
-def _ignore(_: object) -> None:
-    """Does nothing: nobody waits for these rows, and after a crash they come again."""
