@@ -18,10 +18,19 @@ NO_HEADERS = b""
 
 @attrs.frozen
 class Labels:
-    """The keys and packed headers of some messages, in two lists of one length."""
+    """The keys and packed headers of some messages, in two lists of one length.
+
+    `sizes` are those of the keys, if every message has one, and none has headers.
+    """
 
     keys: Sequence[bytes | None]
     headers: Sequence[bytes]
+    sizes: Sequence[int] | None = attrs.field(default=None, eq=False, repr=False)
+
+    @classmethod
+    def of_keys(cls, keys: Sequence[bytes]) -> Self:
+        """Returns the labels of messages that have a key each, and nothing else."""
+        return cls(keys, [NO_HEADERS] * len(keys), [*map(len, keys)])
 
     @classmethod
     def nothing(cls, count: int) -> Self:
@@ -49,11 +58,15 @@ class Labels:
     @property
     def is_mixed(self) -> bool:
         """True unless every message has a key, and none has headers."""
+        if self.sizes is not None:
+            return False
         return self.keys.count(None) > 0 or any(self.headers)
 
     @property
     def size_bytes(self) -> int:
         """The size of all keys and headers together."""
+        if self.sizes is not None:
+            return sum(self.sizes)
         return _sum_bytes(self.keys) + _sum_bytes(self.headers)
 
 
@@ -90,9 +103,10 @@ def is_any_said(values: Sequence[object]) -> bool:
 
 def checked_keys(keys: list[bytes | None]) -> list[bytes | None]:
     """Returns keys as they are; raises `BadRequest` for anything that is no key."""
-    if not {*map(type, keys)} <= {bytes, type(None)}:
+    types = {*map(type, keys)}
+    if not types <= {bytes, type(None)}:
         return checked_keys([_key(key) for key in keys])
-    if is_any_said(keys):
+    if bytes in types:
         largest = max(map(len, filter(None, keys)), default=0)
         if largest > MAX_KEY_BYTES:
             raise BadRequest(

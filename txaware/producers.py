@@ -153,7 +153,7 @@ def checked_sequence(sequence: object) -> int:
 
 
 def _checked(what: str, value: object, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+    if type(value) is not int or not 0 <= value <= most:
         raise BadRequest(f"{what} is a whole number from 0 to {most}, not {value!r}")
     return value
 

@@ -4,14 +4,16 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from click import Command
 from click.testing import CliRunner
 
 from tests.benchmarks import hbase, large, memory
+from tests.benchmarks import producers as beside_kafka
 from tests.benchmarks.__main__ import benchmarks
-from txaware.bench import http, load, measure
+from txaware.bench import http, load, measure, producers
 from txaware.bench.embedded import FIGURES, LETTERS, figures
 from txaware.bench.measure import (
     Figure,
@@ -49,10 +51,15 @@ def test_each_figure_is_measured(letter: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="what a server takes: /proc")
-@pytest.mark.parametrize("letter", http.LETTERS)
-def test_each_figure_of_a_server_is_measured(letter: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("of", "letter"),
+    [(of, letter) for of in (http, producers) for letter in of.LETTERS],
+)
+def test_each_figure_of_a_server_is_measured(
+    of: ModuleType, letter: str, tmp_path: Path
+) -> None:
     trial = Trial(directory=tmp_path, **TINY)  # type: ignore[arg-type]
-    found = list(http.figures(trial, letter))
+    found = list(of.figures(trial, letter))
     assert found
     assert all(figure.name.startswith(f"{letter})") for figure in found)
     assert all(figure.ratio >= 0 for figure in found)
@@ -252,6 +259,8 @@ def test_the_command_prints_one_line_and_one_object_for_each(tmp_path: Path) -> 
 MEASURED = [
     (command, ["bench", "embedded"], FIGURES),
     (command, ["bench", "http"], http.FIGURES),
+    (command, ["bench", "producers"], producers.FIGURES),
+    (benchmarks, ["producers"], beside_kafka.FIGURES),
     (benchmarks, ["hbase"], hbase.FIGURES),
     (benchmarks, ["large"], large.FIGURES),
     (benchmarks, ["memory"], memory.FIGURES),

@@ -17,13 +17,13 @@ from txaware.store.columns import (
     KEY,
     RECEIPTS,
     Columns,
-    KeyedHeads,
     decode,
     decode_expiry,
     decode_keyed,
     decode_receipts,
     encode_expiry,
     encode_receipts,
+    keyed_values,
     negated,
     pointer_of,
     value_head,
@@ -280,8 +280,7 @@ label_keys = st.binary(max_size=400)
 def test_rows_with_a_key_decode_at_once_to_what_each_of_them_says(
     described: list[tuple[bytes, bytes]], pointer: int | None
 ) -> None:
-    heads = KeyedHeads(pointer, {})
-    values = [heads[len(key)] + key + payload for key, payload in described]
+    values = [*keyed_values(*zip(*described, strict=True), pointer=pointer)]
     each = [decode(value) for value in values]
     assert each == [Columns(pointer, data, {KEY: key}) for key, data in described]
     found = decode_keyed(values)
@@ -296,8 +295,8 @@ def test_rows_with_a_key_decode_at_once_to_what_each_of_them_says(
 def test_rows_with_a_key_that_are_cut_off_are_noticed(
     described: list[bytes], at: int, pointer: int
 ) -> None:
-    heads = KeyedHeads(pointer, {})
-    values = [heads[len(key)] + key for key in described]
+    payloads = [b""] * len(described)
+    values = [*keyed_values(described, payloads, pointer=pointer)]
     if at < len(values[-1]):
         values[-1] = values[-1][:at]
         if at:

@@ -23,7 +23,7 @@ RECEIVED = 300
 CONSUMER_RESTS_S = 0.001
 
 
-def _transaction(messaging: Messaging) -> Callable[[], None]:
+def transaction_of_one(messaging: Messaging) -> Callable[[], None]:
     """One message a transaction, as a user writes it."""
 
     def run() -> None:
@@ -42,7 +42,7 @@ def _measured(trial: Trial, *, threads: int) -> dict[str, list[float]]:
     numbers, for_s = count(), trial.for_s
     with trial.raw("puts") as db, trial.connect(f"commits-{threads}") as messaging:
         messaging.create_topic("t")
-        put, work = _put(db, numbers), _transaction(messaging)
+        put, work = _put(db, numbers), transaction_of_one(messaging)
         return in_turns(
             trial.rounds,
             put=lambda: per_second_of_threads(1, lambda _: put, for_s=for_s),
@@ -101,7 +101,9 @@ def received(trial: Trial) -> list[Figure]:
         found = in_turns(
             trial.rounds,
             disk=lambda: fdatasync_p50_s(trial.directory, count=times),
-            ours=lambda: statistics.median(received_s(messaging, times)),
+            ours=lambda: statistics.median(
+                received_s(transaction_of_one(messaging), polled(messaging), times)
+            ),
         )
     return [
         Figure(
@@ -116,32 +118,49 @@ def received(trial: Trial) -> list[Figure]:
     ]
 
 
+def polled(messaging: Messaging, topic: str = "t") -> Callable[[], int]:
+    """Returns a function that waits for committed messages, and counts them."""
+    start = messaging.bounds(topic).next
+    place: dict[str, Any] = {"start": start, "inclusive": True}
+
+    def poll() -> int:
+        page = messaging.poll(topic, isolation="committed", wait_s=30, **place)
+        place.update(start=page.next, inclusive=False)
+        return len(page)
+
+    return poll
+
+
 def received_s(
-    messaging: Messaging, times: int, *, rests_s: float = CONSUMER_RESTS_S
+    work: Callable[[], object],
+    poll: Callable[[], int],
+    times: int,
+    *,
+    rests_s: float = CONSUMER_RESTS_S,
 ) -> list[float]:
-    """Returns how long each took from its begin until a waiting consumer had it."""
-    return off_the_main_thread(lambda: _received_s(messaging, times, rests_s))
+    """Returns how long each took from its begin until a waiting consumer had it.
+
+    `work` publishes one message, and `poll` waits and returns how many have come.
+    """
+    return off_the_main_thread(lambda: _received_s(work, poll, times, rests_s))
 
 
-def _received_s(messaging: Messaging, times: int, rests_s: float) -> list[float]:
+def _received_s(
+    work: Callable[[], object], poll: Callable[[], int], times: int, rests_s: float
+) -> list[float]:
     ended_s: list[float] = []
     arrived = threading.Semaphore(0)
-    start = messaging.bounds("t").next
 
     def consume() -> None:
-        at, inclusive = start, True
         while len(ended_s) < times:
-            page = messaging.poll(
-                "t", start=at, inclusive=inclusive, isolation="committed", wait_s=30
-            )
-            ended_s.extend([time.perf_counter()] * len(page))
-            at, inclusive = page.next, False
-            arrived.release()
+            count = poll()
+            ended_s.extend([time.perf_counter()] * count)
+            for _ in range(count):
+                arrived.release()
 
     consumer = threading.Thread(target=consume)
     consumer.start()
     began_s: list[float] = []
-    work = _transaction(messaging)
     for _ in range(times):
         time.sleep(rests_s)  # it is waiting again, and not on its way there
         began_s.append(time.perf_counter())

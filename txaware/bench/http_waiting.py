@@ -6,9 +6,14 @@ import time
 from contextlib import ExitStack
 from urllib.parse import urlsplit
 
-from txaware.bench.commits import RECEIVED, received_s
+from txaware.bench.commits import (
+    RECEIVED,
+    polled,
+    received_s,
+    transaction_of_one,
+)
 from txaware.bench.http_reading import POLL
-from txaware.bench.measure import Figure, in_turns
+from txaware.bench.measure import Figure, in_turns, p99
 from txaware.bench.server import BenchServer, more_files, serving
 from txaware.bench.trial import PAYLOAD, Measured, Trial
 from txaware.http.wire import OWN, PollRequest, encode_poll
@@ -27,8 +32,13 @@ def received(trial: Trial) -> list[Figure]:
     late_s: list[float] = []
 
     def ours() -> float:
-        took_s = received_s(messaging, times, rests_s=CLIENT_RESTS_S)
-        late_s.append(_p99(took_s))
+        took_s = received_s(
+            transaction_of_one(messaging),
+            polled(messaging),
+            times,
+            rests_s=CLIENT_RESTS_S,
+        )
+        late_s.append(p99(took_s))
         return statistics.median(took_s)
 
     with (
@@ -65,10 +75,6 @@ def received(trial: Trial) -> list[Figure]:
             "p50 of an empty POST",
         ),
     ]
-
-
-def _p99(values: list[float]) -> float:
-    return sorted(values)[(len(values) * 99 - 1) // 100]
 
 
 def _bare_s(url: str, times: int) -> float:

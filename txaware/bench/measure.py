@@ -119,6 +119,11 @@ def medians_in_turns(
     }
 
 
+def p99(values: list[float]) -> float:
+    """Returns the value that one in a hundred is above."""
+    return sorted(values)[(len(values) * 99 - 1) // 100]
+
+
 def took_ms(work: Callable[[], object]) -> float:
     """Returns how long `work` takes."""
     began_s = time.perf_counter()

@@ -13,6 +13,7 @@ import click
 
 from txaware.bench import embedded as embedded_figures
 from txaware.bench import http as http_figures
+from txaware.bench import producers as producer_figures
 from txaware.bench.measure import Figure
 from txaware.bench.trial import Measured, Trial
 
@@ -40,6 +41,12 @@ as by `txaware bench embedded`; "goal" is what CDAP's messaging service reaches,
 Java, on a machine of two processors.
 """
 
+
+PRODUCERS_METHOD = """Measures producers against plain publishes, and many of them.
+
+Every figure is shown as by `txaware bench embedded`. From a checkout of txaware,
+python -m tests.benchmarks producers measures them beside Kafka.
+"""
 
 MOVED = (
     "it is measured from a checkout of txaware, with python -m tests.benchmarks {name}"
@@ -126,6 +133,17 @@ def http(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
         if quick:
             trial = attrs.evolve(trial, rounds=2, for_s=HTTP_QUICK_S, scale=0.04)
         kept = show_all(http_figures.figures(trial, only), only_json=only_json)
+    end_with(kept, quick=quick)
+
+
+@bench.command(help=help_text(PRODUCERS_METHOD, producer_figures.FIGURES))
+@bench_options(producer_figures.LETTERS)
+def producers(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
+    """Measures producers; the help is made of what is measured."""
+    with bench_trial(directory) as trial:
+        if quick:
+            trial = attrs.evolve(trial, rounds=3, for_s=0.2, scale=0.1)
+        kept = show_all(producer_figures.figures(trial, only), only_json=only_json)
     end_with(kept, quick=quick)
 
 

@@ -15,7 +15,7 @@ from txaware.producers import (
     ProducerService,
     checked_sequence,
 )
-from txaware.publish.publisher import checked_many, checked_size_bytes
+from txaware.publish.publisher import checked_many, checked_sizes_bytes
 from txaware.publish.topic_sequence import SequenceCall, TopicSequence
 from txaware.topics import TopicName
 
@@ -87,24 +87,26 @@ class Producer:
         """
         if self._closed:
             raise PublisherClosed("the producer is closed, and took nothing")
-        name, messages = str(TopicName.parse(topic)), list(checked_many(payloads))
+        line, messages = self._sequence(topic), list(checked_many(payloads))
         if not messages:
             raise BadRequest("a publish of a producer has messages")
         limit_bytes = self._message_limit_bytes
-        size_bytes = sum([checked_size_bytes(one, limit_bytes) for one in messages])
+        size_bytes = checked_sizes_bytes(messages, limit_bytes)
         if sequence is not None:
             checked_sequence(sequence)
         call = SequenceCall(messages, size_bytes, sequence, caller=caller)
-        line = self._sequence(name)
         line.take(call)
         return partial(line.finish, call)
 
     def _sequence(self, topic: str) -> TopicSequence:
-        found = self._sequences.get(topic)
-        if found is None:
-            with self._lock:
-                made = TopicSequence(partial(self._send, topic))
-                found = self._sequences.setdefault(topic, made)
+        found = self._sequences.get(topic) if isinstance(topic, str) else None
+        if found is not None:  # by the name as it is said, without reading it again
+            return found
+        name = str(TopicName.parse(topic))
+        with self._lock:
+            made = TopicSequence(partial(self._send, name))
+            found = self._sequences.setdefault(name, made)
+            self._sequences[topic] = found
         return found
 
     def _send(

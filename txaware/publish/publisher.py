@@ -1,6 +1,7 @@
 """Publishers to one topic, of bytes or values: with a transaction, or at once."""
 
 from collections.abc import Callable, Iterable
+from typing import cast
 
 from coordinator.context import TransactionContext, current_transaction
 from coordinator.fork_guard import guard
@@ -33,8 +34,19 @@ def checked_size_bytes(payload: Payload, limit_bytes: int) -> int:
     return size_bytes + OVERHEAD_BYTES
 
 
+def checked_sizes_bytes(payloads: list[Payload], limit_bytes: int) -> int:
+    """Returns the size of messages in memory, as `checked_size_bytes` does of each."""
+    if {*map(type, payloads)} == {bytes}:
+        size_bytes = sum(map(len, cast(list[bytes], payloads)))
+        if size_bytes <= limit_bytes:
+            return size_bytes + OVERHEAD_BYTES * len(payloads)
+    return sum([checked_size_bytes(one, limit_bytes) for one in payloads])
+
+
 def checked_many(payloads: Iterable[Payload]) -> Iterable[Payload]:
     """Returns many payloads as they are; raises `BadRequest` for a single message."""
+    if payloads.__class__ is list:  # nearly always, and a tenth of the time
+        return payloads
     if isinstance(payloads, Iterable) and not isinstance(payloads, bytes | str):
         return payloads
     raise BadRequest(

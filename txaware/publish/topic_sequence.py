@@ -34,21 +34,27 @@ class SequenceCall:
         self.leads = False
         self.ids: list[MessageId] | None = None
         self.error: BaseException | None = None
-        self._turn = threading.Lock()
-        self._turn.acquire()
+        self._turn: threading.Lock | None = None
 
     @property
     def is_over(self) -> bool:
         """True once it has an answer."""
         return self.ids is not None or self.error is not None
 
-    def wait(self) -> None:
-        """Waits until it is over, or leads."""
+    def queue(self) -> None:
+        """Has it wait behind others; most calls never do."""
+        self._turn = threading.Lock()
         self._turn.acquire()
+
+    def wait(self) -> None:
+        """Waits until it is over, or leads, if it was queued."""
+        if self._turn is not None:
+            self._turn.acquire()
 
     def wake(self) -> None:
         """Has its thread look; it is over, or leads."""
-        self._turn.release()
+        if self._turn is not None:
+            self._turn.release()
 
     def result(self) -> list[MessageId]:
         """Returns the ids; raises why there are none."""
@@ -81,8 +87,11 @@ class TopicSequence:
     def take(self, call: SequenceCall) -> None:
         """Gives a call its place behind all that came before; does not wait."""
         with self._lock:
+            if self._is_led:
+                call.queue()
+            else:
+                call.leads = self._is_led = True
             self._waiting.append(call)
-            call.leads, self._is_led = not self._is_led, True
 
     def finish(self, call: SequenceCall) -> list[MessageId]:
         """Sends a call that was taken, alone or with others; returns its ids."""
@@ -133,10 +142,12 @@ class TopicSequence:
 
     def _send_after_doubt(self, calls: list[SequenceCall]) -> None:
         try:
-            self._settle()
-            left = [call for call in calls if not self._is_repeat(call)]
-            if left:
-                self._send_together(left)
+            if self._doubtful is not None:
+                self._settle(*self._doubtful)
+            if self._settled:
+                calls = [call for call in calls if not self._is_repeat(call)]
+            if calls:
+                self._send_together(calls)
         except BaseException as error:
             for call in calls:
                 if not call.is_over:
@@ -144,11 +155,8 @@ class TopicSequence:
             if not isinstance(error, Exception):
                 raise
 
-    def _settle(self) -> None:
+    def _settle(self, base: int, calls: list[SequenceCall]) -> None:
         """Sends a request again whose outcome is unknown."""
-        if self._doubtful is None:
-            return
-        base, calls = self._doubtful
         try:
             self._deliver(base, calls)
         except Exception as error:
@@ -182,7 +190,9 @@ class TopicSequence:
             raise
 
     def _deliver(self, base: int, calls: Sequence[SequenceCall]) -> None:
-        messages = [message for call in calls for message in call.messages]
+        messages = calls[0].messages
+        if len(calls) > 1:
+            messages = [message for call in calls for message in call.messages]
         ids = self._send(base, messages)
         self._doubtful = None  # it was sent before all else
         if base == self._next:  # and not a repeat by hand

@@ -1,7 +1,10 @@
 """The columns of a row as one value, whose first byte tells which columns it has."""
 
 import struct
-from collections.abc import Mapping, Sequence
+import sys
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 
 import attrs
 
@@ -19,11 +22,33 @@ HEADERS, KEY = b"h", b"y"
 _POINTER = struct.Struct(">q")
 _POINTED_HEAD = struct.Struct(">Bq").pack
 _PLAIN_HEAD = bytes([PLAIN])
+_PLAIN_WITH_ONE = bytes([PLAIN | MORE, 1])
 _MORE = struct.Struct(">cI")
 # The count of columns, the name of the only one, and the high half of its size.
 _KEY_ALONE = b"\1" + KEY + bytes(2)
 _BEHIND_POINTER = {PLAIN | MORE: 1, POINTED | MORE: 9}
-_pointer_at = struct.Struct(">xq").unpack_from
+# A slice that is made once takes two thirds of the time of one in a loop.
+_pointer_bytes = itemgetter(slice(1, 9))
+_behind_tag = itemgetter(slice(1, None))
+_behind_pointer = itemgetter(slice(9, None))
+
+
+class KeySlices:
+    """Where the key, and the payload behind it, are in values of one tag.
+
+    `keys` and `payloads` are by the size of the key, up to the largest. `head` stands
+    between the pointer and the key.
+    """
+
+    def __init__(self, tag: int, *, most: int = 255) -> None:
+        start = _BEHIND_POINTER[tag]
+        first = start + len(_KEY_ALONE) + 2
+        self.head = itemgetter(slice(start, first))
+        self.keys = [slice(first, first + size) for size in range(most + 1)]
+        self.payloads = [slice(first + size, None) for size in range(most + 1)]
+
+
+_KEY_SLICES = {tag: KeySlices(tag) for tag in _BEHIND_POINTER}
 
 
 @attrs.frozen
@@ -52,19 +77,24 @@ def value_head(
     return b"".join(parts)
 
 
-class KeyedHeads(dict[int, bytes]):
-    """The heads of values with a key, up to it, by its size."""
-
-    def __init__(self, pointer: int | None, more: Mapping[bytes, bytes]) -> None:
-        super().__init__()
-        self._pointer = pointer
-        self._more = more
-
-    def __missing__(self, size: int) -> bytes:
-        more = {**self._more, KEY: bytes(size)}
-        head = value_head(self._pointer, more=more)
-        head = self[size] = head[: len(head) - size]
-        return head
+def keyed_values(
+    keys: Sequence[bytes],
+    payloads: Sequence[bytes],
+    *,
+    pointer: int | None,
+    more: Mapping[bytes, bytes] = {},
+    sizes: Sequence[int] | None = None,
+) -> Iterator[bytes]:
+    """Encodes values that have a key each; `sizes` of these may be known already."""
+    sizes = [*map(len, keys)] if sizes is None else sizes
+    heads: dict[int, bytes] = {}
+    for size in {*sizes}:
+        head = value_head(pointer, more={**more, KEY: bytes(size)})
+        heads[size] = head[: len(head) - size]
+    # Without a step in Python for each value.
+    return map(
+        b"".join, zip(map(heads.__getitem__, sizes), keys, payloads, strict=True)
+    )
 
 
 @attrs.frozen
@@ -76,33 +106,56 @@ class KeyedValues:
     payloads: list[bytes]
 
 
+def plain_payloads(values: Sequence[bytes]) -> list[bytes]:
+    """Decodes values that have a payload and nothing else."""
+    return [*map(_behind_tag, values)]
+
+
+def pointed_payloads(values: Sequence[bytes]) -> list[bytes]:
+    """Decodes the payloads of values that have a pointer beside it."""
+    return [*map(_behind_pointer, values)]
+
+
+def pointers_of(values: Sequence[bytes]) -> list[int]:
+    """Reads the pointers of values that all have one."""
+    data = b"".join(map(_pointer_bytes, values))
+    if len(data) != 8 * len(values):
+        raise StoreCorrupted("a row is cut off before its pointer ends")
+    pointers = array("q", data)
+    if sys.byteorder == "little":
+        pointers.byteswap()
+    return pointers.tolist()
+
+
 def decode_keyed(values: Sequence[bytes]) -> KeyedValues | None:
     """Decodes values at once; None unless all of them have a key and nothing else.
 
     All values have the same tag. A row with a key has to cost as little as one without:
-    `decode` takes six times as long.
+    `decode` takes ten times as long.
     """
-    tag = values[0][0]
-    if tag not in _BEHIND_POINTER:
+    tag, count = values[0][0], len(values)
+    slices = _KEY_SLICES.get(tag)
+    if slices is None:
         return None
-    at, count = _BEHIND_POINTER[tag], len(values)
-    first = at + 6
     # What stands before each key, for all values at once: six bytes each.
-    heads = b"".join([value[at:first] for value in values])
+    heads = b"".join(map(slices.head, values))
     named = [heads[place::6] for place in range(4)]
     if named != [b"\1" * count, KEY * count, bytes(count), bytes(count)]:
         return None  # there are other columns, or a key of 64 KiB
     high, low = heads[4::6], heads[5::6]
     if len(low) != count:
         return None
-    ends = [first + size for size in low]
+    sizes: Sequence[int] = low
     if any(high):
-        ends = [end + (size << 8) for end, size in zip(ends, high, strict=True)]
-    keys = [value[first:end] for value, end in zip(values, ends, strict=True)]
-    if sum(map(len, keys)) != sum(ends) - first * count:
+        sizes = [(more << 8) + size for more, size in zip(high, low, strict=True)]
+        slices = KeySlices(tag, most=max(sizes))
+    at = slices.keys
+    keys = [value[at[size]] for value, size in zip(values, sizes, strict=True)]
+    at = slices.payloads
+    payloads = [value[at[size]] for value, size in zip(values, sizes, strict=True)]
+    if not all(payloads) and [*map(len, keys)] != [*sizes]:
         return None  # one of them is cut off
-    payloads = [value[end:] for value, end in zip(values, ends, strict=True)]
-    pointers = None if at == 1 else [pointer for (pointer,) in map(_pointer_at, values)]
+    pointers = None if tag == PLAIN | MORE else pointers_of(values)
     return KeyedValues(pointers, keys, payloads)
 
 
@@ -150,6 +203,8 @@ def _decode_more(value: bytes, at: int) -> tuple[int, dict[bytes, bytes]]:
 
 def with_column(value: bytes, name: bytes, data: bytes) -> bytes:
     """Returns the value of the same row with one more column, in the order of names."""
+    if value[:1] == _PLAIN_HEAD:  # nearly always, and a fifth of the time
+        return _PLAIN_WITH_ONE + _MORE.pack(name, len(data)) + data + value[1:]
     columns = decode(value)
     more = dict(sorted({**columns.more, name: data}.items()))
     is_reference = columns.payload is None

@@ -1,6 +1,7 @@
 """The message table: all messages of all topics, in the order of their delivery."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 
 import attrs
 
@@ -8,7 +9,7 @@ from txaware.avro_items import Encoded
 from txaware.interfaces import OrderedTable, Row
 from txaware.keys import MESSAGE
 from txaware.labels import NO_HEADERS, Labels, labels_or_none, part_of
-from txaware.messages import NO_PAYLOAD_ROW, Message, MessageId, messages_of
+from txaware.messages import NO_PAYLOAD_ROW, Message, MessageId
 from txaware.store.columns import (
     EXPIRY,
     HEADERS,
@@ -19,11 +20,15 @@ from txaware.store.columns import (
     decode,
     decode_keyed,
     key_span,
+    plain_payloads,
+    pointed_payloads,
     pointer_of,
+    pointers_of,
 )
 from txaware.store.ranges import negate, pieces
 
 _DECIDING = {EXPIRY, RECEIPTS}
+_tag = itemgetter(0)
 _NOTHING: Mapping[int, Mapping[bytes, bytes]] = {}
 
 
@@ -68,10 +73,14 @@ class Block:
         """Makes the messages of a range of rows, none of which is a reference."""
         keys, end = self.keys[first:last], NO_PAYLOAD_ROW
         payloads: Sequence[bytes] = self.payloads[first:last]  # type: ignore[assignment]
-        if self.labels is not None:
-            ids = [MessageId(key + end) for key in keys]
-            return messages_of(ids, payloads, part_of(self.labels, first, last))
-        new, none = tuple.__new__, NO_HEADERS  # nearly always, and faster in one loop
+        new, none = tuple.__new__, NO_HEADERS  # one loop is faster than two
+        labels = part_of(self.labels, first, last)
+        if labels is not None:
+            columns = zip(keys, payloads, labels.keys, labels.headers, strict=True)
+            return [
+                new(Message, (MessageId(key + end), payload, label, headers))
+                for key, payload, label, headers in columns
+            ]
         return [
             new(Message, (MessageId(key + end), payload, None, none))
             for key, payload in zip(keys, payloads, strict=True)
@@ -80,19 +89,17 @@ class Block:
 
 def decode_block(rows: Sequence[Row]) -> Block:
     """Makes a block of rows of a message table, keyed by time and sequence."""
-    # Most topics have rows of one kind; these two loops make a poll twice as fast.
-    tags = {value[0] for _, value in rows}
-    keys = [key for key, _ in rows]
-    size_bytes = sum([len(value) for _, value in rows])
+    # Most topics have rows of one kind; without a call for each, polls are faster.
+    keys, values = zip(*rows, strict=True) if rows else ((), ())
+    tags = {*map(_tag, values)}
+    size_bytes = sum(map(len, values))
     if tags == {PLAIN}:
-        payloads = [value[1:] for _, value in rows]
-        return Block(keys, payloads, None, _NOTHING, size_bytes)
+        return Block(keys, plain_payloads(values), None, _NOTHING, size_bytes)
     if tags == {POINTED}:
-        pointers = [int.from_bytes(value[1:9], "big", signed=True) for _, value in rows]
-        payloads = [value[9:] for _, value in rows]
+        payloads, pointers = pointed_payloads(values), pointers_of(values)
         return Block(keys, payloads, pointers, _NOTHING, size_bytes)
     if len(tags) == 1:
-        found = decode_keyed([value for _, value in rows])
+        found = decode_keyed(values)
         if found is not None:
             labels = Labels(found.keys, [NO_HEADERS] * len(rows))
             return Block(

@@ -27,6 +27,10 @@ ID_BYTES = 8
 
 _EPOCH = struct.Struct(">H")
 _REQUEST = struct.Struct(f">II{ROW_KEY_BYTES}s")
+_STATES = [
+    struct.Struct(">H" + f"II{ROW_KEY_BYTES}s" * count)
+    for count in range(REMEMBERED + 1)
+]
 _MARK = struct.Struct(">QHII")
 
 
@@ -116,9 +120,10 @@ def _key_at(first: bytes, number: int) -> bytes:
 
 def encode_state(state: SequenceState) -> bytes:
     """Encodes the value of a sequence row."""
-    return _EPOCH.pack(state.epoch) + b"".join(
-        [_REQUEST.pack(one.base, one.count, one.first) for one in state.requests]
-    )
+    values: list[int | bytes] = [state.epoch]
+    for one in state.requests:
+        values += (one.base, one.count, one.first)
+    return _STATES[len(state.requests)].pack(*values)
 
 
 def decode_state(value: bytes) -> SequenceState:

@@ -164,7 +164,7 @@ class ServiceCalls(ProducerCalls):
         _check_publish(payloads, pointer, named)
         if pointer is None and info.takes_producers:
             name = str(TopicName.parse(topic))
-            yield from self._publish_own(name, payloads.messages())
+            yield from self._publish_own(name, payloads)
             return None
         request = request_of(pointer, payloads, receipts=named)
         body = encode_publish(request)
@@ -175,7 +175,7 @@ class ServiceCalls(ProducerCalls):
         )
         return response
 
-    def _publish_own(self, topic: str, messages: list[Payload]) -> Steps[None]:
+    def _publish_own(self, topic: str, messages: Payloads) -> Steps[None]:
         """Publishes by a producer of this client: each request is stored once.
 
         Requests are under way beside each other, each by another producer. One whose

@@ -85,6 +85,9 @@ def checked_labels(labels: Labels | None) -> Labels | None:
     if labels is None:
         return None
     headers = labels.headers
+    keys = checked_keys([*labels.keys])
+    if not labels.is_mixed:
+        return Labels.of_keys(cast(list[bytes], keys))
     if any(headers):
         headers = [packed(unpacked(each)) for each in headers]
-    return Labels(checked_keys([*labels.keys]), headers)
+    return Labels(keys, headers)

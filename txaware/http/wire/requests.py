@@ -88,7 +88,7 @@ def payload_of(message: Payload) -> bytes:
 
 def expiries(messages: Sequence[Payload]) -> list[int | None] | None:
     """Returns in how many ms each message expires, or None where none does."""
-    if not any(isinstance(message, Outgoing) for message in messages):
+    if {*map(type, messages)} <= {bytes}:
         return None
     after_ms = [_after_ms(message) for message in messages]
     return None if after_ms.count(None) == len(after_ms) else after_ms

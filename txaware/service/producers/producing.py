@@ -14,7 +14,7 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.interfaces import Write
-from txaware.messages import MessageId
+from txaware.messages import NO_PAYLOAD_ROW, MessageId
 from txaware.metrics import ProducerMetrics
 from txaware.producers import (
     KnownProducer,
@@ -44,8 +44,8 @@ from txaware.store.producer_table import (
     SequenceState,
     StoredRequest,
     encode_mark,
+    encode_state,
     producer_write,
-    state_write,
 )
 
 
@@ -53,6 +53,7 @@ from txaware.store.producer_table import (
 class Request:
     """A request of a producer: its messages, from sequence `base` on.
 
+    `key` is the sequence that it belongs to, and `count` the number of messages.
     `opens` is the row of a producer that it opens.
     """
 
@@ -60,17 +61,9 @@ class Request:
     payloads: Payloads
     producer: ProducerIdentity
     base: int
+    key: SequenceKey
+    count: int
     opens: ProducerRow | None = None
-
-    @property
-    def count(self) -> int:
-        """The number of messages."""
-        return len(self.payloads)
-
-    @property
-    def key(self) -> SequenceKey:
-        """The sequence that it belongs to."""
-        return SequenceKey(self.producer.producer_id, self.place.topic.topic)
 
 
 class Written:
@@ -79,25 +72,28 @@ class Written:
     def __init__(
         self,
         request: Request,
+        row_key: bytes,
         state: SequenceState | None,
         newest_format: Sequence[Write],
     ) -> None:
         self._request = request
+        self._row_key = row_key
         self._newest = newest_format
         self._before = state
+        self._keys: list[bytes] = []
         self.state: SequenceState | None = None
 
     def rows(self, keys: list[bytes], rows: list[Write]) -> list[Write]:
         """Adds the new state to message rows, and the mark to the first of them."""
         request, producer = self._request, self._request.producer
+        self._keys = keys
         stored = StoredRequest(request.base, request.count, keys[0])
         before = self._before
         if before is None or before.epoch != producer.epoch:
             self.state = SequenceState(producer.epoch, (stored,))
         else:
             self.state = before.with_request(stored)
-        more: list[Write] = [*self._newest]
-        more.append(state_write(producer.producer_id, request.key.topic, self.state))
+        more: list[Write] = [*self._newest, (self._row_key, encode_state(self.state))]
         if request.opens is not None:
             more.append(producer_write(request.opens))
         if producer.by_client:  # nobody looks for the marks of short-lived producers
@@ -108,9 +104,7 @@ class Written:
 
     def ids(self) -> list[MessageId]:
         """Returns the ids of the messages, once the rows were made."""
-        request, state = self._request, self.state
-        ids = None if state is None else state.repeated(request.base, request.count)
-        return ids or []
+        return [MessageId(key + NO_PAYLOAD_ROW) for key in self._keys]
 
 
 class Producing:
@@ -194,12 +188,11 @@ class Producing:
         row = self.ids.known(producer.producer_id)
         if row is None or _refuses(row, producer, caller):
             return None
-        with self._sequences.using(request.key) as line:
-            turn = line.enter_at_once()
+        key = request.key
+        turn = self._sequences.enter_at_once(key)
         if turn is None:
             return None
         try:
-            key = request.key
             state = turn.state(self._sequences.rows, key.producer_id, key.topic)
             try:
                 ids = judge(state, producer, sequence, request.count)
@@ -211,7 +204,8 @@ class Producing:
                 self.counters.repeated()
                 then(None)
                 return ids
-            return self._write_soon(request, self._written(request, state), turn, then)
+            written = self._written(request, turn, state)
+            return self._write_soon(request, written, turn, then)
         except BaseException:
             turn.leave(sure=False)
             raise
@@ -284,12 +278,18 @@ class Producing:
         payloads = checked_payloads(messages, limit_bytes=limit_bytes)
         check_plain(payloads, None)
         check_plain_topic(place)
-        return Request(place, payloads, producer, checked_sequence(sequence))
+        return Request(
+            place,
+            payloads,
+            producer,
+            checked_sequence(sequence),
+            SequenceKey(producer.producer_id, place.topic.topic),
+            len(payloads),
+        )
 
     def _publish(self, request: Request, caller: Principal | None) -> list[MessageId]:
         producer, key = request.producer, request.key
-        with self._sequences.using(key) as line:
-            turn = line.enter(self._table)
+        turn = self._sequences.enter(key)
         try:
             request = self._admitted(request, caller)
             state = turn.state(self._sequences.rows, key.producer_id, key.topic)
@@ -298,7 +298,7 @@ class Producing:
                 turn.leave()
                 self.counters.repeated()
                 return ids
-            written = self._written(request, state)
+            written = self._written(request, turn, state)
             self._publishing.plain(
                 request.place,
                 request.payloads,
@@ -318,8 +318,8 @@ class Producing:
     def _admitted(self, request: Request, caller: Principal | None) -> Request:
         """Returns a request whose producer may publish; perhaps it opens it."""
         producer = request.producer
-        is_known = self.ids.find(producer.producer_id) is not None
-        if not is_known and producer.by_client and not request.base:
+        begins = producer.by_client and not request.base
+        if begins and self.ids.find(producer.producer_id) is None:
             owner = None if caller is None else caller.name
             opens = self.ids.new(owner, producer_id=producer.producer_id)
             return attrs.evolve(request, opens=opens)
@@ -331,8 +331,10 @@ class Producing:
             )
         return request
 
-    def _written(self, request: Request, state: SequenceState | None) -> Written:
-        return Written(request, state, self._table.newest_format())
+    def _written(
+        self, request: Request, turn: Turn, state: SequenceState | None
+    ) -> Written:
+        return Written(request, turn.row_key, state, self._table.newest_format())
 
     def _write_soon(
         self, request: Request, written: Written, turn: Turn, then: Then

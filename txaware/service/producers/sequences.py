@@ -5,8 +5,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
-
-import attrs
+from typing import NamedTuple
 
 from txaware.errors import OutOfOrderSequence, ProducerFenced, Unavailable
 from txaware.interfaces import OrderedTable
@@ -16,6 +15,7 @@ from txaware.store.producer_table import (
     REMEMBERED,
     ProducerTable,
     SequenceState,
+    sequence_key,
 )
 from txaware.topics import TopicName
 
@@ -67,7 +67,8 @@ class SequenceLine:
     The state is read from the table unless it is known from the last request.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, row_key: bytes) -> None:
+        self.row_key = row_key
         self.users = 0
         self.interrupted: Turn | None = None
         self.is_known = False
@@ -118,6 +119,11 @@ class Turn:
         self._line = line
         self._is_over = threading.Lock()
 
+    @property
+    def row_key(self) -> bytes:
+        """The key of the row with the state."""
+        return self._line.row_key
+
     def state(
         self, rows: ProducerTable, producer_id: int, topic: TopicName
     ) -> SequenceState | None:
@@ -147,8 +153,7 @@ class Turn:
         self._line.left()
 
 
-@attrs.frozen
-class SequenceKey:
+class SequenceKey(NamedTuple):
     """A producer and a topic."""
 
     producer_id: int
@@ -164,13 +169,30 @@ class Sequences:
         self._lock = threading.Lock()
         self._lines: OrderedDict[SequenceKey, SequenceLine] = OrderedDict()
 
+    def enter(self, key: SequenceKey) -> Turn:
+        """Waits for the turn of a request of a producer in a topic."""
+        turn = self.enter_at_once(key)
+        if turn is not None:
+            return turn
+        with self.using(key) as line:
+            return line.enter(self._table)
+
+    def enter_at_once(self, key: SequenceKey) -> Turn | None:
+        """Returns the turn of a request, unless it has to wait, or to be read for."""
+        with self._lock:
+            line = self._lines.get(key)
+            if line is None:
+                return None
+            self._lines.move_to_end(key)
+            return line.enter_at_once()
+
     @contextmanager
     def using(self, key: SequenceKey) -> Iterator[SequenceLine]:
         """Yields the line of a producer in a topic, one for all its users."""
         with self._lock:
             line = self._lines.get(key)
             if line is None:
-                line = self._lines[key] = SequenceLine()
+                line = self._lines[key] = SequenceLine(sequence_key(*key))
                 self._forget_oldest()
             line.users += 1
             self._lines.move_to_end(key)

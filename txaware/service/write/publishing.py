@@ -30,9 +30,9 @@ from txaware.store.columns import (
     HEADERS,
     KEY,
     RECEIPTS,
-    KeyedHeads,
     decode_receipts,
     encode_expiry,
+    keyed_values,
     value_head,
 )
 from txaware.store.message_table import MessageTable
@@ -280,13 +280,14 @@ def _rows(
             (prefix + key, head + payload)
             for key, payload in zip(keys, payloads.payloads, strict=True)
         ]
-    heads = KeyedHeads(pointer, more)
-    return [
-        (prefix + key, heads[len(label)] + label + payload)
-        for key, payload, label in zip(
-            keys, payloads.payloads, cast(list[bytes], labels.keys), strict=True
-        )
-    ]
+    values = keyed_values(
+        cast(list[bytes], labels.keys),
+        payloads.payloads,
+        pointer=pointer,
+        more=more,
+        sizes=labels.sizes,
+    )
+    return [(prefix + key, value) for key, value in zip(keys, values, strict=True)]
 
 
 def _mixed_rows(

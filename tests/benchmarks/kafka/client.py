@@ -1,0 +1,99 @@
+"""A client of Kafka: transactions, positions and a consumer, as users write them."""
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+from txaware.errors import MissingExtra
+
+TIMEOUT_S = 30.0
+_numbers = count()
+
+Transform = Callable[[bytes], bytes]
+
+
+class KafkaClient:
+    """A client of one broker; `confluent-kafka` is loaded with it."""
+
+    def __init__(self, address: str) -> None:
+        try:
+            import confluent_kafka
+        except ImportError as error:
+            raise MissingExtra(
+                "Kafka is spoken to with a package: pip install confluent-kafka"
+            ) from error
+        self._kafka: Any = confluent_kafka
+        # Its log would come between the figures.
+        self._common = {"bootstrap.servers": address, "log_level": 0}
+
+    def load(self, topic: str, messages: list[bytes]) -> None:
+        """Publishes messages outside transactions."""
+        producer = self._kafka.Producer(self._common)
+        for message in messages:
+            producer.produce(topic, message)
+            producer.poll(0)
+        producer.flush()
+
+    def transactions(self, topic: str, messages: list[bytes]) -> Callable[[], None]:
+        """Returns a function that publishes these messages in one transaction."""
+        producer = self._producer()
+
+        def run() -> None:
+            producer.begin_transaction()
+            for message in messages:
+                producer.produce(topic, message)
+            producer.commit_transaction()
+
+        run()
+        return run
+
+    def consumed(self, topic: str) -> Callable[[], int]:
+        """Returns a function that waits for the next message, from the end on."""
+        consumer = self._consumer()
+        place = self._kafka.TopicPartition(topic, 0)
+        _, place.offset = consumer.get_watermark_offsets(place)
+        consumer.assign([place])
+        return lambda: int(consumer.poll(TIMEOUT_S) is not None)
+
+    def processes(
+        self, source: str, target: str, transform: Transform, *, batch: int
+    ) -> Callable[[], int]:
+        """Returns a function that takes a batch from topic to topic, exactly once."""
+        consumer, producer = self._consumer(), self._producer()
+        consumer.subscribe([source])
+
+        def run() -> int:
+            messages = consumer.consume(batch, TIMEOUT_S)
+            producer.begin_transaction()
+            for message in messages:
+                producer.produce(target, transform(message.value()))
+            producer.send_offsets_to_transaction(
+                consumer.position(consumer.assignment()),
+                consumer.consumer_group_metadata(),
+            )
+            producer.commit_transaction()
+            return len(messages)
+
+        return run
+
+    def _producer(self) -> Any:
+        producer = self._kafka.Producer(
+            {
+                **self._common,
+                "transactional.id": f"loader-{next(_numbers)}",
+                "linger.ms": 0,
+            }
+        )
+        producer.init_transactions(TIMEOUT_S)
+        return producer
+
+    def _consumer(self) -> Any:
+        return self._kafka.Consumer(
+            {
+                **self._common,
+                "group.id": f"group-{next(_numbers)}",
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+            }
+        )
