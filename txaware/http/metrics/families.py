@@ -1,58 +1,14 @@
-"""The metrics of store and server: their names, their help, and their making."""
+"""The metrics of store and server: their names, and their help."""
 
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
-from itertools import accumulate
 
-from prometheus_client.metrics_core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    InfoMetricFamily,
-    Metric,
-)
+from prometheus_client.metrics_core import InfoMetricFamily, Metric
 
+from txaware.http.metrics.metric_makers import age_s, counter, gauge, histogram
 from txaware.http.metrics.moment import Moment
 from txaware.http.metrics.topic_labels import FIELDS, MOST_TOPICS, OTHER
-from txaware.metrics import Histogram
-
-# The values of labels, and the number.
-Numbers = Mapping[tuple[str, ...], float]
-
-
-def counter(name: str, text: str, numbers: Numbers, *labels: str) -> Metric:
-    """Makes a metric that only rises; its name gets `_total` behind it."""
-    family = CounterMetricFamily(f"txaware_{name}", text, labels=labels)
-    for values, number in numbers.items():
-        family.add_metric(values, number)
-    return family
-
-
-def gauge(name: str, text: str, numbers: Numbers, *labels: str) -> Metric:
-    """Makes a metric that rises and falls."""
-    family = GaugeMetricFamily(f"txaware_{name}", text, labels=labels)
-    for values, number in numbers.items():
-        family.add_metric(values, number)
-    return family
-
-
-def histogram(
-    name: str, text: str, found: Mapping[tuple[str, ...], Histogram], *labels: str
-) -> Metric:
-    """Makes a metric of how many values were how large."""
-    family = HistogramMetricFamily(f"txaware_{name}", text, labels=labels)
-    for values, one in found.items():
-        bounds = [*map(str, one.bounds), "+Inf"]
-        buckets = list(zip(bounds, accumulate(one.counts), strict=True))
-        family.add_metric(values, buckets, one.total)
-    return family
-
-
-def age_s(now_ms: int, since_ms: int) -> float:
-    """Returns the seconds since a time; 0 if there was none."""
-    return max(0, now_ms - since_ms) / 1000 if since_ms else 0.0
-
 
 MOST_BLOCKED, MOST_GROUPS = 100, 200
 
@@ -220,6 +176,19 @@ def transactions(moment: Moment) -> Iterator[Metric]:
         "Age of the oldest transaction in progress; 0 where there is none.",
         {(): age_s(moment.now_ms, began_ms)},
     )
+    prepared = moment.prepared()
+    if prepared is not None:
+        yield gauge(
+            "prepared_transactions",
+            "Transactions that are prepared, and wait for somebody to end them.",
+            {(): len(prepared)},
+        )
+        since_ms = min((one.since_ms for one in prepared), default=0)
+        yield gauge(
+            "oldest_prepared_seconds",
+            "For how long the oldest one has been prepared; 0 where there is none.",
+            {(): age_s(moment.now_ms, since_ms)},
+        )
     yield gauge(
         "invalid_transactions",
         "Pointers of transactions that timed out, died or were aborted by an operator, "

@@ -92,7 +92,10 @@ _TRUNCATE = any_of(
 )
 
 
-def _call(summary: str, *, answer: Content = _NOTHING, **more: Schema) -> Operation:
+def described_call(
+    summary: str, *, answer: Content = _NOTHING, **more: Schema
+) -> Operation:
+    """Describes a call of one transaction."""
     return Operation(
         summary=summary,
         tag=TAG,
@@ -151,32 +154,32 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         refuses=(409,),
     ),
     ("GET", ONE): _look("One transaction, whatever became of it.", _STANDING),
-    ("POST", ONE + "/can-commit"): _call(
+    ("POST", ONE + "/can-commit"): described_call(
         "Checks the keys that it changed.", changes=array(BASE64)
     ),
     ("GET", ONE + "/outcome"): _look(
         "What became of what was written with a pointer.",
         fields({"outcome": {"enum": [one.value for one in Outcome]}}),
     ),
-    ("POST", ONE + "/persist"): _call(
+    ("POST", ONE + "/persist"): described_call(
         "Sees to it that it outlives a crash; called before rows are written elsewhere "
         "with its pointer.",
         participants=or_null(
             array(_NAME, description="Who writes them, by name; none is nobody.")
         ),
     ),
-    ("POST", ONE + "/commit"): _call(
+    ("POST", ONE + "/commit"): described_call(
         "Makes its writes visible.", check=_CHECK, repeat=_REPEAT
     ),
-    ("POST", ONE + "/abort"): _call(
+    ("POST", ONE + "/abort"): described_call(
         "Ends one whose writes are all undone; of one that others may have begun, "
         "nobody ever sees what it wrote."
     ),
-    ("POST", ONE + "/invalidate"): _call(
+    ("POST", ONE + "/invalidate"): described_call(
         "Aborts one whose writes are not undone: nobody ever sees them.",
         answer=json_of(fields({"invalidated": FLAG})),
     ),
-    ("POST", ONE + "/checkpoint"): _call(
+    ("POST", ONE + "/checkpoint"): described_call(
         "Gives it a further write pointer.",
         answer=json_of(fields({"pointers": _POINTERS})),
     ),
