@@ -4,6 +4,7 @@ This is for a decision that is made outside, as that of a coordinator over sever
 databases: all prepare first, and none of them can refuse the commit after that.
 """
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Protocol, runtime_checkable
@@ -15,6 +16,7 @@ from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
 
 LONGEST_NAME = 200
+NAME = "^[ -~]+$"
 
 
 @attrs.frozen
@@ -100,14 +102,10 @@ def two_phases(coordinator: Coordinator) -> TwoPhases:
 
 def checked_prepared_name(name: object) -> str:
     """Returns the name; raises `BadRequest` for what is none."""
-    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
+    is_text = isinstance(name, str) and 0 < len(name) <= LONGEST_NAME
+    if not isinstance(name, str) or not is_text or not re.fullmatch(NAME, name):
         raise BadRequest(
-            f"the name of a prepared transaction is a text of 1 to {LONGEST_NAME} "
-            f"characters, not {name!r:.100}"
-        )
-    if not name.isprintable():
-        raise BadRequest(
-            f"the name of a prepared transaction has printable characters, and not "
-            f"{name!r:.100}"
+            f"the name of a prepared transaction has 1 to {LONGEST_NAME} characters, "
+            f"all of them printable ASCII, and is not {name!r:.100}"
         )
     return name

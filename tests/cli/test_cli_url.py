@@ -37,6 +37,10 @@ def embedded() -> Iterator[Messaging]:
         messaging.create_topic("t")
         messaging.publish("t", [b"1", b"2"])
         messaging.administration.report_keeper("kept", 1)
+        for name in ("yes", "no"):
+            with messaging.transaction() as tx:
+                messaging.table("rows").put(name.encode(), b"1")
+                tx.prepare(name)
         yield messaging
 
 
@@ -96,6 +100,9 @@ VERBS = [
     ["transactions", "describe", "OPEN"],
     ["transactions", "find-hanging", "--older-than", "0"],
     ["transactions", "abort", "OPEN"],
+    ["transactions", "prepared"],
+    ["transactions", "commit", "yes"],
+    ["transactions", "rollback", "no"],
     ["transactions", "prune", "--exclusive"],
     ["transactions", "keepers"],
     ["transactions", "forget-keeper", "kept"],

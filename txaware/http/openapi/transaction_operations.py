@@ -10,7 +10,8 @@ from coordinator.transaction import LONGEST_TIMEOUT_S
 from coordinator.transaction_status import ENDED, INVALID, NEVER, OPEN, STATES
 from txaware.http.openapi.operation import Content, Operation, json_of
 from txaware.http.openapi.server_operations import OPERATORS
-from txaware.http.routes.keepers import FORGET, KEEPERS, NAMED, REPORT
+from txaware.http.routes.keepers import FORGET, KEEPERS, REPORT
+from txaware.http.routes.keepers import NAMED as KEEPER_NAMED
 from txaware.http.routes.transactions import ONE
 from txaware.http.wire.json_schema import (
     BASE64,
@@ -30,7 +31,7 @@ from txaware.http.wire.json_schema import (
 TAG = "transactions"
 _POINTERS = array(whole(0))
 _NAME: Schema = TEXT | {"minLength": 1, "maxLength": LONGEST_NAME}
-_NAMED: dict[str, Schema] = {
+NAMED: dict[str, Schema] = {
     "type": {"enum": ["short", "long"]},
     "checkpoints": _POINTERS | {"description": "Its further write pointers."},
 }
@@ -92,14 +93,11 @@ _TRUNCATE = any_of(
 )
 
 
-def described_call(
-    summary: str, *, answer: Content = _NOTHING, **more: Schema
-) -> Operation:
-    """Describes a call of one transaction."""
+def _call(summary: str, *, answer: Content = _NOTHING, **more: Schema) -> Operation:
     return Operation(
         summary=summary,
         tag=TAG,
-        body=json_of(fields({}, _NAMED | more), example={"type": "short"}),
+        body=json_of(fields({}, NAMED | more), example={"type": "short"}),
         needs_body=False,
         answer=answer,
         refuses=(409,),
@@ -154,32 +152,32 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         refuses=(409,),
     ),
     ("GET", ONE): _look("One transaction, whatever became of it.", _STANDING),
-    ("POST", ONE + "/can-commit"): described_call(
+    ("POST", ONE + "/can-commit"): _call(
         "Checks the keys that it changed.", changes=array(BASE64)
     ),
     ("GET", ONE + "/outcome"): _look(
         "What became of what was written with a pointer.",
         fields({"outcome": {"enum": [one.value for one in Outcome]}}),
     ),
-    ("POST", ONE + "/persist"): described_call(
+    ("POST", ONE + "/persist"): _call(
         "Sees to it that it outlives a crash; called before rows are written elsewhere "
         "with its pointer.",
         participants=or_null(
             array(_NAME, description="Who writes them, by name; none is nobody.")
         ),
     ),
-    ("POST", ONE + "/commit"): described_call(
+    ("POST", ONE + "/commit"): _call(
         "Makes its writes visible.", check=_CHECK, repeat=_REPEAT
     ),
-    ("POST", ONE + "/abort"): described_call(
+    ("POST", ONE + "/abort"): _call(
         "Ends one whose writes are all undone; of one that others may have begun, "
         "nobody ever sees what it wrote."
     ),
-    ("POST", ONE + "/invalidate"): described_call(
+    ("POST", ONE + "/invalidate"): _call(
         "Aborts one whose writes are not undone: nobody ever sees them.",
         answer=json_of(fields({"invalidated": FLAG})),
     ),
-    ("POST", ONE + "/checkpoint"): described_call(
+    ("POST", ONE + "/checkpoint"): _call(
         "Gives it a further write pointer.",
         answer=json_of(fields({"pointers": _POINTERS})),
     ),
@@ -205,7 +203,7 @@ KEEPER_OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", FORGET): Operation(
         summary="Forgets one whose rows are gone.",
         tag=OPERATORS,
-        body=json_of(NAMED.schema),
+        body=json_of(KEEPER_NAMED.schema),
         refuses=(404,),
     ),
 }
