@@ -170,7 +170,7 @@ def test_what_is_shown_of_transactions_is_what_the_server_knows(
     for verb in ([], ["list"], ["describe"], ["find-hanging"], ["abort"]):
         told = run("transactions", *verb, "--help").stdout
         assert not re.search("(?i)releas|invalidat", told)
-    [there] = run_json("transactions", "list", "--state", "all", "--url", url)
+    *_, there = run_json("transactions", "list", "--state", "all", "--url", url)
     assert (there["transaction"], there["state"]) == (open_one, "invalid")
 
 

@@ -34,6 +34,7 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.store.journaled_table import FORMAT, NEWEST_FORMAT, OUR_FORMAT
+from txaware.testing.failing_coordinator import FailingCoordinator
 
 ENDS = ["commit_prepared", "rollback_prepared"]
 KEY = b"a key"
@@ -231,15 +232,15 @@ def test_a_lost_answer_to_a_prepare_is_found_out(
     """Whoever asks to invalidate it learns that it is prepared."""
     one, _ = store
     inner, recorder = one.coordinator, LetsGo("theirs")
-    failing = txaware.testing.FailingCoordinator(inner)
+    failing = FailingCoordinator(inner)
     failing.lose("prepare")
-    with transaction(failing, recorder) as tx:  # type: ignore[arg-type]
+    with transaction(failing, recorder) as tx:
         tx.prepare("p")
     assert recorder.log[-1] == "post_tx_prepare theirs"
     failing.fail("prepare")
 
     def again() -> None:
-        with transaction(failing, recorder) as tx:  # type: ignore[arg-type]
+        with transaction(failing, recorder) as tx:
             tx.prepare("q")
 
     with pytest.raises(Unavailable):
