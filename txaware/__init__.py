@@ -73,7 +73,7 @@ from txaware.publish import (
     Publisher,
 )
 from txaware.publish.transactional_producer import TransactionalProducer
-from txaware.queue import Job, Popper, Pusher, Queue
+from txaware.queue import Job, Popper, Pusher, Queue, Worker, WorkerMetrics
 from txaware.queues import QueueDescriptor, QueueStats, Waiting
 from txaware.reports import CleanUp, Peeked, Pruned, Report, TopicReport
 from txaware.service.administration import Administration
@@ -188,6 +188,8 @@ __all__ = [
     "TxAwareError",
     "Unavailable",
     "Waiting",
+    "Worker",
+    "WorkerMetrics",
     "connect",
     "connect_async",
     "copy",

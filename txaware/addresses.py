@@ -212,6 +212,7 @@ def _put_together(site: StoreContext, close: Callable[[], None]) -> Parts:
     return Parts(
         service,
         tables,
+        queues,
         service.producing,
         site.coordinator,
         administration,
@@ -219,10 +220,10 @@ def _put_together(site: StoreContext, close: Callable[[], None]) -> Parts:
         site.clock_ms,
         site.gate is not None,
         close_all,
-        queues,
         Served(
             service=service,
             tables=tables,
+            queues=queues,
             administration=administration,
             coordinator=site.coordinator,
             settings=site.settings,

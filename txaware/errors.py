@@ -22,6 +22,8 @@ TxAwareError
 └── StoreCorrupted      the data on disk is not what was written: run check, restore
 """
 
+import traceback
+
 from coordinator.errors import (
     BadRequest,
     JournalCorrupted,
@@ -130,6 +132,11 @@ class StoreCorrupted(TxAwareError):
     """The data on disk is not what was written; `txaware check` says what is wrong."""
 
 
+def error_text(error: BaseException) -> str:
+    """Returns an error as the last line of a traceback has it."""
+    return "".join(traceback.format_exception_only(error)).strip()
+
+
 __all__ = [
     "BadRequest",
     "JournalCorrupted",
@@ -166,4 +173,5 @@ __all__ = [
     "TxAwareError",
     "Unavailable",
     "changed_nothing",
+    "error_text",
 ]

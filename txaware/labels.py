@@ -165,3 +165,14 @@ def unpacked(data: bytes) -> dict[str, bytes]:
     if at != len(data):
         raise BadRequest(f"{len(data)} bytes are no headers: they are cut off")
     return headers
+
+
+def check_labels(key: bytes | None, headers: bytes | None) -> None:
+    """Raises `BadRequest` unless these are columns of a message; None is no column."""
+    checked_keys([key])
+    if headers is None:
+        return
+    if packed(unpacked(headers)) != headers:
+        raise BadRequest(f"{len(headers)} bytes name no header, or one of them twice")
+    if not headers:
+        raise BadRequest("a column of headers has none")

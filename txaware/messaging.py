@@ -253,6 +253,8 @@ class Messaging(Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, LoopVerbs):
             self._parts.shares_journal,
             min(settings.buffer_limit_bytes, largest or settings.buffer_limit_bytes),
             settings.message_limit_bytes,
+            self.transaction,
+            self._to_close.add,
         )
         queue = Queue(access, str(TopicName.parse(name)))
         if len(self._known_queues) < KNOWN_PUBLISHERS:

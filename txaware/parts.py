@@ -16,6 +16,7 @@ from txaware.http.client import (
     ClientSettings,
     CoordinatorSend,
     HttpAdministration,
+    HttpQueues,
     HttpService,
     HttpTables,
     Link,
@@ -54,6 +55,7 @@ class Parts:
 
     service: MessagingService
     tables: TableService
+    queues: QueueService
     producers: ProducerService
     coordinator: Coordinator
     administration: OperatorService
@@ -61,7 +63,6 @@ class Parts:
     clock_ms: ClockMs
     shares_journal: bool
     close: Callable[[], None]
-    queues: QueueService | None = None
     served: Served | None = None
     largest_buffer_bytes: int | None = None
     reach: Reach | None = None
@@ -117,6 +118,7 @@ def open_remote(
     return Parts(
         service,
         HttpTables(transport),
+        HttpQueues(transport),
         service,
         chosen,
         HttpAdministration(transport, chosen),

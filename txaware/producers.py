@@ -40,7 +40,7 @@ class ProducerOpened:
 
     @property
     def identity(self) -> ProducerIdentity:
-        """What its publishes name."""
+        """Identifies the producer and its instance, in each publish."""
         return ProducerIdentity(self.producer_id, self.epoch)
 
 

@@ -1,5 +1,6 @@
 """Work queues as values: their settings, their pipes' names, items and counts."""
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Self, cast
@@ -24,8 +25,12 @@ PIPE_BYTES = 8
 MAX_LEASE_S = 7 * 86_400
 MAX_DELAY_S = 10 * 365 * 86_400
 MAX_PRIORITY = 9
+MOST_POPPED = 10_000
 LEASE_S, MAX_PUSHES, MAX_PUSH_TIME_S, MAX_POP_WIDTH = 30.0, 100, 600.0, 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_PIPE = re.compile(
+    r"([A-Za-z0-9_]+):(\.[A-Za-z0-9_-]+)\.([0-9]{1,10})\.([0-9]{1,18})", re.ASCII
+)
 
 
 def time_of(time_ms: int) -> datetime:
@@ -194,8 +199,28 @@ class PipeName(TopicName):
     generation: int = 1
     pipe: int = 0
 
+    @property
+    def queue(self) -> str:
+        """The name of the queue that it is a pipe of."""
+        return queue_of(self)
+
+    @property
+    def in_namespace(self) -> str:
+        """The name without its namespace."""
+        return f"{self.name}.{self.generation}.{self.pipe}"
+
     def __str__(self) -> str:
-        return f"{self.namespace}:{self.name}.{self.generation}.{self.pipe}"
+        return f"{self.namespace}:{self.in_namespace}"
+
+
+def pipe_of(text: object) -> PipeName | None:
+    """Returns the pipe that a name is of, as pushes are told it; None for others."""
+    if not isinstance(text, str) or ":." not in text:
+        return None
+    found = _PIPE.fullmatch(text)
+    if found is None:
+        return None
+    return PipeName(found[2], found[1], int(found[3]), int(found[4]))
 
 
 @attrs.frozen

@@ -7,7 +7,6 @@ from coordinator.context import current_transaction
 from coordinator.interfaces import Coordinator
 from coordinator.prepared_transactions import PreparedTransaction, two_phases
 from coordinator.transaction import Transaction
-from txaware.errors import Unavailable
 from txaware.interfaces import (
     UNSAID,
     Isolation,
@@ -180,18 +179,8 @@ class PreparedVerbs:
 class QueueVerbs:
     """The verbs that make, list and delete queues."""
 
-    def __init__(self, queues: QueueService | None) -> None:
-        self._queues = queues
-
-    @property
-    def _queue_service(self) -> QueueService:
-        """The service that keeps queues."""
-        if self._queues is None:
-            raise Unavailable(
-                "queues are used in the process that owns the data; a server does not "
-                "offer them yet"
-            )
-        return self._queues
+    def __init__(self, queues: QueueService) -> None:
+        self._queue_service = queues
 
     create_queue = passed_on(QueueService.create_queue, to="_queue_service")
     queues = passed_on(QueueService.queues, to="_queue_service")

@@ -24,6 +24,9 @@ class Journal(Protocol):
     def submit(self, *records: Record, end: End | None = None) -> Callable[[], None]:
         """Puts records into the next batch; returns a function to wait like `append`.
 
+        Call that function soon: the batch may be this thread's to write, and all others
+        in it wait until then.
+
         When the result is known, some thread tells it to `end`, before anybody returns
         from waiting. It does so also when the waiting thread was interrupted. It does
         no harm to tell it again.

@@ -388,7 +388,10 @@ class Ledger:
             written_with = checkpoints[-1]
         if written_with > self.read_pointer:
             self.read_pointer = written_with
-        self.committed.forget_below(self.open.first_to_check)
+        is_any_prepared = bool(self.open.by_name)
+        self.committed.forget_below(
+            self.open.first_to_check if is_any_prepared else self.open.first_short
+        )
         self.ended((entry.transaction_id,))
         return commit_pointer
 

@@ -147,9 +147,10 @@ class OpenTransactions:
 
     @property
     def first_to_check(self) -> int:
-        """The first short transaction whose changes may still be checked."""
-        if not self.by_name:
-            return self.first_short
+        """The first short transaction whose changes may still be checked.
+
+        While none is prepared that is `first_short`.
+        """
         return next(
             (
                 transaction_id

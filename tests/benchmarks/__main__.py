@@ -1,6 +1,6 @@
 """Benchmarks beside `txaware bench`: a commit's steps, HBase, Spark, rows, memory.
 
-python -m tests.benchmarks commit|hbase|spark|large|memory --help
+python -m tests.benchmarks commit|before|hbase|spark|large|memory --help
 """
 
 from pathlib import Path
@@ -9,6 +9,7 @@ import attrs
 import click
 
 from coordinator.errors import install_with
+from tests.benchmarks import before as before_figures
 from tests.benchmarks import commit_path
 from tests.benchmarks import hbase as hbase_figures
 from tests.benchmarks import large as large_figures
@@ -137,6 +138,33 @@ def commit(*, directory: Path, transactions: int) -> None:
             for step in steps(trial, transactions=transactions):
                 click.echo(step.line())
             click.echo()
+
+
+@benchmarks.command()
+@click.argument(
+    "checkout", type=click.Path(path_type=Path, exists=True, file_okay=False)
+)
+@click.argument("kind", type=click.Choice(["embedded", "http"]))
+@click.option("--only", metavar="a,b,...", help="Measure these figures only.")
+@click.option("--rounds", default=5, help="So many turns; the default is 5.")
+@click.option(
+    "--directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(),
+    help="Measure on the disk of this directory; the default is the current one.",
+)
+def before(
+    *, checkout: Path, kind: str, only: str | None, rounds: int, directory: Path
+) -> None:
+    """Measures what an older CHECKOUT did beside this one, in turns.
+
+    KIND is a benchmark of `txaware bench`, which both have. An older checkout is made
+    by `git worktree add --detach DIRECTORY COMMIT`.
+    """
+    with bench_trial(directory) as trial:
+        trial = attrs.evolve(trial, rounds=rounds)
+        figures = before_figures.figures(trial, checkout, kind, only)
+        show_all(figures, only_json=False)
 
 
 if __name__ == "__main__":

@@ -176,6 +176,7 @@ def test_check_lists_who_may_do_what_and_no_digests() -> None:
             "verbs": ["publish", "consume"],
             "groups": ["bill*"],
             "tables": [],
+            "queues": [],
             "transactional_ids": ["pay-*"],
             "transactions": True,
             "long": False,

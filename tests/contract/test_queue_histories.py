@@ -9,8 +9,6 @@ from tests.support.messagings import Site
 from txaware.errors import LeaseLost
 from txaware.queue import Job, Queue
 
-# A server does not offer queues yet.
-pytestmark = pytest.mark.in_process
 STEPS = 250
 
 

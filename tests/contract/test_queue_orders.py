@@ -8,9 +8,6 @@ from tests.support.messagings import Site
 from tests.support.queues import made, numbered, popped, taken, waiting
 from txaware.queue import Job, Queue
 
-# A server does not offer queues yet.
-pytestmark = pytest.mark.in_process
-
 
 def test_pipes_are_popped_in_turn(mail: Queue) -> None:
     """Eight pushers in turn, as the example of the design has them."""

@@ -11,9 +11,6 @@ from tests.support.queues import made, numbered, popped, taken, waiting
 from txaware.errors import MisusedTransaction, TxAwareError
 from txaware.queue import Queue
 
-# A server does not offer queues yet.
-pytestmark = pytest.mark.in_process
-
 
 class Broken(Exception):
     """The error of a worker."""

@@ -18,9 +18,6 @@ from txaware.errors import (
 from txaware.messages import Outgoing
 from txaware.queue import Queue
 
-# A server does not offer queues yet.
-pytestmark = pytest.mark.in_process
-
 
 def test_one_pusher_and_one_popper_keep_the_order(mail: Queue) -> None:
     """Scenario 113."""

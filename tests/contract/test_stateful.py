@@ -219,6 +219,7 @@ class Histories(History):
         open_now = {
             entry.transaction_id: entry for entry in coordinator.open_transactions()
         }
+        invalids = coordinator.snapshot().invalids
         for pointer, begun in list(self.begun.items()):
             state = self.model.states[pointer]
             if begun.outlives and begun.wrote and state == OPEN:
@@ -228,14 +229,13 @@ class Histories(History):
             if state == OPEN and begun.outlives and pointer in open_now:
                 begun.due_ms = open_now[pointer].due_ms  # it began to count anew
                 continue
-            if state == ABORTED and pointer in open_now:
+            if state == ABORTED and (pointer in open_now or pointer in invalids):
                 self.unclear.add(pointer)  # that it was aborted was not written down
             if state != COMMITTED:
                 # Nobody knows how much is left of it.
                 self._see_what_is_left(pointer)
                 self.model.states[pointer] = ABORTED if state == ABORTED else INVALID
                 del self.begun[pointer]
-        invalids = coordinator.snapshot().invalids
         for pointer, state in self.model.states.items():
             if state == INVALID and pointer not in invalids:
                 self.lost.add(pointer)  # a crash left no trace of it

@@ -136,6 +136,15 @@ def test_what_is_wrong_is_said_with_its_place(text: str, told: str) -> None:
         ("topic = []", "rules[0]: no such key: 'topic'; there are topics, verbs, "),
         ("topics = ['a']", "rules[0] has topics, and neither verbs nor monitor"),
         ("verbs = ['admin']", "rules[0] has verbs, and no topics for them"),
+        ("queues = ['a']", "rules[0] has queues, and neither verbs nor monitor"),
+        (
+            "queues = ['a']\nverbs = ['publish']",
+            "rules[0] has queues, and none of push, pop, manage for them",
+        ),
+        (
+            "topics = ['a']\nverbs = ['push']",
+            "rules[0] has push, and no queues for it",
+        ),
         ("topics = 'a'\nverbs = []", "rules[0].topics is not a list of texts"),
         (
             "topics = ['a', 'a b']\nverbs = []",
@@ -143,11 +152,11 @@ def test_what_is_wrong_is_said_with_its_place(text: str, told: str) -> None:
         ),
         (
             "topics = ['a']\nverbs = ['pubish']",
-            "rules[0].verbs[0]: 'pubish' is no verb; admin, publish, consume are",
+            "rules[0].verbs[0]: 'pubish' is no verb; admin, publish, consume, push, ",
         ),
         (
             "topics = ['a']\nverbs = ['*']",
-            "rules[0].verbs[0]: '*' is no verb; admin, publish, consume are",
+            "rules[0].verbs[0]: '*' is no verb; admin, publish, consume, push, ",
         ),
         ("groups = ['a/b']", "rules[0].groups[0]: 'a/b' is no pattern of a group; "),
         ("transactional_ids = ['']", "rules[0].transactional_ids[0]: a pattern is not"),

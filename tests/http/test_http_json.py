@@ -255,6 +255,7 @@ def test_what_a_client_sent_is_quoted_as_json_has_it(
 def asked(caller: Caller, route: Route, query: str) -> Answer:
     names = {"namespace": "default", "topic": "t", "group": "g", "transaction": "5"}
     names |= {"table": "rows", "transactional_id": "loader-7", "producer": "7"}
+    names |= {"queue": "mail"}
     path = route.path.format_map(names)
     return caller.ask(route.method, f"{path}?{query}", {})
 

@@ -14,19 +14,24 @@ X, NS = "/v1/transactions", "/v1/namespaces/{namespace}"
 T, P = NS + "/topics/{topic}", NS + "/groups/{group}/positions/{topic}"
 NAMED = "/v1/transactional-ids/{transactional_id}"
 R = NS + "/tables/{table}"
+Q = NS + "/queues/{queue}"
 ONE = X + "/{transaction}"
 
 # Who may: the principals that have what a route needs, and no other has.
 EVERYBODY = frozenset(RULES)
 WRITER = frozenset({"writer", "rival"})
-HOLDER = WRITER | {"holder", "saver", "loader", "keeper"}
+PUSHES_WITHIN, POPS_WITHIN = frozenset({"pushes within"}), frozenset({"pops within"})
+HOLDER = WRITER | {"holder", "saver", "loader", "keeper"} | PUSHES_WITHIN | POPS_WITHIN
 PUBLISHER = WRITER | {"publisher"}
 MEMBER = frozenset({"member", "saver"})
 CONSUMER = MEMBER | {"consumer", "watcher"}
 OWNER = frozenset({"loader"})
 OPERATOR = frozenset({"operator", "overseer"})
 ADMIN = OPERATOR | {"admin"}
-MONITOR = frozenset({"monitor", "watcher", "overseer"})
+MONITOR = frozenset({"monitor", "watcher", "overseer", "looks at mail"})
+PUSHER, POPPER = PUSHES_WITHIN | {"pusher"}, POPS_WITHIN | {"popper"}
+MANAGER = OPERATOR | {"manager"}
+SEES_MAIL = PUSHER | POPPER | MANAGER | {"looks at mail"}
 NEEDS = {
     ("PUT", T): ADMIN,
     ("GET", T): ADMIN | PUBLISHER | CONSUMER,
@@ -54,6 +59,24 @@ NEEDS = {
     ("POST", R + "/scan"): frozenset({"reader"}),
     ("POST", R + "/save"): frozenset({"keeper"}),
     ("POST", R + "/take-back"): frozenset({"keeper"}),
+    ("GET", NS + "/queues"): EVERYBODY,
+    ("PUT", Q): MANAGER,
+    ("GET", Q): SEES_MAIL,
+    ("DELETE", Q): MANAGER,
+    ("GET", Q + "/stats"): SEES_MAIL,
+    ("GET", Q + "/peek"): POPPER,
+    ("POST", Q + "/pause"): MANAGER,
+    ("POST", Q + "/resume"): MANAGER,
+    ("POST", Q + "/truncate"): MANAGER,
+    ("POST", Q + "/redrive"): MANAGER,
+    ("POST", Q + "/push"): PUSHER,
+    ("POST", Q + "/close-pusher"): PUSHER,
+    ("POST", Q + "/pipe"): PUSHES_WITHIN,
+    ("POST", Q + "/pop"): POPPER,
+    ("POST", Q + "/commit"): POPPER,
+    ("POST", Q + "/rollback"): POPPER,
+    ("POST", Q + "/extend"): POPPER,
+    ("POST", Q + "/release"): POPS_WITHIN,
     ("POST", X): HOLDER,
     ("POST", X + "/snapshot"): HOLDER,
     ("GET", X + "/status"): HOLDER,
@@ -111,6 +134,7 @@ NAMES = {
     "group": "billing",
     "transactional_id": "loader-7",
     "table": "accounts",
+    "queue": "mail",
 }
 
 

@@ -137,6 +137,7 @@ def test_a_link_of_another_site_opens_the_page_and_nothing_else(
     """No Origin comes with a GET for a link, an image or a frame."""
     names = {"namespace": "default", "topic": "t", "group": "g", "transaction": "5"}
     names |= {"table": "rows", "transactional_id": "loader-7", "producer": "7"}
+    names |= {"queue": "mail"}
     path = route.path.format_map(names)
     for site in SITES:
         answer = unguarded.ask(route.method, path, headers={"Sec-Fetch-Site": site})

@@ -29,6 +29,7 @@ CHOSEN = {
     "path.namespace": "default",
     "path.group": "billing",
     "path.table": "accounts",
+    "path.queue": "mail",
 }
 RUNS = {
     "examples": Run(examples=1, phases=("examples", "coverage")),
@@ -67,6 +68,7 @@ def described() -> Iterator[Described]:
         assert messaging._parts.served is not None
         with HttpServer(messaging._parts.served, Access(tokens=tokens)) as server:
             messaging.create_topic("orders")
+            messaging.create_queue("mail")
             url = f"{server.url}/openapi.json"
             with urllib.request.urlopen(url, timeout=10) as answer:
                 yield Described(messaging, server, token, json.load(answer))
@@ -129,6 +131,7 @@ def test_the_examples_work(described: Described) -> None:
             topic="orders",
             group="billing",
             table="accounts",
+            queue="mail",
             transactional_id="loader-7",
             transaction=described.messaging.coordinator.start_short().transaction_id,
         )

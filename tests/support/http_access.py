@@ -25,6 +25,7 @@ ROUTES = all_routes(Mock(), Mock(), Mock())
 
 ORDERS = 'topics = ["orders"]\nverbs = ["{}"]\n'
 CONSUMES = ORDERS.format("consume")
+MAIL = 'queues = ["mail"]\nverbs = ["{}"]\n'
 RULES: dict[str, str] = {
     "nobody": "",
     "admin": ORDERS.format("admin"),
@@ -45,9 +46,16 @@ RULES: dict[str, str] = {
     "reader": 'tables = ["accounts"]\nverbs = ["consume"]\n',
     "keeper": 'tables = ["accounts"]\nverbs = ["publish"]\ntransactions = true\n',
     "setter": 'tables = ["accounts"]\nverbs = ["publish"]\n',
+    "pusher": MAIL.format("push"),
+    "popper": MAIL.format("pop"),
+    "manager": MAIL.format("manage"),
+    "pushes within": MAIL.format("push") + "transactions = true\n",
+    "pops within": MAIL.format("pop") + "transactions = true\n",
+    "looks at mail": 'queues = ["mail"]\nmonitor = true\n',
     "elsewhere": (
-        'topics = ["other:*"]\nverbs = ["admin", "publish", "consume"]\n'
-        'groups = ["other:*"]\ntables = ["other:*"]\n'
+        'topics = ["other:*"]\ngroups = ["other:*"]\ntables = ["other:*"]\n'
+        'queues = ["other:*"]\n'
+        'verbs = ["admin", "publish", "consume", "push", "pop", "manage"]\n'
     ),
 }
 

@@ -8,9 +8,9 @@ import pytest
 
 import txaware
 from coordinator.interfaces import Coordinator
-from tests.support.messagings import committed
+from tests.support.messagings import committed, publish
 from txaware.config import Settings
-from txaware.errors import ProducerFenced
+from txaware.errors import OutOfOrderSequence, ProducerFenced
 from txaware.messages import Message
 from txaware.messaging import Messaging
 
@@ -29,6 +29,40 @@ def messaging(tmp_path: Path, either_tephra: Coordinator) -> Iterator[Messaging]
     with opened(tmp_path, either_tephra) as found:
         found.create_topic("t")
         yield found
+
+
+def test_a_publish_is_stored_once_behind_a_transaction_that_is_open(
+    messaging: Messaging, either_tephra: Coordinator
+) -> None:
+    """Sequences are rows of the store alone: no coordinator is asked."""
+    producer = messaging.producer()
+    tx = either_tephra.start_short()
+    publish(messaging, b"open", transaction=tx)
+    first = producer.publish("t", [b"one", b"two"])
+    assert producer.publish("t", [b"one", b"two"], sequence=0) == first
+    assert producer.publish("t", [b"three"])
+    with pytest.raises(OutOfOrderSequence, match="missing"):
+        producer.publish("t", [b"gap"], sequence=9)
+    assert committed(messaging) == []
+    either_tephra.invalidate(tx)
+    assert committed(messaging) == [b"one", b"two", b"three"]
+
+
+def test_a_repeat_is_known_by_the_next_life_of_the_store(
+    tmp_path: Path, either_tephra: Coordinator
+) -> None:
+    with opened(tmp_path, either_tephra) as first:
+        first.create_topic("t")
+        producer = first.producer()
+        ids = producer.publish("t", [b"one", b"two"])
+    with opened(tmp_path, either_tephra) as second:
+        service = second._producers
+        again = service.publish_once(
+            "t", [b"one", b"two"], producer=producer.identity, sequence=0
+        )
+        assert again == ids
+        assert committed(second) == [b"one", b"two"]
+        assert second.check().is_clean
 
 
 def test_commits_count_and_a_newer_instance_fences(messaging: Messaging) -> None:

@@ -8,13 +8,14 @@ from typing import Literal, Self, get_args
 import attrs
 
 from txaware.errors import BadRequest, NotAuthorized
-from txaware.topics import DEFAULT_NAMESPACE, TopicName
+from txaware.topics import DEFAULT_NAMESPACE, NamespacedName, TopicName
 
 _NAMESPACE = re.compile(r"[A-Za-z0-9_*]+")
 _NAMES = {
     "topic": re.compile(r"[A-Za-z0-9_*-]+"),
     "group": re.compile(r"[A-Za-z0-9_.*-]+"),
     "table": re.compile(r"[A-Za-z0-9_*-]+"),
+    "queue": re.compile(r"[A-Za-z0-9_*-]+"),
 }
 
 
@@ -62,7 +63,7 @@ class NamePattern:
 
     @classmethod
     def parse(cls, text: str, *, of: str) -> Self:
-        """Reads `name` or `namespace:name` of a `topic`, `group` or `table`.
+        """Reads `name` or `namespace:name` of a `topic`, `group`, `table` or `queue`.
 
         The namespace is `default` where none is named, as with names themselves.
         """
@@ -95,7 +96,10 @@ class NamePattern:
 # verbs: a person who looks after topics need not read them. On `*:*` it makes an
 # operator.
 Verb = Literal["admin", "publish", "consume"]
+# `manage` allows to create, change, empty and delete a queue, and not to see its items.
+QueueVerb = Literal["push", "pop", "manage"]
 VERBS: tuple[Verb, ...] = get_args(Verb)
+QUEUE_VERBS: tuple[QueueVerb, ...] = get_args(QueueVerb)
 
 # The longest time-out of a rule that does not say `long`, as rules did before it came:
 # that of a long transaction.
@@ -107,16 +111,18 @@ REMEMBERED = 4096
 
 @attrs.frozen(kw_only=True)
 class Rule:
-    """A rule: verbs on the topics and tables that match, groups, ids and permissions.
+    """A rule: verbs on topics, tables and queues that match, groups, permissions.
 
-    On a table, `consume` allows to read rows, and `publish` to change them. `long` is
-    None where the rule does not say it.
+    On a table, `consume` allows to read rows, and `publish` to change them. Queues have
+    verbs of their own: `push`, `pop` and `manage`. `long` is None where the rule does
+    not say it.
     """
 
     topics: tuple[NamePattern, ...] = ()
-    verbs: frozenset[Verb] = frozenset()
+    verbs: frozenset[Verb | QueueVerb] = frozenset()
     groups: tuple[NamePattern, ...] = ()
     tables: tuple[NamePattern, ...] = ()
+    queues: tuple[NamePattern, ...] = ()
     transactional_ids: tuple[Pattern, ...] = ()
     transactions: bool = False
     long: bool | None = None
@@ -139,9 +145,10 @@ class Rule:
 _ANY_NAME = (NamePattern(Pattern("*"), Pattern("*")),)
 EVERYTHING = Rule(
     topics=_ANY_NAME,
-    verbs=frozenset(VERBS),
+    verbs=frozenset((*VERBS, *QUEUE_VERBS)),
     groups=_ANY_NAME,
     tables=_ANY_NAME,
+    queues=_ANY_NAME,
     transactional_ids=(Pattern("*"),),
     transactions=True,
     long=True,
@@ -198,7 +205,7 @@ class Rights:
         return self._decide(
             ("see", topic.namespace, topic.name),
             lambda rule: (
-                bool(rule.verbs or rule.monitor)
+                bool(rule.verbs.intersection(VERBS) or rule.monitor)
                 and any(one.matches(topic.namespace, topic.name) for one in rule.topics)
             ),
         )
@@ -226,6 +233,28 @@ class Rights:
             "publish", namespace, table
         )
 
+    def may_on_queue(self, verb: QueueVerb, queue: NamespacedName) -> bool:
+        """Tells whether the rules allow a verb on a queue, which may exist or not.
+
+        Operators manage all queues.
+        """
+        if verb == "manage" and self.is_operator:
+            return True
+        return self._decide(
+            ("queue", verb, queue.namespace, queue.name),
+            lambda rule: verb in rule.verbs and _names_queue(rule, queue),
+        )
+
+    def may_see_queue(self, queue: NamespacedName) -> bool:
+        """Tells whether the rules allow anything with a queue, or to monitor it."""
+        return self.is_operator or self._decide(
+            ("see queue", queue.namespace, queue.name),
+            lambda rule: (
+                bool(rule.verbs.intersection(QUEUE_VERBS) or rule.monitor)
+                and _names_queue(rule, queue)
+            ),
+        )
+
     def may_use_transactional_id(self, transactional_id: str) -> bool:
         """Tells whether the rules allow to publish under a transactional id."""
         return any(
@@ -245,11 +274,16 @@ class Rights:
         return decision
 
 
+def _names_queue(rule: Rule, queue: NamespacedName) -> bool:
+    return any(one.matches(queue.namespace, queue.name) for one in rule.queues)
+
+
 _DOING = {
     "admin": "create, change or delete",
     "publish": "publish to",
     "consume": "consume from",
 }
+_DOING_WITH_QUEUES = {"push": "push to", "pop": "pop from", "manage": "manage"}
 
 
 @attrs.frozen(kw_only=True)
@@ -285,6 +319,17 @@ class Principal(Rights):
             raise self._refused(
                 f"{act} table {namespace}:{table}", f"{verb} on that table"
             )
+
+    def require_queue(self, verb: QueueVerb, queue: NamespacedName) -> None:
+        """Requires a verb on a queue."""
+        if not self.may_on_queue(verb, queue):
+            act = _DOING_WITH_QUEUES[verb]
+            raise self._refused(f"{act} queue {queue}", f"{verb} there")
+
+    def require_queue_sight(self, queue: NamespacedName) -> None:
+        """Requires any verb on a queue, or monitoring it."""
+        if not self.may_see_queue(queue):
+            raise self._refused(f"see queue {queue}", "a verb there")
 
     def require_transactions(self) -> None:
         """Requires the permission `transactions`."""

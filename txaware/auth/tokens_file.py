@@ -11,6 +11,9 @@ transactional_ids = ["billing-*"]         # patterns of any text
 transactions = true
 long = false                              # or true: they may take longer than 900 s
 [[principals.billing.rules]]
+queues = ["mail*"]                        # patterns as of topics
+verbs = ["push", "pop"]                   # and manage
+[[principals.billing.rules]]
 topics = ["*:*"]                          # whose names and figures it may see
 monitor = true
 """
@@ -26,7 +29,16 @@ from typing import Any, TypeVar
 import attrs
 
 from txaware.auth.digests import parse_digest
-from txaware.auth.rights import VERBS, NamePattern, Pattern, Principal, Rule, Verb
+from txaware.auth.rights import (
+    QUEUE_VERBS,
+    VERBS,
+    NamePattern,
+    Pattern,
+    Principal,
+    QueueVerb,
+    Rule,
+    Verb,
+)
 from txaware.errors import BadRequest
 
 log = logging.getLogger(__name__)
@@ -132,13 +144,7 @@ def _enrolled(name: str, value: object, where: str) -> Enrolled:
 def _rule(value: object, at: str) -> Rule:
     table = _table(value, at)
     _known_keys(table, _RULE_KEYS, at)
-    is_about_topics = "verbs" in table or bool(table.get("monitor"))
-    if "tables" in table and "verbs" not in table:
-        raise BadRequest(f"{at} has tables, and no verbs for them")
-    if "topics" in table and not is_about_topics:
-        raise BadRequest(f"{at} has topics, and neither verbs nor monitor for them")
-    if "verbs" in table and not table.keys() & {"topics", "tables"}:
-        raise BadRequest(f"{at} has verbs, and no topics for them")
+    _check_verbs(table, at)
     if "long" in table and not table.get("transactions"):
         raise BadRequest(f"{at} has long, and no transactions that may be it")
     return Rule(
@@ -146,6 +152,7 @@ def _rule(value: object, at: str) -> Rule:
         verbs=frozenset(_each(table.get("verbs", []), f"{at}.verbs", _verb)),
         groups=_each(table.get("groups", []), f"{at}.groups", _groups),
         tables=_each(table.get("tables", []), f"{at}.tables", _tables),
+        queues=_each(table.get("queues", []), f"{at}.queues", _queues),
         transactional_ids=_each(
             table.get("transactional_ids", []), f"{at}.transactional_ids", _text
         ),
@@ -153,6 +160,28 @@ def _rule(value: object, at: str) -> Rule:
         long=_flag(table, "long", at) if "long" in table else None,
         monitor=_flag(table, "monitor", at),
     )
+
+
+def _check_verbs(table: Mapping[str, Any], at: str) -> None:
+    """Refuses names without a verb for them, and verbs without a name."""
+    monitors = bool(table.get("monitor"))
+    if "tables" in table and "verbs" not in table:
+        raise BadRequest(f"{at} has tables, and no verbs for them")
+    for names in ("topics", "queues"):
+        if names in table and not ("verbs" in table or monitors):
+            raise BadRequest(
+                f"{at} has {names}, and neither verbs nor monitor for them"
+            )
+    if "verbs" in table and not table.keys() & {"topics", "tables", "queues"}:
+        raise BadRequest(f"{at} has verbs, and no topics for them")
+    verbs = table.get("verbs", [])
+    of_queues = [verb for verb in QUEUE_VERBS if verb in verbs]
+    if of_queues and "queues" not in table:
+        raise BadRequest(f"{at} has {of_queues[0]}, and no queues for it")
+    if "queues" in table and not (of_queues or monitors):
+        raise BadRequest(
+            f"{at} has queues, and none of {', '.join(QUEUE_VERBS)} for them"
+        )
 
 
 def _topics(text: str) -> NamePattern:
@@ -167,17 +196,22 @@ def _tables(text: str) -> NamePattern:
     return NamePattern.parse(text, of="table")
 
 
+def _queues(text: str) -> NamePattern:
+    return NamePattern.parse(text, of="queue")
+
+
 def _text(text: str) -> Pattern:
     if not text:
         raise BadRequest("a pattern is not empty; * stands for any text")
     return Pattern(text)
 
 
-def _verb(text: str) -> Verb:
-    for verb in VERBS:
+def _verb(text: str) -> Verb | QueueVerb:
+    for verb in (*VERBS, *QUEUE_VERBS):
         if verb == text:
             return verb
-    raise BadRequest(f"{text!r:.100} is no verb; {', '.join(VERBS)} are")
+    known = ", ".join((*VERBS, *QUEUE_VERBS))
+    raise BadRequest(f"{text!r:.100} is no verb; {known} are")
 
 
 def _flag(table: Mapping[str, Any], key: str, at: str) -> bool:

@@ -29,6 +29,7 @@ from txaware.cli.token import token
 from txaware.cli.topic import topic
 from txaware.cli.transactions import transactions
 from txaware.cli.values import pair
+from txaware.cli.worker import worker
 from txaware.messaging import Messaging
 
 LEVELS = ("debug", "info", "warning", "error")
@@ -173,7 +174,10 @@ def command(
 
 for verb in (demo, bench, token, hbase, copy):
     command.add_command(verb)
-for verb in (serve, topic, publish, poll, table, groups, producers, transactions):
+for verb in (serve, topic, publish, poll, table, worker):
+    command.add_command(verb)
+    accept_url(verb)
+for verb in (groups, producers, transactions):
     command.add_command(verb)
     accept_url(verb)
 for verb in (janitor, check, backup, restore):

@@ -8,7 +8,7 @@ from typing import TextIO
 
 import click
 
-from txaware.auth import VERBS, Rule, new_token
+from txaware.auth import QUEUE_VERBS, VERBS, Rule, new_token
 from txaware.auth.enrolment import Enrolment, enrol
 from txaware.auth.tokens_file import Enrolled, read_tokens_file
 from txaware.cli.show import NOTHING, echo_columns, echo_json, note
@@ -175,6 +175,10 @@ def _text(rule: Rule) -> str:
     if rule.topics:
         verbs = ", ".join(verb for verb in VERBS if verb in rule.verbs)
         parts.append(f"{verbs or 'see figures'} on {', '.join(map(str, rule.topics))}")
+    if rule.queues:
+        verbs = ", ".join(verb for verb in QUEUE_VERBS if verb in rule.verbs)
+        names = ", ".join(map(str, rule.queues))
+        parts.append(f"{verbs or 'see figures'} on queues {names}")
     if rule.tables:
         acts = {"consume": "read", "publish": "change"}
         verbs = " and ".join(acts[verb] for verb in acts if verb in rule.verbs)
@@ -200,9 +204,12 @@ def _as_json(one: Enrolled) -> dict[str, object]:
         "rules": [
             {
                 "topics": [str(pattern) for pattern in rule.topics],
-                "verbs": [verb for verb in VERBS if verb in rule.verbs],
+                "verbs": [
+                    verb for verb in (*VERBS, *QUEUE_VERBS) if verb in rule.verbs
+                ],
                 "groups": [str(pattern) for pattern in rule.groups],
                 "tables": [str(pattern) for pattern in rule.tables],
+                "queues": [str(pattern) for pattern in rule.queues],
                 "transactional_ids": [one.text for one in rule.transactional_ids],
                 "transactions": rule.transactions,
                 "long": rule.long,

@@ -1,7 +1,6 @@
 """Takes the messages of a topic through a handler, one transaction a batch."""
 
 import logging
-import traceback
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -36,6 +35,7 @@ from txaware.errors import (
     TransactionNotInProgress,
     TransactionOutcomeUnknown,
     Unavailable,
+    error_text,
 )
 from txaware.interfaces import MessagingService
 
@@ -166,7 +166,7 @@ class MessageBatches:
     def _origin(self, item: Item) -> Origin | None:
         message_id = item.message.id
         if item.unreadable is not None:
-            error = _text(item.unreadable)
+            error = error_text(item.unreadable)
         else:
             error = self._suspects.error(message_id)
         if self._origins is None:
@@ -200,7 +200,7 @@ class MessageBatches:
         if isinstance(error, Exception):
             self._count(failures=1)
         if self._is_messages_fault(error):
-            step.blame(self._suspects, _text(error))
+            step.blame(self._suspects, error_text(error))
         elif self._durable is not None:
             self._durable.take_back()
 
@@ -261,8 +261,3 @@ class MessageBatches:
 
     def _count(self, **numbers: float) -> None:
         self.metrics = self.metrics.plus(**numbers)
-
-
-def _text(error: BaseException) -> str:
-    """Writes an error as the last line of a traceback does."""
-    return "".join(traceback.format_exception_only(error)).strip()

@@ -17,7 +17,8 @@ def _above_zero(_: object, field: "attrs.Attribute[Any]", value: float | None) -
         raise BadRequest(f"{field.name} is above 0, not {value!r}")
 
 
-def _number(default: float | None) -> Any:
+def number_above_zero(default: float | None) -> Any:
+    """Makes an option that is a number above 0, or None where that is the default."""
     return attrs.field(default=default, validator=_above_zero)
 
 
@@ -32,13 +33,13 @@ class Delivery:
     """Tells whether a (decoded) message needs a transaction of its own."""
     together: bool = False
     """True when the handler takes the list of a transaction's messages at once."""
-    messages_per_transaction: int = _number(100)
+    messages_per_transaction: int = number_above_zero(100)
     """The most messages of a transaction; it takes fewer before a message that has to
     be alone, and when time runs out."""
-    timeout_s: float = _number(TIMEOUT_S)
+    timeout_s: float = number_above_zero(TIMEOUT_S)
     """The time-out of each transaction; messages that it has not begun to handle after
     nine tenths of it are left for the next one."""
-    tries: int | None = _number(None)
+    tries: int | None = number_above_zero(None)
     """The number of tries after which a message is given up: skipped with a warning, or
     dead-lettered. None tries it for ever. A try that raises `Unavailable` does not
     count, nor does a transaction that somebody else ended. In a group, tries are
@@ -52,11 +53,11 @@ class Delivery:
     after_commit: Callable[[list[Any]], object] | None = None
     """The function that is called with the messages handled, once they are committed;
     at most once. What it raises is logged."""
-    first_pause_s: float = _number(0.1)
+    first_pause_s: float = number_above_zero(0.1)
     """The pause after a failure; each further failure in a row doubles it."""
-    longest_pause_s: float = _number(5)
+    longest_pause_s: float = number_above_zero(5)
     """The longest pause after a failure."""
-    idle_wait_s: float = _number(0.5)
+    idle_wait_s: float = number_above_zero(0.5)
     """The time that `run` waits for messages before it looks whether it is to stop."""
 
 

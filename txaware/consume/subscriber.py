@@ -1,12 +1,9 @@
 """The loop that hands the messages of a topic to a handler, each in one transaction."""
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
-
-import tenacity
 
 from coordinator.context import TransactionContext, current_transaction
 from coordinator.fork_guard import guard
@@ -18,13 +15,12 @@ from txaware.clock import ClockMs, system_clock_ms
 from txaware.consume.batches import Handler, MessageBatches
 from txaware.consume.consumer import Consumer
 from txaware.consume.cursors import Group
+from txaware.consume.loop_retry import retrying
 from txaware.consume.start_places import StartAt
 from txaware.consume.subscribe_options import Delivery, SubscriberMetrics
 from txaware.errors import BadRequest, MisusedTransaction, ProducerFenced
 from txaware.interfaces import MessagingService
 from txaware.topics import TopicName
-
-logger = logging.getLogger(__name__)
 
 
 class Subscriber:
@@ -64,19 +60,13 @@ class Subscriber:
         self._require_none_open()
         stop = Event() if stop is None else stop
         self._stops.add(stop)
-        again = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(_may_pass),
-            wait=tenacity.wait_exponential(
-                multiplier=self._delivery.first_pause_s,
-                max=self._delivery.longest_pause_s,
-            ),
-            stop=tenacity.stop_any(
-                tenacity.stop_when_event_set(stop),
-                tenacity.stop_when_event_set(self._closed),
-            ),
+        again = retrying(
+            self.consumer,
+            first_pause_s=self._delivery.first_pause_s,
+            longest_pause_s=self._delivery.longest_pause_s,
+            stops=(stop, self._closed),
             sleep=lambda pause_s: self._pause(pause_s, stop),
-            before_sleep=self._warn,
-            retry_error_callback=lambda _: None,
+            may_pass=_may_pass,
         )
         try:
             idle = False  # then waiting is enough: no transaction begins in vain
@@ -115,16 +105,6 @@ class Subscriber:
 
     def _pause(self, pause_s: float, stop: threading.Event) -> None:
         (self._sleep or stop.wait)(pause_s)
-
-    def _warn(self, state: tenacity.RetryCallState) -> None:
-        error = state.outcome.exception() if state.outcome else None
-        logger.warning(
-            "%r: try %d in a row failed; again in %.1f s",
-            self.consumer,
-            state.attempt_number,
-            state.next_action.sleep if state.next_action else 0,
-            exc_info=error,
-        )
 
     def _require_none_open(self) -> None:
         context = current_transaction(self._coordinator)

@@ -1,11 +1,11 @@
 """Publishers: with a transaction, at once, and in the background."""
 
 from txaware.publish.background_publishers import AsyncPublisher, AtMostOncePublisher
-from txaware.publish.encoding_publisher import EncodingPublisher
 from txaware.publish.outbox import TransactionPublisher
 from txaware.publish.producer import Producer
 from txaware.publish.publisher import (
     DirectPublisher,
+    EncodingPublisher,
     KnownTopics,
     Publisher,
     publisher_key,

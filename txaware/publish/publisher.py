@@ -1,10 +1,11 @@
-"""Publishers to one topic: with the open transaction, or at once."""
+"""Publishers to one topic, of bytes or values: with a transaction, or at once."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from coordinator.context import TransactionContext, current_transaction
 from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator
+from txaware.encoding import Encode, encoded
 from txaware.errors import BadRequest, MisusedTransaction, RequestTooLarge
 from txaware.interfaces import MessagingService, Payload
 from txaware.messages import Receipt
@@ -222,3 +223,33 @@ def publisher_key(service: MessagingService) -> tuple[str, int]:
     transaction, so the key names the service.
     """
     return "publisher", id(service)
+
+
+class EncodingPublisher:
+    """A `Publisher` of anything that its `encode` makes bytes of.
+
+    A value with a key, headers or an expiry comes as `Outgoing(value, key=...)`. One
+    that cannot be encoded raises here, and nothing of it is published.
+    """
+
+    def __init__(self, publisher: Publisher, encode: Encode) -> None:
+        self.topic = publisher.topic
+        self._publisher = publisher
+        self._encode = encode
+
+    def publish(self, value: object) -> None:
+        """Publishes one value, as `Publisher.publish` does."""
+        self._publisher.publish(encoded(value, self._encode))
+
+    def publish_all(self, values: Iterable[object]) -> None:
+        """Publishes many values, as `Publisher.publish_all` does."""
+        many: Callable[..., Iterable[object]] = checked_many
+        encode = self._encode
+        self._publisher.publish_all(encoded(value, encode) for value in many(values))
+
+    def publish_stored(self, receipts: Iterable[Receipt]) -> None:
+        """Publishes what others stored, as `Publisher.publish_stored` does."""
+        self._publisher.publish_stored(receipts)
+
+    def __repr__(self) -> str:
+        return f"<EncodingPublisher of {self.topic}>"

@@ -35,6 +35,7 @@ class Job:
         self._popped = popped
         self._within = within
         self._until_ms = popped.lease_until_ms
+        self._is_over = False
 
     @property
     def payload(self) -> bytes:
@@ -71,6 +72,11 @@ class Job:
         """The end of the lease, in UTC; None where it ends with a transaction."""
         return None if self._until_ms is None else time_of(self._until_ms)
 
+    @property
+    def is_over(self) -> bool:
+        """True once it was committed or rolled back here, or is its transaction's."""
+        return self._is_over or self._within is not None
+
     def commit(self) -> None:
         """Ends the job for good; on disk when it returns.
 
@@ -83,6 +89,7 @@ class Job:
         context = current_transaction(self._coordinator)
         if context is None:
             self._service.commit_job(self.queue, self.id, self._popped.lease)
+            self._is_over = True
             return
         within = joined_jobs(context, self._service, self.queue)
         with within.asking():
@@ -99,6 +106,7 @@ class Job:
         self._service.rollback_job(
             self.queue, self.id, self._popped.lease, delay_s=delay_s, error=error
         )
+        self._is_over = True
 
     def extend(self, seconds: float) -> None:
         """Has the lease end `seconds` from now."""

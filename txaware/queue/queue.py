@@ -3,24 +3,28 @@
 import os
 import socket
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 import attrs
 
 from coordinator.context import TransactionContext, current_transaction
 from coordinator.fork_guard import guard
-from coordinator.interfaces import Coordinator
-from txaware.errors import PublisherClosed
+from coordinator.interfaces import Coordinator, TransactionAware
+from coordinator.participants import checked_participant
+from txaware.errors import BadRequest, PublisherClosed
 from txaware.interfaces import MessagingService, Payload
 from txaware.messages import Outgoing
 from txaware.publish import TransactionPublisher, publisher_key
 from txaware.publish.publisher import checked_many, checked_size_bytes
+from txaware.queue.handling import Handling
 from txaware.queue.job import Job
 from txaware.queue.popped_jobs import joined_jobs
 from txaware.queue.reserved_pipes import ReservedPipes
+from txaware.queue.worker import Worker
+from txaware.queue.worker_options import THREADS, WorkerOptions
 from txaware.queue_service import QueueService
-from txaware.queues import QueueDescriptor, QueueStats, Waiting
+from txaware.queues import QueueDescriptor, QueueStats, Waiting, checked_count
 
 
 @attrs.frozen
@@ -33,6 +37,8 @@ class Access:
     shares_journal: bool
     buffer_limit_bytes: int
     message_limit_bytes: int
+    begin: Callable[..., TransactionContext]
+    opened: Callable[[Worker], object]
 
 
 class FreePushers:
@@ -284,6 +290,46 @@ class Queue(Popper):
     def popper(self, *, name: str | None = None, owns_pipe: bool = False) -> Popper:
         """Returns a popper with a name of its own, or with a pipe of its own."""
         return Popper(self._access, self.queue, name=name, owns_pipe=owns_pipe)
+
+    def worker(
+        self,
+        handler: Callable[..., object],
+        *,
+        threads: int = THREADS,
+        transaction: bool = False,
+        participants: Iterable[TransactionAware] = (),
+        timeout_s: float | None = None,
+        first_pause_s: float = 0.1,
+        longest_pause_s: float = 60,
+        idle_wait_s: float = 0.5,
+    ) -> Worker:
+        """Returns a loop that calls `handler(job)` in `threads`; `run` runs it.
+
+        A job is committed when its handler returns, and comes again after a pause when
+        that raises. With `transaction` the handler is called with `(job, tx)` in a
+        transaction, which `participants` join, and which also ends the job. A handler
+        may be `async def`. `WorkerOptions` explains the options.
+        """
+        participants = tuple(participants)
+        for participant in participants:
+            checked_participant(participant)
+        if participants and not transaction:
+            raise BadRequest("participants join a transaction: say transaction=True")
+        options = WorkerOptions(
+            threads=checked_count("threads", threads),
+            transaction=transaction,
+            timeout_s=timeout_s,
+            first_pause_s=first_pause_s,
+            longest_pause_s=longest_pause_s,
+            idle_wait_s=idle_wait_s,
+        )
+        access = self._access
+        handling = Handling(
+            handler, options, begin=access.begin, participants=participants
+        )
+        worker = Worker(self, handling, options, coordinator=access.coordinator)
+        access.opened(worker)
+        return worker
 
     def peek(self, limit: int = 10) -> list[Waiting]:
         """Returns items that wait, the oldest first, and pops none."""

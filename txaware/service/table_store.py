@@ -24,6 +24,7 @@ from txaware.service.store_context import StoreContext, carrier
 from txaware.service.visibility import DELIVER, Visibility
 from txaware.service.write.positions import RowCargo
 from txaware.store.columns import POINTED, pointer_of
+from txaware.store.journaled_table import keep_earlier_versions_away
 from txaware.store.ranges import negate
 from txaware.store.table_versions import (
     BEHIND_KEY,
@@ -143,6 +144,7 @@ class TableStore:
     def _made(
         self, name: TableName, changes: list[RowChange], pointer: int
     ) -> list[Write]:
+        keep_earlier_versions_away(self._table)
         now_ms = self._clock_ms()
         return [version_write(name, pointer, change, now_ms) for change in changes]
 

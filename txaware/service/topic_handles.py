@@ -10,6 +10,7 @@ from txaware.errors import TopicExists
 from txaware.interfaces import OrderedTable
 from txaware.keys import MESSAGE
 from txaware.metrics import Latencies, TopicCounters, TopicMetrics
+from txaware.queues import pipe_of
 from txaware.service.write.topic_writer import TopicWriter
 from txaware.store.topic_table import TopicTable
 from txaware.topics import (
@@ -103,6 +104,8 @@ class TopicHandles:
         """Returns a topic for an event loop; None where it would wait for a network."""
         if not self._table.reads_wait:
             return self.at(topic)
+        if pipe_of(topic) is not None:
+            return None
         name = self.name(topic)
         found = self.topics.remembered(name)
         if found is None or found.generation < 0:

@@ -10,7 +10,7 @@ from coordinator.embedded.group_commit import End, GroupCommit, Then
 from coordinator.embedded.records import Aborted, Invalidated, Record
 from txaware.clock import ClockMs, StoreClock, system_clock_ms
 from txaware.errors import StoreCorrupted, Unavailable
-from txaware.interfaces import Emptiness, Row, Write
+from txaware.interfaces import Emptiness, OrderedTable, Row, Write
 from txaware.keys import STATE, UNWATCHED, after, pointer_key
 from txaware.metrics import WriteMetrics
 from txaware.store.batch_writer import BatchWriter
@@ -25,6 +25,16 @@ SECOND_FORMAT, OUR_FORMAT = b"txaware 2", b"txaware 3"
 # The fourth has rows, or records of prepared transactions, that earlier versions do not
 # know, and comes with the first one.
 NEWEST_FORMAT = b"txaware 4"
+
+
+def keep_earlier_versions_away(table: OrderedTable) -> None:
+    """Raises the format of a table, before the first row that those do not know.
+
+    An earlier version would forget transactions that such rows need. It is durable
+    when this returns, and costs a sync once in the life of a store.
+    """
+    if writes := table.newest_format():
+        table.submit(writes)()
 
 
 class StoreJournal(GroupCommit):

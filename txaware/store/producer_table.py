@@ -55,6 +55,11 @@ class StoredRequest:
     count: int
     first: bytes
 
+    @property
+    def last(self) -> bytes:
+        """The key of its last row."""
+        return _key_at(self.first, self.count - 1)
+
 
 @attrs.frozen
 class SequenceState:
@@ -77,8 +82,7 @@ class SequenceState:
     @property
     def last_id(self) -> MessageId:
         """The id of the last message."""
-        last = self.requests[-1]
-        return MessageId.of_row(_key_at(last.first, last.count - 1))
+        return MessageId.of_row(self.requests[-1].last)
 
     def with_request(self, request: StoredRequest) -> "SequenceState":
         """Returns the state after one more request of the same epoch."""
@@ -99,8 +103,7 @@ class SequenceState:
         kept = [
             request
             for request in self.requests
-            if int.from_bytes(_key_at(request.first, request.count - 1)[:8], "big")
-            < time_ms
+            if int.from_bytes(request.last[:8], "big") < time_ms
         ]
         return SequenceState(self.epoch, tuple(kept)) if kept else None
 

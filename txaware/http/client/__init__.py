@@ -5,6 +5,7 @@ from txaware.http.client.link import Link
 from txaware.http.client.server_info import ServerInfo
 from txaware.http.client.service import (
     HttpAdministration,
+    HttpQueues,
     HttpService,
     HttpTables,
     within_limits,
@@ -16,6 +17,7 @@ __all__ = [
     "ClientSettings",
     "CoordinatorSend",
     "HttpAdministration",
+    "HttpQueues",
     "HttpService",
     "HttpTables",
     "Link",

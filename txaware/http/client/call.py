@@ -23,6 +23,7 @@ from txaware.errors import (
 )
 from txaware.http.wire.values import from_json, read_json
 from txaware.messages import MessageId
+from txaware.queues import pipe_of
 from txaware.requests import Start
 from txaware.topics import TopicName, checked_group
 
@@ -92,8 +93,10 @@ class Paths:
         self._known: dict[str, str] = {}
 
     def topic(self, topic: str) -> str:
-        """Returns the path of a topic, given as `name` or `namespace:name`."""
+        """Returns the path of a topic or pipe, as `name` or `namespace:name`."""
         path = self._known.get(topic) if isinstance(topic, str) else None
+        if path is None and (pipe := pipe_of(topic)) is not None:
+            return f"/v1/namespaces/{pipe.namespace}/topics/{pipe.in_namespace}"
         if path is None:
             parsed = TopicName.parse(topic)
             path = f"/v1/namespaces/{parsed.namespace}/topics/{parsed.name}"

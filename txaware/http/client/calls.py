@@ -51,6 +51,7 @@ from txaware.interfaces import COMMITTED, UNCOMMITTED, Isolation
 from txaware.labels import Labels, label_bytes
 from txaware.messages import MessageId, Page, PublishResponse, Receipt
 from txaware.publish.repeated_publish import OwnProducer
+from txaware.queues import pipe_of
 from txaware.requests import (
     Payload,
     Payloads,
@@ -318,14 +319,6 @@ class ServiceCalls(ProducerCalls):
             if ready or is_last:
                 return ready
 
-    def _turn(self, wait_s: float, until_s: float) -> Steps[tuple[float, bool]]:
-        """Returns how long to have the server wait now, and whether that is all."""
-        if wait_s <= 0:
-            return 0.0, True
-        info = yield from self.info()
-        left_s = max(0.0, until_s - self._link.clock_s())
-        return min(left_s, info.long_poll_s), left_s <= info.long_poll_s
-
     def position(
         self, group: str, topic: str, *, transaction: Transaction | None = None
     ) -> Steps[MessageId | None]:
@@ -424,7 +417,8 @@ def _sendable_receipts(receipts: Iterable[Receipt] | None) -> list[Receipt] | No
 
 
 def _sendable_receipt(receipt: Receipt) -> Receipt:
-    TopicName.parse(receipt.topic)
+    if pipe_of(receipt.topic) is None:
+        TopicName.parse(receipt.topic)
     checked_pointer(receipt.pointer)
     _check_fits(receipt.count, "the count of a receipt", _MOST_INT)
     return attrs.evolve(receipt, attempt=checked_attempt(receipt.attempt))

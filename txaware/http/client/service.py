@@ -11,6 +11,7 @@ from txaware.config import Settings
 from txaware.http.client.admin_calls import AdminCalls
 from txaware.http.client.calls import ServiceCalls
 from txaware.http.client.coordinator_calls import CoordinatorSend
+from txaware.http.client.queue_calls import QueueCalls
 from txaware.http.client.server_info import ServerInfo
 from txaware.http.client.table_calls import TableCalls
 from txaware.http.client.transport import Transport, blocking
@@ -18,6 +19,7 @@ from txaware.http.wire import ColumnarPage
 from txaware.interfaces import MessagingService, OperatorService
 from txaware.keeper import Keeper, KeepsRows, named_pointer
 from txaware.producers import ProducerService
+from txaware.queue_service import QueueService
 from txaware.requests import Start
 from txaware.tables.interfaces import TableService
 
@@ -109,6 +111,40 @@ class HttpTables:
     scan_rows = blocking(TableService.scan_rows, TableCalls.scan_rows)
     save_rows = blocking(TableService.save_rows, TableCalls.save_rows)
     take_back_rows = blocking(TableService.take_back_rows, TableCalls.take_back_rows)
+
+
+class HttpQueues:
+    """A `QueueService` by way of a server.
+
+    A popper that dies is known there by its leases alone, which end.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._calls = QueueCalls(transport.link)
+
+    create_queue = blocking(QueueService.create_queue, QueueCalls.create_queue)
+    queue_descriptor = blocking(
+        QueueService.queue_descriptor, QueueCalls.queue_descriptor
+    )
+    queues = blocking(QueueService.queues, QueueCalls.queues)
+    delete_queue = blocking(QueueService.delete_queue, QueueCalls.delete_queue)
+    truncate_queue = blocking(QueueService.truncate_queue, QueueCalls.truncate_queue)
+    pause_queue = blocking(QueueService.pause_queue, QueueCalls.pause_queue)
+    push = blocking(QueueService.push, QueueCalls.push)
+    pipe_for = blocking(QueueService.pipe_for, QueueCalls.pipe_for)
+    close_pusher = blocking(QueueService.close_pusher, QueueCalls.close_pusher)
+    pop = blocking(QueueService.pop, QueueCalls.pop)
+    commit_job = blocking(QueueService.commit_job, QueueCalls.commit_job)
+    rollback_job = blocking(QueueService.rollback_job, QueueCalls.rollback_job)
+    extend_job = blocking(QueueService.extend_job, QueueCalls.extend_job)
+    release_jobs = blocking(QueueService.release_jobs, QueueCalls.release_jobs)
+    peek_queue = blocking(QueueService.peek_queue, QueueCalls.peek_queue)
+    queue_stats = blocking(QueueService.queue_stats, QueueCalls.queue_stats)
+    redrive = blocking(QueueService.redrive, QueueCalls.redrive)
+
+    def settle_jobs(self, name: str) -> None:
+        """Does nothing: the server notices a commit at the next call for the queue."""
 
 
 class HttpAdministration:

@@ -7,7 +7,6 @@ from urllib.parse import urlencode
 from txaware.http.client.call import (
     Call,
     HttpAnswer,
-    Paths,
     Repeat,
     Steps,
     done,
@@ -16,8 +15,7 @@ from txaware.http.client.call import (
     reading_json,
     start_field,
 )
-from txaware.http.client.link import Link
-from txaware.http.client.server_info import ServerInfo, server_info
+from txaware.http.client.server_calls import ServerCalls
 from txaware.http.wire.values import topic_from_json
 from txaware.interfaces import UNCOMMITTED, Isolation, Start
 from txaware.messages import Bounds
@@ -35,22 +33,8 @@ WRONG_METHOD = 405
 _names, _bounds = reading_json(list[str]), reading_json(Bounds)
 
 
-class TopicCalls:
-    """Verbs that yield their calls; knows the limits of the server it once asked."""
-
-    def __init__(self, link: Link) -> None:
-        self._link = link
-        self._paths = Paths()
-        self._info: ServerInfo | None = None
-        self._info_of: bytes | None = None
-
-    def info(self) -> Steps[ServerInfo]:
-        """Asks for the limits of the server that answers now."""
-        info = self._info
-        if info is None or self._info_of != self._link.instance:
-            info = self._info = yield server_info()
-            self._info_of = self._link.instance
-        return info
+class TopicCalls(ServerCalls):
+    """Verbs about topics that yield their calls."""
 
     def create_topic(
         self,

@@ -10,10 +10,10 @@ from txaware.http.openapi import (
     message_operations,
     prepared_operations,
     producer_operations,
+    queue_operations,
     server_operations,
     table_operations,
     transaction_operations,
-    transactional_operations,
 )
 from txaware.http.openapi.operation import Operation
 from txaware.http.openapi.wire import report_schemas, wire_schemas
@@ -36,10 +36,10 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     **message_operations.OPERATIONS,
     **message_operations.TOPIC_OPERATIONS,
     **table_operations.OPERATIONS,
+    **queue_operations.OPERATIONS,
     **producer_operations.OPERATIONS,
     **transaction_operations.OPERATIONS,
     **prepared_operations.OPERATIONS,
-    **transactional_operations.OPERATIONS,
     **server_operations.OPERATIONS,
     **server_operations.CLEAN_UP_OPERATIONS,
     **transaction_operations.KEEPER_OPERATIONS,
@@ -60,10 +60,10 @@ _REASONS = {
     401: "No token was sent, or none that is known.",
     403: "The rules do not give this to whoever sent the token; or a page of another "
     "site sent the request.",
-    404: "There is no such topic, transaction, producer or keeper.",
+    404: "There is no such topic, queue, transaction, producer or keeper.",
     408: "The body did not come in time.",
-    409: "The topic exists already, the transaction is refused, the producer is fenced "
-    "or out of order, or there is no such plan any more.",
+    409: "The topic exists already, the transaction is refused, the lease is over, the "
+    "producer is fenced or out of order, or there is no such plan any more.",
     413: "The body, or a message in it, is above a limit.",
     429: "As many transactions are open as one principal may have.",
     503: "Part of the server is away, or has too much to do; or what became of an "
@@ -89,7 +89,7 @@ _HEADERS = {
 
 
 # What a path names may not be there.
-_CAN_BE_MISSING = ("{topic}", "{transaction}", "{producer}")
+_CAN_BE_MISSING = ("{topic}", "{queue}", "{transaction}", "{producer}")
 
 
 def refusals(route: Route, operation: Operation) -> dict[str, Schema]:
@@ -129,6 +129,7 @@ _PATH_NAMES: dict[str, Schema] = {
     "topic": {"type": "string", "pattern": TOPIC},
     "group": {"type": "string", "pattern": GROUP},
     "table": {"type": "string", "pattern": TOPIC},
+    "queue": {"type": "string", "pattern": TOPIC},
     "transactional_id": {
         "type": "string",
         "pattern": GROUP,

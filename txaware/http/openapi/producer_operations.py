@@ -1,4 +1,4 @@
-"""The bodies and answers of the routes of producers."""
+"""The bodies and answers of the routes of producers and transactional ids."""
 
 from txaware.http.openapi.message_operations import in_all_formats
 from txaware.http.openapi.operation import Operation, json_of
@@ -10,11 +10,26 @@ from txaware.http.routes.producers import (
     PRODUCERS,
     PUBLISH_ONCE,
 )
-from txaware.http.wire.json_schema import HEX_ID, any_of, array, fields, ref
+from txaware.http.routes.transactional_ids import (
+    ENTER,
+    LEAVE,
+    SEEN_COMMITS,
+    TRANSACTIONAL_ID,
+)
+from txaware.http.wire.json_schema import (
+    FLAG,
+    HEX_ID,
+    any_of,
+    array,
+    fields,
+    ref,
+    whole,
+)
 from txaware.http.wire.publish_once import ONCE
 from txaware.http.wire.schemas import AVRO_TYPE
 
 TAG = "producers"
+_COMMITS = {"commits": whole(0)}
 
 _BODY = in_all_formats(
     json_of(ONCE.schema),
@@ -57,5 +72,27 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         summary="A producer, and how far it has come in each topic.",
         tag=TAG,
         answer=json_of(ref("KnownProducer")),
+    ),
+    ("POST", TRANSACTIONAL_ID + "/commits"): Operation(
+        summary="How many of its transactions have committed; refused to an instance "
+        "that is named and was replaced.",
+        tag=TAG,
+        body=json_of(SEEN_COMMITS.schema, example={}),
+        answer=json_of(fields(_COMMITS)),
+        refuses=(409,),
+    ),
+    ("POST", TRANSACTIONAL_ID + "/enter"): Operation(
+        summary="Makes a transaction that of an instance; with a key, unless that was "
+        "committed before.",
+        tag=TAG,
+        body=json_of(ENTER.schema),
+        answer=json_of(fields(_COMMITS | {"isDone": FLAG, "isWritten": FLAG})),
+        refuses=(409,),
+    ),
+    ("POST", TRANSACTIONAL_ID + "/leave"): Operation(
+        summary="Takes that back, for a transaction that is rolled back.",
+        tag=TAG,
+        body=json_of(LEAVE.schema, example={"transaction": 1}),
+        refuses=(409,),
     ),
 }

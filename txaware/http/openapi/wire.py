@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 import attrs
 
@@ -34,6 +34,7 @@ from txaware.keeper import Keeper
 from txaware.messages import MessageId
 from txaware.metrics import Metrics
 from txaware.producers import KnownProducer, ProducerOpened
+from txaware.queues import Popped, QueueDescriptor, QueueStats, Waiting
 from txaware.reports import CleanUp, OpenPlan, Peeked, Pruned, Report, TopicReport
 from txaware.service.monitor.overview_report import OverviewReport
 
@@ -107,6 +108,7 @@ _PLAIN: dict[Any, Schema] = {
 _REPORTS = (
     *(CleanUp, Keeper, Metrics, OpenPlan, OverviewReport, Peeked, Pruned, Report),
     *(KnownProducer, ProducerOpened),
+    *(Popped, QueueDescriptor, QueueStats, Waiting),
     TopicReport,
 )
 
@@ -138,6 +140,8 @@ def _schema(kind: Any, found: dict[str, Schema]) -> Schema:
     if attrs.has(kind):
         return _add(kind, found)
     origin, inner = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return {"enum": [*inner]}
     if origin in (Union, UnionType):
         return any_of(*(_schema(one, found) for one in inner))
     if origin in (dict, Mapping):

@@ -9,6 +9,8 @@ from txaware.http.routes.operator import CleanUpRoutes, OperatorRoutes
 from txaware.http.routes.polls import PollingRoutes
 from txaware.http.routes.prepared import PreparedRoutes
 from txaware.http.routes.producers import ProducerRoutes
+from txaware.http.routes.queue_jobs import QueueJobRoutes
+from txaware.http.routes.queues import QueueRoutes
 from txaware.http.routes.tables import TableRoutes
 from txaware.http.routes.topics import TopicRoutes
 from txaware.http.routes.transactional_ids import TransactionalIdRoutes
@@ -30,6 +32,8 @@ def all_routes(
         *GroupRoutes(hosted).routes(),
         *TableRoutes(hosted).routes(),
         *PreparedRoutes(hosted).routes(),
+        *QueueRoutes(hosted).routes(),
+        *QueueJobRoutes(hosted).routes(),
         *TransactionRoutes(hosted).routes(),
         *TransactionalIdRoutes(hosted).routes(),
         *OperatorRoutes(hosted).routes(),

@@ -9,12 +9,13 @@ from txaware.errors import BadRequest, Unavailable
 from txaware.http.routes.topics import TOPIC
 from txaware.http.server.exchange import DONE, DONE_IN_JSON, JSON, Reply, Request
 from txaware.http.server.idempotency import KEY
-from txaware.http.server.permissions import on_topic
+from txaware.http.server.permissions import to_publish
 from txaware.http.server.routing import Answer, Begun, Route, Told, in_a_task
 from txaware.http.server.server_context import ServerContext
 from txaware.http.wire import AVRO, Format, PublishRequest, format_of
 from txaware.messages import PublishResponse
 from txaware.producers import ProducerIdentity
+from txaware.queues import pipe_of
 from txaware.requests import checked_pointer
 from txaware.service.topic_handles import TopicHandle
 
@@ -63,13 +64,13 @@ class MessageRoutes:
 
     def routes(self) -> list[Route]:
         """Returns these routes, by method and path."""
-        in_transaction = on_topic("publish", transactions=True)
+        in_transaction = to_publish(transactions=True)
         return [
             Route(
                 "POST",
                 TOPIC + "/publish",
                 in_a_task(self._publish),
-                on_topic("publish"),
+                to_publish(),
                 keyed=True,
                 begin=self._publish,
             ),
@@ -90,6 +91,7 @@ class MessageRoutes:
         self, place: TopicHandle, format_: Format, request: Request, told: Told
     ) -> Begun:
         asked = format_.publish_request(request.body)
+        _check_pipe(request, asked)
         is_plain = asked.pointer is None and asked.receipts is None
         if not is_plain or KEY in request.headers:
             return self._hosted.in_thread(self._publish_asked, request, format_, asked)
@@ -103,6 +105,7 @@ class MessageRoutes:
 
     def _publish_large(self, request: Request, format_: Format) -> Reply:
         asked = self._asked(request, format_)
+        _check_pipe(request, asked)
         return self._publish_asked(request, format_, asked)
 
     def _asked(self, request: Request, format_: Format) -> PublishRequest:
@@ -165,6 +168,15 @@ class MessageRoutes:
         self._owners.used((response.transaction_write_pointer,), request.principal)
         await self._hosted.in_thread(self._service.rollback, request.topic, response)
         return DONE
+
+
+def _check_pipe(request: Request, asked: PublishRequest) -> None:
+    """Refuses messages without a transaction in a pipe; its queue takes pushes."""
+    if asked.pointer is None and pipe_of(request.topic) is not None:
+        raise BadRequest(
+            f"{request.topic} is a pipe, which takes items in transactions only; push "
+            f"others to its queue"
+        )
 
 
 def _producer_of(request: Request) -> ProducerIdentity | None:

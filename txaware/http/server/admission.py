@@ -91,7 +91,7 @@ _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 
 class ClientGone(Exception):
-    """The client closed the connection before its request was complete."""
+    """The client closed the connection, and nothing was done for it."""
 
 
 class Bodies:

@@ -87,7 +87,7 @@ class App:
             return await repeats.once(
                 repeat, request.headers.get(INSTANCE), partial(_whole, route, request)
             )
-        except TxAwareError:
+        except (TxAwareError, ClientGone):
             raise
         except Exception as error:
             return self._rules.refusal(error, head)

@@ -7,6 +7,7 @@ from txaware.errors import (
     KeeperMissing,
     KeeperNotFound,
     LeaseLost,
+    MisusedTransaction,
     NotAuthenticated,
     NotAuthorized,
     OutOfOrderSequence,
@@ -54,6 +55,7 @@ _STATUS: tuple[tuple[type[TxAwareError], int], ...] = (
     (TransactionOutcomeUnknown, 503),
     (TransactionRefused, 409),
     (BadRequest, 400),
+    (MisusedTransaction, 400),
 )
 
 

@@ -3,17 +3,19 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import attrs
 
 from txaware.errors import BadRequest, Unavailable, changed_nothing
+from txaware.http.server.admission import ClientGone
 from txaware.http.server.exchange import Reply
 
 KEY, INSTANCE = b"idempotency-key", b"txaware-instance"
 UNKNOWN = (b"txaware-outcome", b"unknown")
 LONGEST_KEY = 64
 KEEP_S = 60.0
-MOST = 100_000
+MOST, MOST_BYTES = 100_000, 64 << 20
 
 Scope = tuple[str, str, str, bytes]
 
@@ -26,6 +28,12 @@ class OutcomeUnknown(Unavailable):
 class _Remembered:
     at_s: float
     reply: asyncio.Future[Reply]
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the answer's body."""
+        failed = self.reply.exception() is not None
+        return 0 if failed else len(self.reply.result().body)
 
 
 class Idempotency:
@@ -41,6 +49,7 @@ class Idempotency:
         self._forgetful_until_s = float("-inf")
         self._under_way: dict[Scope, asyncio.Future[Reply]] = {}
         self._remembered: OrderedDict[Scope, _Remembered] = OrderedDict()
+        self._size_bytes = 0
 
     async def once(
         self,
@@ -52,9 +61,9 @@ class Idempotency:
 
         `scope` is the principal, the request's method and path, and the key.
         """
-        found = self.begin(scope, instance)
-        if found is not None:
-            return await asyncio.shield(found)
+        while (found := self.begin(scope, instance)) is not None:
+            with suppress(ClientGone):  # the first: nothing was done for it
+                return await asyncio.shield(found)
         try:
             reply = await perform()
         except BaseException as error:
@@ -87,7 +96,9 @@ class Idempotency:
         future = self._under_way[scope]
         if isinstance(outcome, Reply):
             future.set_result(outcome)
-        elif isinstance(outcome, Exception) and changed_nothing(outcome):
+        elif isinstance(outcome, ClientGone) or (
+            isinstance(outcome, Exception) and changed_nothing(outcome)
+        ):
             del self._under_way[scope]  # it may go better the next time
             _fail(future, outcome)
             return
@@ -98,7 +109,9 @@ class Idempotency:
     def _remember(self, scope: Scope) -> None:
         """Begins the minute with the answer, however long that took."""
         future = self._under_way.pop(scope)
-        self._remembered[scope] = _Remembered(self._clock_s(), future)
+        remembered = _Remembered(self._clock_s(), future)
+        self._remembered[scope] = remembered
+        self._size_bytes += remembered.size_bytes
 
     def _check_repeat(self, instance: bytes) -> None:
         """Raises where a key that is not known here may have come before."""
@@ -118,10 +131,11 @@ class Idempotency:
         while self._remembered:
             oldest = next(iter(self._remembered.values()))
             if oldest.at_s > until_s:
-                if len(self._remembered) <= MOST:
+                if len(self._remembered) <= MOST and self._size_bytes <= MOST_BYTES:
                     return
                 self._forgetful_until_s = oldest.at_s + KEEP_S
             self._remembered.popitem(last=False)
+            self._size_bytes -= oldest.size_bytes
 
 
 def _fail(future: asyncio.Future[Reply], error: Exception) -> None:

@@ -9,10 +9,11 @@ from typing import Protocol
 import attrs
 
 from txaware.http.server.exchange import Peer
-from txaware.http.server.server_context import ServerContext
+from txaware.http.server.server_context import ServerContext, Stopping
 from txaware.service.read.reading import FIRST_PAUSE_S
 from txaware.service.read.scan import Scan
 from txaware.service.topic_handles import TopicHandle
+from txaware.service.wakeups import Signal
 
 
 class Read(Protocol):
@@ -91,7 +92,10 @@ class LongPolls:
                 return scan
             pause_s = hosted.service.pause_s(scan, pause_s)
             timeout_s = min(left_s, pause_s)
-            is_signalled = await self._signalled(scan, timeout_s, peer)
+            signal, stopping = scan.place.writer.signal, hosted.stopping
+            is_signalled = await signalled(
+                signal, scan.seen, timeout_s, peer=peer, stopping=stopping
+            )
             scan = None
 
     async def _looked(self, look: Look, *, is_fresh: bool) -> Scan:
@@ -105,32 +109,34 @@ class LongPolls:
         await read_piece(hosted, look.read, scan, fresh=is_fresh)
         return scan
 
-    async def _signalled(self, scan: Scan, timeout_s: float, peer: Peer) -> bool:
-        """Waits until something may have changed since that look began.
 
-        Returns whether it did; otherwise the time is up.
-        """
-        loop, event = asyncio.get_running_loop(), asyncio.Event()
-        signal, stopping = scan.place.writer.signal, self._hosted.stopping
+async def signalled(
+    signal: Signal, seen: int, timeout_s: float, *, peer: Peer, stopping: Stopping
+) -> bool:
+    """Waits until something may have changed since the look that had `seen`.
 
-        def tell() -> None:
-            with suppress(RuntimeError):  # the loop may be closed by now
-                loop.call_soon_threadsafe(event.set)
+    Returns whether it did; otherwise the time is up.
+    """
+    loop, event = asyncio.get_running_loop(), asyncio.Event()
 
-        if not signal.listen(scan.seen, tell):
-            return True
-        stopping.tell(event)
-        peer.tell_when_gone(event)
-        try:
-            async with asyncio.timeout(timeout_s):
-                await event.wait()
-            return True
-        except TimeoutError:
-            return False
-        finally:
-            signal.forget(tell)
-            stopping.forget(event)
-            peer.tell_when_gone(None)
+    def tell() -> None:
+        with suppress(RuntimeError):  # the loop may be closed by now
+            loop.call_soon_threadsafe(event.set)
+
+    if not signal.listen(seen, tell):
+        return True
+    stopping.tell(event)
+    peer.tell_when_gone(event)
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+        return True
+    except TimeoutError:
+        return False
+    finally:
+        signal.forget(tell)
+        stopping.forget(event)
+        peer.tell_when_gone(None)
 
 
 def _begun_and_read(

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
-from txaware.auth import Principal, Verb
+from txaware.auth import Principal, QueueVerb, Verb
 from txaware.errors import NotAuthorized
 from txaware.loopback import KNOWN_HOSTS, is_local
+from txaware.queues import pipe_of
 from txaware.topics import (
+    QueueName,
     TableName,
     TopicName,
     checked_group,
@@ -66,6 +68,45 @@ def on_topic(verb: Verb, *, transactions: bool = False) -> Allow:
             principal.require_transactions()
 
     return allow
+
+
+def to_publish(*, transactions: bool = False) -> Allow:
+    """Allows those who may publish to a topic, or push to the queue of a pipe.
+
+    A pipe is written to in transactions.
+    """
+    at_topic = on_topic("publish", transactions=transactions)
+
+    def allow(principal: Principal, params: Params) -> None:
+        pipe = pipe_of(f"{params['namespace']}:{params['topic']}")
+        if pipe is None:
+            at_topic(principal, params)
+            return
+        principal.require_queue("push", QueueName.parse(pipe.queue))
+        principal.require_transactions()
+
+    return allow
+
+
+def on_queue(verb: QueueVerb, *, transactions: bool = False) -> Allow:
+    """Allows those with that verb on the queue, and `transactions` where needed."""
+
+    def allow(principal: Principal, params: Params) -> None:
+        principal.require_queue(verb, queue_in(params))
+        if transactions:
+            principal.require_transactions()
+
+    return allow
+
+
+def to_see_queue(principal: Principal, params: Params) -> None:
+    """Allows those who have any verb on the queue."""
+    principal.require_queue_sight(queue_in(params))
+
+
+def queue_in(params: Params) -> QueueName:
+    """Returns the queue that a path names."""
+    return QueueName.parse(f"{params['namespace']}:{params['queue']}")
 
 
 def on_table(verb: Verb) -> Allow:

@@ -13,6 +13,7 @@ from txaware.http.server.server_file import ServerFile
 from txaware.service.administration import Administration
 from txaware.service.local import LocalService
 from txaware.service.monitor.overview import Overview
+from txaware.service.queue.local_queues import LocalQueues
 from txaware.service.table_store import TableStore
 
 
@@ -27,6 +28,7 @@ class Served:
 
     service: LocalService
     tables: TableStore
+    queues: LocalQueues
     administration: Administration
     coordinator: Coordinator
     settings: Settings

@@ -271,6 +271,7 @@ class HttpServer:
         hosted = ServerContext(
             served.service,
             served.tables,
+            served.queues,
             served.administration,
             served.coordinator,
             served.settings,

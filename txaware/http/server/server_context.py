@@ -21,6 +21,7 @@ from txaware.http.server.hidden_paths import HiddenPaths
 from txaware.http.server.owners import Owners
 from txaware.service.administration import Administration
 from txaware.service.local import LocalService
+from txaware.service.queue.local_queues import LocalQueues
 from txaware.service.table_store import TableStore
 from txaware.service.topic_handles import TopicHandle
 
@@ -141,6 +142,7 @@ class ServerContext:
 
     service: LocalService
     tables: TableStore
+    queues: LocalQueues
     administration: Administration
     coordinator: Coordinator
     settings: Settings

@@ -9,6 +9,10 @@ TOPIC, NAMESPACE, GROUP = "^[A-Za-z0-9_-]+$", "^[A-Za-z0-9_]+$", "^[A-Za-z0-9_.-
 TEXT: Schema = {"type": "string"}
 FLAG: Schema = {"type": "boolean"}
 NULL: Schema = {"type": "null"}
+QUEUE_NAME: Schema = {
+    "type": "string",
+    "pattern": "^([A-Za-z0-9_]+:)?[A-Za-z0-9_-]+$",
+}
 BYTES: Schema = {"type": "string", "format": "binary"}
 HEX_ID: Schema = {
     "type": "string",

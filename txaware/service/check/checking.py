@@ -33,6 +33,7 @@ from txaware.service.check.journal import (
     check_coordinator,
     check_journal,
     check_keepers,
+    check_newest,
     check_state,
     saved_ms,
 )
@@ -42,7 +43,7 @@ from txaware.service.check.producers import check_producers
 from txaware.service.check.queues import check_queues
 from txaware.service.check.table_scan import CheckScan, SizeBytes
 from txaware.service.check.versions import check_tables
-from txaware.service.coordinator_kind import OTHER, coordinator_of
+from txaware.service.coordinator_kind import EMBEDDED, OTHER, coordinator_of
 from txaware.store.interfaces import CheckedRows, ChecksKeys, KeepsJournal
 from txaware.store.journaled_table import FIRST_FORMAT, FORMAT
 
@@ -140,7 +141,8 @@ def _check(
             check_state(scan, rows, findings)
         history = check_journal(scan, rows, findings)
         if invalid is None:
-            uncommitted = Uncommitted.of(history, in_use=in_use)
+            is_ours = rows.get(COORDINATOR) == EMBEDDED
+            uncommitted = Uncommitted.of(history, in_use=in_use, is_ours=is_ours)
     findings.coordinator = coordinator_of(rows)
     if invalid is None and rows.get(COORDINATOR) == OTHER:
         findings.knows_needed = False
@@ -158,6 +160,8 @@ def _check(
     check_tables(scan, judging)
     check_keepers(scan, findings)
     check_producers(scan, judging)
+    if durable:
+        check_newest(rows, findings)
     _check_unknown(scan, rows, findings)
     embedded = durable and check_coordinator(rows, findings)
     if embedded and judging.suspects:

@@ -6,17 +6,21 @@ import attrs
 
 from txaware.errors import BadRequest, StoreCorrupted
 from txaware.keys import POINTER_BYTES, ROW_KEY_BYTES, TOPIC
+from txaware.labels import check_labels
 from txaware.queues import PIPE_BYTES, QueueDescriptor, is_queue, stored_name
 from txaware.service.check.findings import Findings
 from txaware.service.check.journal import Uncommitted, saved_ms
 from txaware.store.columns import (
     EXPIRY,
+    HEADERS,
+    KEY,
     PRODUCED,
     RECEIPTS,
     Columns,
     decode,
     decode_receipts,
     encode_receipts,
+    value_head,
 )
 from txaware.store.interfaces import CheckedRows
 from txaware.store.producer_table import check_mark
@@ -130,7 +134,7 @@ class Judging:
         """Returns the columns of a row; None, and a problem, where they are damaged."""
         try:
             columns = decode(value)
-            _check_columns(columns)
+            _check_columns(columns, len(value))
         except (StoreCorrupted, ValueError) as error:
             self.problem("value", key, str(error))
             return None
@@ -155,7 +159,7 @@ def is_plain_value(value: bytes) -> bool:
     return least is not None and len(value) >= least
 
 
-def _check_columns(columns: Columns) -> None:
+def _check_columns(columns: Columns, size_bytes: int) -> None:
     expiry, receipts = columns.more.get(EXPIRY), columns.more.get(RECEIPTS)
     if expiry is not None and len(expiry) != POINTER_BYTES:
         raise ValueError(f"an expiry has 8 bytes, not {len(expiry)}")
@@ -164,6 +168,11 @@ def _check_columns(columns: Columns) -> None:
     mark = columns.more.get(PRODUCED)
     if mark is not None:
         check_mark(mark)
+    check_labels(columns.more.get(KEY), columns.more.get(HEADERS))
+    is_reference = columns.payload is None
+    head = value_head(columns.pointer, reference=is_reference, more=columns.more)
+    if len(head) + len(columns.payload or b"") != size_bytes:
+        raise ValueError("a column is there twice, or bytes follow the last one")
 
 
 def read_receipts(data: bytes) -> dict[bytes, int]:

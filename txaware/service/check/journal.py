@@ -34,6 +34,11 @@ from txaware.store.journaled_table import (
 )
 
 COORDINATORS = (EMBEDDED, OTHER)
+# The kinds of rows that came with the newest format.
+NEWEST_ROWS = (
+    *("producers", "sequences", "transactional ids"),
+    *("queues", "pipes", "leases", "versions of rows"),
+)
 NUMBER_BYTES = 8
 
 
@@ -42,22 +47,30 @@ class Uncommitted:
     """Pointers whose transactions did not commit, or may not have.
 
     Pointers above `known_to` were given out since the journal was read. Invalid ones
-    are forgotten some day; those lost in a crash never are.
+    are forgotten some day; those lost in a crash never are. `is_all` is True where all
+    others have committed.
     """
 
     invalid: Container[int] = ()
     lost: Container[int] = ()
     open: Container[int] = ()
     known_to: int = NO_POINTER
+    is_all: bool = False
 
     @classmethod
-    def of(cls, history: History, *, in_use: bool) -> "Uncommitted":
-        """Reads them from a journal; out of use, a pointer without a record is lost."""
+    def of(
+        cls, history: History, *, in_use: bool, is_ours: bool = True
+    ) -> "Uncommitted":
+        """Reads them from a journal; out of use, a pointer without a record is lost.
+
+        The journal says all unless the coordinator is another one (not `is_ours`).
+        """
         return cls(
             history.invalid,
             history.lost_pointers(crashed=not in_use),
             history.open,
             history.highest if in_use else NO_POINTER,
+            is_ours,
         )
 
     @classmethod
@@ -157,6 +170,22 @@ def check_state(scan: CheckScan, rows: CheckedRows, findings: Findings) -> None:
         )
     saved_ms(rows, findings)
     _check_copy(rows, findings)
+
+
+def check_newest(rows: CheckedRows, findings: Findings) -> None:
+    """Checks that no earlier version opens rows it does not know; after the counts."""
+    found = rows.get(FORMAT)
+    if found not in (SECOND_FORMAT, OUR_FORMAT):
+        return  # nobody else opens it
+    for name in NEWEST_ROWS:
+        if findings.counts[name]:
+            findings.problem(
+                "format",
+                FORMAT,
+                f"the format is {found!r}, and there are {name}, which come with "
+                f"{NEWEST_FORMAT!r}: a version that does not know them opens the data",
+            )
+            return
 
 
 def check_keepers(scan: CheckScan, findings: Findings) -> None:

@@ -13,7 +13,8 @@ from txaware.keys import (
     payload_prefix,
 )
 from txaware.markers import checked_producer_marker, is_producer_marker
-from txaware.messages import ID_BYTES
+from txaware.messages import ID_BYTES, MessageId
+from txaware.service.check.commits import CommitCheck
 from txaware.service.check.groups import (
     PAYLOAD_TAIL_BYTES,
     Judging,
@@ -124,11 +125,16 @@ def _check_mark(
 
 def check_positions(scan: CheckScan, judging: Judging) -> None:
     """Checks that positions are in known topics, with the pointer of their key."""
+    commits = CommitCheck(judging)
     for key, value in scan.table(POSITION):
         judging.findings.counts["positions"] += 1
         name = _position_topic(judging, key)
-        if name is not None:
-            _check_position(judging, key, value, name)
+        if name is None:
+            continue
+        position = _check_position(judging, key, value, name)
+        group = key[: key.index(b":")].decode("ascii")
+        if position is not None and is_producer_marker(group):
+            commits.check(key, group, name, value, position)
 
 
 def _position_topic(judging: Judging, key: bytes) -> TopicName | None:
@@ -154,10 +160,11 @@ def _position_topic(judging: Judging, key: bytes) -> TopicName | None:
 
 def _check_position(
     judging: Judging, key: bytes, value: bytes, name: TopicName
-) -> None:
+) -> MessageId | None:
+    """Returns the position; None where it cannot be read."""
     columns = judging.columns(POSITION + key, value)
     if columns is None:
-        return
+        return None
     named = int.from_bytes(key[-POINTER_BYTES:], "big")
     _check_key_pointer(judging, POSITION + key, named)
     pointer, position = columns.pointer, columns.payload
@@ -169,6 +176,8 @@ def _check_position(
         )
     elif pointer > 0 and pointer in judging.uncommitted.invalid:
         judging.findings.needs(str(name), pointer)
+    judging.suspect(POSITION + key, named)
     if position is None or len(position) != ID_BYTES:
         judging.problem("position", POSITION + key, "a position has 20 bytes")
-    judging.suspect(POSITION + key, named)
+        return None
+    return MessageId(position)

@@ -1,7 +1,8 @@
 """The queues of this process: finds them by name, and checks arguments."""
 
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from typing import Any
 
 import attrs
@@ -9,6 +10,7 @@ import attrs
 from coordinator.transaction import Transaction, TransactionType
 from txaware.errors import (
     BadRequest,
+    LeaseLost,
     MisusedTransaction,
     QueueNotFound,
     TopicExists,
@@ -17,6 +19,7 @@ from txaware.errors import (
 from txaware.keys import LEASE, MARK, MESSAGE, PAYLOAD, PIPE
 from txaware.queues import (
     MAX_LEASE_S,
+    MOST_POPPED,
     Popped,
     QueueDescriptor,
     QueueStats,
@@ -26,6 +29,7 @@ from txaware.queues import (
     checked_priority,
     checked_seconds,
     described,
+    pipe_of,
     row_name,
 )
 from txaware.requests import (
@@ -50,10 +54,11 @@ from txaware.service.retention.mark_invalid_rows import Marking
 from txaware.service.retention.planning import first_kept
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle
+from txaware.service.wakeups import Signal
 from txaware.service.write.publishing import Publishing
+from txaware.store.journaled_table import keep_earlier_versions_away
 from txaware.topics import QueueName, checked_namespace
 
-MOST_POPPED = 10_000
 MOST_TEXT = 1_000
 _TABLES = (MESSAGE, PAYLOAD, MARK, PIPE, LEASE)
 
@@ -75,6 +80,7 @@ class LocalQueues:
     def create_queue(self, name: str, **options: Any) -> QueueDescriptor:
         """Creates a queue; one that exists is returned as it is."""
         wanted = described(name, options)
+        keep_earlier_versions_away(self._site.table)
         try:
             return QueueDescriptor.of(self._topics.create(wanted.topic()))
         except TopicExists:
@@ -180,8 +186,12 @@ class LocalQueues:
         owns_pipe: bool = False,
         transaction: Transaction | None = None,
         is_local: bool = True,
+        most_bytes: int | None = None,
     ) -> list[Popped]:
-        """Leases up to `limit` items; waits up to `wait_s` for the first."""
+        """Leases up to `limit` items; waits up to `wait_s` for the first.
+
+        The one with which they have `most_bytes` together is the last.
+        """
         checked_count("n", limit, most=MOST_POPPED)
         wait_s = checked_wait_s(wait_s)
         checked_snapshot(transaction)
@@ -191,12 +201,29 @@ class LocalQueues:
                 f"keep its jobs for a day: pop in short ones"
             )
         pointer = None if transaction is None else transaction.transaction_id
-        who = Popper(_checked_text("popper", popper), pointer, is_local, owns_pipe)
+        who = Popper(
+            _checked_text("popper", popper), pointer, is_local, owns_pipe, most_bytes
+        )
         queue = self._queue(name)
         self._bury(queue)
         popped = queue.pop(who, transaction, limit=limit, wait_s=wait_s)
         self._bury(queue)
         return popped
+
+    def put_back(self, name: str, popped: Iterable[Popped]) -> None:
+        """Has items wait again whose popper never got them, as if not popped."""
+        queue = self._queue(name)
+        for one in popped:
+            with suppress(LeaseLost):  # it waits again already
+                queue.put_back(one.id, one.lease)
+
+    def signal(self, name: str) -> Signal:
+        """Returns the signal that is told when there may be something to pop."""
+        return self._queue(name).state.signal
+
+    def pause_s(self, name: str) -> float:
+        """Returns after what time a popper that waits has to look again."""
+        return self._queue(name).pause_s()
 
     def commit_job(
         self,
@@ -246,10 +273,17 @@ class LocalQueues:
         self._bury(queue)
         return queue.stats()
 
-    def redrive(self, name: str, limit: int | None = None) -> int:
+    def redrive(
+        self,
+        name: str,
+        limit: int | None = None,
+        *,
+        may_push: Callable[[str], bool] | None = None,
+    ) -> int:
         """Moves dead letters back to where they came from; returns how many.
 
-        `name` is the queue that they came from, or the one that has them.
+        `name` is the queue that they came from, or the one that has them. Letters stay
+        whose queue the caller may not push to.
         """
         most = MOST_POPPED if limit is None else checked_count("limit", limit)
         queue, wanted = self._queue(name), self.queue_descriptor(name).name
@@ -258,12 +292,18 @@ class LocalQueues:
             letters, only = self._queue(queue.state.descriptor.dead_letters), wanted
         moved, kept = 0, list[Popped]()
         popper = Popper(f"redrive of {wanted}")
+
+        def goes_to(origin: str) -> bool:
+            if only not in (None, origin) or not self._exists(origin):
+                return False
+            return may_push is None or origin == wanted or may_push(origin)
+
         while moved < most:
             found = letters.pop(popper, None, limit=1, wait_s=0)
             if not found:
                 break
             origin = origin_of(found[0])
-            if origin is None or only not in (None, origin) or not self._exists(origin):
+            if origin is None or not goes_to(origin):
                 kept += found
             elif send_back(letters, found[0], self._queue(origin)):
                 moved += 1
@@ -298,7 +338,7 @@ class LocalQueues:
     def _exists(self, name: str) -> bool:
         try:
             self._queue(name)
-        except QueueNotFound:
+        except (QueueNotFound, BadRequest):  # anybody may push any headers
             return False
         return True
 
@@ -322,18 +362,15 @@ class LocalQueues:
 
     def _pipe(self, name: str) -> TopicHandle | None:
         """Finds a pipe by the name that `pipe_for` gave out; None for other names."""
-        if name.__class__ is not str or ":." not in name:
+        pipe = pipe_of(name)
+        if pipe is None:
             return None
-        namespace, _, rest = name.partition(":.")
-        parts = rest.split(".")
-        if len(parts) != 3 or not (parts[1].isdecimal() and parts[2].isdecimal()):
-            return None
-        queue = self._queue(f"{namespace}:{parts[0]}")
-        if queue.state.descriptor.generation != int(parts[1]):
+        queue = self._queue(pipe.queue)
+        if queue.state.descriptor.generation != pipe.generation:
             raise QueueNotFound(
                 f"queue {queue.state.descriptor.name} was truncated since the push"
             )
-        return queue.pushing.lent(int(parts[2]))
+        return queue.pushing.lent(pipe.pipe)
 
     def _bury(self, queue: WorkQueue) -> None:
         """Moves what was delivered too often to the dead letters."""

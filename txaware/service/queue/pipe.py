@@ -29,6 +29,11 @@ class Item:
     pointer: int | None
     stored_by: int | None = None
 
+    @property
+    def size_bytes(self) -> int:
+        """The size of what was pushed."""
+        return len(self.payload) + len(self.key or b"") + len(self.headers)
+
 
 @attrs.define(eq=False)
 class Pipe:

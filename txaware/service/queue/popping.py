@@ -1,6 +1,7 @@
 """Chooses the next items of a queue, and gives them back when their lease ends."""
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Iterable
 from functools import partial
@@ -26,13 +27,15 @@ MOST_PARKED = 10_000
 class Popper:
     """The one that pops: its name, its transaction, and how it takes turns.
 
-    With `owns_pipe` it keeps to one pipe, which nobody else pops from meanwhile.
+    With `owns_pipe` it keeps to one pipe, which nobody else pops from meanwhile. The
+    item with which it has `most_bytes` is the last that it takes at once.
     """
 
     name: str
     transaction: int | None = None
     is_local: bool = True
     owns_pipe: bool = False
+    most_bytes: int | None = None
 
 
 @attrs.define
@@ -68,7 +71,8 @@ class Popping:
     ) -> list[tuple[Lease, Item]]:
         """Leases up to `limit` items."""
         taken: list[tuple[Lease, Item]] = []
-        while len(taken) < limit:
+        left_bytes = math.inf if popper.most_bytes is None else popper.most_bytes
+        while len(taken) < limit and left_bytes > 0:
             found = self._next(popper, judge, now_ms, batch)
             if found is None:
                 return taken
@@ -78,6 +82,7 @@ class Popping:
             batch.touch(lease.pipe)
             batch.writes.append(lease.write())
             taken.append((lease, item))
+            left_bytes -= item.size_bytes
         return taken
 
     def _lease(self, lease: Lease, popper: Popper, now_ms: int) -> None:

@@ -76,7 +76,7 @@ class WorkQueue:
             left_s = until_s - time.monotonic() if wait_s else 0
             if found or left_s <= 0:
                 return found
-            self.state.signal.wait(seen, min(left_s, self._pause_s()))
+            self.state.signal.wait(seen, min(left_s, self.pause_s()))
 
     def _pop(self, popper: Popper, tx: Transaction | None, limit: int) -> list[Popped]:
         entry = None
@@ -111,7 +111,8 @@ class WorkQueue:
             with suppress(Unavailable):  # its lease ends at the latest
                 self._hand_over(batch)
 
-    def _pause_s(self) -> float:
+    def pause_s(self) -> float:
+        """Returns after what time a popper that waits has to look again."""
         with self.state.lock:
             next_ms = self.state.next_time_ms()
         if next_ms is None:

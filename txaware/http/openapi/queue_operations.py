@@ -1,0 +1,130 @@
+"""What is described of the routes of queues."""
+
+from txaware.http.openapi.message_operations import in_all_formats
+from txaware.http.openapi.operation import Operation, json_of
+from txaware.http.routes.queue_jobs import (
+    CLOSE_PUSHER,
+    COMMIT,
+    EXTEND,
+    PIPE_OF,
+    POP,
+    RELEASE,
+    ROLLBACK,
+)
+from txaware.http.routes.queues import CREATE, QUEUE, QUEUES, REDRIVE
+from txaware.http.wire.json_schema import TEXT, array, fields, ref, whole
+from txaware.queues import MAX_DELAY_S, MAX_PRIORITY, MOST_POPPED
+
+_TAG = "queues"
+_WITH_A_LEASE = (409,)
+_SETTINGS = json_of(ref("QueueDescriptor"))
+
+OPERATIONS: dict[tuple[str, str], Operation] = {
+    ("GET", QUEUES): Operation(
+        summary="The queues of a namespace that the caller may see.",
+        tag=_TAG,
+        answer=json_of(array(TEXT)),
+    ),
+    ("PUT", QUEUE): Operation(
+        summary="Creates a queue; one that exists is answered as it is.",
+        tag=_TAG,
+        body=json_of(CREATE.schema, example={"leaseS": 30, "maxDeliveries": 5}),
+        needs_body=False,
+        answer=_SETTINGS,
+    ),
+    ("GET", QUEUE): Operation(
+        summary="The settings of a queue.", tag=_TAG, answer=_SETTINGS
+    ),
+    ("DELETE", QUEUE): Operation(
+        summary="Deletes a queue with all that waits in it.", tag=_TAG
+    ),
+    ("GET", QUEUE + "/stats"): Operation(
+        summary="The counts of a queue, and how it stands now.",
+        tag=_TAG,
+        answer=json_of(ref("QueueStats")),
+    ),
+    ("GET", QUEUE + "/peek"): Operation(
+        summary="Items that wait and are due, the oldest first; none is popped.",
+        tag=_TAG,
+        query={"limit": whole(1, MOST_POPPED)},
+        answer=json_of(array(ref("Waiting"))),
+    ),
+    ("POST", QUEUE + "/pause"): Operation(
+        summary="Has pops get nothing; pushes go on.", tag=_TAG
+    ),
+    ("POST", QUEUE + "/resume"): Operation(summary="Lets pops go on.", tag=_TAG),
+    ("POST", QUEUE + "/truncate"): Operation(
+        summary="Removes all items, in work or not, and sets all counts to zero.",
+        tag=_TAG,
+    ),
+    ("POST", QUEUE + "/redrive"): Operation(
+        summary="Moves dead letters back to where they came from.",
+        tag=_TAG,
+        body=json_of(REDRIVE.schema, example={"limit": 100}),
+        needs_body=False,
+        answer=json_of(fields({"moved": whole(0)})),
+    ),
+    ("POST", QUEUE + "/push"): Operation(
+        summary="Pushes items in one piece, all or none; the body is that of a publish "
+        "with messages alone.",
+        tag=_TAG,
+        body=in_all_formats(
+            json_of(
+                ref("PublishRequest"),
+                example={"messages": ["to ann", {"utf8": "to bob", "key": "bob"}]},
+            ),
+            body="PublishRequest",
+        ),
+        query={
+            "pusher": TEXT,
+            "delayMs": whole(0, MAX_DELAY_S * 1000),
+            "priority": whole(0, MAX_PRIORITY),
+        },
+    ),
+    ("POST", QUEUE + "/pipe"): Operation(
+        summary="A pipe of the queue, whose name a publish in that transaction takes "
+        "for a topic.",
+        tag=_TAG,
+        body=json_of(PIPE_OF.schema, example={"transaction": 5, "pusher": "till 3"}),
+        answer=json_of(fields({"pipe": TEXT})),
+        refuses=(409,),
+    ),
+    ("POST", QUEUE + "/close-pusher"): Operation(
+        summary="Has the pipes of a pusher take no more pushes.",
+        tag=_TAG,
+        body=json_of(CLOSE_PUSHER.schema, example={"pusher": "till 3"}),
+    ),
+    ("POST", QUEUE + "/pop"): Operation(
+        summary="Leases items, and waits for the first where it is asked to; in a "
+        "transaction they are final with its commit.",
+        tag=_TAG,
+        body=json_of(POP.schema, example={"limit": 10, "waitMs": 10}),
+        answer=json_of(array(ref("Popped"))),
+        refuses=(409,),
+    ),
+    ("POST", QUEUE + "/commit"): Operation(
+        summary="Ends a job for good: now, or with the commit of a transaction.",
+        tag=_TAG,
+        body=json_of(COMMIT.schema),
+        refuses=_WITH_A_LEASE,
+    ),
+    ("POST", QUEUE + "/rollback"): Operation(
+        summary="Has a job wait again; the error goes to its dead letter.",
+        tag=_TAG,
+        body=json_of(ROLLBACK.schema),
+        refuses=_WITH_A_LEASE,
+    ),
+    ("POST", QUEUE + "/extend"): Operation(
+        summary="Has a lease end so many ms from now.",
+        tag=_TAG,
+        body=json_of(EXTEND.schema),
+        answer=json_of(fields({"leaseUntilMs": whole(0)})),
+        refuses=_WITH_A_LEASE,
+    ),
+    ("POST", QUEUE + "/release"): Operation(
+        summary="Gives back what a transaction popped, before it is aborted.",
+        tag=_TAG,
+        body=json_of(RELEASE.schema, example={"transaction": 5}),
+        refuses=(409,),
+    ),
+}

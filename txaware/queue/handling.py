@@ -1,0 +1,176 @@
+"""The handling of one job: the call of a handler, and the end of the job."""
+
+import contextvars
+import inspect
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import uniform
+from typing import Any
+
+import attrs
+
+from coordinator.context import TransactionContext
+from coordinator.interfaces import TransactionAware
+from txaware.errors import LeaseLost, TransactionConflict, TxAwareError, error_text
+from txaware.queue.job import Job
+from txaware.queue.worker_options import WorkerOptions
+
+logger = logging.getLogger(__name__)
+
+# The longest pause of a thread whose transaction met a conflict.
+CONFLICT_PAUSE_S = 0.05
+
+
+@attrs.define(eq=False)
+class HandledJob:
+    """A job that a thread handles now, and since when.
+
+    It is late once it was given up at the time limit, with its handler still at work.
+    """
+
+    job: Job
+    clock_s: Callable[[], float] = time.monotonic
+    began_s: float = attrs.field(init=False)
+    is_late: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        self.began_s = self.clock_s()
+
+    def took_s(self) -> float:
+        """Returns how long it has been handled."""
+        return self.clock_s() - self.began_s
+
+    def extend(self, lease_s: float) -> None:
+        """Extends its lease, if there is one to extend; raises nothing."""
+        if self.job.is_over:
+            return
+        try:
+            self.job.extend(lease_s)
+        except LeaseLost:  # its handler will hear of it at the end, or has ended it
+            return
+        except TxAwareError as error:
+            logger.warning("the lease of %r is not extended: %s", self.job, error)
+
+    def give_up(self, why: str, *, pause_s: float) -> bool:
+        """Has the job come again while its handler goes on; False if it just ended."""
+        if self.job.is_over:
+            return False
+        self.is_late = True
+        try:
+            self.job.rollback(pause_s, error=why)
+        except LeaseLost:
+            self.is_late = False
+            return False
+        except TxAwareError as error:  # it comes again at the end of its lease
+            logger.warning("%r is not given back: %s", self.job, error)
+        logger.warning("%r was given up: %s", self.job, why)
+        return True
+
+    def end(self) -> None:
+        """Ends the job for good; refuses where it was given up."""
+        if self.is_late:
+            raise LeaseLost(f"{self.job!r} was given up at the time limit")
+        if not self.job.is_over:
+            self.job.commit()
+
+
+@attrs.frozen
+class Outcome:
+    """The figure of `WorkerMetrics` that a handled job counts for, and a pause."""
+
+    name: str
+    pause_s: float = 0
+
+
+class Handling:
+    """Calls a handler with jobs, and ends them as the options say."""
+
+    def __init__(
+        self,
+        handler: Callable[..., Any],
+        options: WorkerOptions,
+        *,
+        begin: Callable[..., TransactionContext],
+        participants: tuple[TransactionAware, ...] = (),
+    ) -> None:
+        self._handler = handler
+        self._options = options
+        self._begin_transaction = begin
+        self._participants = participants
+        called = getattr(handler, "__call__", handler)  # noqa: B004
+        self._is_async = any(map(inspect.iscoroutinefunction, (handler, called)))
+
+    @contextmanager
+    def thread(self) -> Iterator[Callable[[HandledJob], Outcome]]:
+        """Surrounds the work of a thread; a coroutine has one event loop there."""
+        if not self._is_async:
+            yield lambda handled: self._outcome(handled, self._call)
+            return
+        import asyncio  # most programs have no coroutine
+
+        with asyncio.Runner() as runner:
+
+            def awaited(handled: HandledJob) -> None:
+                here = contextvars.copy_context()
+                runner.run(self._await(handled), context=here)
+
+            yield lambda handled: self._outcome(handled, awaited)
+
+    def _outcome(
+        self, handled: HandledJob, call: Callable[[HandledJob], object]
+    ) -> Outcome:
+        try:
+            call(handled)
+        except BaseException as error:  # also what a handler raises to end the process
+            return self._failed(handled, error)
+        return Outcome("done")
+
+    def _call(self, handled: HandledJob) -> None:
+        if not self._options.transaction:
+            self._handler(handled.job)
+            handled.end()
+            return
+        with self._begin() as tx:
+            self._handler(handled.job, tx)
+            handled.end()
+
+    async def _await(self, handled: HandledJob) -> None:
+        import asyncio
+
+        async with asyncio.timeout(self._options.timeout_s):
+            if not self._options.transaction:
+                await self._handler(handled.job)
+                handled.end()
+                return
+            with self._begin() as tx:
+                await self._handler(handled.job, tx)
+                handled.end()
+
+    def _begin(self) -> TransactionContext:
+        return self._begin_transaction(
+            *self._participants, timeout_s=self._options.timeout_s
+        )
+
+    def _failed(self, handled: HandledJob, error: BaseException) -> Outcome:
+        """Gives a job back whose handler failed, unless its transaction did that."""
+        job, pause_s = handled.job, self._options.pause_s(handled.job.deliveries)
+        is_conflict = isinstance(error, TransactionConflict)
+        if is_conflict and self._options.transaction:
+            pause_s = uniform(0, CONFLICT_PAUSE_S)
+        if handled.is_late:
+            return Outcome("lost")
+        is_over = job.is_over
+        try:
+            if not is_over:
+                job.rollback(pause_s, error=error_text(error))
+        except LeaseLost as lost:
+            logger.warning("%s", lost)
+            return Outcome("lost")
+        except TxAwareError as unavailable:  # it comes again at the end of its lease
+            logger.warning("%r is not given back: %s", job, unavailable)
+        if is_conflict and self._options.transaction:
+            return Outcome("conflicts", pause_s if is_over else 0)
+        logger.warning("%r failed; again in %.1f s", job, pause_s, exc_info=error)
+        return Outcome("failed", pause_s if is_over else 0)

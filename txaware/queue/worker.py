@@ -1,0 +1,244 @@
+"""The loop that hands the jobs of a queue to a handler, in several threads."""
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from coordinator.context import current_transaction
+from coordinator.fork_guard import guard
+from coordinator.interfaces import Coordinator
+from coordinator.threads import Event
+from txaware.consume.loop_retry import retrying
+from txaware.errors import MisusedTransaction
+from txaware.queue.handling import HandledJob, Handling, Outcome
+from txaware.queue.job import Job
+from txaware.queue.worker_options import WorkerMetrics, WorkerOptions
+from txaware.queues import QueueDescriptor
+
+logger = logging.getLogger(__name__)
+
+# So many handlers may be behind their time limit before their threads are missed.
+MOST_STUCK = 100
+# A worker looks after its jobs so often at least.
+LONGEST_TICK_S = 1.0
+
+
+class Pops(Protocol):
+    """The queue of a worker."""
+
+    @property
+    def descriptor(self) -> QueueDescriptor:
+        """The settings of the queue."""
+
+    def pop(self, wait_s: float = 0) -> Job | None:
+        """Returns the next job, or None if there is none in time."""
+
+
+class Worker:
+    """The loop that pops jobs, calls a handler, and ends them; see `queue.worker`.
+
+    While a handler runs, the lease of its job is extended. A job whose handler raises
+    comes again after a pause. Threads beyond the time limit are replaced by others.
+    """
+
+    def __init__(
+        self,
+        queue: Pops,
+        handling: Handling,
+        options: WorkerOptions,
+        *,
+        coordinator: Coordinator,
+        sleep: Callable[[float], object] | None = None,
+    ) -> None:
+        self._queue = queue
+        self._handling = handling
+        self._options = options
+        self._coordinator = coordinator
+        self._sleep = sleep
+        self._closed: threading.Event = Event()
+        self._stops: set[threading.Event] = set()
+        self._lock = threading.Lock()
+        self._handled: set[HandledJob] = set()
+        self._metrics = WorkerMetrics()
+        self._ended: threading.Event = Event()
+        self._ended.set()
+        guard(self)
+
+    def run(self, stop: threading.Event | None = None) -> None:
+        """Handles jobs until `stop` is set or `close` is called.
+
+        Then it waits for the handlers that are at work; those behind their time limit
+        are left alone. After a failure to pop it pauses, longer each time, and tries
+        again.
+        """
+        self._check_may_run()
+        stop = Event() if stop is None else stop
+        lease_s = self._queue.descriptor.lease_s
+        crew = Crew(self._serve, f"worker of {self._queue!r}")
+        self._stops.add(stop)
+        self._ended.clear()
+        try:
+            crew.hire(self._options.threads)
+            tick_s = self._tick_s(lease_s)
+            while not (self._closed.is_set() or stop.wait(tick_s)):
+                self._look_after(lease_s, crew)
+        finally:
+            crew.leaving.set()
+            while crew.is_at_work():
+                self._look_after(lease_s, crew)
+            self._stops.discard(stop)
+            self._ended.set()
+
+    def metrics(self) -> WorkerMetrics:
+        """Returns what the worker has counted so far."""
+        with self._lock:
+            late = sum(one.is_late for one in self._handled)
+            in_work = len(self._handled) - late
+            return self._metrics.plus(in_work=in_work, stuck=late)
+
+    def close(self) -> None:
+        """Ends a `run`; when it returns, no handler within its time is at work."""
+        self._closed.set()
+        for stop in tuple(self._stops):
+            stop.set()
+        self._ended.wait()
+
+    def _check_may_run(self) -> None:
+        if self._closed.is_set() or not self._ended.is_set():
+            how = "closed" if self._closed.is_set() else "running already"
+            raise MisusedTransaction(f"{self!r} is {how}")
+        context = current_transaction(self._coordinator)
+        if context is not None:
+            raise MisusedTransaction(
+                f"a worker begins transactions of its own, and {context} is open here"
+            )
+
+    def _tick_s(self, lease_s: float) -> float:
+        """Returns how often leases and time limits are looked after."""
+        limit_s = self._options.timeout_s
+        times_s = [lease_s / 3, LONGEST_TICK_S]
+        return min(times_s if limit_s is None else [*times_s, limit_s / 10])
+
+    def _serve(self, leaving: threading.Event, myself: "Hand") -> None:
+        """Handles one job after the other in this thread."""
+        again = retrying(
+            self,
+            first_pause_s=self._options.first_pause_s,
+            longest_pause_s=self._options.longest_pause_s,
+            jitter_s=self._options.first_pause_s,
+            stops=(leaving,),
+            sleep=self._sleep or leaving.wait,
+        )
+        with self._handling.thread() as handle:
+            while not (leaving.is_set() or myself.is_replaced):
+                job = again(self._queue.pop, self._options.idle_wait_s)
+                if job is not None:
+                    self._work(job, handle, myself, leaving)
+
+    def _work(
+        self,
+        job: Job,
+        handle: Callable[[HandledJob], Outcome],
+        myself: "Hand",
+        leaving: threading.Event,
+    ) -> None:
+        handled = HandledJob(job)
+        myself.handled = handled
+        with self._lock:
+            self._handled.add(handled)
+            self._metrics = self._metrics.plus(popped=1)
+        outcome = Outcome("failed")
+        try:
+            outcome = handle(handled)
+        finally:
+            with self._lock:
+                self._handled.discard(handled)
+                numbers = {} if handled.is_late else {outcome.name: 1}
+                self._metrics = self._metrics.plus(
+                    **numbers, handling_s=handled.took_s()
+                )
+            myself.handled = None
+        if outcome.pause_s:
+            (self._sleep or leaving.wait)(outcome.pause_s)
+
+    def _look_after(self, lease_s: float, crew: "Crew") -> None:
+        """Extends the leases of jobs at work, and gives up those that take too long."""
+        with self._lock:
+            handled = [one for one in self._handled if not one.is_late]
+        for one in handled:
+            limit_s = self._options.timeout_s
+            if limit_s is not None and one.took_s() >= limit_s:
+                why = f"its handler took longer than {limit_s:g} s"
+                pause_s = self._options.pause_s(one.job.deliveries)
+                if one.give_up(why, pause_s=pause_s):
+                    with self._lock:
+                        self._metrics = self._metrics.plus(timed_out=1)
+                    self._replace(one, crew)
+            else:
+                one.extend(lease_s)
+
+    def _replace(self, late: HandledJob, crew: "Crew") -> None:
+        stuck = self.metrics().stuck
+        if stuck <= MOST_STUCK:
+            crew.replace(late)
+            return
+        logger.error("%r: %d handlers are stuck; no more threads begin", self, stuck)
+
+    def __repr__(self) -> str:
+        return f"<Worker of {self._queue!r}, {self._options.threads} threads>"
+
+
+class Hand:
+    """A thread of a worker, and the job that it handles now."""
+
+    def __init__(self) -> None:
+        self.handled: HandledJob | None = None
+        self.is_replaced = False
+        self.thread: threading.Thread | None = None
+
+
+class Crew:
+    """The threads of one `run`."""
+
+    def __init__(
+        self, serve: Callable[[threading.Event, Hand], None], name: str
+    ) -> None:
+        self.leaving: threading.Event = Event()
+        self._serve = serve
+        self._name = name
+        self._hands: list[Hand] = []
+        self._count = 0
+
+    def hire(self, count: int) -> None:
+        """Begins threads; a handler that never returns does not keep the process."""
+        for _ in range(count):
+            self._count += 1
+            hand = Hand()
+            hand.thread = threading.Thread(
+                target=self._serve,
+                args=(self.leaving, hand),
+                name=f"thread {self._count}",
+                daemon=True,
+            )
+            self._hands.append(hand)
+            hand.thread.start()
+
+    def replace(self, late: HandledJob) -> None:
+        """Begins a thread for one that is behind its time limit."""
+        for hand in self._hands:
+            if hand.handled is late:
+                hand.is_replaced = True
+                self._hands.remove(hand)
+                if not self.leaving.is_set():
+                    self.hire(1)
+                return
+
+    def is_at_work(self) -> bool:
+        """Waits a moment for the threads; tells whether one is still at work."""
+        for hand in self._hands:
+            thread = hand.thread
+            if thread is not None and thread.is_alive():
+                thread.join(0.05)
+                return True
+        return False
