@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 from coordinator.callbacks import CallsBack
 from coordinator.context_status import ACTIVE, COMMITTED, ENDING, NEW
 from coordinator.context_status import Status as Status
+from coordinator.deciding import TakesDecider
 from coordinator.errors import (
     MisusedTransaction,
     ParticipantFailed,
@@ -23,12 +24,11 @@ from coordinator.interfaces import Cargo, Coordinator, TransactionAware
 from coordinator.participants import (
     Participants,
     checked_participant,
-    flush,
     flushes_last,
     note_others,
+    persist_and_flush,
     raise_first,
     raise_interrupt,
-    shares_journal,
     take_cargo,
 )
 from coordinator.preparation import Prepares
@@ -39,7 +39,7 @@ from coordinator.transaction import Transaction
 P = TypeVar("P", bound=TransactionAware)
 
 
-class TransactionContext(CallsBack, Prepares):
+class TransactionContext(CallsBack, TakesDecider, Prepares):
     """A transaction and its participants, called as `TransactionAware` says.
 
     In a `with` statement it commits at the end of the block, or undoes everything when
@@ -113,6 +113,7 @@ class TransactionContext(CallsBack, Prepares):
             return
         self._require_active("join")
         self._participants.add(participant, self.transaction)
+        self._take_if_decides(participant)
 
     def joined(
         self, key: Hashable, make: Callable[[], P], *, while_ending: bool = False
@@ -143,7 +144,8 @@ class TransactionContext(CallsBack, Prepares):
         known = True
         try:
             in_order = self._participants.in_commit_order()
-            self._flush([p for p in in_order if not flushes_last(p)])
+            first = [one for one in in_order if not flushes_last(one)]
+            persist_and_flush(self.coordinator, first, self.transaction)
             known = False
             self._tx = self.coordinator.checkpoint(self.transaction)
             known = True
@@ -163,22 +165,29 @@ class TransactionContext(CallsBack, Prepares):
         self.status = ENDING
         try:
             changes = self._participants.changes(tx)
+            if self._decider is not None:
+                self._decide(tx, self._participants)
+                self.status = COMMITTED
+                self._committed(tx)
+                return
             asked_s = self._clock_s()
             first, last = self._participants.apart_with_cargo()
             if first or changes:
                 self._check(changes)
             if first:
-                self._flush(first)
+                persist_and_flush(self.coordinator, first, tx)
             cargo = take_cargo(last, self.coordinator, tx)
             if cargo is None and not (first or changes):
                 self._check(changes)
             if last:
-                self._flush(last)
+                persist_and_flush(self.coordinator, last, tx)
             interrupt = self._commit(tx, asked_s, cargo)
             self.status = COMMITTED  # before any call: an interrupt would undo it
             self._committed(tx, interrupt)
         except BaseException as error:
-            if self.status is ENDING:  # the commit was not asked for
+            if self._in_doubt:
+                self.status = Status.UNKNOWN
+            elif self.status is ENDING:  # the commit was not asked for
                 self._undo(error)
             elif self.status is COMMITTED:
                 self._tell_rest(tx)
@@ -292,16 +301,6 @@ class TransactionContext(CallsBack, Prepares):
             self.coordinator.can_commit(self.transaction, changes)
         else:
             later(self.transaction)
-
-    def _flush(self, participants: list[TransactionAware]) -> None:
-        outside = [one for one in participants if not shares_journal(one)]
-        if outside:
-            note_writers = getattr(self.coordinator, "note_writers", None)
-            if note_writers is not None:
-                names = [one.transaction_aware_name for one in outside]
-                note_writers(self.transaction, names)
-            self.coordinator.persist(self.transaction)
-        flush(participants, self.transaction)
 
     def _commit(
         self, tx: Transaction, asked_s: float, cargo: Cargo | None

@@ -216,3 +216,18 @@ class TransactionAware(Protocol):
 
     def rollback_tx(self) -> bool:
         """Undoes all writes; returns True when nothing of them is left."""
+
+
+class Decides(TransactionAware, Protocol):
+    """A participant that decides a block, since it can only commit at once.
+
+    It says `decides = True` and `flushes_last = True`. The context calls `take_block`
+    when it has joined, and at the end `commit_tx` in place of the coordinator's commit:
+    True means that the block has committed, raising that nothing has. Where it cannot
+    know it raises `TransactionOutcomeUnknown`, and nobody is told anything then. The
+    block is refused before, if another participant names changed keys, or says
+    `prepares = True`.
+    """
+
+    def take_block(self, context: Any) -> None:
+        """Learns the block that it decides; raising ends the block."""

@@ -135,6 +135,15 @@ class Participants:
                 raise
         return changes
 
+    def changing_beside(self, decider: TransactionAware) -> list[str]:
+        """Returns the names of the others that change something."""
+        return [
+            one.transaction_aware_name
+            for one in self._joined
+            if one is not decider
+            and (getattr(one, "prepares", False) or list(one.get_tx_changes()))
+        ]
+
     def in_commit_order(self) -> list[TransactionAware]:
         """Returns them in the order of joining; those that flush last at the end."""
         return sorted(self._joined, key=flushes_last)
@@ -220,6 +229,23 @@ def flush(participants: Iterable[TransactionAware], tx: Transaction) -> None:
             raise
         if answer is not True:
             raise _not_true(participant, "commit_tx", answer)
+
+
+def persist_and_flush(
+    coordinator: Coordinator, participants: list[TransactionAware], tx: Transaction
+) -> None:
+    """Lets participants write, once a crash cannot forget the transaction.
+
+    Nothing is persisted for those that share the journal.
+    """
+    outside = [one for one in participants if not shares_journal(one)]
+    if outside:
+        note_writers = getattr(coordinator, "note_writers", None)
+        if note_writers is not None:
+            names = [one.transaction_aware_name for one in outside]
+            note_writers(tx, names)
+        coordinator.persist(tx)
+    flush(participants, tx)
 
 
 def take_cargo(

@@ -6,8 +6,8 @@ from coordinator.errors import (
     TransactionPrepared,
     TransactionRefused,
 )
-from coordinator.interfaces import Coordinator, TransactionAware
-from coordinator.participants import Participants, raise_first
+from coordinator.interfaces import Coordinator
+from coordinator.participants import Participants, persist_and_flush, raise_first
 from coordinator.prepared_transactions import checked_prepared_name, two_phases
 from coordinator.transaction import Transaction
 
@@ -39,7 +39,8 @@ class Prepares:
         interrupt: BaseException | None = None
         try:
             self.coordinator.can_commit(tx, self._participants.changes(tx))
-            self._flush(self._participants.in_commit_order())
+            in_order = self._participants.in_commit_order()
+            persist_and_flush(self.coordinator, in_order, tx)
             interrupt = self._prepared(tx, name)
         except BaseException as error:
             if self.status is ENDING:
@@ -85,10 +86,6 @@ class Prepares:
 
     def _require_active(self, call: str) -> None:
         """Raises `MisusedTransaction` unless the block is open."""
-        raise NotImplementedError
-
-    def _flush(self, participants: list[TransactionAware]) -> None:
-        """Has participants write what they hold."""
         raise NotImplementedError
 
     def _undo(

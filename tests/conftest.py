@@ -30,6 +30,7 @@ pytest_plugins = [
     "tests.support.interrupts",
     "tests.support.leftovers",
     "tests.support.messagings",
+    "tests.support.postgres",
     "tests.support.queues",
     "tests.support.tephra_fixtures",
     "tests.support.workers",

@@ -91,15 +91,25 @@ if typing.TYPE_CHECKING:
         AsyncTransactionalProducer,
     )
     from txaware.http.client.async_publisher import TopicPublisher
+    from txaware.http.client.async_queue import (
+        AsyncJob,
+        AsyncPopper,
+        AsyncPusher,
+        AsyncQueue,
+    )
     from txaware.http.client.async_table import AsyncTable
     from txaware.http.client.async_transaction import AsyncTransaction
     from txaware.http.server.server import HttpServer
 
 __all__ = [
     "Administration",
+    "AsyncJob",
     "AsyncMessaging",
+    "AsyncPopper",
     "AsyncProducer",
     "AsyncPublisher",
+    "AsyncPusher",
+    "AsyncQueue",
     "AsyncTable",
     "AsyncTransaction",
     "AsyncTransactionalProducer",
@@ -202,8 +212,12 @@ __all__ = [
 # These are imported when they are first asked for: a server and an event loop take long
 # to import, and most programs have neither.
 _WHERE = {
+    "AsyncJob": "txaware.http.client.async_queue",
     "AsyncMessaging": "txaware.http.client.aio",
+    "AsyncPopper": "txaware.http.client.async_queue",
     "AsyncProducer": "txaware.http.client.async_producer",
+    "AsyncPusher": "txaware.http.client.async_queue",
+    "AsyncQueue": "txaware.http.client.async_queue",
     "AsyncTable": "txaware.http.client.async_table",
     "AsyncTransaction": "txaware.http.client.async_transaction",
     "AsyncTransactionalProducer": "txaware.http.client.async_producer",

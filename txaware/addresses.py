@@ -228,7 +228,7 @@ def _put_together(site: StoreContext, close: Callable[[], None]) -> Parts:
             coordinator=site.coordinator,
             settings=site.settings,
             clock_ms=site.clock_ms,
-            overview=Overview(service, retention, site),
+            overview=Overview(service, retention, site, queues),
             owners=Owners(site.coordinator, site.settings, clock_ms=site.clock_ms),
             shares_journal=site.gate is not None,
             directory=table.directory if isinstance(table, InDirectory) else None,

@@ -1,8 +1,10 @@
 """The verbs of a `Messaging` that make loops: subscribers and processors."""
 
+import threading
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from collections.abc import Callable, Hashable, Iterable
+from functools import cached_property
+from typing import Any, Protocol, TypeVar, cast
 from weakref import WeakSet
 
 from coordinator.interfaces import TransactionAware
@@ -23,12 +25,49 @@ class Closes(Protocol):
         """Ends its work."""
 
 
+C = TypeVar("C", bound=Closes)
+
+
+class KeptOnce:
+    """What one process keeps once for a `Messaging`, by key, until that is closed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[Hashable, Closes] = {}
+
+    def get(self, key: Hashable, make: Callable[[], C]) -> C:
+        """Returns what is kept for a key; makes it first."""
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = make()
+            return cast(C, self._kept[key])
+
+    def close(self) -> None:
+        """Closes all that is kept."""
+        with self._lock:
+            kept = list(self._kept.values())
+            self._kept.clear()
+        for one in kept:
+            one.close()
+
+
 class LoopVerbs:
     """Loops over topics; closed with the `Messaging` that makes them."""
 
     _service: MessagingService
     _parts: Parts
     _to_close: WeakSet[Closes]
+
+    @cached_property
+    def _kept_once(self) -> KeptOnce:
+        return KeptOnce()
+
+    def kept_once(self, key: Hashable, make: Callable[[], C]) -> C:
+        """Returns what this process keeps for a key, made once and closed with this.
+
+        It is for participants, which have their relay or recovery in the background.
+        """
+        return self._kept_once.get(key, make)
 
     @abstractmethod
     def _transactional(self, transactional_id: str) -> TransactionalProducer:

@@ -1,7 +1,7 @@
 """The entry of a program: `connect`, and the `Messaging` that it returns."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 from weakref import WeakSet
 
 from coordinator import (
@@ -46,7 +46,6 @@ from txaware.verbs import OperatorVerbs, PreparedVerbs, QueueVerbs, Verbs
 
 if TYPE_CHECKING:
     from txaware.http.server.server import HttpServer
-
 
 # A publisher is kept for all who ask for it, as any number of threads may share it.
 KNOWN_PUBLISHERS = 10_000
@@ -392,7 +391,7 @@ class Messaging(Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, LoopVerbs):
 
         They lose nothing. A coordinator that the caller passed in stays open.
         """
-        for open_one in list(self._to_close):
+        for open_one in [self._kept_once, *self._to_close]:
             open_one.close()
         self._parts.close()
 
@@ -413,6 +412,10 @@ class MessagingTransaction(TransactionContext):
         held = self._known.get(publisher_key(self.messaging._service))
         if isinstance(held, TransactionPublisher):
             held.store_held()
+
+    def publish_by(self, publisher: Any) -> None:
+        """Has all that is published in the block taken by this one."""
+        self.stand_in(publisher_key(self.messaging._service), publisher)
 
 
 class ProducerTransaction(FencedTransaction, MessagingTransaction):

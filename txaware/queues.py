@@ -274,12 +274,46 @@ class Waiting:
 
 
 @attrs.frozen
+class JobInWork:
+    """A job that somebody has now, and since when.
+
+    `until_ms` is None where its lease ends with the `transaction`.
+    """
+
+    id: str
+    popper: str
+    since_ms: int
+    until_ms: int | None
+    deliveries: int
+    transaction: int | None
+
+
+@attrs.frozen
+class PipeStats:
+    """The counts of one pipe; its `state` is push active, push finished or delayed."""
+
+    id: int
+    state: str
+    created_ms: int
+    priority: int
+    pushed: int
+    popped: int
+    committed: int
+    rolled_back: int
+    depth: int
+    in_work: int
+
+
+@attrs.frozen
 class QueueStats:
     """The counts of a queue since it was created or truncated, and how it stands now.
 
     `pushed` are committed pushes, `rolled_back` explicit ones. `depth` waits, delayed
     items included (`delayed`); `in_work` is leased. `pipes` are those that exist, and
-    `open_pipes` those that still take pushes.
+    `open_pipes` those that still take pushes. The figures of `..._per_s` and
+    `average_...` are of the last minute, or of the time since the start. An item waits
+    from its push to its first pop. `jobs` are those that are longest in work, and
+    `oldest_pipes` the first pipes, up to 100 each.
     """
 
     pushed: int
@@ -296,3 +330,10 @@ class QueueStats:
     pipes: int
     open_pipes: int
     is_paused: bool
+    pushed_per_s: float = 0.0
+    popped_per_s: float = 0.0
+    committed_per_s: float = 0.0
+    average_wait_s: float = 0.0
+    average_work_s: float = 0.0
+    jobs: tuple[JobInWork, ...] = ()
+    oldest_pipes: tuple[PipeStats, ...] = ()

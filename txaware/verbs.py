@@ -37,6 +37,11 @@ class Verbs:
         self._coordinator = coordinator
         self._shares_journal = shares_journal
 
+    @property
+    def shares_journal(self) -> bool:
+        """True when one batch has rows of the store and records of the coordinator."""
+        return self._shares_journal
+
     create_topic = passed_on(MessagingService.create_topic, to="_service")
     update_topic = passed_on(MessagingService.update_topic, to="_service")
     topic = passed_on(MessagingService.topic, to="_service")

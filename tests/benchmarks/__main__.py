@@ -1,6 +1,6 @@
 """Benchmarks beside `txaware bench`: a commit's steps, HBase, Spark, rows, memory.
 
-python -m tests.benchmarks commit|before|hbase|spark|large|memory --help
+python -m tests.benchmarks commit|before|hbase|spark|queue|large|memory --help
 """
 
 from pathlib import Path
@@ -14,6 +14,7 @@ from tests.benchmarks import commit_path
 from tests.benchmarks import hbase as hbase_figures
 from tests.benchmarks import large as large_figures
 from tests.benchmarks import memory as memory_figures
+from tests.benchmarks import queue as queue_figures
 from tests.benchmarks import spark as spark_figures
 from txaware.bench.trial import MANY_MESSAGES
 from txaware.cli.bench import (
@@ -38,6 +39,12 @@ own, which needs Java 17, and {install_with("hbase")}; all of it shares this
 machine. Every figure is shown as by `txaware bench embedded`.
 """
 
+QUEUE_METHOD = """Measures work queues beside others on this machine.
+
+Needs PostgreSQL and Redis from Debian's packages, and from pip psycopg[binary], redis
+and persist-queue. Every figure is shown as by `txaware bench embedded`.
+"""
+
 LARGE_METHOD = """Measures a directory with millions of messages.
 
 Every figure is shown as by `txaware bench embedded`.
@@ -51,7 +58,7 @@ Every figure is shown as by `txaware bench embedded`.
 
 @click.group(cls=Commands)
 def benchmarks() -> None:
-    """Measures a commit's steps, HBase, Spark, many rows and memory."""
+    """Measures a commit's steps, HBase, Spark, queues, many rows and memory."""
 
 
 @benchmarks.command(help=help_text(SPARK_METHOD, spark_figures.FIGURES))
@@ -82,6 +89,17 @@ def hbase(
         if quick:
             trial = attrs.evolve(trial, rounds=3, for_s=0.5, scale=0.1)
         kept = show_all(hbase_figures.figures(trial, only), only_json=only_json)
+    end_with(kept, quick=quick)
+
+
+@benchmarks.command(help=help_text(QUEUE_METHOD, queue_figures.FIGURES))
+@bench_options(queue_figures.LETTERS)
+def queue(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
+    """Measures queues; the help is made of what is measured."""
+    with bench_trial(directory) as trial:
+        if quick:
+            trial = attrs.evolve(trial, rounds=3, for_s=0.3, scale=0.02)
+        kept = show_all(queue_figures.figures(trial, only), only_json=only_json)
     end_with(kept, quick=quick)
 
 

@@ -71,7 +71,7 @@ def hanging(*arguments: str, **where: Any) -> list[Any]:
 def test_what_a_killed_client_left_hangs_until_it_is_aborted(
     messaging: Messaging, server: HttpServer
 ) -> None:
-    """The last stable position moves once it is aborted."""
+    """Scenario 98: the last stable position moves once it is aborted."""
     url = ("--url", server.url)
     with client(server.url) as (child, pointer):
         open_row = messaging.peek("t")[0].id

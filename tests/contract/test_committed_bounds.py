@@ -47,6 +47,7 @@ def test_without_open_transactions_they_are_those_of_all_rows(
 def test_an_open_transaction_limits_all_that_comes_after_it(
     messaging: Messaging,
 ) -> None:
+    """Scenario 90: the end."""
     tx = begun(messaging)
     messaging.publish("t", [b"before"])
     publish(messaging, b"open", transaction=tx)
@@ -99,6 +100,7 @@ def test_a_look_goes_on_from_the_one_before(messaging: Messaging) -> None:
 
 
 def test_times_and_ids_are_looked_up(site: Site, messaging: Messaging) -> None:
+    """Scenario 90: what is looked up by time."""
     for payload in (b"a", b"b"):
         messaging.publish("t", [payload])
         site.clock.advance_s(10)
@@ -292,6 +294,7 @@ def test_an_empty_topic_asks_no_coordinator(site: Site) -> None:
 def test_a_committed_reader_that_seeks_the_next_gets_what_is_undecided(
     messaging: Messaging,
 ) -> None:
+    """Scenario 90: who seeks the end."""
     tx = begun(messaging)
     messaging.publish("t", [b"before"])
     publish(messaging, b"open", transaction=tx)

@@ -1,5 +1,6 @@
 """The contract of participants: ours keep it, and those that break it are found."""
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from coordinator.transaction import Transaction
+from tests.support.postgres import PostgresServer
 from txaware import Messaging, participants
 from txaware.testing import ParticipantContract
 from txaware.testing.participant_contract import Made
@@ -49,6 +51,66 @@ class TestFiles(ParticipantContract):
     def read(self, participant: Any, key: bytes) -> bytes | None:
         value: bytes | None = participant.read(key.decode())
         return value
+
+
+class TestSqlite(ParticipantContract):
+    names_keys = False
+    decides = True
+
+    @pytest.fixture(autouse=True)
+    def place(self, tmp_path: Path) -> None:
+        self.path = tmp_path / "shop.db"
+
+    def make(self, messaging: Messaging) -> Any:
+        connection = sqlite3.connect(self.path)
+        connection.execute("CREATE TABLE pairs (key BLOB PRIMARY KEY, value BLOB)")
+        return participants.sqlite(messaging, connection, relay=False)
+
+    def write(self, participant: Any, key: bytes, value: bytes) -> None:
+        put = "INSERT OR REPLACE INTO pairs VALUES (?, ?)"
+        participant.connection.execute(put, (key, value))
+
+    def read(self, participant: Any, key: bytes) -> bytes | None:
+        get = "SELECT value FROM pairs WHERE key = ?"
+        found = participant.connection.execute(get, (key,)).fetchone()
+        return None if found is None else bytes(found[0])
+
+
+class TestPostgres(TestSqlite):
+    decides = False
+    outbox = False
+
+    @pytest.fixture(autouse=True)
+    def connect(self, postgres_server: PostgresServer) -> Iterator[None]:
+        self.connection = postgres_server.connect()
+        yield
+        self.connection.close()
+
+    def make(self, messaging: Messaging) -> Any:
+        self.connection.execute(
+            "CREATE TABLE pairs (key bytea PRIMARY KEY, value bytea)"
+        )
+        self.connection.commit()
+        if self.outbox:
+            return participants.postgres(
+                messaging, self.connection, outbox=True, relay=False
+            )
+        return participants.postgres(messaging, self.connection)
+
+    def write(self, participant: Any, key: bytes, value: bytes) -> None:
+        put = """INSERT INTO pairs VALUES (%s, %s)
+            ON CONFLICT (key) DO UPDATE SET value = excluded.value"""
+        self.connection.execute(put, (key, value))
+
+    def read(self, participant: Any, key: bytes) -> bytes | None:
+        get = "SELECT value FROM pairs WHERE key = %s"
+        found = self.connection.execute(get, (key,)).fetchone()
+        return None if found is None else bytes(found[0])
+
+
+class TestPostgresThatDecides(TestPostgres):
+    decides = True
+    outbox = True
 
 
 class Versions:

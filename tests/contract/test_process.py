@@ -72,6 +72,7 @@ def test_each_batch_is_one_transaction(
 def test_it_goes_on_where_the_last_one_committed(
     messaging: Messaging, messages: list[bytes]
 ) -> None:
+    """Scenario 87 without its kills, in every store."""
     for _ in range(3):
         processor = messaging.process(
             "t", "out", upper, messages_per_transaction=10, **UPPER

@@ -57,6 +57,7 @@ def test_the_same_sequence_again_answers_the_same_ids_and_stores_nothing(
 def test_the_last_five_requests_are_known_again_and_older_ones_are_refused(
     messaging: Messaging, producer: Producer
 ) -> None:
+    """Scenario 94: the original ids, and an older duplicate."""
     ids = [producer.publish("t", [b"%d" % number]) for number in range(6)]
     for number in range(1, 6):
         assert producer.publish("t", [b"again"], sequence=number) == ids[number]
@@ -80,6 +81,7 @@ def test_a_repeat_that_goes_on_beyond_the_last_message_is_refused(
 def test_a_gap_ends_the_producer(
     messaging: Messaging, producer: Producer, begun: bool
 ) -> None:
+    """Scenario 94: a gap."""
     messaging.create_topic("other")
     if begun:
         producer.publish("t", [b"a"])
@@ -141,6 +143,7 @@ def test_a_repeat_after_a_crash_answers_the_same_ids(lasting: Site) -> None:
 def test_another_epoch_is_refused_and_a_new_one_begins_at_0(
     site: Site, messaging: Messaging, producer: Producer
 ) -> None:
+    """Scenario 94: a lower epoch, and a new one not at 0."""
     producer.publish("t", [b"a"])
     old = producer.identity
     later = ProducerIdentity(old.producer_id, old.epoch + 1)
@@ -161,6 +164,7 @@ def test_another_epoch_is_refused_and_a_new_one_begins_at_0(
 def test_sequences_go_on_at_0_after_the_greatest(
     site: Site, messaging: Messaging, producer: Producer
 ) -> None:
+    """Scenario 94: the greatest sequence, and 0 after it."""
     ids = producer.publish("t", [b"a"])
     last = StoredRequest(SEQUENCES - 2, 1, ids[0].row_key)
     name = TopicName.parse("t")

@@ -18,8 +18,6 @@ from txaware.queue import Job, Queue, Worker
 from txaware.queue.handling import HandledJob
 from txaware.queue.worker_options import WorkerOptions
 
-# A server does not offer queues yet.
-pytestmark = pytest.mark.in_process
 PATIENCE_S = 20
 
 
@@ -239,11 +237,13 @@ def test_close_waits_for_the_handlers_at_work(mail: Queue) -> None:
         assert go_on.wait(PATIENCE_S)
 
     mail.push_all(numbered(2))
-    worker = working(mail, handler)
+    worker = working(mail, handler, threads=1)
     with ThreadPoolExecutor(2) as pool:
-        ended = pool.submit(worker.run)
+        stop = threading.Event()
+        ended = pool.submit(worker.run, stop)
         assert begun.wait(PATIENCE_S)
         closed = pool.submit(worker.close)
+        assert stop.wait(PATIENCE_S)
         assert not closed.done()
         go_on.set()
         closed.result(PATIENCE_S)

@@ -14,9 +14,16 @@ from txaware.errors import (
     PublisherClosed,
     QueueNotFound,
     TopicNotFound,
+    Unavailable,
 )
+from txaware.keys import LEASE, MESSAGE, PAYLOAD
 from txaware.messages import Outgoing
+from txaware.metrics import Latencies, TopicCounters
 from txaware.queue import Queue
+from txaware.queues import row_name
+from txaware.service.topic_handles import TopicHandle
+from txaware.service.write.publishing import Publishing
+from txaware.topics import data_prefix
 
 
 def test_one_pusher_and_one_popper_keep_the_order(mail: Queue) -> None:
@@ -404,3 +411,38 @@ def test_queues_have_namespaces(site: Site) -> None:
     assert (messaging.queues("team"), messaging.queues()) == (["mail"], ["mail"])
     assert taken(messaging.queue("team:mail")) == [b"a"]
     assert taken(messaging.queue("default:mail")) == [b"b"]
+
+
+def test_nothing_is_left_of_a_pipe_whose_items_are_gone(site: Site) -> None:
+    site.messaging.create_queue("mail", max_pushes_per_pipe=10)
+    queue = site.messaging.queue("mail")
+    queue.push_all(numbered(10))
+    with site.messaging.transaction():
+        queue.push_all(numbered(10))
+    queue.push_all(numbered(10))
+    assert len(taken(queue)) == 30
+    queue.stats()
+    prefix = data_prefix(row_name("mail"), 1)
+    for table in (MESSAGE, PAYLOAD, LEASE):
+        assert not site.table.scan(table + prefix)
+
+
+def test_a_push_whose_answer_was_lost_is_popped(
+    mail: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mail.push(b"a")
+    assert taken(mail) == [b"a"]
+    plain = Publishing.plain
+
+    def lost(self: Publishing, handle: Any, payloads: Any) -> None:
+        plain(
+            self,
+            TopicHandle(handle.topic, handle.writer, TopicCounters(Latencies())),
+            payloads,
+        )
+        raise Unavailable("lost")
+
+    monkeypatch.setattr(Publishing, "plain", lost)
+    with pytest.raises(Unavailable):
+        mail.push(b"b")
+    assert taken(mail) == [b"b"]

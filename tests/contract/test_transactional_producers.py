@@ -255,6 +255,7 @@ def test_long_transactions_are_not_taken(messaging: Messaging) -> None:
 def test_a_transaction_that_timed_out_takes_no_more_and_the_next_one_works(
     site: Site,
 ) -> None:
+    """Scenario 92; the instance stays, as nobody else opened its id."""
     messaging = site.messaging
     messaging.create_topic("t")
     producer = messaging.producer("loader")
@@ -276,6 +277,7 @@ def test_a_transaction_that_timed_out_takes_no_more_and_the_next_one_works(
 def test_ten_thousand_undone_messages_in_ten_topics_hide_no_committed_one(
     messaging: Messaging,
 ) -> None:
+    """Scenario 99."""
     topics = [f"p{number}" for number in range(10)]
     for topic in topics:
         messaging.create_topic(topic)
@@ -333,6 +335,7 @@ CALLS: dict[str, Callable[[Producer], object]] = {
 def test_a_wrong_call_is_one_sentence_and_changes_nothing(
     messaging: Messaging, state: State, call: str
 ) -> None:
+    """Scenario 93."""
     producer = in_state(messaging, state)
     before = messaging.coordinator.snapshot().in_progress
     with pytest.raises(MisusedTransaction) as refused:
@@ -388,6 +391,7 @@ def test_a_message_of_a_transaction_has_no_sequence(messaging: Messaging) -> Non
 def test_commits_and_aborts_in_turn_leave_what_was_committed_and_its_position(
     messaging: Messaging,
 ) -> None:
+    """Scenario 89."""
     messaging.create_topic("out")
     messaging.publish("t", [b"%d" % number for number in range(60)])
     consumer = messaging.consumer("t", group="copier")
@@ -534,6 +538,7 @@ def test_a_late_commit_reaches_no_later_transaction(messaging: Messaging) -> Non
 def test_a_late_publish_of_an_ended_transaction_is_refused(
     messaging: Messaging,
 ) -> None:
+    """Scenario 97."""
     producer = messaging.producer("p")
     producer.begin()
     first = producer._context.transaction  # type: ignore[union-attr]

@@ -6,14 +6,13 @@ A kill leaves all that was written, and a power cut what had been synced.
 
 import random
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
-import attrs
 import pytest
 
 import txaware
-from tests.support.power_cuts.recording import Entry, recorded, recorder
+from tests.support.power_cuts.images import Recorded
+from tests.support.power_cuts.recording import recorded, recorder
 from tests.support.power_cuts.simulated_disk import SimulatedDisk, Survival
 from txaware import participants
 
@@ -74,36 +73,12 @@ STATES: list[dict[str, bytes]] = [
 EVERY = pytest.mark.parametrize(
     "every", [9, pytest.param(1, marks=pytest.mark.soak, id="each step")]
 )
-WAYS = [("all", "all"), ("none", "none"), ("torn", "part"), ("part", "all")]
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The library that records."""
     return recorder(tmp_path_factory.mktemp("library"))
-
-
-@attrs.frozen
-class Recorded:
-    """A run of a program on a directory, and what was there before."""
-
-    below: Path
-    entries: list[Entry]
-    before: Path | None = None
-
-    def images(self, to: Path, *, every: int) -> Iterator[tuple[str, Path, int]]:
-        """Yields disks for every step, and which transaction was acknowledged then."""
-        disk = SimulatedDisk(self.below, self.before)
-        chance = random.Random(1)
-        for at, entry in enumerate(self.entries):
-            disk.apply(entry)
-            for files, names in WAYS if at % every == 0 else ():
-                where = f"{files} of the files and {names} of the names at {at}"
-                place = to / f"{at} {files}"
-                disk.image(Survival(chance, files=files, names=names), place)
-                told = disk.whole().get("told") or b"0"
-                yield where, place, int(told.split()[-1])
-                shutil.rmtree(place)
 
 
 def look(below: Path) -> tuple[list[bytes], dict[str, bytes]]:

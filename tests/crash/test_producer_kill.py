@@ -14,6 +14,7 @@ import pytest
 import txaware
 from tests.support.killed_server import ROOT, Server, check, end_what_is_open
 from tests.support.producer_child import POINTS
+from txaware.consume.consumer import Consumer
 from txaware.errors import TopicExists, Unavailable
 from txaware.messaging import Messaging
 
@@ -42,6 +43,7 @@ def numbers(count: int) -> list[bytes]:
 def test_kill_9_in_each_step_of_a_commit_leaves_it_whole_or_absent(
     tmp_path: Path, point: str
 ) -> None:
+    """Scenario 96: the coordinator dies with the process, and a commit stays one."""
     data = tmp_path / "data"
     with txaware.connect(f"leveldb:{data}") as messaging:
         for topic in ("a", "b"):
@@ -69,10 +71,14 @@ def copier(url: str, batch: int) -> Iterator[subprocess.Popen[str]]:
     try:
         yield child
     finally:
-        child.kill()
-        child.wait(STARTS_S)
-        assert child.stdout is not None
-        child.stdout.close()
+        end(child)
+
+
+def end(child: subprocess.Popen[str]) -> None:
+    child.kill()
+    child.wait(STARTS_S)
+    assert child.stdout is not None
+    child.stdout.close()
 
 
 def wait_for(messaging: Messaging, count: int, seen: list[bytes]) -> None:
@@ -130,6 +136,7 @@ def copy_through_kills(place: Path, *, count: int, batch: int, kills: int) -> No
 
 
 def test_a_copier_through_kills_copies_each_message_once(tmp_path: Path) -> None:
+    """Scenario 87, in small."""
     copy_through_kills(tmp_path / "data", count=3000, batch=20, kills=3)
 
 
@@ -137,4 +144,63 @@ def test_a_copier_through_kills_copies_each_message_once(tmp_path: Path) -> None
 def test_a_copier_of_a_hundred_thousand_messages_survives_thirty_kills(
     tmp_path: Path,
 ) -> None:
+    """Scenario 87."""
     copy_through_kills(tmp_path / "data", count=100_000, batch=750, kills=30)
+
+
+def test_three_copiers_of_one_group_copy_each_message_of_their_topics_once(
+    tmp_path: Path,
+) -> None:
+    """Scenario 88, with topics in place of partitions."""
+    server = Server(tmp_path / "data")
+    sources, count, batch = ("a0", "a1", "a2"), 400, 20
+    expected = {
+        name: [f"{name} {n}".encode() for n in range(count)] for name in sources
+    }
+    copiers: dict[str, subprocess.Popen[str]] = {}
+
+    def begin(source: str) -> None:
+        copiers[source] = start("copies", server.url, batch, source, f"copier-{source}")
+
+    try:
+        with txaware.connect(server.url) as messaging:
+            for topic in (*sources, "b"):
+                with suppress(TopicExists):
+                    messaging.create_topic(topic)
+            for source in sources:
+                messaging.publish(source, expected[source])
+                begin(source)
+            reader, seen = messaging.consumer("b"), list[bytes]()
+            for kill in range(3):
+                follow(reader, seen, at_least=min(len(seen) + 1, 3 * count))
+                time.sleep(0.2 * random.random())
+                if kill == 1:
+                    server.kill()
+                    server.start()
+                victim = random.choice(sources)
+                end(copiers[victim])
+                begin(victim)
+            follow(reader, seen, at_least=3 * count)
+            end_what_is_open(messaging)
+            found = read(messaging, "b")
+            for source in sources:
+                own = [one for one in found if one.startswith(source.encode())]
+                assert own == expected[source]
+                last = messaging.bounds(source).last
+                assert messaging.position("copier", source) == last
+            assert sorted(seen) == sorted(found)
+            check(messaging)
+    finally:
+        for child in copiers.values():
+            end(child)
+        server.kill()
+
+
+def follow(reader: Consumer, seen: list[bytes], *, at_least: int) -> None:
+    """Reads on as a committed reader, until there are so many messages."""
+    until_s = time.monotonic() + COPIES_S
+    while len(seen) < at_least:
+        assert time.monotonic() < until_s, "the copiers do not go on"
+        with suppress(Unavailable):
+            seen += [message.payload for message in reader.poll(limit=5000)]
+        time.sleep(0.01)

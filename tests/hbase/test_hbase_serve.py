@@ -32,6 +32,7 @@ from tests.support.http_raw import (
 )
 from tests.support.messagings import commit, payloads
 from tests.support.ports import free_port
+from tests.support.queues import made, popped, taken
 from txaware.errors import Unavailable
 from txaware.http.client import (
     ClientSettings,
@@ -41,6 +42,7 @@ from txaware.http.client import (
     Transport,
 )
 from txaware.local_hbase import LocalHBase
+from txaware.queue import Job
 from txaware.spark.addresses import StoreAddress
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.connections import HBaseConnections
@@ -268,6 +270,29 @@ def test_the_loop_reads_nothing_from_hbase(
     for path in ("u", "absent", "t"):
         here.ask(request("GET", TOPICS + path))
     assert here.ask(poll()).status == 200
+    assert len(reads) > 10
+    assert LOOP not in reads
+
+
+def test_the_loop_reads_nothing_of_queues_either(
+    patient_over_hbase: Served, reads: list[str]
+) -> None:
+    with txaware.connect(patient_over_hbase.url) as messaging:
+        first, second = made(messaging, "first"), made(messaging, "second")
+        second_waits = threading.Thread(target=lambda: found.append(second.pop(20)))
+        found: list[Job | None] = []
+        second_waits.start()
+        first.push_all([b"a", b"b"])
+        with messaging.transaction():
+            second.push(popped(first).payload)
+        second_waits.join(20)
+        (job,) = found
+        assert job is not None
+        job.rollback(error="not now")
+        assert taken(second) == [b"a"]
+        assert taken(first) == [b"b"]
+        stats = first.stats()
+        assert (stats.committed, stats.depth, first.peek()) == (2, 0, [])
     assert len(reads) > 10
     assert LOOP not in reads
 

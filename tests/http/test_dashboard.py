@@ -17,7 +17,7 @@ from tests.support.messagings import publish, table_of
 from txaware.auth import digest_text, new_token
 from txaware.clock import system_clock_ms
 from txaware.config import Settings
-from txaware.errors import Unavailable
+from txaware.errors import OutOfOrderSequence, Unavailable
 from txaware.http.dashboard import FILES, HEADERS
 from txaware.http.server.server import HttpServer
 from txaware.messaging import Messaging
@@ -116,6 +116,10 @@ def busy(messaging: Messaging, clock: Clock) -> None:
         messaging.consumer("orders", group="billing").poll(limit=100)
         messaging.consumer(f"shop:{LONG_NAME}", group="g" * 60).poll(limit=1)
     held(messaging, clock)
+    messaging.producer(LONG_NAME).begin()
+    messaging.create_queue(LONG_NAME)
+    messaging.queue(LONG_NAME).push_all([b"m"] * 3)
+    messaging.queue(LONG_NAME).popper(name=LONG_NAME).pop()
 
 
 def test_a_publish_arrives(page: Browser, messaging: Messaging) -> None:
@@ -191,6 +195,52 @@ DRAWN = """
 return ["#tile-in", "#tile-open", "#topics td.lately"].map(
   (at) => document.querySelector(`${at} .line`).getAttribute("d").split("L").length);
 """
+
+
+def test_producers_are_shown_with_their_epochs(
+    page: Browser, messaging: Messaging
+) -> None:
+    page.reads("#producers", "No program has opened a producer.")
+    messaging.producer("loader-7")
+    loader = messaging.producer("loader-7")
+    row_reads(page, "loader-7", "1", "all who may use it", "idle", table="producers")
+    loader.begin()
+    row_reads(page, "loader-7", "in transaction", table="producers")
+    loader.abort()
+    row_reads(page, "loader-7", "idle", table="producers")
+    lost = messaging.producer()
+    with pytest.raises(OutOfOrderSequence):
+        lost.publish("orders", [b"gap"], sequence=5)
+    name = str(lost.producer_id)
+    row_reads(page, name, "this server", "ended", table="producers")
+    page.reads("#producers .note", "2")
+
+
+def test_a_queue_in_trouble_is_shown(
+    page: Browser, messaging: Messaging, clock: Clock
+) -> None:
+    page.reads("#queues", "There is no queue.")
+    messaging.create_queue("mail", max_deliveries=1)
+    messaging.create_queue("shop:calm")
+    mail = messaging.queue("mail")
+    mail.push_all([b"a"] * 5)
+    row_reads(page, "mail", "waits", table="queues")
+    job = mail.popper(name="host-7").pop()
+    row_reads(page, "mail", "1", "host-7 for", "in work", table="queues")
+    assert job is not None
+    job.rollback()
+    row_reads(page, "mail", "1 dead letter", table="queues")
+    row_reads(page, "mail-dead", "has dead letters", table="queues")
+    clock.ahead_ms += 20 * 60_000
+    page.reads("#attention", "Nobody works on queue mail")
+    assert "mail-dead" not in page.text("#attention")
+    row_reads(page, "mail", "nobody works on it", "20 min", table="queues")
+    mail.pause()
+    page.reads("#attention", "it is paused")
+    row_reads(page, "mail", "paused", table="queues")
+    page.driver.find_element("id", "search").send_keys("calm")
+    row_reads(page, "shop:calm", "empty", table="queues")
+    page.wait(lambda: row_of(page, "mail", table="queues") == "", "no other queue")
 
 
 def test_a_reload_shows_what_was_before(
@@ -683,7 +733,8 @@ def test_all_that_can_be_used_has_a_name(
     for role in ("button", "searchbox", "combobox", "image", "table", "columnheader"):
         assert seen[role], role
         assert all(seen[role]), f"a {role} has no name: {seen[role]}"
-    assert seen["table"] == ["Topics", "Consumer groups", "Open transactions"]
+    tables = ["Topics", "Consumer groups", "Queues", "Open transactions", "Producers"]
+    assert seen["table"] == tables
     assert "Abort what blocks orders" in seen["button"]
     assert {"banner", "main", "search", "status"} <= seen.keys()
 

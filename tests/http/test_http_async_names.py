@@ -18,37 +18,49 @@ from txaware.http.client.aio import AsyncMessaging, connect_async
 from txaware.http.client.async_consumer import TopicConsumer
 from txaware.http.client.async_producer import AsyncTransactionalProducer
 from txaware.http.client.async_publisher import TopicPublisher
+from txaware.http.client.async_queue import (
+    AsyncJob,
+    AsyncPopper,
+    AsyncPusher,
+    AsyncQueue,
+)
 from txaware.messages import MessageId
 from txaware.messaging import Messaging
 from txaware.publish import Publisher
 from txaware.publish.transactional_producer import TransactionalProducer
+from txaware.queue import Job, Popper, Pusher, Queue
 
 TWINS: list[tuple[type, type]] = [
     (Messaging, AsyncMessaging),
     (Publisher, TopicPublisher),
     (Consumer, TopicConsumer),
     (TransactionalProducer, AsyncTransactionalProducer),
+    (Queue, AsyncQueue),
+    (Popper, AsyncPopper),
+    (Pusher, AsyncPusher),
+    (Job, AsyncJob),
 ]
-# `wait` asks the first; a producer calls the others in its thread.
+# `wait` asks the first, and a pop the last ones; a producer calls others in its thread,
+# and the loop of a worker blocks.
 NOT_AWAITED_OF: dict[type, set[str]] = {
     Consumer: {"may_go_on", "save_in"},
     Publisher: {"publish_in"},
+    Queue: {"worker", "options", "jobs"},
+    Popper: {"options", "jobs"},
 }
 NOT_AWAITED = {
     "administration": "shares a clean-up between processes, as those of Spark",
     "async_publisher": "a task of the program's own publishes in the background",
     "at_most_once_publisher": "as above; its errors are passed over by the program",
     "backup": "writes a file, which blocks",
-    **dict.fromkeys(
-        ("create_queue", "delete_queue", "queue", "queues"),
-        "is for the process that owns the data",
-    ),
     "coordinator": "its calls block, and `transaction` makes them in threads",
     "direct_publisher": "`publish` of the messaging publishes at once",
+    "kept_once": "is for participants, whose calls block",
     "persist_stored": "is for who hands transactions to others, as Spark's driver",
     "process": "is a loop with a function that blocks",
     "reach": "is for processes beside an owner of data; here there is an address",
     "serve": "is for the owner of data",
+    "shares_journal": "is for participants, as `kept_once`",
     "subscribe": "`async for` over a consumer",
 }
 # `info` tells what server this is, which `connect` asks by itself; a producer that

@@ -9,13 +9,19 @@ import pytest
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from tests.support.doubles import Clock, Watched, failing
 from tests.support.messagings import Site, commit, publish
-from txaware.errors import Unavailable
+from txaware.errors import StoreCorrupted, Unavailable
 from txaware.messages import Outgoing
 from txaware.messaging import Messaging
+from txaware.producers import ProducerIdentity
 from txaware.service.monitor import blocked_topics as blocked
 from txaware.service.monitor import group_lag as lags
-from txaware.service.monitor import overview, unread
-from txaware.service.monitor.overview import Overview
+from txaware.service.monitor import (
+    overview,
+    producer_overview,
+    queue_overview,
+    unread,
+)
+from txaware.service.monitor.overview import Overview, Sight
 from txaware.service.monitor.overview_report import (
     GroupOverview,
     OverviewReport,
@@ -26,6 +32,8 @@ from txaware.service.monitor.unread import Readers
 from txaware.service.retention.clean_up import Retention
 from txaware.service.store_context import StoreContext as Parts
 
+ONE_TOPIC = Sight(lambda topic: topic == "t", lambda queue: queue == "mail")
+
 
 class Watching:
     """An overview of a messaging service, and a clock of its own."""
@@ -34,6 +42,7 @@ class Watching:
         self.now_s = 0.0
         self.reads = 0
         messaging: Any = site.embedded
+        self.messaging = messaging
         self._table = site.table
         chosen = messaging.coordinator if coordinator is None else coordinator
         parts = Parts(
@@ -45,7 +54,11 @@ class Watching:
         )
         self.retention = Retention(parts)
         self.overview = Overview(
-            messaging._service, self.retention, parts, clock_s=lambda: self.now_s
+            messaging._service,
+            self.retention,
+            parts,
+            messaging._parts.queues,
+            clock_s=lambda: self.now_s,
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -303,7 +316,7 @@ def test_a_topic_with_such_a_row_is_not_read_again_and_again(
     for _ in range(10):
         messaging.poll("t", isolation="committed", limit=2000)
         assert watching.look().blocked_count == 1
-    assert watching.reads - read <= 10  # the topic itself, each time
+    assert watching.reads - read <= 20  # the topic and its producer, each time
 
 
 def test_rows_are_judged_once(site: Site, watching: Watching) -> None:
@@ -389,7 +402,7 @@ def test_nothing_is_told_of_topics_that_one_may_not_see(
         messaging.publish(topic, [b"m"])
         read_by(messaging, "g", limit=1, topic=topic)
         publish(messaging, b"held", transaction=tx, topic=topic)
-    report = watching.look(sees=lambda topic: topic == "t")
+    report = watching.look(sees=ONE_TOPIC)
     assert "secret" not in str(attrs.asdict(report))
     assert (report.topic_count, report.blocked_count, report.group_count) == (1, 1, 1)
     assert report.messages_in == 2
@@ -601,7 +614,7 @@ def test_how_things_stood_is_remembered_for_two_minutes(
     assert (first.messages_in, second.messages_in, second.messages_out) == (2, 3, 1)
     assert (second.open, second.unread_ms) == (1, 0)
     assert dict(second.topics) == {"t": (2, 1), "secret:s": (1, 0)}
-    seen = watching.look(history=True, sees=lambda topic: topic == "t").history[-1]
+    seen = watching.look(history=True, sees=ONE_TOPIC).history[-1]
     assert (seen.messages_in, seen.unread_ms, seen.open) == (None, None, 1)
     assert dict(seen.topics) == {"t": (2, 1)}
     messaging.coordinator.abort(tx)
@@ -635,7 +648,7 @@ def test_all_who_ask_within_a_second_share_one_look(
     assert watching.overview.snapshot() == first
     read = watching.reads
     watching.overview.snapshot(search="t")
-    assert watching.reads - read <= 10  # the topic itself, each time
+    assert watching.reads - read <= 20  # the topic and its producer, each time
     watching.now_s += 0.5
     assert watching.overview.snapshot().messages_in == 2
 
@@ -730,3 +743,96 @@ def test_what_spark_remembers_is_no_group_that_is_behind(
     assert report.group_count == 1
     listed = site.embedded.metrics().groups
     assert [group.group for group in listed] == ["spark-etl"]
+
+
+def test_producers_with_an_id_come_first_and_drawn_ones_not_at_all(
+    site: Site, watching: Watching, small: Callable[[], None]
+) -> None:
+    messaging = site.embedded
+    service: Any = messaging._producers
+    drawn = ProducerIdentity(77, by_client=True)
+    service.publish_once("t", [b"drawn"], producer=drawn, sequence=0)
+    plain = messaging.producer()
+    site.clock.advance_s(5)
+    plain.publish("t", [b"m"])
+    used_ms = site.clock()
+    site.clock.advance_s(5)
+    for name in ("b", "a", "a"):
+        site.clock.advance_s(1)
+        messaging.producer(name)
+    found = watching.look()
+    assert [(one.transactional_id, one.epoch) for one in found.producers] == [
+        ("a", 1),
+        ("b", 0),
+        (None, 0),
+    ]
+    assert found.producers[2].producer_id == plain.producer_id
+    assert found.producers[2].last_ms == used_ms
+    small()
+    messaging.producer("c")
+    found = watching.look()
+    assert (len(found.producers), found.producer_count) == (3, 4)
+
+
+def test_producers_that_cannot_be_read_are_left_out_and_named(
+    site: Site, watching: Watching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.embedded.producer("loader")
+    assert len(watching.look().producers) == 1
+
+    def damaged(*_: Any) -> None:
+        raise StoreCorrupted("a row is damaged")
+
+    monkeypatch.setattr(producer_overview, "_overview", damaged)
+    found = watching.look()
+    assert found.left_out == ["producers"]
+    assert len(found.producers) == 1  # as they were before
+
+
+def test_queues_are_shown_to_those_who_may_see_them(watching: Watching) -> None:
+    messaging: Any = watching.messaging
+    assert watching.look().queue_count == 0
+    for name in ("mail", "shop:mail", "other"):
+        messaging.create_queue(name, max_deliveries=1)
+        messaging.queue(name).push_all([b"m"] * 3)
+    job = messaging.queue("mail").popper(name="ann").pop()
+    found = watching.look()
+    assert [one.queue for one in found.queues] == ["mail", "other", "shop:mail"]
+    assert (found.queues[0].stats.depth, found.queues[0].stats.in_work) == (2, 1)
+    assert [one.popper for one in found.queues[0].stats.jobs] == ["ann"]
+    job.rollback()
+    letters = [one for one in watching.look().queues if one.takes_dead_letters]
+    assert [one.queue for one in letters] == ["mail-dead"]
+    seen = watching.look(sees=ONE_TOPIC)
+    assert ([one.queue for one in seen.queues], seen.queue_count) == (["mail"], 1)
+    searched = watching.look(search="MAIL", namespace="shop").queues
+    assert [one.queue for one in searched] == ["shop:mail"]
+
+
+def test_queues_in_use_are_shown_first_where_there_are_too_many(
+    watching: Watching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messaging: Any = watching.messaging
+    monkeypatch.setattr(queue_overview, "MOST_QUEUES", 2)
+    for name in ("a", "b", "c", "d"):
+        messaging.create_queue(name)
+    messaging.queue("d").push(b"m")
+    found = watching.look()
+    assert [one.queue for one in found.queues] == ["a", "d"]
+    assert found.queue_count == 4
+
+
+def test_queues_that_cannot_be_read_are_left_out_and_named(
+    watching: Watching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messaging: Any = watching.messaging
+    messaging.create_queue("mail")
+    assert watching.look().queue_count == 1
+
+    def damaged(*_: Any) -> None:
+        raise StoreCorrupted("a row is damaged")
+
+    monkeypatch.setattr(queue_overview, "QueueOverview", damaged)
+    found = watching.look()
+    assert found.left_out == ["queues"]
+    assert found.queue_count == 1  # as it was before

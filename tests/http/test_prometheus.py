@@ -16,7 +16,12 @@ from coordinator.transaction import Transaction
 from tests.support.fake_leveldb import OPEN, WRITE, FakeDirectory, io_error
 from tests.support.messagings import Site, publish
 from txaware.config import Settings
-from txaware.errors import StoreCorrupted, Unavailable
+from txaware.errors import (
+    OutOfOrderSequence,
+    ProducerFenced,
+    StoreCorrupted,
+    Unavailable,
+)
 from txaware.http.metrics import families as all_families
 from txaware.http.metrics import request_counts
 from txaware.http.metrics.exposition import FAMILIES, Exposition
@@ -26,11 +31,14 @@ from txaware.http.metrics.topic_labels import FIELDS, OTHER, TopicLabels, seen_f
 from txaware.http.server.admission import Admission
 from txaware.keys import MESSAGE
 from txaware.metrics import HistogramCounter, TopicMetrics
-from txaware.service.monitor.overview import Overview
+from txaware.service.monitor.overview import Overview, Sight
 from txaware.service.store_context import StoreContext as ServiceSite
 from txaware.store import leveldb
 
 SETTINGS = Settings(janitor_interval_s=0)
+
+
+ONE_TOPIC = Sight(lambda topic: topic == "t", lambda queue: queue == "mail")
 
 
 class Monitored:
@@ -54,6 +62,7 @@ class Monitored:
             self.service,
             self.administration._retention,
             shared,
+            parts.queues,
             clock_s=lambda: self.now_s,
         )
         self.exposition = self.exposed()
@@ -174,7 +183,7 @@ def test_what_is_filtered_for_one_is_whole_for_the_next(monitored: Monitored) ->
         messaging.publish(topic, [b"m"])
     for accept in ("", "application/openmetrics-text; version=1.0.0"):
         _, whole = exposition.text(accept)
-        _, part = exposition.text(accept, lambda topic: topic == "t")
+        _, part = exposition.text(accept, ONE_TOPIC)
         assert b'topic="secret"' not in part
         assert b'topic="t"' in part
         assert b'topic="secret"' in whole
@@ -185,7 +194,7 @@ def test_the_sum_of_topics_without_a_label_is_nobodys_secret() -> None:
     family = GaugeMetricFamily("g", "help", labels=["topic"])
     for topic in ("t", "secret", OTHER):
         family.add_metric([topic], 1)
-    (seen,) = seen_families([family], lambda topic: topic == "t")
+    (seen,) = seen_families([family], ONE_TOPIC)
     assert [sample.labels["topic"] for sample in seen.samples] == ["t", OTHER]
 
 
@@ -281,6 +290,59 @@ def test_retention_tells_what_it_removed(monitored: Monitored) -> None:
     assert values(found, "retention_topics") == {("done",): 2, ("all",): 2}
     assert values(found, "retention_last_end_seconds") == {(): clock() / 1000}
     assert values(found, "topic_rows")[("short",)] == 0
+
+
+def test_producers_are_counted_and_what_they_were_refused(monitored: Monitored) -> None:
+    messaging = monitored.messaging
+    old, new = messaging.producer("loader"), messaging.producer("loader")
+    with pytest.raises(ProducerFenced):
+        old.begin()
+    plain = messaging.producer()
+    plain.publish("t", [b"a"])
+    plain.publish("t", [b"a"], sequence=0)
+    with pytest.raises(OutOfOrderSequence):
+        plain.publish("t", [b"gap"], sequence=7)
+    assert monitored.value("fenced_publishes_total") == 1
+    assert monitored.value("out_of_order_publishes_total") == 1
+    assert monitored.value("producer_repeats_total") == 1
+    assert "txaware_live_producers" not in monitored.look()  # nobody counted yet
+    messaging.clean_up()
+    assert monitored.value("live_producers") == 2
+    assert monitored.value("active_transactional_ids") == 1
+    messaging.producer("loader")
+    messaging.producer("other")
+    assert monitored.value("active_transactional_ids") == 2
+    messaging.forget_producer(new.producer_id)
+    assert monitored.value("live_producers") == 2
+    assert monitored.value("active_transactional_ids") == 1
+
+
+def test_queues_tell_how_they_stand(monitored: Monitored) -> None:
+    messaging = monitored.messaging
+    for name in ("mail", "other"):
+        messaging.create_queue(name)
+    mail = messaging.queue("mail")
+    mail.push_all([b"m"] * 4)
+    mail.push(b"later", delay_s=60)
+    monitored.clock.advance_s(7)
+    for job in mail.pop_many(2):
+        job.commit()
+    mail.pop()
+    found = monitored.look()
+    assert values(found, "queues") == {(): 2}
+    assert values(found, "queue_depth") == {("mail",): 2, ("other",): 0}
+    assert values(found, "queue_delayed")[("mail",)] == 1
+    assert values(found, "queue_in_work")[("mail",)] == 1
+    assert values(found, "queue_oldest_seconds")[("mail",)] == 7
+    assert values(found, "queue_pushed_total")[("mail",)] == 5
+    assert values(found, "queue_popped_total")[("mail",)] == 3
+    assert values(found, "queue_committed_total")[("mail",)] == 2
+    assert values(found, "queue_paused")[("mail",)] == 0
+    mail.pause()
+    assert monitored.values("queue_paused")[("mail",)] == 1
+    _, seen = monitored.exposition.text("", ONE_TOPIC)
+    assert b'queue="mail"' in seen
+    assert b'queue="other"' not in seen
 
 
 def test_requests_and_errors_are_counted(monitored: Monitored) -> None:
@@ -429,6 +491,7 @@ def test_without_an_overview_a_server_still_counts(
         (name,): 1
         for name in (
             *("topics", "blocked", "stable_positions", "groups", "transactions"),
+            "queues",
         )
     }
     assert values(found, "up") == {("coordinator",): 1, ("store",): 1}

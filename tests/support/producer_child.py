@@ -2,7 +2,7 @@
 
 `dies DIRECTORY POINT` commits two transactions, and kills itself in the third.
 `copies URL BATCH` copies topic `a` to `b`, so many messages a transaction, until it is
-killed or fenced.
+killed or fenced. `SOURCE PRODUCER` behind them names another source, and who copies it.
 """
 
 import os
@@ -79,7 +79,7 @@ def dies(directory: str, point: str) -> None:
             producer.commit()
 
 
-def copies(url: str, batch: str) -> None:
+def copies(url: str, batch: str, source: str = "a", producer: str = "copier") -> None:
     """Copies until it is killed, or a newer one works."""
 
     def same(message: Message) -> bytes:
@@ -87,10 +87,11 @@ def copies(url: str, batch: str) -> None:
 
     with txaware.connect(url) as messaging:
         processor = messaging.process(
-            *("a", "b", same),
+            *(source, "b", same),
             group="copier",
-            producer="copier",
+            producer=producer,
             messages_per_transaction=int(batch),
+            timeout_s=10,
             first_pause_s=0.02,
             longest_pause_s=0.2,
             idle_wait_s=0.1,
@@ -103,4 +104,5 @@ def copies(url: str, batch: str) -> None:
 
 
 if __name__ == "__main__":
-    {"dies": dies, "copies": copies}[sys.argv[1]](*sys.argv[2:])
+    VERBS: dict[str, Callable[..., None]] = {"dies": dies, "copies": copies}
+    VERBS[sys.argv[1]](*sys.argv[2:])

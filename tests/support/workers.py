@@ -24,7 +24,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         of_servers = (
             SERVERS[each] for each in SERVERS if item.get_closest_marker(each)
         )
-        item.add_marker(pytest.mark.xdist_group(next(of_servers, item.path.stem)))
+        group = next(of_servers, item.path.stem)
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 def is_in_memory(item: pytest.Item) -> bool:

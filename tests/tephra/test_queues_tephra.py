@@ -20,13 +20,17 @@ class Abandoned(Exception):
     """The error of a worker."""
 
 
-@pytest.fixture(params=["memory", "leveldb"])
+@pytest.fixture(params=["memory", "leveldb", "http"])
 def messaging(
     request: pytest.FixtureRequest, tmp_path: Path, either_tephra: Coordinator
 ) -> Iterator[Messaging]:
-    url = "memory:" if request.param == "memory" else f"leveldb:{tmp_path / 'data'}"
+    url = f"leveldb:{tmp_path / 'data'}" if request.param == "leveldb" else "memory:"
     with txaware.connect(url, coordinator=either_tephra, settings=SETTINGS) as opened:
-        yield opened
+        if request.param != "http":
+            yield opened
+            return
+        with opened.serve() as server, txaware.connect(server.url) as client:
+            yield client
 
 
 def test_a_step_from_queue_to_queue_happens_once(messaging: Messaging) -> None:

@@ -79,10 +79,10 @@ def publish(
     """
     if timeout is not None and not transaction:
         raise click.UsageError("--timeout needs --transaction")
-    batches = _batches(messages, files, b"\0" if null else b"\n")
+    batches = batches_of(messages, files, b"\0" if null else b"\n")
     with session.open() as messaging:
         messaging.topic(topic)
-        sent = Sent(messaging, topic, _labelled(key, headers))
+        sent = Sent(messaging, topic, labelled(key, headers))
         if transaction:
             pointer: int | None = sent.in_one_transaction(batches, timeout)
         else:
@@ -136,7 +136,7 @@ class Sent:
         self.bytes += sum(map(len, batch))
 
 
-def _labelled(key: str | None, headers: Sequence[str]) -> Callable[[bytes], Payload]:
+def labelled(key: str | None, headers: Sequence[str]) -> Callable[[bytes], Payload]:
     """Returns what gives a payload the key and the headers of the command line."""
     named: dict[str, bytes] = {}
     for header in headers:
@@ -152,7 +152,7 @@ def _labelled(key: str | None, headers: Sequence[str]) -> Callable[[bytes], Payl
     return lambda payload: Outgoing(payload, label, named)
 
 
-def _batches(
+def batches_of(
     messages: tuple[str, ...], files: tuple[Path, ...], end: bytes
 ) -> Iterator[list[bytes]]:
     """Yields messages in the order of the command line: arguments, then files."""

@@ -19,9 +19,12 @@ from txaware.cli.failures import EXIT_CODES, INTERRUPTED, Commands
 from txaware.cli.groups import groups
 from txaware.cli.hbase import hbase
 from txaware.cli.janitor import janitor
+from txaware.cli.outbox import outbox
+from txaware.cli.participants import participants
 from txaware.cli.poll import poll
 from txaware.cli.producers import producers
 from txaware.cli.publish import publish
+from txaware.cli.queue import queue
 from txaware.cli.serve import serve
 from txaware.cli.session import DEFAULT_URL, Session, accept_url, load_settings
 from txaware.cli.table import table
@@ -174,13 +177,13 @@ def command(
 
 for verb in (demo, bench, token, hbase, copy):
     command.add_command(verb)
-for verb in (serve, topic, publish, poll, table, worker):
+for verb in (serve, topic, publish, poll, table, queue, worker):
     command.add_command(verb)
     accept_url(verb)
 for verb in (groups, producers, transactions):
     command.add_command(verb)
     accept_url(verb)
-for verb in (janitor, check, backup, restore):
+for verb in (outbox, participants, janitor, check, backup, restore):
     command.add_command(verb)
     accept_url(verb)
 

@@ -243,7 +243,7 @@ class Consumer:
         )
         self._blocked_by = page.blocked_by
         self._expired.look(position, page)
-        if _is_ahead(page, position):
+        if is_ahead(page, position):
             place.move(page.next)
         return page
 
@@ -256,7 +256,7 @@ class Consumer:
             )
 
 
-def _is_ahead(page: Page, position: MessageId | None) -> bool:
+def is_ahead(page: Page, position: MessageId | None) -> bool:
     """Tells whether a page went past anything.
 
     If it did not, the position stays, since one that moves disturbs other members. A

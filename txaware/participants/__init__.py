@@ -1,5 +1,21 @@
 """Participants for what people have: their data changes together with the messages."""
 
 from txaware.participants.files import Files, files
+from txaware.participants.inbox import Inbox
+from txaware.participants.postgres import Postgres, postgres
+from txaware.participants.postgres_outbox import DecidingPostgres
+from txaware.participants.sqlalchemy import SqlalchemySession, sqlalchemy
+from txaware.participants.sqlite import Sqlite, sqlite
 
-__all__ = ["Files", "files"]
+__all__ = [
+    "DecidingPostgres",
+    "Files",
+    "Inbox",
+    "Postgres",
+    "SqlalchemySession",
+    "Sqlite",
+    "files",
+    "postgres",
+    "sqlalchemy",
+    "sqlite",
+]

@@ -172,5 +172,10 @@ class Handling:
             logger.warning("%r is not given back: %s", job, unavailable)
         if is_conflict and self._options.transaction:
             return Outcome("conflicts", pause_s if is_over else 0)
-        logger.warning("%r failed; again in %.1f s", job, pause_s, exc_info=error)
+        logger.warning(
+            "%r failed; unless that was the last delivery, it comes again in %.1f s",
+            job,
+            pause_s,
+            exc_info=error,
+        )
         return Outcome("failed", pause_s if is_over else 0)

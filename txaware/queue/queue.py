@@ -19,12 +19,12 @@ from txaware.publish import TransactionPublisher, publisher_key
 from txaware.publish.publisher import checked_many, checked_size_bytes
 from txaware.queue.handling import Handling
 from txaware.queue.job import Job
-from txaware.queue.popped_jobs import joined_jobs
+from txaware.queue.popped_jobs import PoppedJobs, joined_jobs
 from txaware.queue.reserved_pipes import ReservedPipes
 from txaware.queue.worker import Worker
 from txaware.queue.worker_options import THREADS, WorkerOptions
 from txaware.queue_service import QueueService
-from txaware.queues import QueueDescriptor, QueueStats, Waiting, checked_count
+from txaware.queues import Popped, QueueDescriptor, QueueStats, Waiting, checked_count
 
 
 @attrs.frozen
@@ -68,10 +68,10 @@ class FreePushers:
             self._free.append(name)
 
 
-def popper_name() -> str:
-    """Returns the name of this thread for others: host, process and thread."""
-    thread = threading.current_thread().name
-    return f"process {os.getpid()} on {socket.gethostname()}, {thread}"
+def popper_name(within: str | None = None) -> str:
+    """Returns a name for others: process, host, and this thread if nothing is named."""
+    within = within or threading.current_thread().name
+    return f"process {os.getpid()} on {socket.gethostname()}, {within}"
 
 
 class Pusher:
@@ -218,12 +218,7 @@ class Popper:
     def pop_many(self, n: int, wait_s: float = 0) -> list[Job]:
         """Returns up to `n` jobs; waits for the first, and for no more."""
         access, within = self._access, None
-        options: dict[str, Any] = {
-            "limit": n,
-            "wait_s": wait_s,
-            "popper": self._popper or popper_name(),
-            "owns_pipe": self._owns_pipe,
-        }
+        options = self.options(n, wait_s)
         context = current_transaction(access.coordinator)
         if context is None:
             popped = access.queues.pop(self.queue, **options)
@@ -233,6 +228,24 @@ class Popper:
                 popped = access.queues.pop(
                     self.queue, transaction=context.transaction, **options
                 )
+        return self.jobs(popped, within)
+
+    def options(
+        self, n: int, wait_s: float, *, unnamed: str | None = None
+    ) -> dict[str, Any]:
+        """Returns the options of a pop; one without a name is called `unnamed`."""
+        return {
+            "limit": n,
+            "wait_s": wait_s,
+            "popper": self._popper or unnamed or popper_name(),
+            "owns_pipe": self._owns_pipe,
+        }
+
+    def jobs(
+        self, popped: Iterable[Popped], within: PoppedJobs | None = None
+    ) -> list[Job]:
+        """Returns what was popped as jobs; `within` a transaction they end with it."""
+        access = self._access
         return [
             Job(access.queues, access.coordinator, self.queue, one, within)
             for one in popped

@@ -75,7 +75,7 @@ class Worker:
         self._check_may_run()
         stop = Event() if stop is None else stop
         lease_s = self._queue.descriptor.lease_s
-        crew = Crew(self._serve, f"worker of {self._queue!r}")
+        crew = Crew(self._serve, stop)
         self._stops.add(stop)
         self._ended.clear()
         try:
@@ -122,16 +122,17 @@ class Worker:
 
     def _serve(self, leaving: threading.Event, myself: "Hand") -> None:
         """Handles one job after the other in this thread."""
+        stops = (leaving, self._closed, myself.stop)
         again = retrying(
             self,
             first_pause_s=self._options.first_pause_s,
             longest_pause_s=self._options.longest_pause_s,
             jitter_s=self._options.first_pause_s,
-            stops=(leaving,),
+            stops=stops,
             sleep=self._sleep or leaving.wait,
         )
         with self._handling.thread() as handle:
-            while not (leaving.is_set() or myself.is_replaced):
+            while not (myself.is_replaced or any(one.is_set() for one in stops)):
                 job = again(self._queue.pop, self._options.idle_wait_s)
                 if job is not None:
                     self._work(job, handle, myself, leaving)
@@ -192,7 +193,8 @@ class Worker:
 class Hand:
     """A thread of a worker, and the job that it handles now."""
 
-    def __init__(self) -> None:
+    def __init__(self, stop: threading.Event) -> None:
+        self.stop = stop
         self.handled: HandledJob | None = None
         self.is_replaced = False
         self.thread: threading.Thread | None = None
@@ -202,11 +204,11 @@ class Crew:
     """The threads of one `run`."""
 
     def __init__(
-        self, serve: Callable[[threading.Event, Hand], None], name: str
+        self, serve: Callable[[threading.Event, Hand], None], stop: threading.Event
     ) -> None:
         self.leaving: threading.Event = Event()
         self._serve = serve
-        self._name = name
+        self._stop = stop
         self._hands: list[Hand] = []
         self._count = 0
 
@@ -214,7 +216,7 @@ class Crew:
         """Begins threads; a handler that never returns does not keep the process."""
         for _ in range(count):
             self._count += 1
-            hand = Hand()
+            hand = Hand(self._stop)
             hand.thread = threading.Thread(
                 target=self._serve,
                 args=(self.leaving, hand),

@@ -63,13 +63,15 @@ class ParticipantContract:
     and `read` returns it there, or None. Keys and values are bytes. A participant that
     names no keys, since two transactions may always write beside each other, says
     `names_keys = False`; one that can be read only after the commit says
-    `sees_own_writes = False`.
+    `sees_own_writes = False`; one that decides its block by a commit of its own (see
+    `coordinator.interfaces.Decides`) says `decides = True`.
 
     Each test has a store in memory, and a coordinator that fails as the test says.
     """
 
     names_keys = True
     sees_own_writes = True
+    decides = False
 
     def make(self, messaging: Messaging) -> Any:
         """Makes the participant, over empty data."""
@@ -134,7 +136,7 @@ class ParticipantContract:
         """Has the coordinator refuse where it checks, and where it commits."""
         with self._made() as made:
             made.write(KEY, b"1")
-            for call in ("can_commit", "commit"):
+            for call in ("can_commit",) if self.decides else ("can_commit", "commit"):
                 made.coordinator.fail(call, TransactionConflict("the test refuses"))
                 made.write_and_fail(KEY, b"2", raises=TransactionConflict)
                 made.coordinator.work(call)
@@ -156,7 +158,10 @@ class ParticipantContract:
             for call in ("invalidate", "snapshot"):
                 made.coordinator.fail(call)
             made.coordinator.lose("commit")
-            made.write_and_fail(KEY, b"1", raises=TransactionOutcomeUnknown)
+            if self.decides:  # and knows
+                made.write(KEY, b"1")
+            else:
+                made.write_and_fail(KEY, b"1", raises=TransactionOutcomeUnknown)
             for call in ("commit", "invalidate", "snapshot"):
                 made.coordinator.work(call)
             assert made.values() == (b"1", None)

@@ -21,6 +21,7 @@ from txaware.http.client.async_producer import (
     AsyncTransactionalProducer,
 )
 from txaware.http.client.async_publisher import TopicPublisher
+from txaware.http.client.async_queue import AsyncQueue, Loop
 from txaware.http.client.async_service import AsyncService
 from txaware.http.client.async_table import AsyncTable
 from txaware.http.client.async_transaction import (
@@ -31,7 +32,13 @@ from txaware.http.client.async_transaction import (
 from txaware.http.client.async_transport import AsyncTransport
 from txaware.http.client.coordinator_calls import CoordinatorSend
 from txaware.http.client.link import Link
-from txaware.http.client.service import HttpService, HttpTables, within_limits
+from txaware.http.client.queue_calls import QueueCalls
+from txaware.http.client.service import (
+    HttpQueues,
+    HttpService,
+    HttpTables,
+    within_limits,
+)
 from txaware.http.client.settings import ClientSettings
 from txaware.http.client.table_calls import TableCalls
 from txaware.http.client.transport import Transport
@@ -52,11 +59,15 @@ from txaware.publish import (
 )
 from txaware.publish.fenced_transaction import FencedTransaction
 from txaware.publish.transactional_producer import TransactionalProducer
+from txaware.queue import Queue, Worker
+from txaware.queue.queue import Access
+from txaware.queue_service import QueueService
+from txaware.queues import Popped, QueueDescriptor
 from txaware.requests import Payload, Pointer
 from txaware.signatures import signed_as
 from txaware.tables import Table
 from txaware.tables.table_changes import Conflicts
-from txaware.topics import TopicName
+from txaware.topics import QueueName, TopicName
 
 # Publishers that a producer keeps, one a topic.
 KNOWN_PUBLISHERS = 1000
@@ -78,6 +89,9 @@ class AsyncMessaging(AsyncService):
         blocking = Transport(link)
         self._blocking = HttpService(blocking)
         self._blocking_tables = HttpTables(blocking)
+        self._blocking_queues = HttpQueues(blocking)
+        self._queue_calls = QueueCalls(link)
+        self._known_queues: dict[str, AsyncQueue] = {}
         self._known_topics = KnownTopics(self._blocking)
         self._coordinator = RemoteCoordinator(
             CoordinatorSend(blocking),
@@ -128,6 +142,46 @@ class AsyncMessaging(AsyncService):
             value_limit_bytes=within_limits(Settings(), info).message_limit_bytes,
         )
         return AsyncTable(table, self._coordinator, self._workers)
+
+    async def queue(self, name: str) -> AsyncQueue:
+        """Returns a queue, to push to and to pop from; see `Messaging.queue`."""
+        known = self._known_queues.get(name) if isinstance(name, str) else None
+        if known is not None:
+            return known
+        info = await self.info()
+        settings = within_limits(Settings(), info)
+        access = Access(
+            self._blocking_queues,
+            self._blocking,
+            self._coordinator,
+            info.shares_journal,
+            settings.buffer_limit_bytes,
+            settings.message_limit_bytes,
+            begin=partial(TransactionContext, self._coordinator),
+            opened=_no_workers,
+        )
+        queue = Queue(access, str(QueueName.parse(name)))
+        loop = Loop(self._coordinator, self._workers, self._pop)
+        if len(self._known_queues) >= KNOWN_PUBLISHERS:
+            self._known_queues.clear()
+        return self._known_queues.setdefault(name, AsyncQueue(queue, loop))
+
+    async def _pop(self, queue: str, **options: Any) -> list[Popped]:
+        return await self._transport.run(self._queue_calls.pop(queue, **options))
+
+    @signed_as(QueueService.create_queue)
+    async def create_queue(self, name: str, **options: Any) -> QueueDescriptor:
+        return await self._transport.run(
+            self._queue_calls.create_queue(name, **options)
+        )
+
+    async def queues(self, namespace: str = "default") -> list[str]:
+        """Returns the names of a namespace's queues, in order."""
+        return await self._transport.run(self._queue_calls.queues(namespace))
+
+    async def delete_queue(self, name: str) -> None:
+        """Deletes a queue with all that waits in it."""
+        await self._transport.run(self._queue_calls.delete_queue(name))
 
     async def tables(self, namespace: str = "default") -> list[str]:
         """Returns the names of a namespace's tables that have rows, in order."""
@@ -351,6 +405,10 @@ class AsyncMessaging(AsyncService):
 
     def __repr__(self) -> str:
         return f"<AsyncMessaging by {self._transport!r}>"
+
+
+def _no_workers(_: Worker) -> None:
+    """Does nothing: a queue makes no workers here, whose loops would block."""
 
 
 def connect_async(

@@ -12,6 +12,11 @@ const GRAVE_AFTER_MS = 30_000;
 const ALONE_AFTER_MS = 15 * 60_000;
 const MOST_SHOWN = 5;
 
+/** Items wait, and nobody has come for them in a quarter of an hour. */
+export function nobodyWorks({ oldestMs, stats, takesDeadLetters }) {
+  return !stats.inWork && !takesDeadLetters && (oldestMs ?? 0) >= ALONE_AFTER_MS;
+}
+
 const announcements = document.getElementById("announce");
 const attention = document.getElementById("attention");
 const list = attention.querySelector("ul");
@@ -83,26 +88,37 @@ function showAttention(report) {
     .filter((one) => Math.min(one.unreadMs ?? 0, one.aloneMs) >= ALONE_AFTER_MS)
     .sort((a, b) => b.unreadMs - a.unreadMs);
   const left = alone.slice(0, MOST_SHOWN);
-  attention.hidden = wrong.length + shown.length + left.length === 0;
-  const kept = new Set([...wrong, ...shown.map((one) => one.id), ...left.map(groupKey)]);
+  const idle = report.queues.filter(nobodyWorks).sort((a, b) => b.oldestMs - a.oldestMs);
+  const unworked = idle.slice(0, MOST_SHOWN);
+  attention.hidden = wrong.length + shown.length + left.length + unworked.length === 0;
+  const kept = new Set([
+    ...wrong,
+    ...shown.map((one) => one.id),
+    ...left.map(groupKey),
+    ...unworked.map(queueKey),
+  ]);
   for (const item of [...list.children]) if (!kept.has(item.dataset.key)) item.remove();
   for (const part of wrong) showWrong(part, report[part]);
   for (const transaction of shown) showWaiting(transaction, report);
   for (const group of left) showAlone(group);
+  for (const queue of unworked) showUnworked(queue);
   const more = waiting.length - shown.length;
   const rest = more ? `${words.several(more, "more transaction")} below keep readers waiting. ` : "";
   const others = alone.length - left.length;
   const unread = others ? `${words.several(others, "more group")} below ${others > 1 ? "have" : "has"} no reader.` : "";
-  setText(list.nextElementSibling, rest + unread);
-  announceChanges(wrong, shown, left, report);
+  const spare = idle.length - unworked.length;
+  const undone = spare ? ` ${words.several(spare, "more queue")} below ${spare > 1 ? "have" : "has"} no worker.` : "";
+  setText(list.nextElementSibling, rest + unread + undone);
+  announceChanges(wrong, shown, left, unworked, report);
 }
 
 /** Once for each change, and not whenever an age is another one. */
-function announceChanges(wrong, shown, left, report) {
+function announceChanges(wrong, shown, left, unworked, report) {
   const now = [
     ...wrong.map((part) => `The ${part} is not well: ${report[part]}.`),
     ...shown.map((one) => `Readers of ${words.some(one.blocks, 3, words.short)} wait for transaction ${one.id}.`),
     ...left.map((one) => `Nobody reads ${words.short(one.topic)} for group ${words.short(one.group)}.`),
+    ...unworked.map((one) => `Nobody works on queue ${words.short(one.queue)}.`),
   ].join(" ");
   if (now !== announced) announce(now || "All is well again.");
   announced = now;
@@ -137,6 +153,20 @@ function showAlone(group) {
     groupKey(group),
     (say) => `Nobody has read ${say(group.topic)} for group ${say(group.group)} in ${words.duration(group.aloneMs)}`,
     () => `${rows} rows behind, ${oldest}; start its reader, or move it with txaware groups reset`,
+  );
+}
+
+function queueKey({ queue }) {
+  return `queue ${queue}`;
+}
+
+function showUnworked(queue) {
+  const { queue: name, oldestMs, stats } = queue;
+  const paused = stats.isPaused ? "it is paused: txaware queue resume" : "start a worker: txaware worker";
+  item(
+    queueKey(queue),
+    (say) => `Nobody works on queue ${say(name)}`,
+    () => `${words.several(stats.depth, "item")} waiting, the oldest for ${words.duration(oldestMs)}; ${paused}`,
   );
 }
 

@@ -97,6 +97,8 @@ export class Model {
     for (const sample of answer.history ?? []) this.#remember(sample);
     const { nowMs } = answer;
     for (const transaction of answer.transactions) takeTransaction(transaction, nowMs);
+    for (const producer of answer.producers) producer.usedMs = since(producer.lastMs, nowMs);
+    for (const queue of answer.queues) takeQueue(queue, nowMs);
     const more = new Set(answer.groups.filter((g) => g.hasMore).map((g) => g.topic));
     for (const topic of answer.topics) this.#takeTopic(topic, answer, more);
     for (const group of answer.groups) {
@@ -149,6 +151,12 @@ function takeTransaction(transaction, nowMs) {
   transaction.blocksMs = since(transaction.blocksSinceMs, nowMs);
   const { expiresMs } = transaction;
   transaction.leftMs = expiresMs === null ? null : Math.max(0, expiresMs - nowMs);
+}
+
+function takeQueue(queue, nowMs) {
+  const { stats } = queue;
+  queue.oldestMs = stats.depth ? stats.oldestAgeS * 1000 : null;
+  queue.jobs = stats.jobs.map((job) => ({ ...job, ms: since(job.sinceMs, nowMs) }));
 }
 
 /** One of so many that it is not in the list. */

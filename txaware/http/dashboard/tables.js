@@ -1,7 +1,7 @@
-// The three tables: topics, consumer groups, open transactions.
+// The five tables: topics, consumer groups, queues, open transactions, producers.
 
 import { Chart } from "./charts.js";
-import { BLOCKED_AFTER_MS } from "./glance.js";
+import { BLOCKED_AFTER_MS, nobodyWorks } from "./glance.js";
 import { showMessages } from "./messages.js";
 import { askToAbort } from "./abort.js";
 import { button, child, LiveTable, setName, setText } from "./table.js";
@@ -44,6 +44,24 @@ const groups = table(
   { key: (g) => `${g.group} ${g.topic}`, sorted: "unread", downwards: true },
 );
 
+const queues = table(
+  "queues",
+  [
+    { name: "queue", label: "Queue", sort: (q) => q.queue, show: showQueue },
+    number("pushed", "Pushed a second", (q) => q.stats.pushedPerS, (cell, { stats }) =>
+      showDone(cell, stats.pushedPerS, stats.pushed),
+    ),
+    number("done", "Done a second", (q) => q.stats.committedPerS, (cell, { stats }) =>
+      showDone(cell, stats.committedPerS, stats.committed),
+    ),
+    number("waiting", "Waiting", (q) => q.stats.depth, showWaiting),
+    duration("oldest", "Oldest", (q) => q.oldestMs),
+    { name: "workers", label: "In work", sort: (q) => q.stats.inWork, show: showWorkers },
+    { name: "state", label: "State", sort: queueState, show: showQueueState },
+  ],
+  { key: (q) => q.queue, sorted: "oldest", downwards: true },
+);
+
 const transactions = table(
   "transactions",
   [
@@ -63,6 +81,18 @@ const transactions = table(
   { key: (t) => t.id, sorted: "age", downwards: true },
 );
 
+const producers = table(
+  "producers",
+  [
+    { name: "producer", label: "Producer", sort: nameOf, show: showProducer },
+    number("epoch", "Epoch", (p) => p.epoch, (cell, p) => setText(cell, words.count(p.epoch))),
+    { name: "by", label: "Opened by", sort: openedBy, show: (c, p) => setName(child(c, "span", "names"), openedBy(p)) },
+    duration("used", "Last used", (p) => p.usedMs),
+    { name: "state", label: "State", sort: producerState, show: showProducerState },
+  ],
+  { key: (p) => p.producerId, sorted: "used" },
+);
+
 /** `chosen` is {has(topic, ...names), isAll}: what the search and the namespace leave. */
 export function showTables(report, chosen) {
   const found = chosen.isAll ? null : "Nothing fits the search.";
@@ -76,10 +106,20 @@ export function showTables(report, chosen) {
     { listed: report.groups.length, count: report.groupCount },
     { cut: "furthest behind, of", none: found ?? "No group has a position." },
   );
+  queues(
+    report.queues.filter((q) => chosen.has(q.queue, q.queue)),
+    { listed: report.queues.length, count: report.queueCount },
+    { cut: "those in use, of", none: found ?? "There is no queue." },
+  );
   transactions(
     report.transactions,
     { listed: report.transactions.length, count: report.transactionCount },
     { cut: "the oldest of", none: "No transaction is open." },
+  );
+  producers(
+    report.producers,
+    { listed: report.producers.length, count: report.producerCount },
+    { cut: "those with an id, and those used last, of", none: "No program has opened a producer." },
   );
 }
 
@@ -161,6 +201,76 @@ function showGroupState(cell, group) {
   const state = groupState(group);
   cell.classList.toggle("wrong", state === "waits");
   setText(cell, state === "waits" ? `waits for ${group.waitsFor}` : state);
+}
+
+function showQueue(cell, { queue, stats }) {
+  setName(child(cell, "span", "names"), queue);
+  setText(child(cell, "div", "soft"), words.several(stats.pipes, "pipe"));
+}
+
+function showDone(cell, rate, count) {
+  setText(child(cell, "div", "figure"), words.rate(rate));
+  setText(child(cell, "div", "soft"), `${words.shortCount(count)} in all`);
+}
+
+function showWaiting(cell, { stats }) {
+  setText(child(cell, "div", "figure"), words.count(stats.depth));
+  setText(child(cell, "div", "soft"), stats.delayed ? `${words.shortCount(stats.delayed)} delayed` : "");
+}
+
+/** Who has jobs, the longest first: all that are known where one points. */
+function showWorkers(cell, { jobs, stats }) {
+  setText(child(cell, "div", "figure"), words.count(stats.inWork));
+  const has = (say) => ({ popper, ms, deliveries }) => {
+    const again = deliveries > 1 ? `, delivery ${deliveries}` : "";
+    return `${say(popper || "somebody")} for ${words.duration(ms)}${again}`;
+  };
+  setName(child(cell, "div", "soft"), words.some(jobs, 2, has(words.short)), jobs.map(has((name) => name)).join("\n"));
+}
+
+function queueState(queue) {
+  const { isPaused, deadLetters, expiredLeases, inWork, depth } = queue.stats;
+  if (isPaused) return "paused";
+  if (nobodyWorks(queue)) return "nobody works on it";
+  const wrong = [];
+  if (deadLetters) wrong.push(words.several(deadLetters, "dead letter"));
+  if (expiredLeases) wrong.push(`${words.several(expiredLeases, "lease")} ran out`);
+  if (wrong.length) return wrong.join(", ");
+  if (inWork) return "in work";
+  if (depth) return queue.takesDeadLetters ? "has dead letters" : "waits";
+  return "empty";
+}
+
+function showQueueState(cell, queue) {
+  const { isPaused, deadLetters } = queue.stats;
+  cell.classList.toggle("wrong", isPaused || deadLetters > 0 || nobodyWorks(queue));
+  setText(cell, queueState(queue));
+}
+
+function nameOf({ transactionalId, producerId }) {
+  return transactionalId ?? String(producerId);
+}
+
+function showProducer(cell, producer) {
+  setName(child(cell, "span", "names"), nameOf(producer));
+  const id = producer.transactionalId === null ? "without a transactional id" : `producer ${producer.producerId}`;
+  setText(child(cell, "div", "soft"), id);
+}
+
+/** An id belongs to all who may use it. */
+function openedBy({ owner, transactionalId }) {
+  if (transactionalId !== null) return "all who may use it";
+  return owner ?? "this server";
+}
+
+function producerState({ hasEnded, transaction }) {
+  if (hasEnded) return "ended: messages are missing";
+  return transaction === null ? "idle" : `in transaction ${transaction}`;
+}
+
+function showProducerState(cell, producer) {
+  cell.classList.toggle("wrong", producer.hasEnded);
+  setText(cell, producerState(producer));
 }
 
 function typeOf({ stage, type }) {

@@ -16,10 +16,10 @@ from txaware.errors import TopicNotFound, TxAwareError
 from txaware.http.metrics import families
 from txaware.http.metrics.moment import InFlight, Moment, Sources
 from txaware.http.metrics.request_counts import RequestCounts
-from txaware.http.metrics.topic_labels import SeenTopics, TopicLabels
+from txaware.http.metrics.topic_labels import SeenOnly, TopicLabels
 from txaware.service.administration import Administration
 from txaware.service.local import LocalService
-from txaware.service.monitor.overview import Overview, Sees
+from txaware.service.monitor.overview import Overview, Sight
 
 Make = Callable[[Moment], Iterable[Metric]]
 FAMILIES: tuple[Make, ...] = (*families.FAMILIES, *families.SERVER_FAMILIES)
@@ -73,14 +73,14 @@ class Exposition:
         self.observe = self._requests.observe
         self.count_error = self._requests.count_error
 
-    def text(self, accept: str = "", sees: Sees | None = None) -> tuple[str, bytes]:
+    def text(self, accept: str = "", sees: Sight | None = None) -> tuple[str, bytes]:
         """Returns the content type and the metrics, in the form that `accept` asks for.
 
-        With `sees`, topics that it answers False for are left out. It may read some
-        tens of thousands of rows: it is not for an event loop.
+        With `sees`, topics and queues that are out of sight are left out. It may read
+        some tens of thousands of rows: it is not for an event loop.
         """
         encode, content_type = choose_encoder(accept)
-        shown = self._registry if sees is None else SeenTopics(self._registry, sees)
+        shown = self._registry if sees is None else SeenOnly(self._registry, sees)
         return content_type, encode(shown)
 
     def collect(self) -> Iterable[Metric]:

@@ -8,7 +8,9 @@ from prometheus_client.metrics_core import InfoMetricFamily, Metric
 
 from txaware.http.metrics.metric_makers import age_s, counter, gauge, histogram
 from txaware.http.metrics.moment import Moment
-from txaware.http.metrics.topic_labels import FIELDS, MOST_TOPICS, OTHER
+from txaware.http.metrics.topic_labels import FIELDS, MOST_TOPICS, OTHER, QUEUE
+from txaware.http.metrics.transaction_counts import transactions
+from txaware.service.monitor.queue_overview import MOST_QUEUES
 
 MOST_BLOCKED, MOST_GROUPS = 100, 200
 
@@ -162,41 +164,6 @@ def groups(moment: Moment) -> Iterator[Metric]:
     )
 
 
-def transactions(moment: Moment) -> Iterator[Metric]:
-    """Yields open and invalid transactions; nothing while the coordinator is away."""
-    report = moment.report()
-    if report.invalid_transactions is None:
-        return
-    yield gauge(
-        "open_transactions", "Transactions in progress.", {(): report.transaction_count}
-    )
-    began_ms = min((one.began_ms for one in report.transactions), default=0)
-    yield gauge(
-        "oldest_transaction_seconds",
-        "Age of the oldest transaction in progress; 0 where there is none.",
-        {(): age_s(moment.now_ms, began_ms)},
-    )
-    prepared = moment.prepared()
-    if prepared is not None:
-        yield gauge(
-            "prepared_transactions",
-            "Transactions that are prepared, and wait for somebody to end them.",
-            {(): len(prepared)},
-        )
-        since_ms = min((one.since_ms for one in prepared), default=0)
-        yield gauge(
-            "oldest_prepared_seconds",
-            "For how long the oldest one has been prepared; 0 where there is none.",
-            {(): age_s(moment.now_ms, since_ms)},
-        )
-    yield gauge(
-        "invalid_transactions",
-        "Pointers of transactions that timed out, died or were aborted by an operator, "
-        "and are not yet forgotten.",
-        {(): report.invalid_transactions},
-    )
-
-
 def latencies(moment: Moment) -> Iterator[Metric]:
     """Yields how long the service takes, without the network."""
     counts = moment.counts()
@@ -217,6 +184,12 @@ def producers(moment: Moment) -> Iterator[Metric]:
     found = moment.counts().producers
     if found.live is not None:
         yield gauge("live_producers", "Producers that are known.", {(): found.live})
+    if found.transactional_ids is not None:
+        yield gauge(
+            "active_transactional_ids",
+            "Transactional ids that are known, each with its producer.",
+            {(): found.transactional_ids},
+        )
     yield counter(
         "producer_repeats",
         "Publishes that were stored before, and stored nothing again.",
@@ -224,7 +197,8 @@ def producers(moment: Moment) -> Iterator[Metric]:
     )
     yield counter(
         "fenced_publishes",
-        "Publishes refused, as their producer is fenced or not known.",
+        "Publishes, begins and commits refused, as their producer is fenced or not "
+        "known.",
         {(): found.fenced},
     )
     yield counter(
@@ -232,6 +206,49 @@ def producers(moment: Moment) -> Iterator[Metric]:
         "Publishes refused, as their sequence is not the next one.",
         {(): found.out_of_order},
     )
+
+
+def queues(moment: Moment) -> Iterator[Metric]:
+    """Yields how queues stand, and what they counted since each was created."""
+    report = moment.report()
+    shown = {(one.queue,): one.stats for one in report.queues}
+    which = f"The {MOST_QUEUES} queues that are in use, or come first."
+
+    def of(name: str) -> dict[tuple[str, ...], float]:
+        return {labels: getattr(stats, name) for labels, stats in shown.items()}
+
+    if "queues" not in report.left_out:
+        yield gauge("queues", "Queues that exist.", {(): report.queue_count})
+    for field, (name, text) in _QUEUE_GAUGES.items():
+        yield gauge(f"queue_{name}", f"{text} {which}", of(field), QUEUE)
+    for field, text in _QUEUE_COUNTERS.items():
+        yield counter(f"queue_{field}", f"{text} {which}", of(field), QUEUE)
+
+
+_QUEUE_GAUGES = {
+    "depth": ("depth", "Items that wait, delayed ones included."),
+    "delayed": ("delayed", "Items that wait for their time."),
+    "in_work": ("in_work", "Jobs that somebody has."),
+    "oldest_age_s": ("oldest_seconds", "Age of the oldest item that waits and is due."),
+    "average_wait_s": (
+        "wait_seconds",
+        "How long items waited for their first pop, on average of the last minute.",
+    ),
+    "average_work_s": (
+        "work_seconds",
+        "How long jobs took that were done in the last minute, on average.",
+    ),
+    "is_paused": ("paused", "Whether pops get nothing, 1 or 0."),
+}
+_QUEUE_COUNTERS = {
+    "pushed": "Items whose push has committed.",
+    "popped": "Jobs that were handed out.",
+    "committed": "Jobs that ended for good.",
+    "rolled_back": "Jobs that were given back.",
+    "expired_leases": "Jobs that came again as their lease was over.",
+    "expired": "Items that nobody popped in their time to live.",
+    "dead_letters": "Items that were delivered too often.",
+}
 
 
 def writes(moment: Moment) -> Iterator[Metric]:
@@ -316,6 +333,7 @@ FAMILIES: tuple[Callable[[Moment], Iterable[Metric]], ...] = (
         groups,
         transactions,
         producers,
+        queues,
         latencies,
         writes,
         cache,

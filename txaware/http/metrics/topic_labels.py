@@ -9,7 +9,7 @@ import attrs
 from prometheus_client.metrics_core import Metric
 
 from txaware.metrics import Metrics, TopicMetrics
-from txaware.service.monitor.overview import Sees
+from txaware.service.monitor.overview import Sight
 
 MOST_TOPICS = 200
 OTHER = "(other)"  # no topic can have that name
@@ -88,7 +88,7 @@ def _sum(many: Iterable[Values]) -> Values:
     return tuple(map(sum, zip(_NONE, *many, strict=True)))
 
 
-TOPIC = "topic"  # the label
+TOPIC, QUEUE = "topic", "queue"  # the labels
 
 
 class Collector(Protocol):
@@ -98,10 +98,10 @@ class Collector(Protocol):
         """Returns all families."""
 
 
-class SeenTopics:
-    """The families of another, without the topics that `sees` answers False for."""
+class SeenOnly:
+    """The families of another, without topics and queues that are out of sight."""
 
-    def __init__(self, collector: Collector, sees: Sees) -> None:
+    def __init__(self, collector: Collector, sees: Sight) -> None:
         self._collector = collector
         self._sees = sees
 
@@ -110,28 +110,31 @@ class SeenTopics:
         return seen_families(self._collector.collect(), self._sees)
 
 
-def seen_families(families: Iterable[Metric], sees: Sees) -> Iterator[Metric]:
-    """Yields the families without samples of topics that may not be seen; sums stay."""
+def seen_families(families: Iterable[Metric], sees: Sight) -> Iterator[Metric]:
+    """Yields the families without samples of what may not be seen; sums stay."""
     shows = _shows(sees)
     for family in families:
         seen = copy.copy(family)
-        seen.samples = [one for one in family.samples if shows(one.labels.get(TOPIC))]
+        seen.samples = [one for one in family.samples if shows(one.labels)]
         yield seen
 
 
-def seen_metrics(metrics: Metrics, sees: Sees) -> Metrics:
+def seen_metrics(metrics: Metrics, sees: Sight) -> Metrics:
     """Leaves out topics that may not be seen, and their groups; sums stay."""
     unseen = metrics.expired_unseen.items()
     return attrs.evolve(
         metrics,
-        topics={name: one for name, one in metrics.topics.items() if sees(name)},
-        expired_unseen={name: count for name, count in unseen if sees(name)},
-        groups=[group for group in metrics.groups if sees(group.topic)],
+        topics={n: one for n, one in metrics.topics.items() if sees.topics(n)},
+        expired_unseen={name: count for name, count in unseen if sees.topics(name)},
+        groups=[group for group in metrics.groups if sees.topics(group.topic)],
     )
 
 
-def _shows(sees: Sees) -> Callable[[str | None], bool]:
-    def shows(topic: str | None) -> bool:
-        return topic is None or topic == OTHER or sees(topic)
+def _shows(sees: Sight) -> Callable[[Mapping[str, str]], bool]:
+    def shows(labels: Mapping[str, str]) -> bool:
+        topic, queue = labels.get(TOPIC, OTHER), labels.get(QUEUE)
+        if queue is not None and not sees.queues(queue):
+            return False
+        return topic == OTHER or sees.topics(topic)
 
     return shows

@@ -7,6 +7,7 @@ from txaware.auth import Principal, QueueVerb, Verb
 from txaware.errors import NotAuthorized
 from txaware.loopback import KNOWN_HOSTS, is_local
 from txaware.queues import pipe_of
+from txaware.service.monitor.overview import Sight
 from txaware.topics import (
     QueueName,
     TableName,
@@ -52,11 +53,14 @@ def to_see(principal: Principal, params: Params) -> None:
     principal.require_sight(_topic(params))
 
 
-def sight(principal: Principal) -> Callable[[str], bool] | None:
-    """Returns a test of topics by name: may they be seen? None if all may be seen."""
+def sight(principal: Principal) -> Sight | None:
+    """Returns what somebody may see; None if that is all."""
     if principal.is_operator:
         return None
-    return lambda topic: principal.may_see(_parsed(topic))
+    return Sight(
+        lambda topic: principal.may_see(_parsed(topic)),
+        lambda queue: principal.may_see_queue(QueueName.parse(queue)),
+    )
 
 
 def on_topic(verb: Verb, *, transactions: bool = False) -> Allow:

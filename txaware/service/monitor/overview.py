@@ -27,12 +27,22 @@ from txaware.service.monitor.overview_report import (
     Sample,
     TopicOverview,
 )
+from txaware.service.monitor.producer_overview import (
+    ProducerOverview,
+    producer_overviews,
+    with_transaction,
+)
+from txaware.service.monitor.queue_overview import (
+    QueueList,
+    Queues,
+    queue_overviews,
+)
 from txaware.service.monitor.turns import Failures, Remembered
 from txaware.service.retention.clean_up import Retention
 from txaware.service.store_context import StoreContext
 from txaware.store.position_table import PositionTable
 from txaware.store.topic_table import TopicTable
-from txaware.topics import Topic, TopicName
+from txaware.topics import QueueName, Topic, TopicName
 
 log = logging.getLogger(__name__)
 
@@ -41,10 +51,17 @@ MOST_LISTED, MOST_BLOCKED = 200, 1000
 # What a page draws: so long, with a sample each two seconds at most.
 KEPT_MS, EVERY_MS = 120_000, 1900
 
-# Tells whether somebody may see a topic, by its name.
-Sees = Callable[[str], bool]
 _NOTHING = TopicMetrics()
 _UNKNOWN = Bounds(None, None, MessageId(bytes(20)))
+_NONE = QueueList()
+
+
+@attrs.frozen
+class Sight:
+    """What somebody may see: functions of the names of topics, and of queues."""
+
+    topics: Callable[[str], bool]
+    queues: Callable[[str], bool]
 
 
 @attrs.define
@@ -59,6 +76,8 @@ class _Moment:
     by_activity: list[str]
     transactions: list[OpenOverview]
     invalid: int | None
+    producers: list[ProducerOverview]
+    queues: QueueList
     behind: Mapping[str, int]
     pairs: Collection[Pair]
     failures: Failures
@@ -87,6 +106,14 @@ class _Chosen:
             namespace = TopicName.parse(topic).namespace
             if namespace != self.namespace:
                 return False
+        return self._fits(names)
+
+    def has_queue(self, name: str) -> bool:
+        """Tells whether a queue is chosen that may be seen."""
+        namespace = QueueName.parse(name).namespace
+        return self.namespace in (None, namespace) and self._fits([name])
+
+    def _fits(self, names: Iterable[str]) -> bool:
         return not self.search or any(self.search in name.lower() for name in names)
 
 
@@ -103,6 +130,7 @@ class Overview:
         service: LocalService,
         retention: Retention,
         site: StoreContext,
+        queues: Queues | None = None,
         *,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -113,6 +141,13 @@ class Overview:
         self._started_ms = site.clock_ms()
         self._topic_table = TopicTable(site.table)
         self._topics = Remembered(self._all_topics, clock_s=clock_s)
+        self._producers = Remembered(
+            partial(producer_overviews, site.table), clock_s=clock_s
+        )
+        self._queues = Remembered(
+            QueueList if queues is None else partial(queue_overviews, queues),
+            clock_s=clock_s,
+        )
         self._blocked = Blocked(service, site)
         self._positions = PositionTable(site.table)
         self._lags = GroupRounds(
@@ -129,21 +164,26 @@ class Overview:
         *,
         search: str = "",
         namespace: str | None = None,
-        sees: Sees | None = None,
+        sees: Sight | None = None,
         history: bool = False,
     ) -> OverviewReport:
-        """Returns the overview of all topics, or of those that `sees` is True for.
+        """Returns the overview of all topics and queues, or of those in sight.
 
-        `search` chooses among topics and groups, by a part of the name of either, in
+        `search` chooses among topics, groups and queues, by a part of the name, in
         capitals or not, and `namespace` too; sums are of all that may be seen. With
         `history` it has how things stood lately, too.
         """
-        may_see = _everything if sees is None else sees
+        sight = Sight(_everything, _everything) if sees is None else sees
         with self._lock:
             moment = self._current()
-            seen = [name for name in moment.by_activity if may_see(name)]
+            seen = [name for name in moment.by_activity if sight.topics(name)]
             chosen = _Chosen(frozenset(seen), search.lower(), namespace)
-            report = self._report(moment, seen, chosen)
+            queues = [one for one in moment.queues.queues if sight.queues(one.queue)]
+            report = attrs.evolve(
+                self._report(moment, seen, chosen),
+                queues=[one for one in queues if chosen.has_queue(one.queue)],
+                queue_count=moment.queues.count if sees is None else len(queues),
+            )
             if not history:
                 return report
             return attrs.evolve(report, history=_seen(self._samples, sees))
@@ -169,6 +209,10 @@ class Overview:
             self._blocked.look(topics, metrics.keys(), snapshot, failures)
             self._lags.look(pairs, snapshot, self._blocked.blockers, failures)
             transactions = self._open(snapshot)
+        producers = failures.attempt(
+            "producers", self._producers, self._producers.last or []
+        )
+        queues = failures.attempt("queues", self._queues, self._queues.last or _NONE)
         last, self._before = self._before, metrics
 
         def activity(name: str) -> tuple[bool, int, int]:
@@ -187,6 +231,8 @@ class Overview:
             sorted(topics, key=activity, reverse=True),
             transactions,
             None if snapshot is None else len(snapshot.invalids),
+            producers,
+            queues,
             self._lags.by_topic(),
             pairs,
             failures,
@@ -307,6 +353,8 @@ class Overview:
             ],
             transaction_count=len(moment.transactions),
             invalid_transactions=moment.invalid,
+            producers=self._listed_producers(moment),
+            producer_count=len(moment.producers),
             messages_in=sum([count.messages_in for count in counts]),
             messages_out=sum([count.messages_out for count in counts]),
             bytes_in=sum([count.bytes_in for count in counts]),
@@ -316,6 +364,12 @@ class Overview:
             cache_misses=cache.misses,
             left_out=sorted(moment.failures.parts),
         )
+
+    def _listed_producers(self, moment: _Moment) -> list[ProducerOverview]:
+        begun = self._site.producer_ids.transactions
+        is_open = {one.id for one in moment.transactions}
+        listed = moment.producers[:MOST_LISTED]
+        return [with_transaction(one, begun, is_open) for one in listed]
 
     def _detail(self, moment: _Moment, name: str) -> TopicOverview | None:
         """Returns the details of a topic, looked up once; None if just deleted."""
@@ -356,7 +410,7 @@ def _in_and_out(moment: _Moment, name: str) -> tuple[int, int]:
     return counts.messages_in, counts.messages_out
 
 
-def _seen(samples: Iterable[Sample], sees: Sees | None) -> list[Sample]:
+def _seen(samples: Iterable[Sample], sees: Sight | None) -> list[Sample]:
     """Returns the history that somebody may see, without sums of all topics."""
     if sees is None:
         return list(samples)
@@ -366,7 +420,7 @@ def _seen(samples: Iterable[Sample], sees: Sees | None) -> list[Sample]:
             messages_in=None,
             messages_out=None,
             unread_ms=None,
-            topics={name: one for name, one in sample.topics.items() if sees(name)},
+            topics={n: one for n, one in sample.topics.items() if sees.topics(n)},
         )
         for sample in samples
     ]

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from txaware.messages import BlockedBy, MessageId
+from txaware.service.monitor.producer_overview import ProducerOverview
+from txaware.service.monitor.queue_overview import QueueOverview
 
 
 @attrs.frozen(kw_only=True)
@@ -97,12 +99,14 @@ class OverviewReport:
     """The state at `now_ms`: the items most worth a look, and counts of all.
 
     Of topics the blocked and the most active ones, of groups those furthest behind, of
-    transactions the oldest: where a list is shorter than its count, it is cut.
+    transactions the oldest, of producers those with a transactional id and then those
+    used last: where a list is shorter than its count, it is cut.
     `messages_in` and `messages_out` are those of all topics. `unjudged_topics` may be
     blocked or not: there was no time yet to look. `coordinator` and `store` are `"OK"`
     or a sentence about what is wrong. `decided_by` is `embedded`, the address of
     another coordinator, or None where that is unknown. `left_out` names what could not
-    be looked at this time: `topics`, `blocked`, `groups`, `group_lags` or `topic_ages`.
+    be looked at this time: `topics`, `blocked`, `groups`, `group_lags`, `topic_ages`,
+    `producers` or `queues`.
     `history` is how things stood in the last two minutes, for who asks for it.
     """
 
@@ -121,6 +125,8 @@ class OverviewReport:
     transactions: Sequence[OpenOverview]
     transaction_count: int
     invalid_transactions: int | None
+    producers: Sequence[ProducerOverview]
+    producer_count: int
     messages_in: int
     messages_out: int
     bytes_in: int
@@ -128,5 +134,7 @@ class OverviewReport:
     cache_bytes: int
     cache_hits: int
     cache_misses: int
+    queues: Sequence[QueueOverview] = ()
+    queue_count: int = 0
     left_out: Sequence[str] = ()
     history: Sequence[Sample] = ()

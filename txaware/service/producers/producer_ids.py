@@ -53,6 +53,7 @@ class ProducerIds:
         self._lock = threading.RLock()
         self._known: OrderedDict[int, ProducerRow] = OrderedDict()
         self._owned: Counter[str | None] | None = None
+        self._named: Counter[str] = Counter()
         self.transactions: dict[int, int] = {}
 
     def open(self, owner: str | None = None) -> ProducerRow:
@@ -99,6 +100,7 @@ class ProducerIds:
         with self._lock:
             if self._owned is not None and self.find(producer.producer_id) is None:
                 self._owned[None] += 1
+                self._named[transactional_id] += 1
             return self._change(row)
 
     def opened(self, row: ProducerRow) -> None:
@@ -173,6 +175,8 @@ class ProducerIds:
             self._known.pop(row.producer_id, None)
             if self._owned is not None:
                 self._owned[row.owner] -= 1
+                if row.transactional_id is not None:
+                    self._named[row.transactional_id] -= 1
 
     @property
     def count(self) -> int | None:
@@ -180,11 +184,20 @@ class ProducerIds:
         with self._lock:
             return None if self._owned is None else sum(self._owned.values())
 
+    @property
+    def named_count(self) -> int | None:
+        """The number of transactional ids; None until they were counted."""
+        with self._lock:
+            return None if self._owned is None else len(+self._named)
+
     def counts(self) -> Counter[str | None]:
         """Returns how many producers each owner has."""
         with self._lock:
             if self._owned is None:
-                self._owned = Counter(row.owner for row in self._rows.producers())
+                rows = list(self._rows.producers())
+                self._owned = Counter(row.owner for row in rows)
+                names = [row.transactional_id for row in rows]
+                self._named = Counter(name for name in names if name is not None)
             return self._owned
 
     def _count(self, owner: str) -> None:

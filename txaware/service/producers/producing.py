@@ -221,8 +221,9 @@ class Producing:
 
         It reads nothing: that is known once a clean-up has counted them.
         """
-        live = self.ids.count
-        return attrs.evolve(self.counters.snapshot(), live=live)
+        now = self.counters.snapshot()
+        live, named = self.ids.count, self.ids.named_count
+        return attrs.evolve(now, live=live, transactional_ids=named)
 
     def producers(self) -> list[KnownProducer]:
         """Returns all producers, by their ids."""

@@ -46,6 +46,7 @@ class Lease:
     popper: str = ""
     error: str = ""
     is_local: bool = False
+    popped_ms: int = NO_TIME
 
     @property
     def text(self) -> str:

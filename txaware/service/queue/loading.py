@@ -89,6 +89,7 @@ class Loading:
             popper=row.popper,
             error=row.error,
             is_local=row.is_local,
+            popped_ms=now_ms,  # the row does not say it
         )
         self._state.add_lease(lease)
         if found.key is not None and self._state.descriptor.order == "key":

@@ -102,6 +102,15 @@ class LocalQueues:
             if topic.generation > 0
         ]
 
+    def descriptors(self) -> list[QueueDescriptor]:
+        """Returns the settings of all queues, of every namespace."""
+        topics = [topic for topic in self._topics.queues() if topic.generation > 0]
+        return [QueueDescriptor.of(topic) for topic in topics]
+
+    def is_in_use(self, name: str) -> bool:
+        """Tells whether this process has used a queue."""
+        return name in self._queues
+
     def delete_queue(self, name: str) -> None:
         """Deletes a queue with all that waits in it."""
         with self._lock:

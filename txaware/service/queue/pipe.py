@@ -44,7 +44,10 @@ class Pipe:
     is the pointer that stopped it. `undecided` counts the pushes of open transactions,
     and `reserved` names those that may still push. `pushing` are plain pushes that are
     under way. `leased` items are in work; `unresolved` are all that were read and are
-    not gone. Until `lent_until_ms` somebody may write whom nobody announced.
+    not gone. Until `lent_until_ms` somebody may write whom nobody announced. `prefix`
+    is the beginning of the keys of its rows. A pipe `is_plain` when it only ever took
+    plain pushes, all by this process, and no write of its queue failed: then `seen`
+    counts all that was read, and no row is left when its items are gone.
     """
 
     id: int
@@ -58,6 +61,8 @@ class Pipe:
     pushed: int = 0
     is_open: bool = True
     is_final: bool = False
+    is_plain: bool = False
+    seen: int = 0
     head: MessageId = FIRST
     read: MessageId = FIRST
     settled: bytes = b""
@@ -73,11 +78,10 @@ class Pipe:
     owner: str | None = None
     owned_until_ms: int = 0
     handle: TopicHandle | None = None
+    prefix: bytes = attrs.field(init=False)
 
-    @property
-    def prefix(self) -> bytes:
-        """The beginning of the keys of its rows."""
-        return pipe_prefix(self.name, self.name.generation, self.id)
+    def __attrs_post_init__(self) -> None:
+        self.prefix = pipe_prefix(self.name, self.name.generation, self.id)
 
     @property
     def waiting(self) -> int:
@@ -94,6 +98,12 @@ class Pipe:
         """True when all was read, and nothing can be written to it any more."""
         is_read = self.blocked is None and not self.buffer
         return is_read and not self.takes_pushes and self.settled == self.mark()
+
+    @property
+    def has_nothing_unread(self) -> bool:
+        """True when no row has to be read to know that there is no other item."""
+        is_quiet = not (self.pushing or self.reserved or self.undecided)
+        return self.is_plain and is_quiet and self.seen == self.pushed
 
     def row(self) -> PipeRow:
         """Returns the pipe as it is kept."""

@@ -82,6 +82,9 @@ class PipeReader:
         if mark == pipe.settled:
             return []
         pipe.blocked = None
+        if pipe.has_nothing_unread:
+            pipe.settled = mark
+            return []
         garbage: list[Write] = []
         while not pipe.buffer and pipe.blocked is None:
             rows = self._rows(pipe, mark, judge)
@@ -139,6 +142,7 @@ class PipeReader:
         found = _item(MessageId.of_row(key), columns, columns.pointer, None)
         if not known(found.id):
             pipe.buffer.append(found)
+            pipe.seen += 1
         pipe.read = found.id
 
     def _expand(

@@ -71,12 +71,17 @@ class Popping:
     ) -> list[tuple[Lease, Item]]:
         """Leases up to `limit` items."""
         taken: list[tuple[Lease, Item]] = []
+        second = self._state.meter.at(now_ms)
         left_bytes = math.inf if popper.most_bytes is None else popper.most_bytes
         while len(taken) < limit and left_bytes > 0:
             found = self._next(popper, judge, now_ms, batch)
             if found is None:
                 return taken
             lease, item = found
+            second.popped += 1
+            if not lease.deliveries:
+                second.first_popped += 1
+                second.waited_ms += now_ms - lease.id.publish_time_ms
             self._lease(lease, popper, now_ms)
             lease.pipe.counts.popped += 1
             batch.touch(lease.pipe)
@@ -87,6 +92,7 @@ class Popping:
 
     def _lease(self, lease: Lease, popper: Popper, now_ms: int) -> None:
         lease_ms = max(1, int(self._state.descriptor.lease_s * 1000))
+        lease.popped_ms = now_ms
         lease.deliveries += 1
         lease.token = new_token()
         lease.popper, lease.is_local = popper.name, popper.is_local
@@ -282,7 +288,14 @@ class Popping:
     def finish(self, lease: Lease, now_ms: int, batch: Batch) -> None:
         """Has a job end for good."""
         lease.pipe.counts.committed += 1
+        self.count_end(lease, now_ms)
         self.forget(lease, now_ms, batch)
+
+    def count_end(self, lease: Lease, now_ms: int) -> None:
+        """Counts a job that was done, and how long it was in work."""
+        second = self._state.meter.at(now_ms)
+        second.committed += 1
+        second.worked_ms += max(0, now_ms - lease.popped_ms)
 
     def delete(self, lease: Lease, batch: Batch) -> None:
         """Has the rows of an item go."""

@@ -57,6 +57,9 @@ class Pushing:
             pipe.pushing += 1
         try:
             yield pipe
+        except BaseException:
+            self._state.is_in_doubt = True
+            raise
         finally:
             with self._state.lock:
                 pipe.pushing -= 1
@@ -69,6 +72,7 @@ class Pushing:
             pipe = self._pipe_for(pusher, delay_s, priority)
             self.handle(pipe)
             pipe.reserved.add(pointer)
+            pipe.is_plain = False
             self._state.watched.setdefault(pointer, set()).add(pipe)
             return str(pipe.name)
 
@@ -87,6 +91,7 @@ class Pushing:
                     f"queue {self._state.descriptor.name} was truncated or deleted, or "
                     f"the transaction that pushed to its pipe {number} is over"
                 )
+            pipe.is_plain = False
             pipe.lent_until_ms = self._clock.now_ms() + LENT_MS
             return self.handle(pipe)
 
@@ -104,6 +109,7 @@ class Pushing:
         with self._state.lock:
             if pointer is None:
                 pipe.pushed += count
+                self._state.meter.at(self._clock.now_ms()).pushed += count
             elif count:
                 pipe.undecided[pointer] = pipe.undecided.get(pointer, 0) + count
                 self._state.watched.setdefault(pointer, set()).add(pipe)

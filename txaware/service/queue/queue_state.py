@@ -13,6 +13,7 @@ from txaware.interfaces import Write
 from txaware.messages import MessageId
 from txaware.queues import PipeName, QueueDescriptor, pipe_prefix, row_name
 from txaware.service.queue.lease import Lease, LeaseState
+from txaware.service.queue.meter import Meter
 from txaware.service.queue.pipe import FIRST, Pipe
 from txaware.service.wakeups import Signal
 from txaware.store.queue_table import (
@@ -39,7 +40,8 @@ class QueueState:
     rows may still be there, as nobody waits for the batch that deletes them.
     `back` is a heap of items that wait again, `ends` one of leases; both may name what
     has changed since. `watched` are the transactions that may push, with their pipes.
-    All is read and changed under `lock`.
+    All is read and changed under `lock`; but whoever sees a write fail sets
+    `is_in_doubt` without it.
     """
 
     descriptor: QueueDescriptor
@@ -63,11 +65,13 @@ class QueueState:
     parked: dict[bytes, deque[Lease]] = attrs.field(factory=dict)
     busy: dict[bytes, Lease] = attrs.field(factory=dict)
     totals: Counts = attrs.field(factory=Counts)
+    meter: Meter = attrs.field(factory=Meter)
     pushed_before: int = 0
     turns: dict[int, int] = attrs.field(factory=dict)
     pops: int = 0
     last_pipe: int = 0
     is_gone: bool = False
+    is_in_doubt: bool = False
     settled_ms: int = 0
 
     def __attrs_post_init__(self) -> None:
@@ -94,8 +98,15 @@ class QueueState:
         pipe = Pipe(
             self.last_pipe, pipe_name, kind, priority, now_ms, due_ms, pusher=pusher
         )
+        pipe.is_plain = True
         self.put(pipe)
         return pipe
+
+    def spread_doubt(self) -> None:
+        """Has all pipes read to their end: a write failed, and may be there or not."""
+        self.is_in_doubt = False
+        for pipe in self.pipes.values():
+            pipe.is_plain = False
 
     def put(self, pipe: Pipe) -> None:
         """Takes a pipe in: to be read, or to wait until it is due."""

@@ -5,13 +5,15 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 
-from txaware.queues import QueueStats, Waiting
+from txaware.queues import JobInWork, PipeStats, QueueStats, Waiting
 from txaware.service.queue.lease import Lease, LeaseState, item_text
 from txaware.service.queue.pipe import Item, Pipe
 from txaware.service.queue.pipe_reader import Judge, PipeReader, headers_of
 from txaware.service.queue.queue_state import QueueState
-from txaware.store.queue_table import Counts
+from txaware.store.queue_table import NO_TIME, Counts, PipeKind
 
+# So many jobs and pipes are named at most.
+MOST_SHOWN = 100
 _WAITING = (LeaseState.WAITING, LeaseState.PARKED)
 
 
@@ -34,6 +36,7 @@ class Statistics:
         depth = max(0, pushed - counts.removed - in_work)
         oldest_ms = self._oldest_ms(judge, now_ms) if depth else None
         age_ms = 0 if oldest_ms is None else max(0, now_ms - oldest_ms)
+        minute, covers_s = state.meter.totals(now_ms), state.meter.covers_s(now_ms)
         return QueueStats(
             pushed=pushed,
             popped=counts.popped,
@@ -49,6 +52,35 @@ class Statistics:
             pipes=len(state.pipes),
             open_pipes=sum(pipe.is_open for pipe in state.pipes.values()),
             is_paused=state.descriptor.is_paused,
+            pushed_per_s=minute.pushed / covers_s,
+            popped_per_s=minute.popped / covers_s,
+            committed_per_s=minute.committed / covers_s,
+            average_wait_s=_average_s(minute.waited_ms, minute.first_popped),
+            average_work_s=_average_s(minute.worked_ms, minute.committed),
+            jobs=self._jobs(),
+            oldest_pipes=tuple(
+                _pipe_stats(pipe) for pipe in islice(state.pipes.values(), MOST_SHOWN)
+            ),
+        )
+
+    def _jobs(self) -> tuple[JobInWork, ...]:
+        """Returns the jobs that are longest in work, of all that are."""
+        in_work = (
+            lease
+            for lease in self._state.leases.values()
+            if lease.state is LeaseState.IN_WORK
+        )
+        longest = heapq.nsmallest(MOST_SHOWN, in_work, key=lambda one: one.popped_ms)
+        return tuple(
+            JobInWork(
+                lease.text,
+                lease.popper,
+                lease.popped_ms,
+                None if lease.until_ms == NO_TIME else lease.until_ms,
+                lease.deliveries,
+                lease.transaction,
+            )
+            for lease in longest
         )
 
     def _delayed(self, now_ms: int) -> int:
@@ -117,6 +149,28 @@ class Statistics:
     def _look(self, lease: Lease) -> tuple[int, Item] | None:
         item = self._reader.look(lease.pipe.prefix, lease.id)
         return None if item is None else (lease.pipe.id, item)
+
+
+def _average_s(whole_ms: int, count: int) -> float:
+    return whole_ms / count / 1000 if count else 0.0
+
+
+def _pipe_stats(pipe: Pipe) -> PipeStats:
+    is_delayed = pipe.kind is PipeKind.DELAYED and pipe.is_open
+    state = "push active" if pipe.takes_pushes else "push finished"
+    counts = pipe.counts
+    return PipeStats(
+        pipe.id,
+        "delayed" if is_delayed else state,
+        pipe.created_ms,
+        pipe.priority,
+        pipe.pushed,
+        counts.popped,
+        counts.committed,
+        counts.rolled_back,
+        max(0, pipe.waiting),
+        pipe.leased,
+    )
 
 
 def _waiting(number: int, item: Item, deliveries: int) -> Waiting:

@@ -95,6 +95,7 @@ class WorkQueue:
             try:
                 wait()
             except BaseException:
+                self.state.is_in_doubt = True
                 self._take_back([lease for lease, _ in taken])
                 raise
         finally:
@@ -124,7 +125,7 @@ class WorkQueue:
 
         Raises `LeaseLost` when its lease is over, with who has it now.
         """
-        with self._step() as (_, batch):
+        with self._step() as (now_ms, batch):
             lease = self.held(item, token)
             if lease.transaction is not None:
                 raise BadRequest(
@@ -133,11 +134,13 @@ class WorkQueue:
             lease.pipe.counts.committed += 1
             lease.pipe.leased -= 1
             lease.state = LeaseState.ENDING
+            self._popping.count_end(lease, now_ms)
             self._popping.delete(lease, batch)
             wait = self._submit(batch)
         try:
             wait()
         except BaseException:
+            self.state.is_in_doubt = True
             self._reinstate(lease)
             raise
         self._forget(lease)
@@ -305,6 +308,8 @@ class WorkQueue:
                     f"queue {self.state.descriptor.name} does not exist any more"
                 )
             now_ms, batch = self.now_ms(), Batch()
+            if self.state.is_in_doubt:
+                self.state.spread_doubt()
             self._popping.end_leases(now_ms, batch)
             self.state.open_due(now_ms)
             if self.state.by_pointer or self.state.watched:
@@ -341,7 +346,9 @@ class WorkQueue:
         for pipe in self.state.watched.pop(pointer, ()):
             pipe.reserved.discard(pointer)
             count = pipe.undecided.pop(pointer, 0)
-            pipe.pushed += count if committed else 0
+            if committed:
+                pipe.pushed += count
+                self.state.meter.at(now_ms).pushed += count
             batch.drained.append(pipe)
         for lease in list(self.state.by_pointer.get(pointer, ())):
             if committed:
@@ -359,7 +366,15 @@ class WorkQueue:
     def _hand_over(self, batch: Batch) -> None:
         """Hands over what is left to write; nobody waits for it."""
         if writes := self._writes(batch):
-            self._table.hand_over(writes, _ignore)
+            self._table.hand_over(writes, self._told)
+
+    def _told(self, error: object) -> None:
+        """Hears how a write ended that nobody waits for; after a crash it comes again.
+
+        One that failed leaves rows, which are found where pipes are read to their end.
+        """
+        if error is not None:
+            self.state.is_in_doubt = True
 
     def _writes(self, batch: Batch) -> list[Write]:
         for pipe in dict.fromkeys(batch.drained):
@@ -376,7 +391,8 @@ class WorkQueue:
             batch.touch(pipe)
         if pipe.is_drained and pipe.lent_until_ms <= self.now_ms():
             batch.pipes.pop(pipe.id, None)
-            batch.writes += self._leftovers(pipe.prefix)
+            if not pipe.is_plain:
+                batch.writes += self._leftovers(pipe.prefix)
             batch.writes += self.state.drop(pipe)
 
     def _leftovers(self, prefix: bytes) -> Iterator[Write]:
@@ -426,7 +442,3 @@ def _popped(lease: Lease, item: Item) -> Popped:
 
 def _nothing() -> None:
     """Waits for nothing: nothing was written."""
-
-
-def _ignore(_: object) -> None:
-    """Does nothing: nobody waits for these rows, and after a crash they come again."""

@@ -1,0 +1,73 @@
+"""A block that one of its participants decides, by a commit of its own."""
+
+import logging
+from collections.abc import Hashable
+from typing import Any
+
+from coordinator.errors import MisusedTransaction, TransactionOutcomeUnknown
+from coordinator.interfaces import Coordinator, Decides, TransactionAware
+from coordinator.participants import Participants, persist_and_flush
+from coordinator.transaction import Transaction
+
+log = logging.getLogger(__name__)
+
+
+class TakesDecider:
+    """A block that takes at most one participant which decides it.
+
+    What the others of the block change would need two commits, so nobody else may
+    change anything in it.
+    """
+
+    coordinator: Coordinator
+    _known: dict[Hashable, TransactionAware]
+    _decider: Decides | None = None
+    _in_doubt = False
+
+    def stand_in(self, key: Hashable, participant: Any) -> None:
+        """Has `joined` return this one for a key, for which nobody has asked yet."""
+        if key in self._known:
+            raise MisusedTransaction(
+                f"{self._known[key].transaction_aware_name} was used in the block "
+                f"before the participant joined that decides it; begin with that one"
+            )
+        self._known[key] = participant
+
+    def _take_if_decides(self, participant: TransactionAware) -> None:
+        """Lets a participant that decides have the block."""
+        if participant is self._decider or not getattr(participant, "decides", False):
+            return
+        decider: Any = participant
+        if self._decider is not None:
+            raise MisusedTransaction(
+                f"{self._decider.transaction_aware_name} decides this block by a "
+                f"commit of its own, and {decider.transaction_aware_name} cannot "
+                f"decide it as well; use a block for each"
+            )
+        self._decider = decider
+        decider.take_block(self)
+
+    def _decide(self, tx: Transaction, participants: Participants) -> None:
+        """Has the decider commit; the coordinator's commit decides nothing then."""
+        decider = self._decider
+        assert decider is not None
+        names = participants.changing_beside(decider)
+        if names:
+            raise MisusedTransaction(
+                f"{decider.transaction_aware_name} decides this block by a commit of "
+                f"its own, so {', '.join(names)} cannot change in it; publish a "
+                f"message, and change that where the message is handled"
+            )
+        self.coordinator.can_commit(tx, ())
+        try:
+            first = [
+                one for one in participants.in_commit_order() if one is not decider
+            ]
+            persist_and_flush(self.coordinator, [*first, decider], tx)
+        except TransactionOutcomeUnknown:
+            self._in_doubt = True
+            raise
+        try:
+            self.coordinator.commit(tx)
+        except Exception as error:  # nothing is written with its pointers
+            log.debug("a block that %r decided: %s", decider, error)

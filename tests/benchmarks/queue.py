@@ -1,0 +1,238 @@
+"""The figures of work queues, beside other queues on this machine."""
+
+import statistics
+import time
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+from tests.benchmarks import queue_peers as peers
+from txaware.bench.measure import (
+    Figure,
+    in_turns,
+    off_the_main_thread,
+    per_second,
+    per_second_of_threads,
+)
+from txaware.bench.trial import PAYLOAD, Measured, Trial, batches, measured, payloads
+from txaware.messaging import Messaging
+from txaware.queue import Queue
+
+WORKERS, BATCH, DEEP, QUEUES, DELAYED = 16, 100, 1_000_000, 10_000, 1_000
+LOAD = 1000
+POPS = 100
+
+
+def _made(messaging: Messaging, name: str) -> Queue:
+    messaging.create_queue(name)
+    return messaging.queue(name)
+
+
+def cycle_of(queue: Queue) -> Callable[[], object]:
+    """Pushes one item, pops one, and commits it."""
+
+    def cycle() -> None:
+        queue.push(PAYLOAD)
+        job = queue.pop()
+        if job is not None:
+            job.commit()
+
+    return cycle
+
+
+def one_worker(trial: Trial) -> list[Figure]:
+    """Figure a."""
+    with ExitStack() as opened:
+        messaging = opened.enter_context(trial.connect("one"))
+        raw = opened.enter_context(trial.raw("one"))
+        other = opened.enter_context(peers.persist_queue(trial.directory, PAYLOAD))
+        cycle, key = cycle_of(_made(messaging, "q")), bytes(16)
+
+        def put() -> None:
+            raw.put(key, PAYLOAD, sync=True)
+
+        def run(work: Callable[[], object]) -> Callable[[], float]:
+            return lambda: off_the_main_thread(
+                lambda: per_second(work, for_s=trial.for_s)
+            )
+
+        found = in_turns(trial.rounds, ours=run(cycle), put=run(put), theirs=run(other))
+    thirds = [value / 3 for value in found["put"]]
+    name = "a) push, pop and commit, one worker"
+    return [
+        Figure(name, "/s", found["ours"], thirds, "put(sync) / 3", at_least=0.4),
+        Figure(name, "/s", found["ours"], found["theirs"], "persist-queue"),
+    ]
+
+
+def _beside(trial: Trial, letter: str, batch: int, floor: float) -> list[Figure]:
+    with ExitStack() as opened:
+        messaging = opened.enter_context(trial.connect(f"beside-{letter}"))
+        queue = _made(messaging, "q")
+        home = trial.directory / f"peers-{letter}"
+        home.mkdir()
+        postgres = opened.enter_context(peers.postgres(home))
+        redis = opened.enter_context(peers.redis(home))
+
+        def in_transaction() -> None:
+            queue.push_all([PAYLOAD] * batch)
+            with messaging.transaction():
+                queue.pop_many(batch)
+
+        ours = cycle_of(queue) if batch == 1 else in_transaction
+        makes: dict[str, peers.Cycle] = {
+            "ours": lambda _: ours,
+            "postgres": peers.postgres_cycle(postgres, PAYLOAD, batch),
+            "redis": peers.redis_cycle(redis, PAYLOAD, batch),
+        }
+        workers = WORKERS if batch == 1 else 1
+
+        def run(make: peers.Cycle) -> Callable[[], float]:
+            return lambda: (
+                batch * per_second_of_threads(workers, make, for_s=trial.for_s)
+            )
+
+        found = in_turns(
+            trial.rounds, **{name: run(make) for name, make in makes.items()}
+        )
+    what = f"{WORKERS} workers" if batch == 1 else f"one worker, batches of {batch}"
+    name = f"{letter}) push, pop and commit, {what}"
+    ours_s = found["ours"]
+    return [
+        Figure(name, "/s", ours_s, found["postgres"], "PostgreSQL", at_least=floor),
+        Figure(name, "/s", ours_s, found["redis"], "Redis Streams"),
+    ]
+
+
+def many_workers(trial: Trial) -> list[Figure]:
+    """Figure b."""
+    return _beside(trial, "b", 1, 1.5)
+
+
+def in_batches(trial: Trial) -> list[Figure]:
+    """Figure c."""
+    return _beside(trial, "c", BATCH, 1.0)
+
+
+def flat(trial: Trial) -> list[Figure]:
+    """Figure d: pops of queues that are deep, used up, many, or late."""
+    deep, queues = trial.count(DEEP), trial.count(QUEUES)
+    enough = POPS * trial.rounds * 2
+    with trial.connect("alone") as other, trial.connect("flat") as messaging:
+        small = _made(other, "small")
+        names = ("deep", "used", "delayed", "among")
+        made = {name: _made(messaging, name) for name in names}
+        trial.tell(f"pushing {deep:,} items, twice")
+        _fill(made["deep"], deep)
+        _fill(made["used"], deep)
+        trial.tell(f"popping {deep:,} items")
+        _use_up(messaging, made["used"], deep)
+        for number, payload in enumerate(payloads(DELAYED)):
+            made["delayed"].push(payload, delay_s=3600 + number % 60)
+        trial.tell(f"making {queues:,} queues")
+        _make_many(messaging, queues)
+        for queue in (small, made["used"], made["delayed"], made["among"]):
+            _fill(queue, enough)
+        found = in_turns(
+            trial.rounds,
+            small=_taking(small),
+            **{name: _taking(queue) for name, queue in made.items()},
+        )
+    told = {
+        "deep": f"at a depth of {deep:,}",
+        "used": f"behind {deep:,} removed items",
+        "delayed": f"with {DELAYED:,} delayed items in front",
+        "among": f"among {queues:,} queues",
+    }
+    return [
+        Figure(
+            f"d) pop and commit {text}",
+            "ms",
+            found[name],
+            found["small"],
+            "small queue",
+            at_most=1.3,
+        )
+        for name, text in told.items()
+    ]
+
+
+def _fill(queue: Queue, count: int) -> None:
+    some = payloads(BATCH)
+    with queue.pusher() as pusher:
+        for numbers in batches(count, BATCH):
+            pusher.push_all(some[: len(numbers)])
+
+
+def _use_up(messaging: Messaging, queue: Queue, count: int) -> None:
+    left = count
+    while left > 0:
+        with messaging.transaction():
+            left -= len(queue.pop_many(min(left, LOAD)))
+
+
+def _taking(queue: Queue) -> Callable[[], float]:
+    """Returns what pops and commits some, and answers the median time in ms.
+
+    It is processor time: the disk takes the same for all, and much of the noise.
+    """
+
+    def run() -> float:
+        times_s = []
+        for _ in range(POPS):
+            began_s = time.thread_time()
+            job = queue.pop()
+            if job is None:
+                raise RuntimeError(f"{queue!r} is empty")
+            job.commit()
+            times_s.append(time.thread_time() - began_s)
+        return statistics.median(times_s) * 1000
+
+    return run
+
+
+def _make_many(messaging: Messaging, count: int) -> None:
+    def make(number: int) -> None:
+        _made(messaging, f"q{number}").push(PAYLOAD)
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        list(pool.map(make, range(count)))
+
+
+FIGURES = [
+    Measured(
+        "a",
+        "One thread pushes an item of 100 bytes, pops and commits it; each of these "
+        "is on disk when it returns. Against a third of plyvel's put(sync): at least "
+        "0.4. And beside persist-queue's SQLiteAckQueue.",
+        one_worker,
+    ),
+    Measured(
+        "b",
+        "The same with 16 threads. Against PostgreSQL with synchronous_commit: an "
+        "insert, and a delete of one row FOR UPDATE SKIP LOCKED: at least 1.5. And "
+        "beside Redis Streams with appendfsync always: XADD, XREADGROUP, XACK.",
+        many_workers,
+    ),
+    Measured(
+        "c",
+        "push_all of 100 items, and pop_many(100) in a transaction, in one thread. "
+        "Against PostgreSQL's COPY of 100 rows and a delete of 100: at least 1.0. "
+        "And beside Redis Streams, pipelined.",
+        in_batches,
+    ),
+    Measured(
+        "d",
+        "pop and commit of a queue of a million items, of one that a million were "
+        "popped from, of one with 1,000 items that are not due, and of one among "
+        "10,000; all in one directory. Against a small queue that is alone in another "
+        "one, in turns, in processor time of the thread: at most 1.3.",
+        flat,
+    ),
+]
+LETTERS = "".join(figure.letter for figure in FIGURES)
+
+
+def figures(trial: Trial, letters: Collection[str] = LETTERS) -> Iterator[Figure]:
+    """Measures one figure after the other."""
+    return measured(FIGURES, trial, letters)

@@ -1,0 +1,187 @@
+"""Other work queues on this machine, each durable before it answers."""
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from tests.support.ports import free_port
+
+UP_WITHIN_S = 30
+POSTGRES = "postgres"
+# Pushes one, and takes it off in a transaction, as a worker does that works in it.
+PUSH = "INSERT INTO jobs (payload) VALUES (%s)"
+POP = (
+    "DELETE FROM jobs WHERE id IN (SELECT id FROM jobs ORDER BY id "
+    "FOR UPDATE SKIP LOCKED LIMIT %s) RETURNING payload"
+)
+
+Cycle = Callable[[int], Callable[[], object]]
+
+
+def postgres_binaries() -> Path | None:
+    """The newest server of Debian's packages, if there is one."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+    return found[-1].parent if found else None
+
+
+@contextmanager
+def postgres(directory: Path) -> Iterator[Callable[[], Any]]:
+    """A server with a table of jobs; yields what opens a connection."""
+    import psycopg
+
+    binaries = postgres_binaries()
+    if binaries is None:
+        raise FileNotFoundError("there is no PostgreSQL; install postgresql")
+    home, port = directory / "postgres", free_port()
+    home.mkdir()
+    as_user: dict[str, Any] = {"cwd": "/"}
+    if os.getuid() == 0:  # it refuses to run as root
+        for above in (directory, directory.parent):  # made for this run alone
+            above.chmod(0o711)
+        import shutil
+
+        shutil.chown(home, POSTGRES)
+        as_user["user"] = POSTGRES
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    subprocess.run(
+        [binaries / "initdb", "-D", home, "-A", "trust", "-U", "bench", "-N"],
+        check=True,
+        **as_user,
+        **quiet,
+    )
+    options = {
+        "listen_addresses": "127.0.0.1",
+        "unix_socket_directories": str(home),
+        "synchronous_commit": "on",
+        "max_connections": "50",
+    }
+    command = [str(binaries / "postgres"), "-D", str(home), "-p", str(port)]
+    for name, value in options.items():
+        command += ["-c", f"{name}={value}"]
+    server = subprocess.Popen(command, **as_user, **quiet)
+
+    def connect() -> Any:
+        return psycopg.connect(
+            f"host=127.0.0.1 port={port} user=bench dbname=postgres", autocommit=True
+        )
+
+    try:
+        first = _up(connect)
+        first.execute(
+            "CREATE TABLE jobs (id bigserial PRIMARY KEY, payload bytea NOT NULL)"
+        )
+        first.close()
+        yield connect
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def postgres_cycle(connect: Callable[[], Any], payload: bytes, batch: int) -> Cycle:
+    """Pushes and pops `batch` items, with a connection for each thread."""
+
+    def make(_: int) -> Callable[[], object]:
+        connection = connect()
+
+        def cycle() -> None:
+            with connection.cursor() as cursor:
+                if batch == 1:
+                    cursor.execute(PUSH, (payload,))
+                else:
+                    with cursor.copy("COPY jobs (payload) FROM STDIN") as copied:
+                        for _ in range(batch):
+                            copied.write_row((payload,))
+                cursor.execute(POP, (batch,))
+                cursor.fetchall()
+
+        return cycle
+
+    return make
+
+
+@contextmanager
+def redis(directory: Path) -> Iterator[Callable[[], Any]]:
+    """A server that syncs every command; yields what opens a connection."""
+    import redis as client
+
+    home, port = directory / "redis", free_port()
+    home.mkdir()
+    options = {
+        "--port": str(port),
+        "--bind": "127.0.0.1",
+        "--dir": str(home),
+        "--appendonly": "yes",
+        "--appendfsync": "always",
+        "--save": "",
+    }
+    flat = [text for pair in options.items() for text in pair]
+    server = subprocess.Popen(["redis-server", *flat], stdout=subprocess.DEVNULL)
+
+    def connect() -> Any:
+        return client.Redis(port=port)
+
+    def opened() -> Any:
+        connection = connect()
+        connection.ping()
+        return connection
+
+    try:
+        _up(opened).xgroup_create("jobs", "workers", mkstream=True)
+        yield connect
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def redis_cycle(connect: Callable[[], Any], payload: bytes, batch: int) -> Cycle:
+    """Adds `batch` entries, reads as many for a group, and acknowledges them."""
+
+    def make(number: int) -> Callable[[], object]:
+        connection, name = connect(), f"worker-{number}"
+
+        def cycle() -> None:
+            with connection.pipeline(transaction=False) as pipeline:
+                for _ in range(batch):
+                    pipeline.xadd("jobs", {"p": payload})
+                pipeline.execute()
+            found = connection.xreadgroup("workers", name, {"jobs": ">"}, count=batch)
+            ids = [item for _, items in found for item, _ in items]
+            if ids:
+                connection.xack("jobs", "workers", *ids)
+                connection.xdel("jobs", *ids)
+
+        return cycle
+
+    return make
+
+
+@contextmanager
+def persist_queue(directory: Path, payload: bytes) -> Iterator[Callable[[], object]]:
+    """A queue in SQLite; yields what puts, gets and acknowledges one item."""
+    from persistqueue import SQLiteAckQueue
+
+    queue = SQLiteAckQueue(
+        str(directory / "persist-queue"), auto_commit=True, multithreading=True
+    )
+
+    def cycle() -> None:
+        queue.put(payload)
+        queue.ack(queue.get())
+
+    try:
+        yield cycle
+    finally:
+        queue.close()
+
+
+def _up(connect: Callable[[], Any]) -> Any:
+    until_s = time.monotonic() + UP_WITHIN_S
+    while time.monotonic() < until_s:
+        with suppress(Exception):
+            return connect()
+        time.sleep(0.05)
+    return connect()

@@ -1,0 +1,79 @@
+"""The floors of participants over users' databases: `pytest -m benchmark -s`."""
+
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import txaware
+from tests.benchmarks.measure import Figure
+from tests.support.postgres import PostgresServer
+from txaware import participants
+from txaware.messaging import Messaging
+
+pytestmark = pytest.mark.benchmark
+
+ROWS, ROUNDS = 100_000, 3
+ROWS_PER_SECOND = 50_000.0
+PREPARED, PREPARED_ROUNDS = 50, 9
+
+
+def test_the_relay_carries_rows_over_from_sqlite(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "shop.db")
+    found: list[float] = []
+    with txaware.connect(f"leveldb:{tmp_path / 'data'}") as messaging:
+        messaging.create_topic("t")
+        shop = participants.sqlite(messaging, connection, relay=False)
+        for _ in range(ROUNDS):
+            with messaging.transaction(shop):
+                messaging.publisher("t").publish_all([bytes(100)] * ROWS)
+            began_s = time.perf_counter()
+            assert shop.relay() == ROWS
+            found.append(ROWS / (time.perf_counter() - began_s))
+    connection.close()
+    limits = [ROWS_PER_SECOND] * ROUNDS
+    figure = Figure("relay from SQLite", "rows/s", found, limits, "the floor")
+    assert figure.report(at_least=1)
+
+
+def test_a_message_costs_postgres_little(tmp_path: Path) -> None:
+    server = PostgresServer(fsync="on")
+    try:
+        with txaware.connect(f"leveldb:{tmp_path / 'data'}") as messaging:
+            assert measured(messaging, server.connect()).report(at_least=0.7)
+    finally:
+        server.close()
+
+
+def measured(messaging: Messaging, connection: Any) -> Figure:
+    """Transactions with a message, in turns with bare ones that are prepared."""
+    connection.execute("CREATE TABLE numbers (number integer)")
+    connection.commit()
+    messaging.create_topic("t")
+    shop = participants.postgres(messaging, connection)
+    insert = "INSERT INTO numbers VALUES (1)"
+
+    def bare(number: int) -> None:
+        connection.tpc_begin(f"bare:{number}")
+        connection.execute(insert)
+        connection.tpc_prepare()
+        connection.tpc_commit()
+
+    def with_message(_: int) -> None:
+        with messaging.transaction(shop):
+            connection.execute(insert)
+            messaging.publisher("t").publish(bytes(100))
+
+    took: dict[Callable[[int], None], list[float]] = {with_message: [], bare: []}
+    for _ in range(PREPARED_ROUNDS):
+        for work, found in took.items():
+            began_s = time.perf_counter()
+            for number in range(PREPARED):
+                work(number)
+            found.append(PREPARED / (time.perf_counter() - began_s))
+    connection.close()
+    ours, limits = took[with_message], took[bare]
+    return Figure("PostgreSQL with a message", "tx/s", ours, limits, "bare PREPARE")

@@ -1,0 +1,96 @@
+"""A bank over a table, PostgreSQL, SQLite and topics, killed at each step."""
+
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import txaware
+from tests.support.bank import BEGIN, NEVER, STEPS, Bank, State
+from tests.support.postgres import PostgresServer
+
+ROOT = Path(__file__).parents[2]
+ENDS_S = 120
+ROUNDS = 3
+RANDOM_ROUNDS = 30
+
+
+class Killed:
+    """A bank whose processes are killed, one after the other."""
+
+    def __init__(self, below: Path, server: PostgresServer) -> None:
+        self.below = below
+        self.server = server
+        self._lives = 0
+
+    def live(self, step: str, count: int, rounds: int) -> "subprocess.Popen[bytes]":
+        """Starts a process that moves money."""
+        self._lives += 1
+        arguments = [str(self.below), self.server.url, step, str(count), str(rounds)]
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.support.bank", *arguments, str(self._lives)],
+            cwd=ROOT,
+        )
+
+    def check(self) -> State:
+        """Opens it as the next process does: nothing is created or lost."""
+        with txaware.connect(f"leveldb:{self.below / 'data'}") as messaging:
+            bank = Bank(messaging, self.below, self.server.url)
+            state = bank.state()
+            bank.close()
+        assert state.total == 2 * BEGIN, state
+        assert state.rows == state.messages
+        assert len(set(state.rows)) == len(state.rows)
+        return state
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Iterator[Killed]:
+    server = PostgresServer()
+    yield Killed(tmp_path, server)
+    server.close()
+
+
+def kill_at_each_step(killed: Killed, steps: list[str], *, seed: int) -> None:
+    chance = random.Random(seed)
+    for step in steps:
+        child = killed.live(step, chance.randrange(1, ROUNDS + 1), ROUNDS)
+        assert child.wait(ENDS_S) == -signal.SIGKILL, step
+        killed.check()
+
+
+def test_a_kill_at_a_step_of_the_commit_creates_and_loses_nothing(
+    killed: Killed,
+) -> None:
+    kill_at_each_step(killed, list(STEPS), seed=1)
+    assert killed.check().rows
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(5))
+def test_kills_at_every_step_create_and_lose_nothing(killed: Killed, seed: int) -> None:
+    kill_at_each_step(killed, list(STEPS), seed=seed)
+
+
+@pytest.mark.soak
+def test_random_kills_of_program_and_database_create_and_lose_nothing(
+    killed: Killed,
+) -> None:
+    chance = random.Random(1)
+    killed.check()
+    for _ in range(RANDOM_ROUNDS):
+        child = killed.live(NEVER, 0, 10_000)
+        try:
+            child.wait(chance.uniform(0.8, 3))
+        except subprocess.TimeoutExpired:
+            if chance.random() < 0.4:
+                killed.server.kill()
+                killed.server.start()
+        child.kill()
+        child.wait(ENDS_S)
+        killed.check()
+    assert killed.check().rows

@@ -1,0 +1,125 @@
+"""Queues for asyncio."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.concurrency import in_loop
+from tests.support.http_served import ServedStore, served
+from tests.support.queues import numbered
+from txaware import AsyncJob, AsyncQueue, Outgoing, connect_async
+from txaware.errors import (
+    BadRequest,
+    LeaseLost,
+    MisusedTransaction,
+    PublisherClosed,
+    QueueNotFound,
+)
+
+
+@pytest.fixture
+def store() -> Iterator[ServedStore]:
+    with served() as opened:
+        opened.messaging.create_queue("mail")
+        opened.messaging.create_topic("t")
+        yield opened
+
+
+async def popped(queue: AsyncQueue) -> AsyncJob:
+    job = await queue.pop(wait_s=5)
+    assert job is not None
+    return job
+
+
+async def fail_with(job: AsyncJob) -> None:
+    async with job:
+        _ = 1 / 0
+
+
+@in_loop
+async def test_a_job_is_pushed_popped_and_ended(store: ServedStore) -> None:
+    async with connect_async(store.url) as messaging:
+        queue = await messaging.queue("mail")
+        assert await messaging.queue("mail") is queue
+        await queue.push(b"a", key=b"k", headers={"h": b"1"})
+        job = await popped(queue)
+        assert (job.payload, job.key, job.headers) == (b"a", b"k", {"h": b"1"})
+        await job.extend(60)
+        await job.rollback(error="not now")
+        async with await popped(queue) as job:
+            assert job.deliveries == 2
+        with pytest.raises(LeaseLost):
+            await job.commit()
+        await queue.push(b"b")
+        with pytest.raises(ZeroDivisionError):
+            await fail_with(await popped(queue))
+        async with await popped(queue) as job:
+            assert job.deliveries == 2
+        stats = await queue.stats()
+        assert (stats.committed, stats.rolled_back) == (2, 2)
+
+
+@in_loop
+async def test_a_pop_a_push_and_a_publish_are_one(store: ServedStore) -> None:
+    async with connect_async(store.url) as messaging:
+        await messaging.create_queue("sent", max_deliveries=5)
+        mail, sent = await messaging.queue("mail"), await messaging.queue("sent")
+        await mail.push(b"a")
+
+        async def work(*, fails: bool) -> None:
+            async with messaging.transaction():
+                job = await popped(mail)
+                await sent.push(job.payload + b"!")
+                await messaging.publisher("t").publish(job.payload)
+                with pytest.raises(MisusedTransaction):
+                    await job.extend(5)
+                if fails:
+                    raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await work(fails=True)
+        assert await sent.peek() == []
+        await work(fails=False)
+        assert (await mail.stats()).committed == 1
+        assert [item.payload for item in await sent.peek()] == [b"a!"]
+        assert store.committed() == [b"a"]
+
+
+@in_loop
+async def test_many_tasks_wait_and_each_gets_one(store: ServedStore) -> None:
+    async with connect_async(store.url) as messaging:
+        queue = await messaging.queue("mail")
+        waiting = [asyncio.create_task(queue.pop(wait_s=20)) for _ in range(50)]
+        await queue.push_all(numbered(50))
+        jobs = [job for job in await asyncio.gather(*waiting) if job is not None]
+        assert sorted(job.payload for job in jobs) == sorted(numbered(50))
+        for job in jobs:
+            await job.commit()
+
+
+@in_loop
+async def test_the_verbs_of_a_queue_are_awaited(store: ServedStore) -> None:
+    async with connect_async(store.url) as messaging:
+        made = await messaging.create_queue("dead", order="strict")
+        assert (await messaging.queues(), made.order) == (["dead", "mail"], "strict")
+        queue = await messaging.queue("dead")
+        assert await queue.descriptor() == made
+        async with queue.pusher() as pusher:
+            await pusher.push(Outgoing(b"a", b"k"))
+            await pusher.push_all([b"b"], delay_s=0)
+        with pytest.raises(PublisherClosed):
+            await pusher.push(b"c")
+        await queue.pause()
+        assert await queue.pop() is None
+        await queue.resume()
+        popper = queue.popper(name="worker 7", owns_pipe=True)
+        assert [job.payload for job in await popper.pop_many(5)] == [b"a", b"b"]
+        assert await queue.redrive() == 0
+        await queue.truncate()
+        assert (await queue.stats()).popped == 0
+        await messaging.delete_queue("dead")
+        with pytest.raises(QueueNotFound):
+            await queue.pop()
+        with pytest.raises(BadRequest):
+            await messaging.queue("a b")

@@ -1,0 +1,192 @@
+"""A bank over a table, PostgreSQL, SQLite and topics: its moves, and what has to hold.
+
+Run as a program it moves money until it is killed, by a hook at a step or from outside.
+"""
+
+import os
+import random
+import signal
+import sqlite3
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import attrs
+import psycopg
+
+import txaware
+from coordinator.embedded.coordinator import EmbeddedCoordinator
+from txaware import participants
+from txaware.errors import TxAwareError
+from txaware.participants.outbox_relay import OutboxRelay
+from txaware.participants.postgres import Postgres
+from txaware.participants.sqlite import Sqlite
+from txaware.participants.sqlite_outbox import SqliteOutbox
+
+BEGIN = 1_000
+TOPICS = ("transfers", "to_table", "to_sqlite")
+NEVER = "never"
+# Each step of a commit and of the relay: the call, and whether the blow comes after it.
+STEPS: dict[str, tuple[type, str, bool]] = {
+    "before PREPARE": (Postgres, "commit_tx", False),
+    "after PREPARE": (Postgres, "commit_tx", True),
+    "before the commit": (EmbeddedCoordinator, "commit_with", False),
+    "after the commit": (EmbeddedCoordinator, "commit_with", True),
+    "before COMMIT PREPARED": (Postgres, "post_tx_commit", False),
+    "after COMMIT PREPARED": (Postgres, "post_tx_commit", True),
+    "before the commit of SQLite": (Sqlite, "_commit", False),
+    "after the commit of SQLite": (Sqlite, "_commit", True),
+    "before the relay looks": (SqliteOutbox, "take", False),
+    "after the relay has removed a batch": (SqliteOutbox, "take", True),
+    "after the relay has published": (OutboxRelay, "_carry_batch", True),
+}
+
+
+def kill_at(step: str, count: int) -> None:
+    """Has this process kill itself when it comes to a step that many times."""
+    if step == NEVER:
+        return
+    kind, name, is_after = STEPS[step]
+    call, left = getattr(kind, name), [count]
+
+    def blow() -> None:
+        left[0] -= 1
+        if not left[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def hooked(*arguments: Any, **options: Any) -> Any:
+        if not is_after:
+            blow()
+        found = call(*arguments, **options)
+        if is_after:
+            blow()
+        return found
+
+    setattr(kind, name, hooked)
+
+
+@attrs.frozen
+class State:
+    """The balances, and what tells of the transfers."""
+
+    balances: dict[str, int]
+    rows: list[str]
+    messages: list[str]
+
+    @property
+    def total(self) -> int:
+        """All money that there is."""
+        return sum(self.balances.values())
+
+
+class Bank:
+    """The bank: an account in each place, and transfers between them."""
+
+    def __init__(self, messaging: txaware.Messaging, below: Path, url: str) -> None:
+        self._messaging = messaging
+        self._rows = sqlite3.connect(below / "bank.db")
+        self._connection = psycopg.connect(url)
+        self._table = messaging.table("accounts", encode=to_bytes, decode=int)
+        for topic in TOPICS:
+            if topic not in messaging.topics():
+                messaging.create_topic(topic)
+        self._make()
+        self.postgres = participants.postgres(messaging, self._connection)
+        self.sqlite = participants.sqlite(messaging, self._rows, relay=False)
+        self._inbox = self.sqlite.consumer("to_sqlite", group="bank")
+        self._consumer = messaging.consumer("to_table", group="bank")
+
+    def close(self) -> None:
+        """Closes its connections."""
+        self._rows.close()
+        self._connection.close()
+
+    def move(self, amount: int, name: str) -> None:
+        """Moves money around: each transfer has a row where it began, and a message."""
+        messaging, told = self._messaging, name.encode()
+        with messaging.transaction(self.postgres):
+            self._add_in_table(-amount)
+            self._connection.execute("UPDATE account SET money = money + %s", (amount,))
+            self._connection.execute("INSERT INTO transfer VALUES (%s)", (name,))
+            messaging.publisher("transfers").publish(told)
+        with messaging.transaction(self.sqlite):
+            self._rows.execute("UPDATE account SET money = money - ?", (amount,))
+            messaging.publisher("to_table").publish(str(amount).encode())
+        with messaging.transaction():
+            self._add_in_table(-2 * amount)
+            messaging.publisher("to_sqlite").publish(str(2 * amount).encode())
+        with messaging.transaction(self.postgres):
+            self._connection.execute("UPDATE account SET money = money - %s", (amount,))
+            self._add_in_table(amount)
+        self.settle()
+
+    def settle(self) -> None:
+        """Books what is on its way."""
+        self.sqlite.relay()
+        with self._messaging.transaction():
+            for message in self._consumer.poll():
+                self._add_in_table(int(message.payload))
+        with self._messaging.transaction(self.sqlite):
+            for message in self._inbox.poll():
+                add = "UPDATE account SET money = money + ?"
+                self._rows.execute(add, (int(message.payload),))
+
+    def state(self) -> State:
+        """Settles, and tells what there is."""
+        assert self.postgres.recover() == []
+        self.settle()
+        [in_sqlite] = self._rows.execute("SELECT money FROM account").fetchone()
+        [(in_postgres,)] = self._connection.execute("SELECT money FROM account")
+        rows = self._connection.execute("SELECT name FROM transfer").fetchall()
+        self._connection.commit()
+        page = self._messaging.poll("transfers", isolation="committed", limit=10_000)
+        balances = {"table": self._table.get(b"bank") or 0, "sqlite": in_sqlite}
+        return State(
+            {**balances, "postgres": in_postgres},
+            sorted(name for (name,) in rows),
+            sorted(message.payload.decode() for message in page),
+        )
+
+    def _add_in_table(self, amount: int) -> None:
+        self._table.put(b"bank", (self._table.get(b"bank") or 0) + amount)
+
+    def _make(self) -> None:
+        self._rows.execute("CREATE TABLE IF NOT EXISTS account (money)")
+        with self._rows:
+            self._rows.execute(
+                "INSERT INTO account SELECT ? WHERE NOT EXISTS (SELECT 1 FROM account)",
+                (BEGIN,),
+            )
+        execute: Callable[..., Any] = self._connection.execute
+        execute("CREATE TABLE IF NOT EXISTS account (money bigint)")
+        execute("CREATE TABLE IF NOT EXISTS transfer (name text)")
+        execute(
+            "INSERT INTO account SELECT %s WHERE NOT EXISTS (SELECT 1 FROM account)",
+            (BEGIN,),
+        )
+        self._connection.commit()
+
+
+def to_bytes(money: int) -> bytes:
+    """The value of an account, as a table keeps it."""
+    return str(money).encode()
+
+
+def main(below: Path, url: str, step: str, count: int, rounds: int, name: str) -> None:
+    """Moves money so often; ends earlier where PostgreSQL does."""
+    chance = random.Random(name)
+    with (
+        suppress(psycopg.Error, TxAwareError),
+        txaware.connect(f"leveldb:{below / 'data'}") as messaging,
+    ):
+        bank = Bank(messaging, below, url)
+        kill_at(step, count)
+        for number in range(rounds):
+            bank.move(chance.randrange(1, 50), f"{name} {number}")
+
+
+if __name__ == "__main__":
+    place, address, at, at_count, at_most, own = sys.argv[1:]
+    main(Path(place), address, at, int(at_count), int(at_most), own)

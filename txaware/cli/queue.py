@@ -1,0 +1,396 @@
+"""`txaware queue`: work queues on the command line."""
+
+import sys
+
+import attrs
+import click
+
+from txaware.cli.publish import batches_of, labelled
+from txaware.cli.queue_stats import stats, watch
+from txaware.cli.session import Session, pass_session
+from txaware.cli.show import (
+    counted,
+    duration_text,
+    echo_columns,
+    echo_json,
+    labels_json,
+    labels_text,
+    note,
+    payload_text,
+    time_text,
+)
+from txaware.cli.values import duration, full_name, json_option, namespace_option
+from txaware.messages import text_or_base64
+from txaware.queue import Job
+from txaware.queues import LEASE_S, ORDERS, Order, QueueDescriptor, Waiting
+
+name_argument = click.argument("name", metavar="QUEUE")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+@click.group(short_help="Create, fill, empty, watch and repair work queues.")
+def queue() -> None:
+    """Work queues: items that are each done by one of many workers.
+
+    Workers run with txaware worker, or as programs of yours.
+
+    \b
+    Example:
+      txaware queue create mail --max-deliveries 5
+      txaware queue push mail 'to ann' 'to bob'
+      txaware queue watch mail
+    """
+
+
+queue.add_command(stats)
+queue.add_command(watch)
+
+
+@queue.command()
+@click.argument("name", metavar="QUEUE")
+@click.option(
+    "--lease",
+    "lease_s",
+    type=duration,
+    help="After this time without a commit a job comes again.  [30s]",
+)
+@click.option(
+    "--max-deliveries",
+    type=click.IntRange(min=1),
+    help="After so many an item goes to the dead letters.  [never]",
+)
+@click.option(
+    "--dead-letters",
+    "dead_letter_queue",
+    metavar="QUEUE",
+    help="The queue for dead letters.  [QUEUE-dead]",
+)
+@click.option(
+    "--order",
+    type=click.Choice(ORDERS),
+    help="mostly: items of one pusher in order; strict: all of them; key: those of one "
+    "key, one after the other.  [mostly]",
+)
+@json_option
+@pass_session
+def create(
+    session: Session,
+    *,
+    name: str,
+    lease_s: float | None,
+    max_deliveries: int | None,
+    dead_letter_queue: str | None,
+    order: Order | None,
+    as_json: bool,
+) -> None:
+    """Create a queue, and the data directory where there is none.
+
+    One that exists stays as it is.
+
+    \b
+    Example:
+      txaware queue create mail --lease 5m --max-deliveries 5
+      txaware queue create payments --order key
+    """
+    with session.open(create=True) as messaging:
+        made = messaging.create_queue(
+            name,
+            lease_s=LEASE_S if lease_s is None else lease_s,
+            max_deliveries=max_deliveries,
+            dead_letter_queue=dead_letter_queue,
+            order=order or "mostly",
+        )
+    if as_json:
+        echo_json(attrs.asdict(made))
+    else:
+        click.echo(f"queue {made.name}: {_settings_text(made)}")
+
+
+def _settings_text(made: QueueDescriptor) -> str:
+    parts = [f"lease {duration_text(made.lease_s)}", f"order {made.order}"]
+    if made.max_deliveries is not None:
+        parts.append(f"after {made.max_deliveries} deliveries to {made.dead_letters}")
+    if made.is_paused:
+        parts.append("paused")
+    return ", ".join(parts)
+
+
+@queue.command("list")
+@namespace_option
+@json_option
+@pass_session
+def list_(session: Session, *, namespace: str, as_json: bool) -> None:
+    """List the queues of a namespace, and how they stand.
+
+    \b
+    Example:
+      txaware queue list
+    """
+    with session.open() as messaging:
+        names = [full_name(one, namespace) for one in messaging.queues(namespace)]
+        found = [(messaging.queue(name), name) for name in names]
+        rows = [(name, one.stats(), one.descriptor) for one, name in found]
+    if as_json:
+        for name, now, made in rows:
+            figures = {
+                "depth": now.depth,
+                "in_work": now.in_work,
+                "oldest_age_s": now.oldest_age_s,
+            }
+            echo_json({**attrs.asdict(made), **figures, "name": name})
+        return
+    header = ("QUEUE", "WAITING", "IN WORK", "OLDEST", "SETTINGS")
+    cells = [
+        (
+            name,
+            now.depth,
+            now.in_work,
+            duration_text(now.oldest_age_s) if now.depth else "-",
+            _settings_text(made),
+        )
+        for name, now, made in rows
+    ]
+    echo_columns(header, cells, empty=f"no queues in namespace {namespace}")
+
+
+@queue.command()
+@name_argument
+@click.argument("items", metavar="[ITEM]...", nargs=-1)
+@click.option("--key", help="The key of every item of this call.")
+@click.option(
+    "--header",
+    "headers",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A header of every item of this call. May be repeated.",
+)
+@click.option(
+    "--delay", "delay_s", type=duration, default="0", help="They wait so long: 90, 15m."
+)
+@click.option(
+    "--priority",
+    type=click.IntRange(0, 9),
+    default=0,
+    show_default=True,
+    help="Higher ones are popped first.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Answer with a JSON object.")
+@pass_session
+def push(
+    session: Session,
+    *,
+    name: str,
+    items: tuple[str, ...],
+    key: str | None,
+    headers: tuple[str, ...],
+    delay_s: float,
+    priority: int,
+    as_json: bool,
+) -> None:
+    """Push items: the arguments, or the lines of standard input.
+
+    Standard input is read where no item is given, or in place of a `-`: every line is
+    an item, and is pushed as it comes.
+
+    \b
+    Example:
+      txaware queue push mail 'to ann' 'to bob'
+      txaware queue push mail 'to cid' --delay 15m --key cid
+      cat addresses | txaware queue push mail
+    """
+    label, count = labelled(key, headers), 0
+    with session.open() as messaging, messaging.queue(name).pusher() as pusher:
+        for batch in batches_of(items, (), b"\n"):
+            pusher.push_all(map(label, batch), delay_s=delay_s, priority=priority)
+            count += len(batch)
+    if as_json:
+        echo_json({"queue": name, "pushed": count})
+    else:
+        click.echo(f"pushed {counted(count, 'item')} to {name}")
+
+
+@queue.command()
+@name_argument
+@click.option(
+    "--limit",
+    "-n",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="At most so many items.",
+)
+@click.option(
+    "--wait", "wait_s", type=duration, default="0", help="Wait for the first."
+)
+@click.option("--raw", is_flag=True, help="The payloads alone, each with a line's end.")
+@json_option
+@pass_session
+def pop(
+    session: Session, *, name: str, limit: int, wait_s: float, raw: bool, as_json: bool
+) -> None:
+    """Take items off a queue and print them; each is committed once it is printed.
+
+    \b
+    Example:
+      txaware queue pop mail
+      txaware queue pop mail --limit 100 --raw
+      txaware queue pop mail --wait 1m --json
+    """
+    if as_json and raw:
+        raise click.UsageError("either --json or --raw")
+    count = 0
+    with session.open() as messaging:
+        while count < limit:
+            job = messaging.queue(name).pop(wait_s if not count else 0)
+            if job is None:
+                break
+            with job:
+                _echo_item(job, as_json=as_json, raw=raw)
+                sys.stdout.flush()
+            count += 1
+    if not count:
+        note(f"nothing to pop from {name}")
+
+
+@queue.command()
+@name_argument
+@click.option(
+    "--limit",
+    "-n",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    help="At most so many items.",
+)
+@json_option
+@pass_session
+def peek(session: Session, *, name: str, limit: int, as_json: bool) -> None:
+    """Print items that wait and are due, the oldest first; they stay.
+
+    \b
+    Example:
+      txaware queue peek mail-dead --limit 5
+    """
+    with session.open() as messaging:
+        found = messaging.queue(name).peek(limit)
+    for item in found:
+        _echo_item(item, as_json=as_json)
+    if not found:
+        note(f"nothing waits in {name}")
+
+
+def _echo_item(item: Job | Waiting, *, as_json: bool, raw: bool = False) -> None:
+    if raw:
+        sys.stdout.buffer.write(item.payload + b"\n")
+        return
+    pushed_ms = round(item.pushed_at.timestamp() * 1000)
+    if as_json:
+        echo_json(
+            {
+                "id": item.id,
+                "pushed_at": time_text(pushed_ms),
+                "deliveries": item.deliveries,
+                "payload": text_or_base64(item.payload),
+                **labels_json(item.key, item.headers),
+            }
+        )
+        return
+    labels = labels_text(item.key, item.headers)
+    again = f"(delivery {item.deliveries})" if item.deliveries > 1 else ""
+    parts = [time_text(pushed_ms), labels, payload_text(item.payload), again]
+    click.echo("  ".join(filter(None, parts)))
+
+
+@queue.command()
+@name_argument
+@pass_session
+def pause(session: Session, *, name: str) -> None:
+    """Have pops get nothing until resume; pushes go on, and so do jobs in work.
+
+    \b
+    Example:
+      txaware queue pause mail
+    """
+    with session.open() as messaging:
+        messaging.queue(name).pause()
+    click.echo(f"queue {name} is paused")
+
+
+@queue.command()
+@name_argument
+@pass_session
+def resume(session: Session, *, name: str) -> None:
+    """Let pops go on.
+
+    \b
+    Example:
+      txaware queue resume mail
+    """
+    with session.open() as messaging:
+        messaging.queue(name).resume()
+    click.echo(f"queue {name} goes on")
+
+
+@queue.command()
+@name_argument
+@click.option("--limit", "-n", type=click.IntRange(min=1), help="At most so many.")
+@pass_session
+def redrive(session: Session, *, name: str, limit: int | None) -> None:
+    """Send dead letters back to the queue that they came from.
+
+    QUEUE is that queue, or the one that has the letters; peek shows why they died.
+
+    \b
+    Example:
+      txaware queue peek mail-dead
+      txaware queue redrive mail --limit 10
+    """
+    with session.open() as messaging:
+        moved = messaging.queue(name).redrive(limit)
+    click.echo(f"{counted(moved, 'dead letter')} went back")
+
+
+@queue.command()
+@name_argument
+@yes_option
+@pass_session
+def truncate(session: Session, *, name: str, yes: bool) -> None:
+    """Remove all items, also those in work, and set all counts to zero.
+
+    Asks first, on a terminal.
+
+    \b
+    Example:
+      txaware queue truncate mail --yes
+    """
+    with session.open() as messaging:
+        found = messaging.queue(name)
+        if _is_sure(f"Remove {_all_of(found.stats().depth)} of {name}?", yes=yes):
+            found.truncate()
+            click.echo(f"queue {name} is empty")
+
+
+@queue.command()
+@name_argument
+@yes_option
+@pass_session
+def drop(session: Session, *, name: str, yes: bool) -> None:
+    """Delete a queue, with all that waits in it. Asks first, on a terminal.
+
+    \b
+    Example:
+      txaware queue drop mail --yes
+    """
+    with session.open() as messaging:
+        depth = messaging.queue(name).stats().depth
+        if _is_sure(f"Delete queue {name} with {_all_of(depth)}?", yes=yes):
+            messaging.delete_queue(name)
+            click.echo(f"deleted queue {name}")
+
+
+def _all_of(depth: int) -> str:
+    return f"{counted(depth, 'item')} that wait" if depth != 1 else "1 item that waits"
+
+
+def _is_sure(question: str, *, yes: bool) -> bool:
+    return yes or not sys.stdin.isatty() or click.confirm(question)

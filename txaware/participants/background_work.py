@@ -1,0 +1,67 @@
+"""Work that a thread does again and again, until it is closed."""
+
+import logging
+import threading
+from collections.abc import Callable
+
+log = logging.getLogger(__name__)
+
+LOOK_S, FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 0.1, 30.0
+
+
+class BackgroundWork:
+    """A thread that works when it is woken, and every second; errors are tried again.
+
+    `name` says in logs what it does.
+    """
+
+    def __init__(self, work: Callable[[], object], *, name: str) -> None:
+        self._work = work
+        self._name = name
+        self._lock = threading.Lock()
+        self._asked = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+
+    @property
+    def is_running(self) -> bool:
+        """True between `start` and `close`."""
+        return self._thread is not None
+
+    def start(self) -> None:
+        """Works from now on; a second call does nothing."""
+        with self._lock:
+            if self._thread is None and not self._is_closed:
+                self._thread = threading.Thread(
+                    target=self._run, name=f"txaware {self._name}", daemon=True
+                )
+                self._thread.start()
+        self.wake()
+
+    def wake(self) -> None:
+        """Has the thread work now; without one this does nothing."""
+        self._asked.set()
+
+    def close(self) -> None:
+        """Ends the thread, when its work of just now is done."""
+        with self._lock:
+            self._is_closed = True
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            self._asked.set()
+            thread.join()
+
+    def _run(self) -> None:
+        pause_s = FIRST_PAUSE_S
+        while not self._is_closed:
+            self._asked.wait(LOOK_S)
+            self._asked.clear()
+            try:
+                self._work()
+                pause_s = FIRST_PAUSE_S
+            except Exception as error:
+                if self._is_closed:
+                    return
+                log.warning("%s: again in %s s: %s", self._name, pause_s, error)
+                self._asked.wait(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)

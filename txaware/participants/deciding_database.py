@@ -1,0 +1,143 @@
+"""A database whose own commit decides a block: with its rows go messages and places."""
+
+from typing import Any
+
+from coordinator.context import current_transaction
+from coordinator.transaction import Transaction
+from txaware.consume.start_places import StartAt
+from txaware.errors import MisusedTransaction
+from txaware.interfaces import Payload
+from txaware.messages import MessageId
+from txaware.messaging import Messaging
+from txaware.participants.inbox import Inbox
+from txaware.participants.outbox_publisher import OutboxPublisher
+from txaware.participants.outbox_relay import OutboxRelay
+from txaware.participants.outbox_row import Columns, OutboxRows, columns_of
+
+
+class DecidingDatabase:
+    """A participant over a connection of the user's, which decides its block.
+
+    What is published in the block are rows of an outbox, in the transaction of the
+    database. A relay carries them over after the commit.
+    """
+
+    decides = True
+    flushes_last = True
+    # No row elsewhere has a pointer of the transaction.
+    shares_journal = True
+
+    def __init__(
+        self, messaging: Messaging, relay: OutboxRelay[OutboxRows], *, name: str
+    ) -> None:
+        self.transaction_aware_name = name
+        self.messaging = messaging
+        self._relay = relay
+        self._tx: Transaction | None = None
+        self._context: object = None
+
+    def consumer(
+        self, topic: str, *, group: str, start: StartAt = None, inclusive: bool = True
+    ) -> Inbox:
+        """Returns a reader of a topic whose position commits with this database.
+
+        A group without a position begins at `start`, as with `messaging.consumer`.
+        """
+        return Inbox(
+            self.messaging, self, topic, group=group, start=start, inclusive=inclusive
+        )
+
+    def relay(self) -> int:
+        """Carries over now what has committed; returns how many messages these were."""
+        return self._relay.carry_over()
+
+    def start_tx(self, tx: Transaction) -> None:
+        """Begins the transaction of the database."""
+        if self._tx is not None:
+            raise MisusedTransaction(
+                f"{self.transaction_aware_name} is in the block of transaction "
+                f"{self._tx.transaction_id}, and a connection has one at a time; end "
+                f"that one first, or open another connection"
+            )
+        self._begin()
+        self._tx = tx
+
+    def take_block(self, context: Any) -> None:
+        """Takes what is published in the block."""
+        if getattr(context, "messaging", None) is not self.messaging:
+            raise MisusedTransaction(
+                f"{self.transaction_aware_name} is for blocks of the messaging that it "
+                f"was opened with: with messaging.transaction(...): ..."
+            )
+        context.publish_by(OutboxPublisher(self.transaction_aware_name, self._publish))
+        self._context = context
+
+    def update_tx(self, tx: Transaction) -> None:
+        """Does nothing: the transaction of the database goes on."""
+
+    def get_tx_changes(self) -> tuple[bytes, ...]:
+        """Returns no keys: the database has locks of its own."""
+        return ()
+
+    def commit_tx(self) -> bool:
+        """Commits the transaction of the database, which decides the block."""
+        self._commit()
+        self._leave()
+        self._relay.wake()
+        return True
+
+    def post_tx_commit(self) -> None:
+        """Does nothing: all is committed."""
+
+    def rollback_tx(self) -> bool:
+        """Rolls the transaction of the database back, unless it has committed."""
+        if self._tx is not None:
+            self._leave()
+            self._rollback()
+        return True
+
+    def require_block(self, call: str) -> None:
+        """Raises `MisusedTransaction` where no block of it is open here."""
+        here = current_transaction(self.messaging.coordinator)
+        if here is None or here is not self._context:
+            raise MisusedTransaction(
+                f"{call}() is for a block of {self.transaction_aware_name}, and none "
+                f"is open here: with messaging.transaction(...): ..."
+            )
+
+    def committed_position(self, group: str, topic: str) -> MessageId | None:
+        """Returns how far a group has come, as it is committed."""
+        return self._relay.rows.position(group, topic)
+
+    def position(self, group: str, topic: str) -> MessageId | None:
+        """Returns how far a group has come, as the block sees it."""
+        raise NotImplementedError
+
+    def save_position(self, group: str, topic: str, position: MessageId) -> None:
+        """Moves a group, with the block."""
+        raise NotImplementedError
+
+    def _publish(self, topic: str, message: Payload) -> None:
+        self._insert(columns_of(topic, message))
+
+    def _leave(self) -> None:
+        self._tx = self._context = None
+
+    def _begin(self) -> None:
+        """Begins a transaction; refuses a connection that has one open."""
+        raise NotImplementedError
+
+    def _commit(self) -> None:
+        """Commits it; raising means that nothing has."""
+        raise NotImplementedError
+
+    def _rollback(self) -> None:
+        """Rolls it back."""
+        raise NotImplementedError
+
+    def _insert(self, columns: Columns) -> None:
+        """Writes a message to the outbox."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.transaction_aware_name}>"

@@ -1,0 +1,59 @@
+"""What a connection to PostgreSQL has to be at the begin of a block, and at its end."""
+
+from typing import TYPE_CHECKING, Any
+
+from txaware.errors import BadRequest, MisusedTransaction
+from txaware.participants.postgres_link import psycopg
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+SAVEPOINT = "txaware_block"
+
+
+def require_idle(connection: "Connection[Any]", name: str) -> None:
+    """Raises unless a block can begin a transaction of its own."""
+    if connection.autocommit:
+        raise BadRequest(
+            f"the connection to {name} is in autocommit, so each statement would "
+            f"commit by itself; set connection.autocommit = False"
+        )
+    if connection.info.transaction_status is not psycopg().pq.TransactionStatus.IDLE:
+        raise MisusedTransaction(
+            f"the connection to {name} has a transaction open that began before the "
+            f"block; commit it or roll it back first"
+        )
+
+
+def require_whole(connection: "Connection[Any]", name: str) -> None:
+    """Raises unless the transaction of the block is open, and no statement failed."""
+    states = psycopg().pq.TransactionStatus
+    status = connection.info.transaction_status
+    if status is states.INERROR:
+        raise MisusedTransaction(
+            f"a statement failed in the block of {name}, so PostgreSQL can only roll "
+            f"it back; what may fail needs a savepoint"
+        )
+    if status is states.IDLE:
+        raise MisusedTransaction(
+            f"the transaction of {name} was ended inside of its block, by a COMMIT or "
+            f"ROLLBACK of yours; the end of the block commits"
+        )
+
+
+def mark_begin(connection: "Connection[Any]") -> None:
+    """Marks the begin of the block, so that its end knows the transaction again."""
+    connection.execute(f"SAVEPOINT {SAVEPOINT}")
+
+
+def require_marked(connection: "Connection[Any]", name: str) -> None:
+    """Raises unless the transaction is whole, and the one that the block began."""
+    require_whole(connection, name)
+    try:
+        connection.execute(f"RELEASE SAVEPOINT {SAVEPOINT}")
+    except psycopg().errors.InvalidSavepointSpecification as error:
+        raise MisusedTransaction(
+            f"the transaction of {name} was ended inside of its block, by commit() or "
+            f"rollback(); the end of the block commits. What came after that call is "
+            f"rolled back"
+        ) from error

@@ -1,0 +1,142 @@
+"""The transactions that PostgreSQL has prepared for a store, and what ends them."""
+
+import uuid
+from typing import Any
+
+from coordinator import retry_on_conflict
+from coordinator.fork_guard import guard
+from coordinator.outcome import Outcome
+from txaware.errors import BadRequest, TransactionOutcomeUnknown
+from txaware.messaging import Messaging
+from txaware.participants.background_work import BackgroundWork
+from txaware.participants.outbox_relay import PROGRESS
+from txaware.participants.postgres_link import PostgresLink, psycopg
+
+_ALL = """SELECT gid FROM pg_prepared_xacts
+    WHERE database = current_database() AND starts_with(gid, %s)"""
+STORE_KEY = b"store"
+
+
+class PreparedTransactions:
+    """The keeper of what is prepared in one database for one store.
+
+    A prepared transaction is named after the store and the pointer. Whatever happened
+    to its process, `coordinator.outcome(pointer)` tells how it has to end.
+    """
+
+    def __init__(self, messaging: Messaging, link: PostgresLink) -> None:
+        self.transaction_aware_name = link.name
+        self._coordinator = messaging.coordinator
+        self._link = link
+        self._prefix = f"txaware:{store_id(messaging)}:"
+        self._is_needed = False
+        self._background = BackgroundWork(self._recover_again, name=repr(self))
+        guard(self)
+
+    def name_of(self, pointer: int) -> str:
+        """Returns the name that a transaction is prepared by."""
+        return f"{self._prefix}{pointer}"
+
+    def require_that_it_prepares(self) -> None:
+        """Raises `BadRequest` where the server prepares no transactions."""
+        most = self._link.run(
+            lambda found: found.execute("SHOW max_prepared_transactions").fetchone()
+        )
+        if most is not None and int(most[0]) == 0:
+            raise BadRequest(
+                "this PostgreSQL prepares no transactions: set "
+                "max_prepared_transactions in its postgresql.conf to as many as there "
+                "are connections, 100 for example, and start it anew; or use "
+                "postgres(messaging, connection, outbox=True)"
+            )
+
+    def pointers(self) -> list[int]:
+        """Returns the pointers of all that are prepared, in order."""
+        found = self._link.run(
+            lambda link: link.execute(_ALL, (self._prefix,)).fetchall()
+        )
+        return sorted(int(gid.removeprefix(self._prefix)) for (gid,) in found)
+
+    def smallest_pointer(self) -> int | None:
+        """Returns the least pointer whose outcome is still needed."""
+        return min(self.pointers(), default=None)
+
+    def recover(self) -> list[int]:
+        """Ends what a crash left prepared; returns what is still open.
+
+        Raises `TransactionOutcomeUnknown` where nobody can tell any more whether a
+        transaction has committed.
+        """
+        still_open, forgotten = [], []
+        for pointer in self.pointers():
+            outcome = self._coordinator.outcome(pointer)
+            if outcome is Outcome.IN_PROGRESS:
+                still_open.append(pointer)
+            elif outcome is Outcome.FORGOTTEN:
+                forgotten.append(self.name_of(pointer))
+            else:
+                self.end(pointer, commit=outcome is Outcome.COMMITTED)
+        if forgotten:
+            raise TransactionOutcomeUnknown(
+                f"nobody knows any more whether what is prepared as "
+                f"{', '.join(forgotten)} has committed: look at what it changed, and "
+                f"end it by COMMIT PREPARED or ROLLBACK PREPARED. Nothing was changed"
+            )
+        return still_open
+
+    def end(self, pointer: int, *, commit: bool) -> None:
+        """Commits or rolls back what is prepared; what has ended already stays so."""
+        errors = psycopg().errors
+        verb = "COMMIT" if commit else "ROLLBACK"
+        statement = f"{verb} PREPARED '{self.name_of(pointer)}'"
+
+        def work(link: Any) -> None:
+            try:
+                link.execute(statement)
+            except (errors.UndefinedObject, errors.ObjectNotInPrerequisiteState):
+                return  # somebody else has ended it, or does so now
+
+        self._link.run(work)
+
+    def recover_soon(self) -> None:
+        """Recovers in the background, until nothing is open any more.
+
+        What is prepared keeps its locks, and others wait for them.
+        """
+        self._is_needed = True
+        self._background.start()
+
+    def close(self) -> None:
+        """Ends what it does in the background, and closes its connection."""
+        self._background.close()
+        self._link.close()
+
+    def _recover_again(self) -> None:
+        if self._is_needed:
+            self._is_needed = False
+            try:
+                still_open = self.recover()
+            except BaseException:
+                self._is_needed = True
+                raise
+            self._is_needed = self._is_needed or bool(still_open)
+
+    def __repr__(self) -> str:
+        return f"<PreparedTransactions in {self.transaction_aware_name}>"
+
+
+def store_id(messaging: Messaging) -> str:
+    """Returns the id of a store, drawn by who asks first."""
+    table = messaging.table(PROGRESS)
+
+    @retry_on_conflict
+    def draw() -> bytes:
+        with messaging.transaction():
+            found: bytes | None = table.get(STORE_KEY)
+            if found is None:
+                found = uuid.uuid4().hex.encode()
+                table.put(STORE_KEY, found)
+            return found
+
+    known: bytes | None = table.get(STORE_KEY)
+    return (known or draw()).decode()

@@ -1,0 +1,117 @@
+"""The outbox and inbox tables in a file of SQLite, over a connection of the relay's."""
+
+import sqlite3
+import struct
+import threading
+import uuid
+from contextlib import closing
+from pathlib import Path
+
+from txaware.messages import MessageId
+from txaware.participants.outbox_row import TOKEN_BYTES, Batch
+
+WAIT_S = 5.0
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS txaware_outbox (
+    id INTEGER PRIMARY KEY, topic TEXT NOT NULL, payload BLOB NOT NULL, "key" BLOB,
+    headers BLOB, expire_after_s REAL, token BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS txaware_inbox (
+    consumer_group TEXT, topic TEXT, position BLOB NOT NULL,
+    PRIMARY KEY (consumer_group, topic));
+CREATE TABLE IF NOT EXISTS txaware_state (
+    one INTEGER PRIMARY KEY CHECK (one = 1), outbox_id TEXT NOT NULL, reads INTEGER);
+"""
+INSERT = """INSERT INTO txaware_outbox
+    (topic, payload, "key", headers, expire_after_s, token) VALUES (?, ?, ?, ?, ?, ?)"""
+POSITION = "SELECT position FROM txaware_inbox WHERE consumer_group = ? AND topic = ?"
+SAVE = "INSERT OR REPLACE INTO txaware_inbox VALUES (?, ?, ?)"
+_READ = """SELECT id, topic, payload, "key", headers, expire_after_s, token
+    FROM txaware_outbox ORDER BY id LIMIT ?"""
+_IS_THERE = "SELECT count(*) FROM txaware_outbox WHERE (id, token) IN ((?, ?), (?, ?))"
+_DELETE = "DELETE FROM txaware_outbox WHERE id BETWEEN ? AND ?"
+# The places and tokens of the first and the last row of a batch.
+_MARKS = struct.Struct(f">q{TOKEN_BYTES}sq{TOKEN_BYTES}s")
+
+
+class SqliteOutbox:
+    """The tables of one file; they are made if they are not there."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = str(path)
+        self._lock = threading.Lock()
+        self._connection = sqlite3.connect(
+            path, timeout=WAIT_S, isolation_level=None, check_same_thread=False
+        )
+        try:
+            # A row that was carried over must not come back by a power cut; FULL does
+            # not sync that the rollback journal is gone.
+            self._connection.execute("PRAGMA synchronous = EXTRA")
+            self.outbox_id = self._prepare()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def has_rows(self) -> bool:
+        """Tells whether a row is there, carried over or not."""
+        with self._lock:
+            found = self._connection.execute("SELECT 1 FROM txaware_outbox LIMIT 1")
+            return found.fetchone() is not None
+
+    def take(self, carried: bytes, *, limit: int) -> Batch:
+        """Removes the batch of which `carried` are the marks; returns the next one.
+
+        Its commit writes something in any case: so what others have committed before,
+        perhaps without a sync, is on disk as well.
+        """
+        with self._lock:
+            connection = self._connection
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                connection.execute("UPDATE txaware_state SET reads = reads + 1")
+                self._remove(carried)
+                with closing(connection.execute(_READ, (limit,))) as found:
+                    batch = Batch.of(found)
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+        return batch
+
+    def marks(self, batch: Batch) -> bytes:
+        """Returns bytes by which `take` knows a batch again: its ends tell it.
+
+        One writer at a time adds rows, and a batch is removed in one piece.
+        """
+        return _MARKS.pack(*batch.rows[0], *batch.rows[-1])
+
+    def position(self, group: str, topic: str) -> MessageId | None:
+        """Returns how far an inbox has come, as it is committed."""
+        with self._lock:
+            found = self._connection.execute(POSITION, (group, topic)).fetchone()
+        return None if found is None else MessageId(found[0])
+
+    def close(self) -> None:
+        """Closes the connection."""
+        with self._lock:
+            self._connection.close()
+
+    def __repr__(self) -> str:
+        return f"<SqliteOutbox in {self.path}>"
+
+    def _prepare(self) -> str:
+        self._connection.executescript(SCHEMA)
+        self._connection.execute(
+            "INSERT OR IGNORE INTO txaware_state VALUES (1, ?, 0)", (uuid.uuid4().hex,)
+        )
+        found = self._connection.execute("SELECT outbox_id FROM txaware_state")
+        return str(found.fetchone()[0])
+
+    def _remove(self, carried: bytes) -> None:
+        if not carried:
+            return
+        first, first_token, last, last_token = _MARKS.unpack(carried)
+        ends = (first, first_token, last, last_token)
+        [count] = self._connection.execute(_IS_THERE, ends).fetchone()
+        if count == len({first, last}):
+            self._connection.execute(_DELETE, (first, last))

@@ -1,0 +1,61 @@
+"""The queues that an operator sees at a glance."""
+
+from typing import Protocol
+
+import attrs
+
+from txaware.errors import QueueNotFound
+from txaware.queues import QueueDescriptor, QueueStats
+
+# So many queues are looked at, and so many jobs of each are named.
+MOST_QUEUES, MOST_JOBS = 200, 20
+
+
+class Queues(Protocol):
+    """The queues of a store."""
+
+    def descriptors(self) -> list[QueueDescriptor]:
+        """Returns the settings of all queues."""
+
+    def is_in_use(self, name: str) -> bool:
+        """Tells whether this process has used a queue."""
+
+    def queue_stats(self, name: str) -> QueueStats:
+        """Returns the counts of a queue, and how it stands now."""
+
+
+@attrs.frozen
+class QueueOverview:
+    """A queue by its name, and how it stands; its `stats` name no pipes.
+
+    One that `takes_dead_letters` of others needs nobody who works on it.
+    """
+
+    queue: str
+    stats: QueueStats
+    takes_dead_letters: bool = False
+
+
+@attrs.frozen
+class QueueList:
+    """Some queues in the order of their names, and the count of all."""
+
+    queues: list[QueueOverview] = attrs.field(factory=list)
+    count: int = 0
+
+
+def queue_overviews(queues: Queues) -> QueueList:
+    """Looks at queues; where there are too many, first at those that are in use."""
+    known = queues.descriptors()
+    letters = {one.dead_letters for one in known}
+    names = sorted(one.name for one in known)
+    chosen = sorted(names, key=queues.is_in_use, reverse=True)[:MOST_QUEUES]
+    found = []
+    for name in sorted(chosen):
+        try:
+            stats = queues.queue_stats(name)
+        except QueueNotFound:  # deleted a moment ago
+            continue
+        shown = attrs.evolve(stats, jobs=stats.jobs[:MOST_JOBS], oldest_pipes=())
+        found.append(QueueOverview(name, shown, name in letters))
+    return QueueList(found, len(names))
