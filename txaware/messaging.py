@@ -4,12 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, overload
 from weakref import WeakSet
 
-from coordinator import (
-    Coordinator,
-    Transaction,
-    TransactionAware,
-    TransactionContext,
-)
+from coordinator import Coordinator, Transaction, TransactionAware, TransactionContext
 from coordinator.fork_guard import guard
 from txaware.addresses import open_parts, served_already
 from txaware.auth import AuditLog, Tokens
@@ -131,6 +126,7 @@ class Messaging(Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, LoopVerbs):
             publisher=self.publisher,
             message_limit_bytes=self._parts.settings.message_limit_bytes,
             shares_journal=self._parts.shares_journal,
+            begins=self._parts.begins,
         )
 
     def _fenced(

@@ -26,7 +26,7 @@ from txaware.http.client import (
 )
 from txaware.http.server.served import Served
 from txaware.interfaces import MessagingService, OperatorService
-from txaware.producers import ProducerService
+from txaware.producers import BeginsTransactions, ProducerService
 from txaware.queue_service import QueueService
 from txaware.tables.interfaces import TableService
 
@@ -50,7 +50,7 @@ class Parts:
     """The parts of a `Messaging`; `close` releases them, and `served` is for a server.
 
     `largest_buffer_bytes` is set for a remote service: there a publisher's buffer goes
-    out in one request.
+    out in one request. `begins` is set for one that begins the transactions itself.
     """
 
     service: MessagingService
@@ -66,6 +66,7 @@ class Parts:
     served: Served | None = None
     largest_buffer_bytes: int | None = None
     reach: Reach | None = None
+    begins: BeginsTransactions | None = None
 
 
 log = logging.getLogger(__name__)
@@ -128,6 +129,7 @@ def open_remote(
         close,
         largest_buffer_bytes=limited.buffer_limit_bytes,
         reach=reach,
+        begins=service if coordinator is None else None,
     )
 
 

@@ -58,6 +58,31 @@ class Entered:
 
 
 @attrs.frozen
+class Begun:
+    """A transaction of a producer that was begun and entered at once."""
+
+    transaction: Transaction
+    entered: Entered
+
+
+class BeginsTransactions(Protocol):
+    """A service whose coordinator begins the transactions of producers, in one call."""
+
+    def begin_transaction(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        *,
+        timeout_s: float | None = None,
+        key: str | None = None,
+    ) -> Begun:
+        """Begins a short transaction, and enters it; see `enter_transaction`.
+
+        If it raises, nothing is left but what the next transaction of the id ends.
+        """
+
+
+@attrs.frozen
 class ProducedTopic:
     """Holds the last request of a producer that a topic has stored.
 

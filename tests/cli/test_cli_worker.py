@@ -67,6 +67,30 @@ def test_sigterm_finishes_the_jobs_at_work(
     assert b"works on queue mail, 4 threads; Ctrl-C ends it" in err
 
 
+def test_processes_share_the_jobs_and_end_with_their_parent(here: Path) -> None:
+    with txaware.connect("leveldb:data") as messaging:
+        messaging.queue("mail").push_all([b"%d" % number for number in range(3, 60)])
+    process = start(
+        *("worker", "handlers_of_a_test:note", "--queue", "mail"),
+        *("--processes", "2", "--threads", "2"),
+    )
+    with process:
+        try:
+            assert until(
+                lambda: len(list((here / "done").iterdir())) == 60, timeout_s=PATIENCE_S
+            )
+            process.send_signal(signal.SIGTERM)
+            (here / "go-on").touch()
+            out, err = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
+    assert process.returncode == 0, err
+    assert out == b"queue mail: 60 jobs done meanwhile, 0 failed, 0 waiting\n"
+    workers = {path.read_text() for path in (here / "done").iterdir()}
+    assert str(process.pid) not in workers
+    assert len(workers) <= 2
+
+
 def test_what_cannot_be_called_is_one_sentence() -> None:
     for target, sentence in (
         ("handlers_of_a_test", "'handlers_of_a_test' is not MODULE:FUNCTION"),

@@ -109,6 +109,7 @@ NEEDS = {
     ("GET", "/v1/producers"): MONITOR,
     ("GET", "/v1/producers/{producer}"): MONITOR,
     ("POST", "/v1/producers/forget"): EVERYBODY,
+    ("POST", NAMED + "/begin"): OWNER,
     ("POST", NAMED + "/commits"): OWNER,
     ("POST", NAMED + "/enter"): OWNER,
     ("POST", NAMED + "/leave"): OWNER,

@@ -16,19 +16,29 @@ from txaware.errors import (
     TransactionRefused,
 )
 from txaware.interfaces import CargoCounted
-from txaware.producers import Entered, ProducerIdentity, ProducerService
+from txaware.producers import (
+    BeginsTransactions,
+    Begun,
+    Entered,
+    ProducerIdentity,
+    ProducerService,
+)
 
 R = TypeVar("R")
 
 
 @attrs.define
 class Instance:
-    """One instance of a transactional id; `fenced` is set once it was replaced."""
+    """One instance of a transactional id; `fenced` is set once it was replaced.
+
+    `begins` is the service if its coordinator begins the transactions.
+    """
 
     service: ProducerService
     transactional_id: str
     producer: ProducerIdentity
     shares_journal: bool
+    begins: BeginsTransactions | None = None
     fenced: ProducerFenced | None = None
 
     def ask(self, call: Callable[[], R]) -> R:
@@ -67,6 +77,27 @@ class CommitCount:
         self._cargo: CargoCounted | None = None
         # The commit may carry the row of a service in this process.
         self._carries = hasattr(type(instance.service), "producer_cargo")
+
+    def begin(self, timeout_s: float | None) -> Transaction | None:
+        """Begins a transaction and enters it, in one call; None where that is two."""
+        instance, begun = self.instance, list[Begun]()
+        service = instance.begins
+        if service is None:
+            return None
+
+        def begin() -> None:
+            begun.append(
+                service.begin_transaction(
+                    instance.transactional_id,
+                    instance.producer,
+                    timeout_s=timeout_s,
+                    key=self._key,
+                )
+            )
+
+        self._write.do(lambda: instance.ask(begin))
+        self.entered = begun[0].entered
+        return begun[0].transaction
 
     def enter(self) -> None:
         """Begins; called once it has joined, so that a lost answer is undone."""
@@ -144,15 +175,17 @@ class FencedTransaction(TransactionContext):
     ) -> None:
         """Makes it a transaction of a producer; it begins inside of `admitted`."""
         self.count, self._admitted = count, admitted
-        self.join(count)
+        self._waiting.insert(0, count)  # what has begun is undone if others do not join
 
     def start(self) -> Transaction:
         """Begins; raises `ProducerFenced` for an instance that was replaced."""
         with self._admitted():
             self._began_s = self._clock_s()
+            self._begun = self.count.begin(self._timeout_s)
             tx = super().start()
             try:
-                self.count.enter()
+                if self._begun is None:
+                    self.count.enter()
             except BaseException as error:
                 self._undo(error)
                 raise

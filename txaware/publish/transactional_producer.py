@@ -18,7 +18,7 @@ from txaware.errors import (
 )
 from txaware.interfaces import Payload
 from txaware.messages import MessageId
-from txaware.producers import ProducerService, checked_key
+from txaware.producers import BeginsTransactions, ProducerService, checked_key
 from txaware.publish.fenced_transaction import (
     CommitCount,
     FencedTransaction,
@@ -54,11 +54,12 @@ class TransactionalProducer:
         publisher: Callable[[str], Publisher],
         message_limit_bytes: int,
         shares_journal: bool,
+        begins: BeginsTransactions | None = None,
     ) -> None:
         opened = service.open_producer(transactional_id)
         self.transactional_id = transactional_id
         self._instance = Instance(
-            service, transactional_id, opened.identity, shares_journal
+            service, transactional_id, opened.identity, shares_journal, begins
         )
         self._producer = Producer(
             service, message_limit_bytes=message_limit_bytes, opened=opened

@@ -222,6 +222,7 @@ class AsyncMessaging(AsyncService):
             publisher=lru_cache(KNOWN_PUBLISHERS)(self._publisher),
             message_limit_bytes=within_limits(Settings(), info).message_limit_bytes,
             shares_journal=info.shares_journal,
+            begins=self._blocking,
         )
 
     async def consumer(

@@ -18,7 +18,7 @@ from txaware.http.client.transport import Transport, blocking
 from txaware.http.wire import ColumnarPage
 from txaware.interfaces import MessagingService, OperatorService
 from txaware.keeper import Keeper, KeepsRows, named_pointer
-from txaware.producers import ProducerService
+from txaware.producers import BeginsTransactions, ProducerService
 from txaware.queue_service import QueueService
 from txaware.requests import Start
 from txaware.tables.interfaces import TableService
@@ -56,6 +56,9 @@ class HttpService:
     )
     forget_producer = blocking(
         ProducerService.forget_producer, ServiceCalls.forget_producer
+    )
+    begin_transaction = blocking(
+        BeginsTransactions.begin_transaction, ServiceCalls.begin_transaction
     )
     enter_transaction = blocking(
         ProducerService.enter_transaction, ServiceCalls.enter_transaction

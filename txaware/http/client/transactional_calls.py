@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from coordinator.transaction import Transaction
+from coordinator.transaction import Transaction, checked_timeout_s
+from txaware.errors import BadRequest
 from txaware.http.client.call import (
     Call,
     Repeat,
@@ -11,11 +12,15 @@ from txaware.http.client.call import (
     encoded_transaction,
     in_path,
     json_body,
+    reading,
     reading_field,
     reading_json,
 )
 from txaware.http.client.topic_calls import TopicCalls
+from txaware.http.wire.json_body import read_transaction
+from txaware.http.wire.values import from_json, read_json
 from txaware.producers import (
+    Begun,
     Entered,
     ProducerIdentity,
     checked_identity,
@@ -28,12 +33,43 @@ _entered = reading_json(Entered)
 _commits = reading_field("commits", int)
 
 
+def _read_begun(body: bytes) -> Begun:
+    """Reads the transaction, and beside it what an `Entered` has."""
+    fields = read_json(body)
+    if not isinstance(fields, dict) or "transaction" not in fields:
+        raise BadRequest("it has no transaction")
+    begun = read_transaction(fields.pop("transaction"), what="its transaction")
+    return Begun(begun, from_json(Entered, json_body(**fields)))
+
+
+_begun = reading(_read_begun)
+
+
 class TransactionalCalls(TopicCalls):
     """Verbs of transactional ids.
 
     Those that change something are keyed, so that a first try that comes late changes
     nothing more.
     """
+
+    def begin_transaction(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        *,
+        timeout_s: float | None = None,
+        key: str | None = None,
+    ) -> Steps[Begun]:
+        """Begins a transaction of an instance."""
+        path = _path(transactional_id) + "/begin"
+        if timeout_s is not None:
+            checked_timeout_s(timeout_s)
+        body = json_body(
+            producer=_fields(producer), timeoutS=timeout_s, key=_checked_key(key)
+        )
+        yield from self.info()
+        begun: Begun = yield Call("POST", path, _begun, body, repeat=Repeat.KEYED)
+        return begun
 
     def enter_transaction(
         self,

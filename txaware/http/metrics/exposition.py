@@ -13,7 +13,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.errors import TopicNotFound, TxAwareError
-from txaware.http.metrics import families
+from txaware.http.metrics import families, server_families
 from txaware.http.metrics.moment import InFlight, Moment, Sources
 from txaware.http.metrics.request_counts import RequestCounts
 from txaware.http.metrics.topic_labels import SeenOnly, TopicLabels
@@ -22,7 +22,10 @@ from txaware.service.local import LocalService
 from txaware.service.monitor.overview import Overview, Sight
 
 Make = Callable[[Moment], Iterable[Metric]]
-FAMILIES: tuple[Make, ...] = (*families.FAMILIES, *families.SERVER_FAMILIES)
+FAMILIES: tuple[Make, ...] = (
+    *families.FAMILIES,
+    *server_families.SERVER_FAMILIES,
+)
 
 log = logging.getLogger(__name__)
 

@@ -11,12 +11,14 @@ from txaware.http.routes.producers import (
     PUBLISH_ONCE,
 )
 from txaware.http.routes.transactional_ids import (
+    BEGIN,
     ENTER,
     LEAVE,
     SEEN_COMMITS,
     TRANSACTIONAL_ID,
 )
 from txaware.http.wire.json_schema import (
+    BASE64,
     FLAG,
     HEX_ID,
     any_of,
@@ -30,6 +32,7 @@ from txaware.http.wire.schemas import AVRO_TYPE
 
 TAG = "producers"
 _COMMITS = {"commits": whole(0)}
+_ENTERED = _COMMITS | {"isDone": FLAG, "isWritten": FLAG}
 
 _BODY = in_all_formats(
     json_of(ONCE.schema),
@@ -81,12 +84,19 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         answer=json_of(fields(_COMMITS)),
         refuses=(409,),
     ),
+    ("POST", TRANSACTIONAL_ID + "/begin"): Operation(
+        summary="Begins a short transaction, and makes it that of an instance.",
+        tag=TAG,
+        body=json_of(BEGIN.schema),
+        answer=json_of(fields(_ENTERED | {"transaction": BASE64})),
+        refuses=(409, 429),
+    ),
     ("POST", TRANSACTIONAL_ID + "/enter"): Operation(
         summary="Makes a transaction that of an instance; with a key, unless that was "
         "committed before.",
         tag=TAG,
         body=json_of(ENTER.schema),
-        answer=json_of(fields(_COMMITS | {"isDone": FLAG, "isWritten": FLAG})),
+        answer=json_of(fields(_ENTERED)),
         refuses=(409,),
     ),
     ("POST", TRANSACTIONAL_ID + "/leave"): Operation(

@@ -6,7 +6,6 @@ from coordinator.outcome import Outcome
 from coordinator.remote.client import BYTES as BYTES_TYPE
 from coordinator.remote.client import ROOT
 from coordinator.remote.wire import LONGEST_NAME
-from coordinator.transaction import LONGEST_TIMEOUT_S
 from coordinator.transaction_status import ENDED, INVALID, NEVER, OPEN, STATES
 from txaware.http.openapi.operation import Content, Operation, json_of
 from txaware.http.openapi.server_operations import OPERATORS
@@ -19,6 +18,7 @@ from txaware.http.wire.json_schema import (
     FLAG,
     NULL,
     TEXT,
+    TIMEOUT_S,
     Schema,
     any_of,
     array,
@@ -52,13 +52,8 @@ _TRANSACTION |= json_of(
     )
 )
 _NOTHING = json_of({"type": "object", "maxProperties": 0})
-_TIMEOUT_S: Schema = {
-    "type": "number",
-    "exclusiveMinimum": 0,
-    "maximum": LONGEST_TIMEOUT_S,
-}
 _BEGIN = any_of(
-    fields({}, {"type": {"const": "short"}, "timeoutS": or_null(_TIMEOUT_S)}),
+    fields({}, {"type": {"const": "short"}, "timeoutS": or_null(TIMEOUT_S)}),
     fields({"type": {"const": "long"}}, {"timeoutS": NULL}),
 )
 _STANDING = fields(

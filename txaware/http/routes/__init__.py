@@ -25,6 +25,7 @@ def all_routes(
     hosted: ServerContext, overview: Overview, exposition: Exposition
 ) -> list[Route]:
     """Returns every route of the server."""
+    transactions = TransactionRoutes(hosted)
     routes = [
         *MessageRoutes(hosted).routes(),
         *PollingRoutes(hosted).routes(),
@@ -34,8 +35,8 @@ def all_routes(
         *PreparedRoutes(hosted).routes(),
         *QueueRoutes(hosted).routes(),
         *QueueJobRoutes(hosted).routes(),
-        *TransactionRoutes(hosted).routes(),
-        *TransactionalIdRoutes(hosted).routes(),
+        *transactions.routes(),
+        *TransactionalIdRoutes(hosted, transactions).routes(),
         *OperatorRoutes(hosted).routes(),
         *CleanUpRoutes(hosted).routes(),
         *KeeperRoutes(hosted).routes(),

@@ -1,18 +1,42 @@
 """Routes of transactional ids: the transactions of an instance, and its commits."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
+from coordinator import codec
+from coordinator.errors import changed_nothing
+from coordinator.remote.wire import is_number
+from coordinator.transaction import Transaction
+from txaware.errors import BadRequest
+from txaware.http.client.call import encoded_transaction
+from txaware.http.routes.transactions import TransactionRoutes
 from txaware.http.server.exchange import DONE, JSON, Reply, Request, json_reply
 from txaware.http.server.permissions import with_transactional_id
 from txaware.http.server.routing import Route
 from txaware.http.server.server_context import ServerContext
-from txaware.http.wire.json_body import SNAPSHOT, TEXT, Body, Field, plain
+from txaware.http.wire.json_body import SNAPSHOT, TEXT, Body, Field, Kind, plain
+from txaware.http.wire.json_schema import TIMEOUT_S
 from txaware.http.wire.values import read_json, to_json
-from txaware.producers import MAX_EPOCH, MAX_PRODUCER_ID, ProducerIdentity
+from txaware.producers import (
+    MAX_EPOCH,
+    MAX_PRODUCER_ID,
+    Entered,
+    ProducerIdentity,
+)
 from txaware.requests import checked_pointer
 
 TRANSACTIONAL_ID = "/v1/transactional-ids/{transactional_id}"
+
+
+def _seconds(value: object, *, what: str) -> object:
+    """Returns a number; whether it is a time-out the coordinator says."""
+    if not is_number(value):
+        raise BadRequest(f"{what} is a number of seconds, not {value!r:.100}")
+    return value
+
+
+SECONDS = Kind(_seconds, TIMEOUT_S).or_null()
 KEY = Field("key", TEXT.or_null(), default=None)
 INSTANCE = Body(
     "the producer",
@@ -25,13 +49,19 @@ SEEN_COMMITS = Body("the body", (Field("producer", INSTANCE, default=None),))
 ENTER = Body(
     "the body", (Field("producer", INSTANCE), Field("transaction", SNAPSHOT), KEY)
 )
+BEGIN = Body(
+    "the body",
+    (Field("producer", INSTANCE), Field("timeoutS", SECONDS, default=None), KEY),
+)
 LEAVE = Body("the body", (Field("transaction", plain(1)), KEY))
 
 
 class TransactionalIdRoutes:
     """Routes of transactional ids; a caller needs the right to use the one it names."""
 
-    def __init__(self, hosted: ServerContext) -> None:
+    def __init__(self, hosted: ServerContext, transactions: TransactionRoutes) -> None:
+        self._transactions = transactions
+        self._coordinator = hosted.coordinator
         self._in_thread = hosted.in_coordinator_thread
         self._producing = hosted.service.producing
         self._owners = hosted.owners
@@ -41,6 +71,7 @@ class TransactionalIdRoutes:
         path, allow = TRANSACTIONAL_ID, with_transactional_id
         return [
             Route("POST", path + "/commits", self._commits, allow),
+            Route("POST", path + "/begin", self._begin, allow, keyed=True),
             Route("POST", path + "/enter", self._enter, allow, keyed=True),
             Route("POST", path + "/leave", self._leave, allow, keyed=True),
         ]
@@ -53,6 +84,42 @@ class TransactionalIdRoutes:
             None if asked is None else _instance(asked),
         )
         return json_reply({"commits": commits})
+
+    async def _begin(self, request: Request) -> Reply:
+        asked = BEGIN.read(read_json(request.body))
+        body = {"type": "short", "timeoutS": asked["timeoutS"]}
+        answer = await self._transactions.begun(request, json.dumps(body).encode())
+        if answer.status != 200:
+            return self._transactions.passed_on(request, answer)
+        tx = codec.decode(answer.body)
+        entered = await self._in_thread(
+            self._entered,
+            _name(request),
+            _instance(asked["producer"]),
+            tx,
+            key=asked["key"],
+        )
+        counted = read_json(to_json(entered))
+        return json_reply({"transaction": encoded_transaction(tx)} | counted)
+
+    def _entered(
+        self,
+        name: str,
+        producer: ProducerIdentity,
+        tx: Transaction,
+        *,
+        key: str | None,
+    ) -> Entered:
+        """Enters a transaction; ends it where that is refused, or is not known."""
+        try:
+            return self._producing.enter_transaction(name, producer, tx, key=key)
+        except BaseException as error:
+            if changed_nothing(error):
+                self._coordinator.abort(tx)
+            else:
+                self._coordinator.invalidate(tx)
+            self._owners.ended(tx.transaction_id)
+            raise
 
     async def _enter(self, request: Request) -> Reply:
         asked = ENTER.read(read_json(request.body))

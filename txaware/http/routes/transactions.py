@@ -76,23 +76,28 @@ class TransactionRoutes:
             query=request.query_string.decode("latin-1"),
             body=request.body,
         )
-        return self._reply(request, answer)
+        return self.passed_on(request, answer)
 
     async def _begin(self, request: Request) -> Reply:
+        answer = await self.begun(request, request.body)
+        return self._transaction(request, answer, self._default_timeout_s())
+
+    async def begun(self, request: Request, body: bytes) -> Answer:
+        """Begins a transaction for a principal, within its limits, and notes whose."""
         principal, owners = request.principal, self._owners
-        _check_length(owners, principal, request.body)
+        _check_length(owners, principal, body)
         if not owners.take_place(principal):
             await self._hosted.in_coordinator_thread(owners.recount, principal)
             if not owners.take_place(principal):
                 raise owners.too_many(principal)
         try:
-            answer = await self._quickly("", request.body)
+            answer = await self._quickly("", body)
             if answer.status == 200:
                 began = codec.decode(answer.body)
                 owners.began(began.transaction_id, principal, request.peer)
         finally:
             owners.give_back(principal)
-        return self._transaction(request, answer, self._default_timeout_s())
+        return answer
 
     async def _snapshot(self, request: Request) -> Reply:
         answer = await self._quickly("snapshot", request.body)
@@ -103,10 +108,10 @@ class TransactionRoutes:
     ) -> Reply:
         """Answers with Tephra's bytes, or in JSON if the client accepts that."""
         if answer.status != 200 or not _takes_json(request):
-            return self._reply(request, answer)
+            return self.passed_on(request, answer)
         return _in_json(request, answer, default_s)
 
-    def _reply(self, request: Request, answer: Answer) -> Reply:
+    def passed_on(self, request: Request, answer: Answer) -> Reply:
         """Passes an answer on, without what the caller may not know of this machine."""
         body = answer.body
         if answer.content_type == JSON and (
@@ -140,11 +145,11 @@ class TransactionRoutes:
         answer = await self._hosted.in_coordinator_thread(
             self._coordinator.call, "GET", call, pointer=pointer
         )
-        return self._reply(request, answer)
+        return self.passed_on(request, answer)
 
     async def _call(self, request: Request, *, call: str) -> Reply:
         answer = await self._hosted.in_coordinator_thread(self._called, request, call)
-        return self._reply(request, answer)
+        return self.passed_on(request, answer)
 
     def _called(self, request: Request, call: str) -> Answer:
         pointer = int(request.params["transaction"])

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from coordinator.transaction import LONGEST_TIMEOUT_S
+
 Schema = dict[str, Any]
 
 LONG_MIN, LONG_MAX, INT_MAX = -(2**63), 2**63 - 1, 2**31 - 1
@@ -28,6 +30,13 @@ BASE64: Schema = {
     "type": "string",
     "contentEncoding": "base64",
     "pattern": ("^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"),
+}
+
+# A time-out of a transaction.
+TIMEOUT_S: Schema = {
+    "type": "number",
+    "exclusiveMinimum": 0,
+    "maximum": LONGEST_TIMEOUT_S,
 }
 
 

@@ -11,16 +11,14 @@ from functools import partial
 import attrs
 
 from coordinator.errors import Unavailable
-from coordinator.interfaces import Coordinator
-from coordinator.optional_ports import in_process
-from coordinator.transaction import POINTERS_PER_MS, Transaction
-from coordinator.transaction_status import OPEN, standings
+from coordinator.transaction import Transaction
 from txaware.errors import TopicNotFound
 from txaware.messages import Bounds, MessageId
 from txaware.metrics import TopicMetrics
 from txaware.service.local import LocalService
 from txaware.service.monitor.blocked_topics import Blocked
 from txaware.service.monitor.group_lag import GroupRounds, GroupStates, Pair
+from txaware.service.monitor.open_overview import open_overviews
 from txaware.service.monitor.overview_report import (
     OpenOverview,
     OverviewReport,
@@ -58,7 +56,7 @@ _NONE = QueueList()
 
 @attrs.frozen
 class Sight:
-    """What somebody may see: functions of the names of topics, and of queues."""
+    """Tells what somebody may see, by the names of topics and of queues."""
 
     topics: Callable[[str], bool]
     queues: Callable[[str], bool]
@@ -208,7 +206,8 @@ class Overview:
         if snapshot is not None:
             self._blocked.look(topics, metrics.keys(), snapshot, failures)
             self._lags.look(pairs, snapshot, self._blocked.blockers, failures)
-            transactions = self._open(snapshot)
+            blockers = self._blocked.blockers
+            transactions = open_overviews(self._site.coordinator, snapshot, blockers)
         producers = failures.attempt(
             "producers", self._producers, self._producers.last or []
         )
@@ -306,19 +305,6 @@ class Overview:
         except Exception as error:
             log.exception("the coordinator cannot be asked")
             return f"the coordinator cannot be asked: {error}", None
-
-    def _open(self, snapshot: Transaction) -> list[OpenOverview]:
-        """Returns open transactions: blockers of topics first, then the oldest."""
-        blocks: dict[int, list[tuple[str, int]]] = {}
-        for name, blocker in self._blocked.blockers.items():
-            blocks.setdefault(blocker.pointer, []).append((name, blocker.since_ms))
-        found = []
-        for one in _open_ones(self._site.coordinator, snapshot):
-            waiting = sorted(w for p in one.pointers for w in blocks.get(p, ()))
-            names = [name for name, _ in waiting]
-            since_ms = min([since_ms for _, since_ms in waiting], default=None)
-            found.append(attrs.evolve(one, blocks=names, blocks_since_ms=since_ms))
-        return sorted(found, key=lambda one: (not one.blocks, one.id))
 
     def _report(
         self, moment: _Moment, seen: list[str], chosen: _Chosen
@@ -436,24 +422,3 @@ def _everything(_: str) -> bool:
 
 def _total(counts: TopicMetrics | None) -> int:
     return counts.messages_in + counts.messages_out if counts is not None else 0
-
-
-def _open_ones(coordinator: Coordinator, snapshot: Transaction) -> list[OpenOverview]:
-    if in_process(coordinator) is None:  # it is not asked for more each second
-        return [
-            OpenOverview(pointer, pointer // POINTERS_PER_MS, pointers=(pointer,))
-            for pointer in snapshot.in_progress
-        ]
-    return [
-        OpenOverview(
-            one.transaction_id,
-            one.began_ms,
-            pointers=one.pointers,
-            type=one.type,
-            stage=one.stage,
-            expires_ms=one.expires_ms,
-            address=one.address,
-            is_held=one.is_held,
-        )
-        for one in standings(coordinator, OPEN)
-    ]

@@ -1,0 +1,152 @@
+"""Kills workers, pushers and their server: jobs are done once in transactions."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import txaware
+from tests.support.killed_server import ROOT, Server, check
+from tests.support.queue_child import BEGAN, DONE, ENDED, LEASE_S, OFTEN, ONCE
+from txaware.errors import TopicExists, TxAwareError
+from txaware.messaging import Messaging
+
+CHILD = [sys.executable, "-m", "tests.support.queue_child"]
+STARTS_S, DRAINS_S = 60, 120
+
+
+class Crew:
+    """Three pushers and five workers; those that are killed are replaced."""
+
+    def __init__(self, url: str, place: Path) -> None:
+        self._url = url
+        self._place = place
+        self._count = 0
+        self.children: dict[str, subprocess.Popen[bytes]] = {}
+        for kind in ["pushes"] * 3 + ["works"] * 5:
+            self.begin(kind)
+
+    def begin(self, kind: str) -> None:
+        self._count += 1
+        name = f"{kind}-{self._count}"
+        command = [*CHILD, kind, self._url, str(self._place / f"{name}.log"), name]
+        quiet = subprocess.DEVNULL
+        self.children[name] = subprocess.Popen(command, cwd=ROOT, stderr=quiet)
+
+    def blow(self) -> None:
+        """Kills one, or has it stand still until its leases have ended."""
+        name = random.choice(list(self.children))
+        child = self.children[name]
+        if random.random() < 0.3:
+            child.send_signal(signal.SIGSTOP)
+            time.sleep(LEASE_S * 1.5)
+            child.send_signal(signal.SIGCONT)
+            return
+        self._end(name)
+        self.begin(name.partition("-")[0])
+
+    def _end(self, name: str) -> None:
+        child = self.children.pop(name)
+        child.kill()
+        child.wait(STARTS_S)
+
+    def end(self, kind: str) -> None:
+        for name in [one for one in self.children if one.startswith(kind)]:
+            self._end(name)
+
+    def noted(self, kind: str, what: str, queue: str) -> list[str]:
+        """The items that were noted, in whole lines."""
+        lines = [
+            line.split(" ")
+            for log in self._place.glob(f"{kind}-*.log")
+            for line in log.read_text().split("\n")[:-1]
+        ]
+        return [item for is_what, of, item in lines if (is_what, of) == (what, queue)]
+
+
+def prepared(messaging: Messaging) -> None:
+    with suppress(TopicExists):
+        messaging.create_topic(DONE)
+    for queue in (ONCE, OFTEN):
+        messaging.create_queue(queue, lease_s=LEASE_S)
+
+
+def wait_until_empty(messaging: Messaging) -> None:
+    until_s = time.monotonic() + DRAINS_S
+    while time.monotonic() < until_s:
+        with suppress(TxAwareError):
+            found = [messaging.queue(queue).stats() for queue in (ONCE, OFTEN)]
+            if not any(one.depth + one.in_work for one in found):
+                return
+        time.sleep(0.2)
+    pytest.fail(f"it is not emptied: {found}")
+
+
+def run_with_kills(place: Path, *, for_s: float) -> None:
+    logs, data = place / "logs", place / "data"
+    logs.mkdir()
+    server = Server(data)
+    crew: Crew | None = None
+    try:
+        with txaware.connect(server.url) as messaging:
+            prepared(messaging)
+            crew = Crew(server.url, logs)
+            until_s, blows = time.monotonic() + for_s, 0
+            time.sleep(2)
+            while time.monotonic() < until_s:
+                time.sleep(random.random())
+                blows += 1
+                if blows % 5:
+                    crew.blow()
+                else:
+                    server.kill()
+                    server.start()
+            crew.end("pushes")
+            wait_until_empty(messaging)
+            crew.end("works")
+    finally:
+        if crew is not None:
+            crew.end("")
+        server.kill()
+    with txaware.connect(f"leveldb:{data}") as messaging:
+        compare(messaging, crew)
+        check(messaging)
+
+
+def compare(messaging: Messaging, crew: Crew) -> None:
+    """What was surely pushed was done; in transactions exactly once."""
+    done = Counter[str]()
+    reader = messaging.consumer(DONE)
+    while page := reader.poll(limit=5000):
+        done.update(message.payload.decode() for message in page)
+    twice = {item: count for item, count in done.items() if count > 1}
+    assert not twice, f"done more than once: {twice}"
+    began, pushed = (set(crew.noted("pushes", what, ONCE)) for what in (BEGAN, ENDED))
+    assert pushed, "nothing was pushed"
+    assert pushed <= done.keys() <= began
+    often = Counter(crew.noted("works", ENDED, OFTEN))
+    began, pushed = (set(crew.noted("pushes", what, OFTEN)) for what in (BEGAN, ENDED))
+    assert pushed <= often.keys() <= began
+    for queue in (ONCE, OFTEN):
+        now = messaging.queue(queue).stats()
+        assert (now.depth, now.in_work) == (0, 0)
+        assert now.pushed == now.committed
+        assert now.popped == now.committed + now.rolled_back + now.expired_leases
+    committed = messaging.queue(ONCE).stats().committed
+    assert committed == len(done)
+    print(f"{committed:,} once, {sum(often.values()):,} deliveries of {len(often):,}")
+
+
+def test_jobs_are_done_while_workers_and_the_server_are_killed(tmp_path: Path) -> None:
+    run_with_kills(tmp_path, for_s=8)
+
+
+@pytest.mark.soak
+def test_jobs_are_done_through_ten_minutes_of_kills(tmp_path: Path) -> None:
+    run_with_kills(tmp_path, for_s=600)
