@@ -183,12 +183,12 @@ class CoordinatorRoutes:
 
     def _find_hanging(self, fields: Fields) -> Answer:
         try:
-            older_than_s = float(fields.get("olderThanS", HANGING_S))
-            if not math.isfinite(older_than_s):
-                raise ValueError(older_than_s)
+            older_than_ms = float(fields.get("olderThanS", HANGING_S)) * 1000
+            if not math.isfinite(older_than_ms):
+                raise ValueError(older_than_ms)
         except ValueError as error:
             raise BadRequest("olderThanS is a number of seconds") from error
-        before_ms = int(self._clock_ms() - older_than_s * 1000)
+        before_ms = int(self._clock_ms() - older_than_ms)
         found = (
             self._told(one.transaction_id, one)
             for one in standings(self._coordinator, OPEN)
