@@ -10,7 +10,10 @@ TxAwareError
 │   ├── TransactionNotInProgress    it ended or timed out: begin a new one
 │   ├── TransactionTooLarge     change fewer keys in one transaction
 │   ├── TruncateRefused         an open transaction still needs those ids
+│   ├── PreparedExists          another one is prepared under that name: choose another
 │   └── NotWritten              also Unavailable: the disk refused; try again later
+├── TransactionPrepared         it is ended by its name only: commit or roll back that
+├── PreparedNotFound            nothing is prepared under that name: look at the list
 ├── TransactionOutcomeUnknown   it may or may not be committed: look, never repeat
 ├── Unavailable                 not now: wait, then try again
 ├── JournalCorrupted            the journal on disk was damaged: restore it
@@ -75,6 +78,22 @@ class TransactionTooLarge(TransactionRefused):
 
 class TruncateRefused(TransactionRefused):
     """An open transaction began before that time; nothing was truncated."""
+
+
+class PreparedExists(TransactionRefused):
+    """Another transaction is prepared under that name; choose another one."""
+
+
+class TransactionPrepared(TxAwareError):
+    """The transaction is prepared, and only its name ends it; nothing was changed."""
+
+    changed_nothing = True
+
+
+class PreparedNotFound(TxAwareError):
+    """No transaction is prepared under that name: it has ended, or never was."""
+
+    changed_nothing = True
 
 
 class TransactionOutcomeUnknown(TxAwareError):

@@ -20,8 +20,9 @@ class Coordinator(Protocol):
     everything calls `abort`. Anybody may call `invalidate`.
 
     What only some coordinators can do is a port of its own, which nobody has to offer:
-    `InProcess` and `TellsOutcomes` (`optional_ports.py`), `TellsStandings`. One that
-    asks the coordinator of a server says `is_at_server = True`.
+    `InProcess` and `TellsOutcomes` (`optional_ports.py`), `TellsStandings`, and
+    `TwoPhases` (`prepared_transactions.py`). One that asks the coordinator of a server
+    says `is_at_server = True`.
     """
 
     @property
@@ -175,10 +176,15 @@ class TransactionAware(Protocol):
     says that its rows go into the same synced batch as the coordinator's own records,
     so the context need not `persist` the transaction before `commit_tx`.
 
-    One method is optional: `commit_cargo(coordinator)` returns a `Cargo` that this
+    Two methods are optional: `commit_cargo(coordinator)` returns a `Cargo` that this
     coordinator takes in its `commit_with(tx, cargo)`, or None. A participant whose
     cargo the commit carries does not get `commit_tx`. The context asks the last ones to
     flush for it.
+
+    Another one is `post_tx_prepare()`, which is called instead of `post_tx_commit` once
+    the transaction is prepared: others end it, perhaps in another process, and the
+    participant forgets it. `coordinator.outcome(pointer)` tells the end. Without that
+    method no transaction of the participant can be prepared.
 
     A participant that keeps rows of its own, and judges them by their pointers, has to
     have `smallest_pointer()`, the least pointer that its rows may still hold (None for

@@ -31,6 +31,9 @@ class JoinsByItself:
     def post_tx_commit(self) -> None:
         """Does nothing, as `start_tx`."""
 
+    def post_tx_prepare(self) -> None:
+        """Does nothing, as `start_tx`."""
+
     def rollback_tx(self) -> bool:
         """Returns True: its changes are taken back by themselves."""
         return True

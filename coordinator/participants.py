@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from coordinator.errors import (
     BadRequest,
+    MisusedTransaction,
     ParticipantFailed,
     Unavailable,
     changed_nothing,
@@ -193,6 +194,28 @@ class Participants:
             except BaseException as error:
                 failures.append(error)
                 _name(error, participant, "post_tx_commit", tx)
+        return failures
+
+    def check_prepare(self) -> None:
+        """Raises `MisusedTransaction` where one could not let go of its transaction."""
+        for participant in self._joined:
+            if not hasattr(participant, "post_tx_prepare"):
+                raise MisusedTransaction(
+                    f"{participant.transaction_aware_name} cannot take part in a "
+                    f"transaction that is prepared: it has no post_tx_prepare(), to "
+                    f"let go of a transaction that others end"
+                )
+
+    def let_go(self, tx: Transaction) -> list[BaseException]:
+        """Tells all that `tx` is prepared, and returns the errors that they raised."""
+        failures: list[BaseException] = []
+        for participant in self._joined:
+            let_go: Any = participant
+            try:
+                let_go.post_tx_prepare()
+            except BaseException as error:
+                failures.append(error)
+                _name(error, participant, "post_tx_prepare", tx)
         return failures
 
 

@@ -63,7 +63,7 @@ class Standing:
     def is_hanging(self, *, before_ms: int) -> bool:
         """Tells whether it is open since before that time, and nobody has it any more.
 
-        One whose end was asked for does not hang.
+        One whose end was asked for does not hang, and neither does a prepared one.
         """
         heard_ms = self.began_ms if self.heard_ms is None else self.heard_ms
         is_open = self.state == OPEN and self.stage in (None, Stage.OPEN.value)
@@ -117,7 +117,7 @@ def _of(entry: OpenTransaction, coordinator: InProcess) -> Standing:
         entry.pointers,
         TransactionType(entry.type).name.lower(),
         entry.stage.value,
-        entry.expires_ms,
+        entry.expires_ms if entry.prepared is None else None,
         len(entry.changes),
         address=HERE if is_here else None,
         is_held=entry.is_held,

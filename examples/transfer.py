@@ -1,11 +1,9 @@
 """Money moves between two accounts, and a message tells of it: all of it or nothing.
 
-Shows what a participant is (a table that keeps a version of each balance for every
-transaction that wrote it, and says which of those nobody may forget yet), a message
-that is published with the change it tells of, a reader that still sees the state from
-before, a transfer that fails half-way and leaves nothing behind, and two that meet and
-are run again. At the end an auditor, who reads nothing but the messages, comes to the
-same balances.
+Shows a table whose rows commit with the messages that tell of them, a reader that
+still sees the state from before, a transfer that fails half-way and leaves nothing
+behind, and two that meet and are run again. At the end an auditor, who reads only the
+messages, comes to the same balances.
 
 Prints:
 ann 30, bob 0; payments told: 0
@@ -16,86 +14,34 @@ ann cannot pay 100, and nothing changed: ann 26, bob 4; payments told: 1
 an auditor who knows only what was told: ann 6, bob 24
 """
 
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import txaware
-from coordinator import Transaction, retry_on_conflict
-
-
-class Accounts:
-    """A table of balances that takes part in transactions."""
-
-    transaction_aware_name = "accounts"
-
-    def __init__(self) -> None:
-        self._versions: dict[str, list[tuple[int, int]]] = {}
-        self._lock = threading.Lock()
-        self._here = threading.local()
-
-    def start_tx(self, tx: Transaction) -> None:
-        self._here.tx, self._here.balances = tx, {}
-
-    def update_tx(self, tx: Transaction) -> None:
-        self._here.tx = tx
-
-    def get_tx_changes(self) -> list[bytes]:
-        return [name.encode() for name in self._here.balances]
-
-    def commit_tx(self) -> bool:
-        with self._lock:
-            for name, balance in self._here.balances.items():
-                version = (self._here.tx.write_pointer, balance)
-                self._versions.setdefault(name, []).append(version)
-        return True
-
-    def post_tx_commit(self) -> None:
-        pass
-
-    def rollback_tx(self) -> bool:
-        mine = self._here.tx.pointers
-        with self._lock:
-            for name in self._here.balances:
-                versions = self._versions.get(name, [])
-                versions[:] = [one for one in versions if one[0] not in mine]
-        return True
-
-    def smallest_pointer(self) -> int | None:
-        """From here on nothing is forgotten: these versions are judged by pointers."""
-        with self._lock:
-            versions = [one for found in self._versions.values() for one in found]
-        return min((pointer for pointer, _ in versions), default=None)
-
-    def balance(self, name: str) -> int:
-        """What this transaction wrote, or else the last version that it may see."""
-        if name in self._here.balances:
-            return int(self._here.balances[name])
-        with self._lock:
-            versions = list(self._versions.get(name, ()))
-        return max((one for one in versions if self._sees(one[0])), default=(0, 0))[1]
-
-    def add(self, name: str, amount: int) -> None:
-        self._here.balances[name] = self.balance(name) + amount
-
-    def _sees(self, pointer: int) -> bool:
-        return bool(self._here.tx.is_visible(pointer))
+from txaware import retry_on_conflict
 
 
 def main() -> None:
-    accounts = Accounts()
     with txaware.connect("memory:") as messaging:
         messaging.create_topic("payments")
-        messaging.register_keeper(accounts)
         payments = messaging.publisher("payments")
+        accounts = messaging.table(
+            "accounts", encode=lambda amount: b"%d" % amount, decode=int
+        )
+
+        def balance(name: str) -> int:
+            return accounts.get(name.encode()) or 0
+
+        def add(name: str, amount: int) -> None:
+            accounts.put(name.encode(), balance(name) + amount)
 
         @retry_on_conflict
         def transfer(amount: int, source: str, target: str) -> None:
-            with messaging.transaction(accounts):
+            with messaging.transaction():
                 payments.publish(f"{source} paid {target} {amount}".encode())
-                accounts.add(source, -amount)
-                accounts.add(target, amount)
-                if accounts.balance(source) < 0:
+                add(source, -amount)
+                add(target, amount)
+                if balance(source) < 0:
                     raise ValueError(f"{source} cannot pay {amount}")
 
         def told() -> list[str]:
@@ -105,19 +51,19 @@ def main() -> None:
 
         def state() -> str:
             """The balances and the messages in one snapshot: they always agree."""
-            with messaging.transaction(accounts):
-                found = {name: accounts.balance(name) for name in ("ann", "bob")}
+            with messaging.transaction():
+                found = {name: balance(name) for name in ("ann", "bob")}
                 lines = told()
             assert audit(lines) == found, f"{lines} make {audit(lines)}, not {found}"
             return f"{show(found)}; payments told: {len(lines)}"
 
-        with messaging.transaction(accounts):
-            accounts.add("ann", 30)
+        with messaging.transaction():
+            add("ann", 30)
         print(state())
 
-        with messaging.transaction(accounts):
-            accounts.add("ann", -4)
-            accounts.add("bob", 4)
+        with messaging.transaction():
+            add("ann", -4)
+            add("bob", 4)
             payments.publish(b"ann paid bob 4")
             in_another_thread(
                 lambda: print(f"while ann pays 4, a reader sees: {state()}")

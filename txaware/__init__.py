@@ -12,6 +12,7 @@ from coordinator import (
     TransactionContext,
     retry_on_conflict,
 )
+from coordinator.prepared_transactions import PreparedTransaction
 from txaware.auth import AuditLog, Tokens
 from txaware.config import Settings
 from txaware.consume import Consumer, Decoded, Delivery, Subscriber, SubscriberMetrics
@@ -150,6 +151,7 @@ __all__ = [
     "ParticipantFailed",
     "Peeked",
     "Popper",
+    "PreparedTransaction",
     "Processor",
     "ProducedTopic",
     "Producer",

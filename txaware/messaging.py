@@ -37,7 +37,7 @@ from txaware.queue.queue import Access
 from txaware.tables import Table
 from txaware.tables.table_changes import Conflicts
 from txaware.topics import TopicName
-from txaware.verbs import OperatorVerbs, QueueVerbs, Verbs
+from txaware.verbs import OperatorVerbs, PreparedVerbs, QueueVerbs, Verbs
 
 if TYPE_CHECKING:
     from txaware.http.server.server import HttpServer
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 KNOWN_PUBLISHERS = 10_000
 
 
-class Messaging(Verbs, QueueVerbs, OperatorVerbs, LoopVerbs):
+class Messaging(Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, LoopVerbs):
     """The object that a program holds: its topics, transactions and participants.
 
     It is a context manager. Any number of threads may share it. A forked child connects

@@ -373,9 +373,13 @@ class Metrics(Counts):
     `open_transactions` and `oldest_open_ms` are None if the coordinator is elsewhere,
     and the latter also if none is open. `invalid_transactions` is None while the
     coordinator cannot be asked. Groups that cannot be looked at are left out.
+    `prepared_transactions` wait for somebody to end them, the oldest since
+    `oldest_prepared_ms`; both are None where the coordinator prepares none.
     """
 
     groups: Sequence[GroupLag]
     open_transactions: int | None
     oldest_open_ms: int | None
     invalid_transactions: int | None
+    prepared_transactions: int | None = None
+    oldest_prepared_ms: int | None = None

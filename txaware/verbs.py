@@ -5,6 +5,7 @@ from typing import Any, BinaryIO
 
 from coordinator.context import current_transaction
 from coordinator.interfaces import Coordinator
+from coordinator.prepared_transactions import PreparedTransaction, two_phases
 from coordinator.transaction import Transaction
 from txaware.interfaces import (
     UNSAID,
@@ -151,6 +152,33 @@ class Verbs:
 
     bounds = passed_on(MessagingService.bounds, to="_service")
     wait = passed_on(MessagingService.wait, to="_service")
+
+
+class PreparedVerbs:
+    """The verbs for transactions that `tx.prepare(name)` left prepared."""
+
+    _coordinator: Coordinator
+
+    def prepared(self) -> list[PreparedTransaction]:
+        """Returns the prepared transactions, the oldest first.
+
+        Over the network these are the caller's own; operators see all.
+        """
+        return two_phases(self._coordinator).prepared()
+
+    def commit_prepared(self, name: str) -> None:
+        """Commits a prepared transaction, from any process.
+
+        Raises `PreparedNotFound` if none has that name (any more).
+        """
+        two_phases(self._coordinator).commit_prepared(name)
+
+    def rollback_prepared(self, name: str) -> None:
+        """Rolls a prepared transaction back: nobody ever sees what it wrote.
+
+        Raises `PreparedNotFound` if none has that name (any more).
+        """
+        two_phases(self._coordinator).rollback_prepared(name)
 
 
 class QueueVerbs:

@@ -13,6 +13,7 @@ from coordinator.embedded.records import (
     Checkpointed,
     Committed,
     Invalidated,
+    Prepared,
     Record,
     Reserved,
     Seen,
@@ -37,7 +38,8 @@ class CommitLog:
     def __init__(
         self, ledger: Ledger, journal: Journal, reserve: Reserve, lock: Condition
     ) -> None:
-        self.undecided: set[int] = set()
+        # The commits, and the prepared ones, that may or may not be on disk.
+        self.undecided: dict[int, Prepared | None] = {}
         self._ledger = ledger
         self._journal = journal
         self._reserve = reserve
@@ -67,6 +69,16 @@ class CommitLog:
             *reserved,
             reserve=entry.changes,
             rows=rows,
+        )
+
+    def prepare(self, entry: OpenTransaction, prepared: Prepared) -> Wait:
+        """Prepares a transaction that was checked just now."""
+        return self._submit(
+            entry,
+            partial(self._prepare_written, entry, prepared),
+            prepared,
+            begin=partial(self._ledger.begin_prepare, entry, prepared),
+            rows=self._journal.newest_format(),
         )
 
     def invalidate(
@@ -136,20 +148,28 @@ class CommitLog:
 
         Raises `Unavailable` as long as the outcome cannot be told.
         """
-        for transaction_id in list(self.undecided):
-            committed = self._journal.holds_commit(transaction_id)
+        for transaction_id, prepared in list(self.undecided.items()):
+            if prepared is None:
+                is_written = self._journal.holds_commit(transaction_id)
+            else:
+                is_written = self._journal.holds_prepared(transaction_id)
             with self._lock:
                 self._ledger.mend()
                 entry = self._ledger.open.by_id.get(transaction_id)
                 if entry is not None and transaction_id in self.undecided:
-                    self._ledger.whole(partial(self._decided, entry, committed))
+                    decided = partial(self._decided, entry, prepared, is_written)
+                    self._ledger.whole(decided)
 
-    def _decided(self, entry: OpenTransaction, committed: bool) -> None:
-        if committed:
+    def _decided(
+        self, entry: OpenTransaction, prepared: Prepared | None, is_written: bool
+    ) -> None:
+        if not is_written:
+            self._ledger.give_back(entry)
+        elif prepared is None:
             self._apply_commit(entry, True)
         else:
-            self._ledger.give_back(entry)
-        self.undecided.discard(entry.transaction_id)
+            self._ledger.open.prepare(entry, prepared)
+        self.undecided.pop(entry.transaction_id, None)
 
     def _submit(
         self,
@@ -157,13 +177,17 @@ class CommitLog:
         then: Then,
         *records: Record,
         reserve: frozenset[bytes] = frozenset(),
+        begin: Callable[[], None] | None = None,
         rows: Sequence[Any] = (),
     ) -> Wait:
         """Marks an end as under way and hands it to the journal: both or neither."""
         end = End(then)
         self._ledger.torn = partial(self._take_back, entry, end)
         try:
-            self._ledger.begin_end(entry, reserve=reserve)
+            if begin is not None:
+                begin()
+            else:
+                self._ledger.begin_end(entry, reserve=reserve)
             if rows:  # of a store, which also keeps the journal
                 journal: Any = self._journal
                 wait: Wait = journal.submit(*records, end=end, rows=rows)
@@ -204,10 +228,26 @@ class CommitLog:
             elif isinstance(error, NotWritten):
                 self._ledger.give_back(entry)
             else:
-                self.undecided.add(entry.transaction_id)
+                self.undecided[entry.transaction_id] = None
                 entry.stage = UNDECIDED
         if wake is not None:
             wake()
+
+    def _prepare_written(
+        self, entry: OpenTransaction, prepared: Prepared, error: Unavailable | None
+    ) -> None:
+        with self._lock:
+            self._ledger.mend()
+            if entry.stage is not ENDING:  # as for a commit
+                return
+            if error is None:
+                prepare = partial(self._ledger.open.prepare, entry, prepared)
+                self._ledger.whole(prepare)
+            elif isinstance(error, NotWritten):
+                self._ledger.give_back(entry)
+            else:
+                self.undecided[entry.transaction_id] = prepared
+                entry.stage = UNDECIDED
 
     def _apply_commit(self, entry: OpenTransaction, seen: bool) -> None:
         commit_pointer = self._ledger.commit(entry)

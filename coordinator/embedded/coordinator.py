@@ -28,6 +28,7 @@ from coordinator.embedded.records import (
     Truncated,
 )
 from coordinator.embedded.recovery import Reserve, recover
+from coordinator.embedded.two_phase_commit import TwoPhaseCommit
 from coordinator.embedded.write_barrier import WriteBarrier
 from coordinator.errors import TransactionNotInProgress, Unavailable
 from coordinator.fork_guard import guard
@@ -55,7 +56,7 @@ SOON_MS = 1000
 UNNAMED = "(unnamed)"
 
 
-class EmbeddedCoordinator:
+class EmbeddedCoordinator(TwoPhaseCommit):
     """A coordinator that decides as Tephra's TransactionManager does, but more safely.
 
     `EmbeddedCoordinator()` lives in memory and ends with its process. `open(directory)`
@@ -195,7 +196,7 @@ class EmbeddedCoordinator:
         """Ends a transaction whose holder has undone everything it wrote."""
         self._tidy_if_due()
         with self._lock:
-            entry = self._ends.settled(tx.transaction_id)
+            entry = self._settled(tx.transaction_id)
             self._now_ms()
             if entry is None:
                 return
@@ -214,7 +215,7 @@ class EmbeddedCoordinator:
         transaction_id = checked_pointer(tx)
         self._tidy_if_due()
         with self._lock:
-            entry, now_ms = self._ends.settled(transaction_id), self._now_ms()
+            entry, now_ms = self._settled(transaction_id), self._now_ms()
             if entry is None:
                 return self._ledger.was_lost(transaction_id)
             wait = self._ends.invalidate(entry, now_ms)
@@ -431,9 +432,7 @@ class EmbeddedCoordinator:
 
     def _require(self, transaction_id: int) -> OpenTransaction:
         """Returns the open transaction once nobody else ends it; refuses if ended."""
-        entry = self._ends.settled(transaction_id) or self._ledger.require(
-            transaction_id
-        )
+        entry = self._settled(transaction_id) or self._ledger.require(transaction_id)
         self._check_open(entry)
         return entry
 

@@ -270,15 +270,29 @@ class GroupCommit:
 
     def holds_commit(self, transaction_id: int) -> bool:
         """Writes all that is waiting, and tells whether that commit is on disk."""
-        try:
-            self.append()
-        except NotWritten as error:
-            raise Unavailable(str(error)) from error
+        self._settle()
         with self._writing:
             history = self.history
             return not (
                 transaction_id in history.open or transaction_id in history.invalid
             )
+
+    def holds_prepared(self, transaction_id: int) -> bool:
+        """Writes all that is waiting, and tells whether it is prepared on disk."""
+        self._settle()
+        with self._writing:
+            return transaction_id in self.history.prepared
+
+    def _settle(self) -> None:
+        """Returns when it is known what a failed write has left on disk."""
+        try:
+            self.append()
+        except NotWritten as error:
+            raise Unavailable(str(error)) from error
+
+    def newest_format(self) -> Sequence[Any]:
+        """Returns nothing: records of a kind that is not known are refused anyway."""
+        return ()
 
     def status(self) -> str:
         """Returns `"OK"`, or a sentence about what is wrong."""

@@ -13,6 +13,7 @@ from coordinator.embedded.records import (
     Committed,
     Invalidated,
     Lost,
+    Prepared,
     Reached,
     Record,
     Reserved,
@@ -46,6 +47,7 @@ class History:
         self.reserved = 0
         self.open: dict[int, Started] = {}
         self.checkpoints: dict[int, tuple[int, ...]] = {}
+        self.prepared: dict[int, Prepared] = {}
         self.invalid: dict[int, int] = {}
         self.unseen: dict[int, tuple[bytes, ...]] = {}
         self.changes: deque[tuple[int, tuple[bytes, ...]]] = deque()
@@ -61,6 +63,7 @@ class History:
             Aborted: self._aborted,
             Invalidated: self._invalidated,
             Truncated: self._truncated,
+            Prepared: self._prepared,
             Reserved: self._reserved,
             Reached: self._reached,
             Lost: self._lost,
@@ -103,6 +106,8 @@ class History:
             yield started
             for pointer in self.checkpoints.get(transaction_id, ()):
                 yield Checkpointed(transaction_id, pointer)
+            if transaction_id in self.prepared:
+                yield self.prepared[transaction_id]
         for pointer, keys in self.changes:
             # Whose keys they are no longer matters, and 0 is no transaction's id.
             yield Committed(0, keys)
@@ -161,6 +166,11 @@ class History:
         if self.knows_outcomes and record.pointers:
             self.aborts.forget(record.pointers[-1])
 
+    def _prepared(self, record: Prepared) -> None:
+        if record.transaction_id in self.open:
+            self.prepared[record.transaction_id] = record
+            self._no_longer_checked(record.transaction_id)
+
     def _reserved(self, record: Reserved) -> None:
         self.reserved = max(self.reserved, record.limit)
 
@@ -187,6 +197,12 @@ class History:
             self.open.pop(transaction_id, None)
         if self.checkpoints:
             self.checkpoints.pop(transaction_id, None)
+        if self.prepared:
+            self.prepared.pop(transaction_id, None)
+        self._no_longer_checked(transaction_id)
+
+    def _no_longer_checked(self, transaction_id: int) -> None:
+        """Forgets the changes that only this transaction could still conflict with."""
         if transaction_id in self._outliving:
             del self._outliving[transaction_id]
             oldest = self._oldest()

@@ -2,8 +2,8 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from coordinator.embedded.group_commit import End
 from coordinator.embedded.history import History
@@ -59,6 +59,15 @@ class Journal(Protocol):
         Raises `Unavailable`, and not `NotWritten`, as long as that cannot be told.
         """
 
+    def holds_prepared(self, transaction_id: int) -> bool:
+        """Tells whether it is prepared on disk, as `holds_commit` does of a commit."""
+
+    def newest_format(self) -> Sequence[Any]:
+        """Returns rows that keep earlier versions away; nothing where none is needed.
+
+        They go with records that an earlier version does not know.
+        """
+
     def status(self) -> str:
         """Returns `"OK"`, or a sentence about what is wrong."""
 
@@ -97,6 +106,14 @@ class MemoryJournal:
     def holds_commit(self, transaction_id: int) -> bool:
         """Returns False: no append ever failed here, so none was left open."""
         return False
+
+    def holds_prepared(self, transaction_id: int) -> bool:
+        """Returns False, as `holds_commit`."""
+        return False
+
+    def newest_format(self) -> Sequence[Any]:
+        """Returns nothing, since nothing is kept."""
+        return ()
 
     def status(self) -> str:
         """Returns `"OK"`, since nothing can go wrong."""

@@ -9,10 +9,11 @@ import attrs
 from coordinator.embedded.open_transactions import (
     ENDING,
     OPEN,
+    PREPARED,
     OpenTransaction,
     OpenTransactions,
 )
-from coordinator.embedded.records import Invalidated
+from coordinator.embedded.records import Invalidated, Prepared
 from coordinator.errors import (
     BadRequest,
     TransactionConflict,
@@ -324,24 +325,44 @@ class Ledger:
         if entry.changes:
             self._check_conflict(entry, entry.changes)
 
+    def restore(self, entries: Iterable[OpenTransaction]) -> None:
+        """Takes over the open transactions of an earlier process."""
+        self.open = OpenTransactions(entries)
+        for entry in self.open.by_name.values():
+            self.committed.reserve(entry.reserved)
+
+    def begin_prepare(self, entry: OpenTransaction, prepared: Prepared) -> None:
+        """Takes the name and the keys of a transaction that was checked just now."""
+        self.open.name(entry, prepared.name)
+        self.begin_end(entry, reserve=entry.changes)
+
     def has_timed_out(self, entry: OpenTransaction) -> bool:
         """Tells whether the transaction was open for longer than it may be."""
         return self.elapsed_ms() > entry.due_ms
 
     def begin_end(self, entry: OpenTransaction, *, reserve: frozenset[bytes]) -> None:
-        """Marks its end as under way; until then nobody else commits those keys."""
-        entry.stage, entry.reserved = ENDING, reserve
-        if reserve:
-            self.committed.reserve(reserve)
+        """Marks its end as under way; until then nobody else commits those keys.
+
+        What is reserved for a prepared one stays so, whichever end it has.
+        """
+        entry.stage = ENDING
+        if entry.prepared is None:
+            entry.reserved = reserve
+            if reserve:
+                self.committed.reserve(reserve)
 
     def being_committed(self) -> list[frozenset[bytes]]:
         """Returns the keys of each commit that is on its way to the disk."""
         entries = self.open.by_id.values()
-        return [entry.reserved for entry in entries if entry.reserved]
+        return [entry.reserved for entry in entries if entry.is_committing]
 
     def give_back(self, entry: OpenTransaction) -> None:
         """Opens a transaction again whose end was not written after all."""
+        if entry.prepared is not None:
+            entry.stage = PREPARED
+            return
         self._release(entry)
+        self.open.unname(entry)
         entry.stage = OPEN
         look_again_ms = max(entry.due_ms, self.elapsed_ms() + LOOK_AGAIN_MS)
         self.open.expect_expiry(entry.transaction_id, look_again_ms)
@@ -367,7 +388,10 @@ class Ledger:
             written_with = checkpoints[-1]
         if written_with > self.read_pointer:
             self.read_pointer = written_with
-        self.committed.forget_below(self.open.first_short)
+        is_any_prepared = bool(self.open.by_name)
+        self.committed.forget_below(
+            self.open.first_to_check if is_any_prepared else self.open.first_short
+        )
         self.ended((entry.transaction_id,))
         return commit_pointer
 
@@ -388,6 +412,9 @@ class Ledger:
     def time_out(self, entries: list[OpenTransaction], now_ms: int) -> Invalidated:
         """Ends transactions that nobody ended, so that nobody will see their writes."""
         pointers = self.open.remove_all(entries)
+        for entry in entries:
+            if entry.reserved:  # it was prepared
+                self._release(entry)
         self.invalid.add(pointers, Ended(now_ms, self.elapsed_ms()))
         self.ended(pointers)
         return Invalidated(now_ms, pointers)

@@ -68,6 +68,20 @@ class Truncated:
 
 
 @attrs.frozen
+class Prepared:
+    """The record that a transaction ends only by `name`, whatever ends its process.
+
+    Nobody else may commit its `keys` until then.
+    """
+
+    transaction_id: int
+    since_ms: int
+    name: str
+    principal: str | None = None
+    keys: Collection[bytes] = ()
+
+
+@attrs.frozen
 class Reserved:
     """The record that no pointer above `limit` was given out yet."""
 
@@ -105,6 +119,7 @@ Record = (
     | Aborted
     | Invalidated
     | Truncated
+    | Prepared
     | Reserved
     | Reached
     | Lost
@@ -113,7 +128,7 @@ Record = (
 
 # One byte of kind, four of length, then the fields in order, big-endian.
 _PREFIX = struct.Struct(">BI")
-_COMMITTED, _INVALIDATED, _TRUNCATED = 3, 6, 7
+_COMMITTED, _INVALIDATED, _TRUNCATED, _PREPARED = 3, 6, 7, 12
 _FIXED: dict[int, tuple[type[Any], struct.Struct]] = {
     1: (Started, struct.Struct(">qq??")),
     2: (Checkpointed, struct.Struct(">qq")),
@@ -125,6 +140,7 @@ _FIXED: dict[int, tuple[type[Any], struct.Struct]] = {
     11: (Closed, struct.Struct(">q")),
 }
 _NUMBER = struct.Struct(">q")
+_NUMBERS = struct.Struct(">qq")
 _SIZE = struct.Struct(">I")
 _COMMITTED_ALONE = struct.Struct(_PREFIX.format + "q")
 
@@ -149,10 +165,19 @@ def _prefixed(number: int, body: bytes) -> bytes:
 def _committed(record: Committed) -> bytes:
     if not record.keys:
         return _COMMITTED_ALONE.pack(_COMMITTED, _NUMBER.size, record.transaction_id)
-    parts = [_NUMBER.pack(record.transaction_id)]
-    for key in record.keys:
-        parts += (_SIZE.pack(len(key)), key)
-    return _prefixed(_COMMITTED, b"".join(parts))
+    head = _NUMBER.pack(record.transaction_id)
+    return _prefixed(_COMMITTED, head + _sized(record.keys))
+
+
+def _sized(texts: Iterable[bytes]) -> bytes:
+    """Returns each text behind its size."""
+    return b"".join([_SIZE.pack(len(text)) + text for text in texts])
+
+
+def _prepared(record: Prepared) -> bytes:
+    head = _NUMBERS.pack(record.transaction_id, record.since_ms)
+    names = (record.name.encode(), (record.principal or "").encode())
+    return _prefixed(_PREPARED, head + _sized(names) + _sized(record.keys))
 
 
 def _invalidated(record: Invalidated) -> bytes:
@@ -168,7 +193,12 @@ _ENCODERS: dict[type[Any], Callable[[Any], bytes]] = {
     kind: _fixed_encoder(number, kind, layout)
     for number, (kind, layout) in _FIXED.items()
 }
-_ENCODERS |= {Committed: _committed, Invalidated: _invalidated, Truncated: _truncated}
+_ENCODERS |= {
+    Committed: _committed,
+    Invalidated: _invalidated,
+    Truncated: _truncated,
+    Prepared: _prepared,
+}
 
 
 def encode_records(records: Iterable[Record]) -> bytes:
@@ -201,22 +231,27 @@ def _decode(number: int, body: bytes) -> Record:
         record: Record = kind(*layout.unpack(body))
         return record
     if number == _COMMITTED:
-        return Committed(_NUMBER.unpack_from(body)[0], tuple(_keys(body)))
+        keys = tuple(_texts(body, at=_NUMBER.size))
+        return Committed(_NUMBER.unpack_from(body)[0], keys)
     if number == _INVALIDATED:
         pointers = Pointers.from_bytes(body[_NUMBER.size :])
         return Invalidated(_NUMBER.unpack_from(body)[0], pointers)
     if number == _TRUNCATED:
         return Truncated(Pointers.from_bytes(body))
+    if number == _PREPARED:
+        pointer, since_ms = _NUMBERS.unpack_from(body)
+        name, principal, *changed = _texts(body, at=_NUMBERS.size)
+        named = name.decode(), principal.decode() or None
+        return Prepared(pointer, since_ms, *named, tuple(changed))
     raise JournalCorrupted(
         f"a record of kind {number}, which this version does not know"
     )
 
 
-def _keys(body: bytes) -> Iterator[bytes]:
-    at = _NUMBER.size
+def _texts(body: bytes, *, at: int) -> Iterator[bytes]:
     while at < len(body):
         (size,) = _SIZE.unpack_from(body, at)
         at += _SIZE.size + size
         if at > len(body):
-            raise JournalCorrupted("a change key is longer than its record")
+            raise JournalCorrupted("a text is longer than its record")
         yield body[at - size : at]

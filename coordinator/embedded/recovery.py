@@ -3,10 +3,15 @@
 from coordinator.embedded.history import History, outcome_records
 from coordinator.embedded.journal import Journal
 from coordinator.embedded.ledger import Ended, InvalidPointers, Ledger, Limits
-from coordinator.embedded.open_transactions import OpenTransaction, OpenTransactions
+from coordinator.embedded.open_transactions import OPEN, PREPARED, OpenTransaction
 from coordinator.embedded.records import Reached, Record, Reserved, Seen, Started
 from coordinator.pointers import Pointers
-from coordinator.transaction import POINTERS_PER_MS, ClockMs, TransactionType
+from coordinator.transaction import (
+    NO_POINTER,
+    POINTERS_PER_MS,
+    ClockMs,
+    TransactionType,
+)
 
 # Pointers are reserved so far ahead that one sync serves many starts. After a crash,
 # pointers go on above the reserved ones, so they may be ahead of the clock for so long.
@@ -53,8 +58,9 @@ def recover(
     """Makes the ledger from the journal's history; writes changes before it returns.
 
     Transactions that were open are invalid now, except those that outlive a process and
-    have time left. Pointers go on above all that may have been given out. Commits that
-    a crash kept from becoming visible are visible now, above all that survived.
+    have time left, and those that are prepared. Pointers go on above all that may have
+    been given out. Commits that a crash kept from becoming visible are visible now,
+    above all that survived.
     """
     history = journal.history
     new = not history.first
@@ -70,9 +76,7 @@ def recover(
     else:  # nobody knows the outcomes of what an earlier version ended
         ledger.aborts.forget(last)
         records += outcome_records(ledger.aborts)
-    ledger.open = OpenTransactions(
-        _entry(started, history, now) for started in history.open.values()
-    )
+    ledger.restore(_entry(started, history, now) for started in history.open.values())
     records += _end_what_is_over(ledger, now_ms)
     for commit_pointer, keys in history.changes:
         ledger.committed.add(commit_pointer, frozenset(keys))
@@ -96,14 +100,21 @@ def _entry(started: Started, history: History, now: Ended) -> OpenTransaction:
     length_ms = started.expires_ms - started.transaction_id // POINTERS_PER_MS
     if length_ms >= 0:  # otherwise ids are ahead of the clock, and tell nothing
         left_ms = min(left_ms, length_ms + AHEAD_MS)
+    prepared = history.prepared.get(started.transaction_id)
+    keys = frozenset(() if prepared is None else prepared.keys)
     return OpenTransaction(
         started.transaction_id,
         TransactionType.LONG if started.long else TransactionType.SHORT,
         started.expires_ms,
         started.outlives_process,
         Pointers(history.checkpoints.get(started.transaction_id, ())),
-        refusal=UNCHECKED,
-        due_ms=now.elapsed_ms + left_ms,
+        changes=keys,
+        refusal=UNCHECKED if prepared is None else None,
+        stage=OPEN if prepared is None else PREPARED,
+        reserved=keys,
+        name=None if prepared is None else prepared.name,
+        prepared=prepared,
+        due_ms=now.elapsed_ms + left_ms if prepared is None else NO_POINTER,
     )
 
 
@@ -111,6 +122,7 @@ def _end_what_is_over(ledger: Ledger, now_ms: int) -> list[Record]:
     over = [
         entry
         for entry in ledger.open.by_id.values()
-        if not entry.outlives_process or ledger.has_timed_out(entry)
+        if entry.prepared is None
+        and (not entry.outlives_process or ledger.has_timed_out(entry))
     ]
     return [ledger.time_out(over, now_ms)] if over else []

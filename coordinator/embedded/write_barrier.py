@@ -104,8 +104,9 @@ class WriteBarrier:
             self._ledger.mend()
             entry = self._ledger.require(transaction_id)
             if entry.stage is not OPEN or entry.end_asked:
+                why = "is ending" if entry.prepared is None else "is prepared"
                 raise TransactionNotInProgress(
-                    f"transaction {transaction_id} takes no more writes: it is ending"
+                    f"transaction {transaction_id} takes no more writes: it {why}"
                 )
             if self._ledger.has_timed_out(entry):
                 raise TransactionNotInProgress(

@@ -17,12 +17,14 @@ from coordinator import codec, errors
 from coordinator.errors import (
     BadRequest,
     NotWritten,
+    PreparedNotFound,
     TransactionNotInProgress,
     TxAwareError,
     Unavailable,
 )
 from coordinator.outcome import Outcome, checked_written
 from coordinator.pointers import Pointers
+from coordinator.prepared_transactions import PreparedTransaction, checked_prepared_name
 from coordinator.remote.server import CoordinatorRoutes
 from coordinator.remote.wire import BYTES, JSON, ROOT, Answer, Fields, fields_of
 from coordinator.transaction import (
@@ -141,6 +143,38 @@ class RemoteCoordinator:
             tx, write_pointer=pointers[-1], checkpoint_write_pointers=pointers
         )
 
+    def prepare(
+        self, tx: Transaction, name: str, *, principal: str | None = None
+    ) -> None:
+        """Returns when only its name can end `tx`; the other end knows the principal.
+
+        If the answer is lost it asks again, once, and that answer is right.
+        """
+        fields = {"name": checked_prepared_name(name)}
+        _again(lambda: self._post_for(tx, "prepare", **fields))
+        self._unchecked.discard(tx.transaction_id)
+
+    def prepared(self) -> list[PreparedTransaction]:
+        """Returns all that are prepared and that this caller may end."""
+        body = self._call("GET", "/prepared", b"")
+        return _read(lambda: [*map(PreparedTransaction.of, json.loads(body))])
+
+    def commit_prepared(self, name: str) -> None:
+        """Commits a prepared transaction; raises `PreparedNotFound` without one."""
+        self._end_prepared("commit-prepared", checked_prepared_name(name))
+
+    def rollback_prepared(self, name: str) -> None:
+        """Has nobody ever see a prepared one; raises `PreparedNotFound` without one."""
+        self._end_prepared("rollback-prepared", checked_prepared_name(name))
+
+    def _end_prepared(self, call: str, name: str) -> None:
+        found = next((one for one in self.prepared() if one.name == name), None)
+        if found is None:
+            raise PreparedNotFound(f"no transaction is prepared as {name!r}")
+        # Its id tells whether it was ended by the same call, whose answer was lost.
+        fields = {"name": name, "transactionId": found.transaction_id}
+        _again(lambda: self._post(f"/{call}", **fields))
+
     def snapshot(self) -> Transaction:
         """Returns a read-only transaction, which needs no end."""
         return _transaction(self._post("/snapshot"))
@@ -211,6 +245,16 @@ class RemoteCoordinator:
         if status != 200:
             raise _raised(status, answer)
         return answer
+
+
+def _again(call: Callable[[], object]) -> None:
+    """Makes a call that may be repeated; a second time if the answer is lost."""
+    try:
+        call()
+    except NotWritten:
+        raise
+    except Unavailable:
+        call()
 
 
 def _known(pointer: int) -> int:

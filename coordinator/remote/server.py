@@ -11,13 +11,16 @@ import attrs
 from coordinator import codec
 from coordinator.errors import (
     BadRequest,
+    PreparedNotFound,
     TransactionNotInProgress,
     TransactionOutcomeUnknown,
+    TransactionPrepared,
     TransactionRefused,
     TxAwareError,
     Unavailable,
 )
 from coordinator.interfaces import Coordinator
+from coordinator.remote.prepared_calls import NAMED, PreparedCalls
 from coordinator.remote.wire import (
     BYTES,
     ROOT,
@@ -88,6 +91,7 @@ class CoordinatorRoutes:
         self._told = told
         self._coordinator = coordinator
         self._clock_ms = clock_ms
+        prepared = PreparedCalls(coordinator)
         self._whole = {
             "": {
                 "POST": _of_all(self._start, "type", "timeoutS"),
@@ -98,6 +102,9 @@ class CoordinatorRoutes:
             "state": {"GET": _of_all(self._state)},
             "invalid-size": {"GET": _of_all(self._invalid_size)},
             "find-hanging": {"GET": _of_all(self._find_hanging, "olderThanS")},
+            "prepared": {"GET": _of_all(prepared.list_all)},
+            "commit-prepared": {"POST": _of_all(prepared.commit, *NAMED)},
+            "rollback-prepared": {"POST": _of_all(prepared.roll_back, *NAMED)},
             "truncate": {"POST": _of_all(self._truncate, "beforeMs", "pointers")},
         }
         self._single = {
@@ -109,6 +116,7 @@ class CoordinatorRoutes:
             "abort": {"POST": _of_one(self._abort)},
             "invalidate": {"POST": _of_one(self._invalidate)},
             "checkpoint": {"POST": _of_one(self._checkpoint)},
+            "prepare": {"POST": _of_one(prepared.prepare, "name")},
         }
 
     def answer(self, method: str, path: str, body: bytes = b"") -> Answer:
@@ -135,14 +143,20 @@ class CoordinatorRoutes:
         pointer: int | None = None,
         query: str = "",
         body: bytes = b"",
+        principal: str | None = None,
     ) -> Answer:
-        """Answers one call, whose path is parsed already; `pointer` is that in it."""
+        """Answers one call, whose path is parsed already; `pointer` is that in it.
+
+        `principal` is the caller, as far as the coordinator has to remember it.
+        """
         found, is_get = self._calls(pointer)[call][method], method == "GET"
         try:
             fields = query_of(query, found.known if is_get else ())
             if not is_get:
                 fields = fields_of(body)
                 check_known(fields, found.known)
+                if principal is not None:
+                    fields = {**fields, "principal": principal}
             return found.answer(pointer or 0, fields)
         except TxAwareError as error:
             return error_answer(_status_of(error), type(error).__name__, str(error))
@@ -169,12 +183,12 @@ class CoordinatorRoutes:
 
     def _find_hanging(self, fields: Fields) -> Answer:
         try:
-            older_than_s = float(fields.get("olderThanS", HANGING_S))
-            if not math.isfinite(older_than_s):
-                raise ValueError(older_than_s)
+            older_than_ms = float(fields.get("olderThanS", HANGING_S)) * 1000
+            if not math.isfinite(older_than_ms):
+                raise ValueError(older_than_ms)
         except ValueError as error:
             raise BadRequest("olderThanS is a number of seconds") from error
-        before_ms = int(self._clock_ms() - older_than_s * 1000)
+        before_ms = int(self._clock_ms() - older_than_ms)
         found = (
             self._told(one.transaction_id, one)
             for one in standings(self._coordinator, OPEN)
@@ -306,8 +320,10 @@ def _of_one(answer: Callable[[Transaction, Fields], Answer], *known: str) -> _Ca
 def _status_of(error: TxAwareError) -> int:
     if isinstance(error, (Unavailable, TransactionOutcomeUnknown)):
         return 503
-    if isinstance(error, TransactionRefused):
+    if isinstance(error, (TransactionRefused, TransactionPrepared)):
         return 409
+    if isinstance(error, PreparedNotFound):
+        return 404
     return 400 if isinstance(error, BadRequest) else 500
 
 

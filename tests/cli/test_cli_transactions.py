@@ -226,3 +226,30 @@ def test_a_server_finds_them_too(messaging: Messaging, server: HttpServer) -> No
     assert not asked("/find-hanging")
     with suppress(txaware.TransactionRefused):
         messaging.coordinator.abort(held)
+
+
+def test_prepared_ones_are_listed_and_ended_by_name() -> None:
+    with txaware.connect("memory:") as messaging:
+        assert (
+            "(no transaction is prepared)"
+            in run("transactions", "prepared", obj=messaging).stderr
+        )
+        table = messaging.table("rows")
+        for name in ("order 7", "order 8"):
+            with messaging.transaction() as tx:
+                table.put(name.encode(), b"1")
+                tx.prepare(name)
+        header, *rows = run(
+            "transactions", "prepared", obj=messaging
+        ).stdout.splitlines()
+        assert header.split() == ["NAME", "TRANSACTION", "SINCE", "PRINCIPAL"]
+        assert [row[:7] for row in rows] == ["order 7", "order 8"]
+        listed = run_json("transactions", "prepared", obj=messaging)
+        assert [one["name"] for one in listed] == ["order 7", "order 8"]
+        told = run("transactions", "commit", "order 7", obj=messaging).stdout
+        assert told == "committed order 7\n"
+        told = run("transactions", "rollback", "order 8", obj=messaging).stdout
+        assert told == "rolled back order 8\n"
+        assert list(table.items()) == [(b"order 7", b"1")]
+        error = error_of("transactions", "commit", "order 7", obj=messaging)
+        assert "no transaction is prepared as 'order 7'" in error

@@ -41,6 +41,10 @@ def embedded() -> Iterator[Messaging]:
         messaging.queue("mail").push(b"to ann")
         messaging.publish("t", [b"1", b"2"])
         messaging.administration.report_keeper("kept", 1)
+        for name in ("yes", "no"):
+            with messaging.transaction() as tx:
+                messaging.table("rows").put(name.encode(), b"1")
+                tx.prepare(name)
         yield messaging
 
 
@@ -112,6 +116,9 @@ VERBS = [
     ["transactions", "describe", "OPEN"],
     ["transactions", "find-hanging", "--older-than", "0"],
     ["transactions", "abort", "OPEN"],
+    ["transactions", "prepared"],
+    ["transactions", "commit", "yes"],
+    ["transactions", "rollback", "no"],
     ["transactions", "prune", "--exclusive"],
     ["transactions", "keepers"],
     ["transactions", "forget-keeper", "kept"],
@@ -185,7 +192,7 @@ def test_what_is_shown_of_transactions_is_what_the_server_knows(
     for verb in ([], ["list"], ["describe"], ["find-hanging"], ["abort"]):
         told = run("transactions", *verb, "--help").stdout
         assert not re.search("(?i)releas|invalidat", told)
-    [there] = run_json("transactions", "list", "--state", "all", "--url", url)
+    *_, there = run_json("transactions", "list", "--state", "all", "--url", url)
     assert (there["transaction"], there["state"]) == (open_one, "invalid")
 
 

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,25 @@ class TestTableWithoutConflicts(TestTable):
 
     def make(self, messaging: Messaging) -> Any:
         return messaging.table("accounts", conflicts="none")
+
+
+class TestFiles(ParticipantContract):
+    @pytest.fixture(autouse=True)
+    def _places(self, tmp_path: Path) -> Iterator[None]:
+        self._next = (tmp_path / f"{number}" for number in range(100))
+        with ExitStack() as self._opened:
+            yield
+
+    def make(self, messaging: Messaging) -> Any:
+        files = participants.files(messaging, next(self._next))
+        return self._opened.enter_context(files)
+
+    def write(self, participant: Any, key: bytes, value: bytes) -> None:
+        participant.write(key.decode(), value)
+
+    def read(self, participant: Any, key: bytes) -> bytes | None:
+        value: bytes | None = participant.read(key.decode())
+        return value
 
 
 class TestSqlite(ParticipantContract):

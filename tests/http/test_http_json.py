@@ -198,6 +198,13 @@ BODIES: list[tuple[str, str, Callable[[Any], Any]]] = [
     ("POST", TRANSACTIONS + "/truncate", lambda v: {"beforeMs": v}),
     ("POST", TRANSACTIONS + "/5/can-commit", lambda v: {"changes": [v]}),
     ("POST", TRANSACTIONS + "/5/persist", lambda v: {"participants": [v]}),
+    ("POST", TRANSACTIONS + "/5/prepare", lambda v: {"name": v}),
+    ("POST", TRANSACTIONS + "/commit-prepared", lambda v: {"name": v}),
+    (
+        "POST",
+        TRANSACTIONS + "/rollback-prepared",
+        lambda v: {"name": "n", "transactionId": v},
+    ),
     ("POST", TRANSACTIONS + "/5/abort", lambda v: {"checkpoints": [v]}),
     ("PUT", TOPIC, lambda v: {"ttl": v}),
     ("PUT", TOPIC, lambda v: {"x": v}),

@@ -119,6 +119,8 @@ def test_every_schema_that_is_named_is_there_and_each_is_used(
 
 def test_the_examples_work(described: Described) -> None:
     tx = described.messaging.coordinator.start_short()
+    with described.messaging.transaction() as prepared:
+        prepared.prepare("order-8")
     for path, operations in described.document["paths"].items():
         example = operations.get("post", {}).get("requestBody", {}).get("content", {})
         example = example.get("application/json", {}).get("example")

@@ -149,6 +149,10 @@ def test_counts_are_there_right_after_a_publish_and_a_poll(
     }
     assert values(found, "topics") == {(): 1}
     assert values(found, "open_transactions") == {(): 1}
+    assert values(found, "prepared_transactions") == {(): 0}
+    messaging.coordinator.prepare(tx, "p")  # type: ignore[attr-defined]
+    assert values(monitored.look(), "prepared_transactions") == {(): 1}
+    assert values(monitored.look(), "oldest_prepared_seconds")[()] < 60
     assert values(found, "metric_failures_total") == {}
 
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -15,7 +16,6 @@ from pyspark.sql import functions as f
 
 import txaware
 from coordinator import TransactionAware
-from examples.transfer import Accounts
 from tests.support.doubles import Clock
 from tests.support.http_access import guarded
 from tests.support.spark_faults import STORED, STORING, Fault, at, stored_with_fault
@@ -31,6 +31,7 @@ from txaware.errors import (
 from txaware.messaging import MessagingTransaction
 from txaware.spark import dataframes as frames
 from txaware.spark import store_frame
+from txaware.tables import Table
 
 pytestmark = pytest.mark.spark
 TEN = list(range(10))
@@ -67,38 +68,41 @@ def with_fault(frame: DataFrame, fault: Fault) -> DataFrame:
 
 
 @pytest.fixture
-def accounts() -> Accounts:
-    return Accounts()
+def accounts(shared: Shared) -> Table:
+    """Balances of this test alone."""
+    return shared.messaging.table(
+        f"accounts-{uuid.uuid4()}", encode=lambda amount: b"%d" % amount, decode=int
+    )
 
 
-def balance(shared: Shared, accounts: Accounts) -> int:
-    with shared.messaging.transaction(accounts):
-        return accounts.balance("ann")
+def balance(accounts: Table) -> int:
+    """What ann has, as others see it."""
+    return accounts.get(b"ann") or 0
 
 
 # Together
 
 
 def test_a_frame_a_table_and_a_message_commit_together(
-    shared: Shared, accounts: Accounts
+    shared: Shared, accounts: Table
 ) -> None:
     shared.messaging.create_topic("done")
     with begun(shared, accounts) as tx:
-        accounts.add("ann", 10)
+        accounts.put(b"ann", 10)
         assert store_frame(shared.numbers(10), "t", tx) == 10
         shared.messaging.publisher("done").publish(b"0")
         assert seen_by_others(shared, "t") == []
     assert published(shared) == TEN
     assert published(shared, "done") == [0]
-    assert balance(shared, accounts) == 10
+    assert balance(accounts) == 10
 
 
 def test_when_the_block_raises_all_of_it_is_undone(
-    shared: Shared, accounts: Accounts
+    shared: Shared, accounts: Table
 ) -> None:
     def block() -> None:
         with begun(shared, accounts) as tx:
-            accounts.add("ann", 10)
+            accounts.put(b"ann", 10)
             store_frame(shared.numbers(10), "t", tx)
             shared.messaging.publisher("t").publish(b"10")
             raise LookupError
@@ -106,7 +110,7 @@ def test_when_the_block_raises_all_of_it_is_undone(
     with pytest.raises(LookupError):
         block()
     assert published(shared) == []
-    assert balance(shared, accounts) == 0
+    assert balance(accounts) == 0
     assert open_count(shared) == 0
 
 
@@ -168,28 +172,28 @@ def failing(shared: Shared, tmp_path: Path) -> DataFrame:
 
 
 def test_when_the_job_fails_all_of_it_is_undone(
-    shared: Shared, tmp_path: Path, accounts: Accounts
+    shared: Shared, tmp_path: Path, accounts: Table
 ) -> None:
     def block() -> None:
         with begun(shared, accounts) as tx:
-            accounts.add("ann", 10)
+            accounts.put(b"ann", 10)
             shared.messaging.publisher("t").publish(b"10")
             store_frame(failing(shared, tmp_path), "t", tx)
 
     with pytest.raises(Exception, match="planned: stored"):
         block()
     assert published(shared) == []
-    assert balance(shared, accounts) == 0
+    assert balance(accounts) == 0
     assert open_count(shared) == 0
     assert shared.messaging.coordinator.invalid_size() == 1
 
 
 def test_who_goes_on_after_a_job_that_failed_cannot_commit(
-    shared: Shared, tmp_path: Path, accounts: Accounts
+    shared: Shared, tmp_path: Path, accounts: Table
 ) -> None:
     def block() -> None:
         with begun(shared, accounts) as tx:
-            accounts.add("ann", 10)
+            accounts.put(b"ann", 10)
             with pytest.raises(Exception, match="planned: stored"):
                 store_frame(failing(shared, tmp_path), "t", tx)
             assert store_frame(shared.numbers(10), "t", tx) == 10
@@ -197,25 +201,25 @@ def test_who_goes_on_after_a_job_that_failed_cannot_commit(
     with pytest.raises(ParticipantFailed, match="a Spark job failed in this trans"):
         block()
     assert published(shared) == []
-    assert balance(shared, accounts) == 0
+    assert balance(accounts) == 0
     assert open_count(shared) == 0
 
 
 def test_ctrl_c_during_the_job_undoes_all_of_it(
-    shared: Shared, tmp_path: Path, accounts: Accounts
+    shared: Shared, tmp_path: Path, accounts: Table
 ) -> None:
     fault = Fault(tmp_path, STORED, "waits", once=False)
 
     def block() -> None:
         with begun(shared, accounts) as tx:
-            accounts.add("ann", 10)
+            accounts.put(b"ann", 10)
             store_frame(with_fault(shared.numbers(10), fault), "t", tx)
 
     interrupt = partial(os.kill, os.getpid(), signal.SIGINT)
     with at(fault, interrupt), pytest.raises(KeyboardInterrupt):
         block()
     assert published(shared) == []
-    assert balance(shared, accounts) == 0
+    assert balance(accounts) == 0
     assert open_count(shared) == 0
     remind_spark_of_its_session(shared.spark)  # the tests after this one want it too
     with begun(shared) as tx:

@@ -10,6 +10,7 @@ import txaware
 from coordinator.interfaces import Coordinator
 from tests.support.messagings import HBASE, payloads
 from txaware.config import Settings
+from txaware.errors import BadRequest
 from txaware.messaging import Messaging
 
 pytestmark = pytest.mark.tephra
@@ -43,6 +44,18 @@ def test_a_transaction_of_tephra_commits_messages_and_positions(
     with messaging.transaction():
         rest = messaging.consumer("t", group="g").poll()
     assert payloads([*first, *rest]) == [b"%d" % number for number in range(10)]
+
+
+def test_nothing_is_prepared_and_a_sentence_says_why(messaging: Messaging) -> None:
+    def run() -> None:
+        with messaging.transaction() as tx:
+            messaging.publisher("t").publish(b"never")
+            tx.prepare("p")
+
+    for call in (run, messaging.prepared, lambda: messaging.commit_prepared("p")):
+        with pytest.raises(BadRequest, match="a Tephra has no such state"):
+            call()
+    assert payloads(messaging.poll("t", isolation="committed")) == []
 
 
 def test_what_is_rolled_back_is_seen_by_nobody(messaging: Messaging) -> None:

@@ -5,6 +5,7 @@ import click
 
 from coordinator.transaction_status import ENDED, INVALID, NEVER, OPEN
 from txaware.cli.failures import Failure
+from txaware.cli.prepared import commit, prepared, rollback
 from txaware.cli.session import Session, pass_session
 from txaware.cli.show import (
     counted,
@@ -81,6 +82,11 @@ def transactions() -> None:
       txaware transactions find-hanging --older-than 15m
       txaware transactions abort 1763740800000000000
     """
+
+
+transactions.add_command(prepared)
+transactions.add_command(commit)
+transactions.add_command(rollback)
 
 
 @transactions.command("list")

@@ -124,6 +124,9 @@ class GroupPosition:
         if self._cargo is not None:
             self._cargo.count()
 
+    def post_tx_prepare(self) -> None:
+        """Does nothing: the row is written, and nothing is remembered."""
+
     def rollback_tx(self) -> bool:
         """Takes the row back; False where nobody knows whether it was written."""
         tx = self._tx

@@ -188,6 +188,9 @@ class DeadLetters:
     def post_tx_commit(self) -> None:
         """Does nothing: the messages are visible now."""
 
+    def post_tx_prepare(self) -> None:
+        """Does nothing: the messages are written."""
+
     def rollback_tx(self) -> bool:
         """Takes the messages back; False where they may be left."""
         undone = [write.undo(self._take_back) for write in self._writes]

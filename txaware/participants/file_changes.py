@@ -86,6 +86,9 @@ class FileChanges:
         if self.changes:
             self._apply(self._id)
 
+    def post_tx_prepare(self) -> None:
+        """Does nothing: whoever looks at the files asks for the outcome first."""
+
     def rollback_tx(self) -> bool:
         """Removes all that was written aside; True when nothing is left."""
         try:

@@ -141,6 +141,9 @@ class CommitCount:
         if self._cargo is not None:
             self._cargo.count()
 
+    def post_tx_prepare(self) -> None:
+        """Does nothing: the rows are written."""
+
     def rollback_tx(self) -> bool:
         """Takes the rows back; False where nobody knows whether they were written."""
         tx, name = self._tx, self.instance.transactional_id

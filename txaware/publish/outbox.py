@@ -267,6 +267,10 @@ class TransactionPublisher:
         if cargo is not None:
             cargo.count()
 
+    def post_tx_prepare(self) -> None:
+        """Forgets all messages of the transaction, which are written."""
+        self._let_go()
+
     def rollback_tx(self) -> bool:
         """Rolls back every topic; False if an answer was lost and rows may be left."""
         failures: list[Exception] = []

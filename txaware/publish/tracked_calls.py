@@ -94,6 +94,10 @@ class WrittenByHand:
         """Forgets the writes: there is nothing left to take back."""
         self._writes.clear()
 
+    def post_tx_prepare(self) -> None:
+        """Forgets the writes: nobody takes them back any more."""
+        self._writes.clear()
+
     def rollback_tx(self) -> bool:
         """Takes all writes back; False where something may be left."""
         undone = [tracked.undo(take_back) for tracked, take_back in self._writes]

@@ -8,6 +8,7 @@ from functools import cache, partial
 import attrs
 
 from coordinator.optional_ports import in_process
+from coordinator.prepared_transactions import PreparedTransaction, two_phases
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.errors import TopicNotFound, Unavailable
 from txaware.keeper import Keeper, KeepsRows
@@ -250,6 +251,11 @@ class Administration:
             producers=self._service.producing.metrics(),
         )
 
+    def prepared(self) -> list[PreparedTransaction] | None:
+        """Returns the prepared transactions; None if the coordinator is elsewhere."""
+        is_here = in_process(self._coordinator) is not None
+        return two_phases(self._coordinator).prepared() if is_here else None
+
     def metrics(self) -> Metrics:
         """Returns the counts of this process, and the state of groups and transactions.
 
@@ -257,6 +263,7 @@ class Administration:
         """
         failures = Failures(reads_wait=self._table.reads_wait)
         open_now = oldest_ms = None
+        prepared = self.prepared()
         here = in_process(self._coordinator)
         if here is not None:
             found = here.open_transactions()
@@ -268,6 +275,10 @@ class Administration:
             groups=failures.attempt("groups", lambda: list(self._lags(failures)), []),
             open_transactions=open_now,
             oldest_open_ms=oldest_ms,
+            prepared_transactions=None if prepared is None else len(prepared),
+            oldest_prepared_ms=min(
+                (one.since_ms for one in prepared or ()), default=None
+            ),
             invalid_transactions=failures.attempt(
                 "transactions", self._coordinator.invalid_size, None
             ),

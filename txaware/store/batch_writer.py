@@ -8,6 +8,7 @@ from coordinator.embedded.history import History
 from coordinator.embedded.records import (
     Committed,
     Invalidated,
+    Prepared,
     Record,
     decode_records,
     encode_records,
@@ -64,13 +65,13 @@ class BatchWriter:
         return None if data is None else int.from_bytes(data, "big")
 
     def take(self, records: list[Record]) -> Taken:
-        """Takes the rows that records commit, and those of transactions that failed.
+        """Takes the rows that records commit or prepare, and those that failed.
 
         It first releases the rows that records say are invalid.
         """
         committed: list[int] = []
         for record in records:
-            if record.__class__ is Committed:
+            if record.__class__ is Committed or record.__class__ is Prepared:
                 committed += (record.transaction_id,)
             elif record.__class__ is Invalidated:
                 self._held.release(record.pointers)

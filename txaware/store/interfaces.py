@@ -95,6 +95,17 @@ class KeepsJournal(Protocol):
 
 
 @runtime_checkable
+class FindsLast(Protocol):
+    """A table that finds the last row of a few with one look, and no more than that."""
+
+    def last_value(self, prefix: bytes, stop: bytes) -> bytes | None:
+        """Returns the value of the last row with that prefix and below `stop`.
+
+        None says nothing: a scan tells whether there is none.
+        """
+
+
+@runtime_checkable
 class InDirectory(Protocol):
     """A table whose rows are in a directory, where its server leaves its address."""
 

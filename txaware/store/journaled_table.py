@@ -1,7 +1,7 @@
 """The durable table, which outlives the process, with the coordinator's journal."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from operator import itemgetter
 
@@ -22,7 +22,8 @@ FORMAT, FIRST_FORMAT = STATE + b"format", b"txaware 1"
 # rows elsewhere, and forgets no invalid transaction that those rows may need. Earlier
 # versions do not, so they refuse the third format.
 SECOND_FORMAT, OUR_FORMAT = b"txaware 2", b"txaware 3"
-# The fourth has rows that earlier versions do not know, and comes with the first one.
+# The fourth has rows, or records of prepared transactions, that earlier versions do not
+# know, and comes with the first one.
 NEWEST_FORMAT = b"txaware 4"
 
 
@@ -39,9 +40,19 @@ def keep_earlier_versions_away(table: OrderedTable) -> None:
 class StoreJournal(GroupCommit):
     """The coordinator's journal, which tells the held rows of ended transactions."""
 
-    def __init__(self, batches: BatchWriter, held: UncommittedRows) -> None:
+    def __init__(
+        self,
+        batches: BatchWriter,
+        held: UncommittedRows,
+        newest_format: Callable[[], Sequence[Write]],
+    ) -> None:
         super().__init__(batches)
         self._held = held
+        self._newest_format = newest_format
+
+    def newest_format(self) -> Sequence[Write]:
+        """Returns the row that keeps earlier versions away, unless it is there."""
+        return self._newest_format()
 
     def _noted(self, transaction_id: int, record: Record) -> None:
         if isinstance(record, Aborted):
@@ -94,7 +105,7 @@ class JournaledTable:
 
     def _journal(self) -> StoreJournal:
         """Makes the journal, whose batches the rows share."""
-        return StoreJournal(self._batches, self._held)
+        return StoreJournal(self._batches, self._held, self.newest_format)
 
     def _clock(self, clock_ms: ClockMs) -> StoreClock:
         """Makes the store's clock, which begins at the last time that was saved."""

@@ -83,6 +83,10 @@ class LevelDbTable(JournaledTable):
         """The directory, which no other process may use meanwhile."""
         return Path(self.name)
 
+    def last_value(self, prefix: bytes, stop: bytes) -> bytes | None:
+        """Returns the last value of a prefix; None where a scan has to look."""
+        return None if self._held else self._leveldb.last_value(prefix, stop)
+
     def view(self) -> View:
         """Returns a view of the rows on disk now, without those held for a commit."""
         return self._leveldb.view()

@@ -4,7 +4,7 @@ The key of a version is the table, the user's key, and the pointer. The user's k
 written so that order stays: zero bytes are followed by 0xff, and two zeros end it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from txaware.interfaces import OrderedTable, Row, Write
 from txaware.keys import POINTER_BYTES, TABLE, after, pointer_key
@@ -19,11 +19,16 @@ from txaware.store.columns import (
 )
 from txaware.topics import TableName
 
+# That of `FindsLast`, where the table has it.
+LastValue = Callable[[bytes, bytes], bytes | None]
+# The last part of a key that is greater than every pointer's.
+ABOVE_POINTERS = b"\xff" * POINTER_BYTES
 # A zero byte in a key, and the end of a key.
 ZERO, END = b"\0\xff", b"\0\0"
 # The bytes of a version's key that follow the user's key.
 BEHIND_KEY = len(END) + POINTER_BYTES
-_POINTER_END = 1 + POINTER_BYTES
+# The bytes of a version's value, where it has no other column, before the payload.
+BEHIND_POINTER = 1 + POINTER_BYTES
 # The newest version is nearly always the one that its reader sees.
 FIRST_LOOK, MOST_ROWS = 1, 1000
 
@@ -64,7 +69,7 @@ def version_write(
 def value_at(version: bytes, now_ms: int) -> bytes | None:
     """Returns the value of a version; None if it deletes its row, or has expired."""
     if version[0] == POINTED:
-        return version[_POINTER_END:]
+        return version[BEHIND_POINTER:]
     columns = decode(version)
     expiry = columns.more.get(EXPIRY)
     if expiry is not None and decode_expiry(expiry) <= now_ms:
@@ -82,6 +87,13 @@ class TableVersions:
 
     def __init__(self, table: OrderedTable) -> None:
         self._table = table
+        self._last_value: LastValue | None = getattr(table, "last_value", None)
+
+    def newest(self, prefix: bytes) -> bytes | None:
+        """Returns the newest version of a row, if one look finds it; else None."""
+        if self._last_value is None:
+            return None
+        return self._last_value(prefix, prefix + ABOVE_POINTERS)
 
     def newest_first(self, prefix: bytes) -> Iterator[bytes]:
         """Reads the versions of one row, from the greatest pointer down."""

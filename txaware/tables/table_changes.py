@@ -136,6 +136,10 @@ class TableChanges:
             self._cargo.count()
         self._held = {}
 
+    def post_tx_prepare(self) -> None:
+        """Forgets all changes, which are written."""
+        self._held = {}
+
     def rollback_tx(self) -> bool:
         """Takes back what was written; False where nobody knows whether it was."""
         undone = [

@@ -13,6 +13,7 @@ CALLS = frozenset(
     (
         *("start_short", "start_long", "can_commit", "persist", "commit", "abort"),
         *("invalidate", "checkpoint", "snapshot"),
+        *("prepare", "commit_prepared", "rollback_prepared"),
     )
 )
 

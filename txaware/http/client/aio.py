@@ -7,6 +7,7 @@ from typing import Any, Self, overload
 from coordinator.context import TransactionContext
 from coordinator.fork_guard import guard
 from coordinator.interfaces import TransactionAware
+from coordinator.prepared_transactions import PreparedTransaction
 from coordinator.remote.client import RemoteCoordinator
 from coordinator.transaction import Transaction
 from txaware.auth import token_to_send
@@ -259,6 +260,23 @@ class AsyncMessaging(AsyncService):
             coordinator=self._coordinator,
             workers=self._workers,
         )
+
+    async def prepared(self) -> list[PreparedTransaction]:
+        """Returns the prepared transactions that the caller may end, the oldest first.
+
+        See `Messaging.prepared`.
+        """
+        return await self._workers.run(self._coordinator, self._coordinator.prepared)
+
+    async def commit_prepared(self, name: str) -> None:
+        """Commits a prepared transaction; raises `PreparedNotFound` without one."""
+        commit = self._coordinator.commit_prepared
+        await self._workers.run(self._coordinator, commit, name)
+
+    async def rollback_prepared(self, name: str) -> None:
+        """Rolls a prepared transaction back; raises `PreparedNotFound` without one."""
+        roll_back = self._coordinator.rollback_prepared
+        await self._workers.run(self._coordinator, roll_back, name)
 
     async def register_keeper(self, participant: KeepsRows) -> Keeper:
         """Has `prune` keep what a participant with rows of its own still needs.

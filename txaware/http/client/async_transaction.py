@@ -167,6 +167,13 @@ class AsyncTransaction(CallsBack):
         """Lets participants write what was changed, and goes on with a new pointer."""
         return await self.run(self._context.checkpoint)
 
+    async def prepare(self, name: str) -> None:
+        """Prepares the transaction, as the last call of the block; others end it.
+
+        See `TransactionContext.prepare`.
+        """
+        await self.run(self._context.prepare, name)
+
     async def abort(self) -> None:
         """Undoes everything; a block that ends after it commits nothing."""
         await self.run(self._context.abort)

@@ -11,7 +11,8 @@ from txaware.http.client.transport import Transport
 # These calls may be made twice. A second `invalidate` answers False, after which the
 # settling of an outcome looks at a snapshot, and finds what the first one did.
 _HARMLESS = re.compile(
-    ROOT + r"/(snapshot|status|invalid-size|state|\d+/(can-commit|persist|invalidate))"
+    ROOT + r"/(snapshot|status|invalid-size|state|(commit|rollback)-prepared"
+    r"|\d+/(can-commit|persist|prepare|invalidate))"
 )
 # These answer a transaction, which travels as bytes.
 _TRANSACTIONS = (ROOT, ROOT + "/snapshot")

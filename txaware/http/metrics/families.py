@@ -1,56 +1,14 @@
-"""The metrics of a store: their names, their help, and their making."""
+"""The metrics of a store: their names, and their help."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import accumulate
+from collections.abc import Callable, Iterable, Iterator
 
-from prometheus_client.metrics_core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client.metrics_core import Metric
 
+from txaware.http.metrics.metric_makers import age_s, counter, gauge, histogram
 from txaware.http.metrics.moment import Moment
 from txaware.http.metrics.topic_labels import FIELDS, MOST_TOPICS, OTHER, QUEUE
-from txaware.metrics import Histogram
+from txaware.http.metrics.transaction_counts import transactions
 from txaware.service.monitor.queue_overview import MOST_QUEUES
-
-# The values of labels, and the number.
-Numbers = Mapping[tuple[str, ...], float]
-
-
-def counter(name: str, text: str, numbers: Numbers, *labels: str) -> Metric:
-    """Makes a metric that only rises; its name gets `_total` behind it."""
-    family = CounterMetricFamily(f"txaware_{name}", text, labels=labels)
-    for values, number in numbers.items():
-        family.add_metric(values, number)
-    return family
-
-
-def gauge(name: str, text: str, numbers: Numbers, *labels: str) -> Metric:
-    """Makes a metric that rises and falls."""
-    family = GaugeMetricFamily(f"txaware_{name}", text, labels=labels)
-    for values, number in numbers.items():
-        family.add_metric(values, number)
-    return family
-
-
-def histogram(
-    name: str, text: str, found: Mapping[tuple[str, ...], Histogram], *labels: str
-) -> Metric:
-    """Makes a metric of how many values were how large."""
-    family = HistogramMetricFamily(f"txaware_{name}", text, labels=labels)
-    for values, one in found.items():
-        bounds = [*map(str, one.bounds), "+Inf"]
-        buckets = list(zip(bounds, accumulate(one.counts), strict=True))
-        family.add_metric(values, buckets, one.total)
-    return family
-
-
-def age_s(now_ms: int, since_ms: int) -> float:
-    """Returns the seconds since a time; 0 if there was none."""
-    return max(0, now_ms - since_ms) / 1000 if since_ms else 0.0
-
 
 MOST_BLOCKED, MOST_GROUPS = 100, 200
 
@@ -201,28 +159,6 @@ def groups(moment: Moment) -> Iterator[Metric]:
         f"to the first open transaction. {which}",
         {(group.group, group.topic): group.rows for group in shown},
         *("group", "topic"),
-    )
-
-
-def transactions(moment: Moment) -> Iterator[Metric]:
-    """Yields open and invalid transactions; nothing while the coordinator is away."""
-    report = moment.report()
-    if report.invalid_transactions is None:
-        return
-    yield gauge(
-        "open_transactions", "Transactions in progress.", {(): report.transaction_count}
-    )
-    began_ms = min((one.began_ms for one in report.transactions), default=0)
-    yield gauge(
-        "oldest_transaction_seconds",
-        "Age of the oldest transaction in progress; 0 where there is none.",
-        {(): age_s(moment.now_ms, began_ms)},
-    )
-    yield gauge(
-        "invalid_transactions",
-        "Pointers of transactions that timed out, died or were aborted by an operator, "
-        "and are not yet forgotten.",
-        {(): report.invalid_transactions},
     )
 
 

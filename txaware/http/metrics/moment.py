@@ -62,6 +62,7 @@ class Moment:
         self.refusals = sources.refusals
         self.counts: Callable[[], Counts] = _once(sources.administration.counts)
         self.report: Callable[[], OverviewReport] = _once(sources.overview.snapshot)
+        self.prepared = sources.administration.prepared
         self.requests: Callable[[], RequestMetrics] = _once(sources.requests.snapshot)
         self.statuses: Callable[[], Mapping[str, str]] = _once(self._statuses)
         self.by_label: Callable[[], Mapping[str, Values]] = _once(self._by_label)

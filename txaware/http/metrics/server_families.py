@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from prometheus_client.metrics_core import InfoMetricFamily, Metric
 
-from txaware.http.metrics.families import age_s, counter, gauge, histogram
+from txaware.http.metrics.metric_makers import age_s, counter, gauge, histogram
 from txaware.http.metrics.moment import Moment
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from txaware.errors import __all__ as public_names
 from txaware.http.openapi import (
     message_operations,
+    prepared_operations,
     producer_operations,
     queue_operations,
     server_operations,
@@ -38,6 +39,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     **queue_operations.OPERATIONS,
     **producer_operations.OPERATIONS,
     **transaction_operations.OPERATIONS,
+    **prepared_operations.OPERATIONS,
     **server_operations.OPERATIONS,
     **server_operations.CLEAN_UP_OPERATIONS,
     **transaction_operations.KEEPER_OPERATIONS,

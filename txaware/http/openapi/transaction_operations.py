@@ -9,7 +9,8 @@ from coordinator.remote.wire import LONGEST_NAME
 from coordinator.transaction_status import ENDED, INVALID, NEVER, OPEN, STATES
 from txaware.http.openapi.operation import Content, Operation, json_of
 from txaware.http.openapi.server_operations import OPERATORS
-from txaware.http.routes.keepers import FORGET, KEEPERS, NAMED, REPORT
+from txaware.http.routes.keepers import FORGET, KEEPERS, REPORT
+from txaware.http.routes.keepers import NAMED as KEEPER_NAMED
 from txaware.http.routes.transactions import ONE
 from txaware.http.wire.json_schema import (
     BASE64,
@@ -30,7 +31,7 @@ from txaware.http.wire.json_schema import (
 TAG = "transactions"
 _POINTERS = array(whole(0))
 _NAME: Schema = TEXT | {"minLength": 1, "maxLength": LONGEST_NAME}
-_NAMED: dict[str, Schema] = {
+NAMED: dict[str, Schema] = {
     "type": {"enum": ["short", "long"]},
     "checkpoints": _POINTERS | {"description": "Its further write pointers."},
 }
@@ -91,7 +92,7 @@ def _call(summary: str, *, answer: Content = _NOTHING, **more: Schema) -> Operat
     return Operation(
         summary=summary,
         tag=TAG,
-        body=json_of(fields({}, _NAMED | more), example={"type": "short"}),
+        body=json_of(fields({}, NAMED | more), example={"type": "short"}),
         needs_body=False,
         answer=answer,
         refuses=(409,),
@@ -197,7 +198,7 @@ KEEPER_OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", FORGET): Operation(
         summary="Forgets one whose rows are gone.",
         tag=OPERATORS,
-        body=json_of(NAMED.schema),
+        body=json_of(KEEPER_NAMED.schema),
         refuses=(404,),
     ),
 }

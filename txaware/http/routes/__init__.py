@@ -7,6 +7,7 @@ from txaware.http.routes.keepers import KeeperRoutes
 from txaware.http.routes.messages import MessageRoutes
 from txaware.http.routes.operator import CleanUpRoutes, OperatorRoutes
 from txaware.http.routes.polls import PollingRoutes
+from txaware.http.routes.prepared import PreparedRoutes
 from txaware.http.routes.producers import ProducerRoutes
 from txaware.http.routes.queue_jobs import QueueJobRoutes
 from txaware.http.routes.queues import QueueRoutes
@@ -31,6 +32,7 @@ def all_routes(
         *TopicRoutes(hosted).routes(),
         *GroupRoutes(hosted).routes(),
         *TableRoutes(hosted).routes(),
+        *PreparedRoutes(hosted).routes(),
         *QueueRoutes(hosted).routes(),
         *QueueJobRoutes(hosted).routes(),
         *transactions.routes(),

@@ -53,10 +53,10 @@ class TransactionRoutes:
             self._whole("GET", "/status", _holder),
             Route("POST", ROOT + "/snapshot", self._snapshot, _holder),
             self._whole("POST", "/truncate", operator),
-            Route("GET", ONE, self._describe, _holder_or_operator),
-            Route("GET", ONE + "/outcome", self._outcome, _holder_or_operator),
+            Route("GET", ONE, self._describe, holder_or_operator),
+            Route("GET", ONE + "/outcome", self._outcome, holder_or_operator),
             *(self._single(call, _holder) for call in CALLS),
-            self._single("invalidate", _holder_or_operator),
+            self._single("invalidate", holder_or_operator),
         ]
 
     def _whole(self, method: str, path: str, allow: Allow, *query: str) -> Route:
@@ -245,7 +245,7 @@ def _holder(principal: Principal, _: Params) -> None:
     principal.require_transactions()
 
 
-def _holder_or_operator(principal: Principal, _: Params) -> None:
+def holder_or_operator(principal: Principal, _: Params) -> None:
     """Allows operators too: they look at transactions of others, and abort them."""
     if not principal.is_operator:
         principal.require_transactions()

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NoReturn
 
 import attrs
@@ -12,6 +13,7 @@ from txaware.errors import (
     BadRequest,
     ProducerFenced,
     TransactionNotInProgress,
+    TransactionPrepared,
 )
 from txaware.interfaces import Write
 from txaware.keys import position_prefix
@@ -226,7 +228,12 @@ class TransactionalIds:
         now = self._coordinator.snapshot()
         for pointer in left:
             if now.is_in_progress(pointer):
-                self._coordinator.invalidate(pointer)
+                self._end(pointer)
+
+    def _end(self, pointer: int) -> None:
+        """Ends a transaction; a prepared one stays, for whoever ends it by its name."""
+        with suppress(TransactionPrepared):
+            self._coordinator.invalidate(pointer)
 
     def _require(self, name: str, holder: Holder, producer: ProducerIdentity) -> None:
         checked_identity(producer)
@@ -262,7 +269,7 @@ class TransactionalIds:
                 f"begun, or it was rolled back"
             )
         if before not in (0, pointer) and tx.is_in_progress(before):
-            self._coordinator.invalidate(before)
+            self._end(before)
         holder.pointer = pointer
         if holder.producer_id is not None:
             self._producers.transactions[holder.producer_id] = pointer

@@ -82,7 +82,7 @@ class HBaseTable(JournaledTable):
 
     def _journal(self) -> StoreJournal:
         """Makes the journal, whose batches the rows share."""
-        return HBaseJournal(self._batches, self._held)
+        return HBaseJournal(self._batches, self._held, self.newest_format)
 
     def submit(self, writes: Sequence[Write], then: Then | None = None) -> Wait:
         """Takes writes for the next batch; refuses any above HBase's limits."""

@@ -1,0 +1,93 @@
+"""Answers the requests about prepared transactions."""
+
+from collections.abc import Callable
+
+from coordinator.errors import BadRequest, PreparedNotFound
+from coordinator.interfaces import Coordinator
+from coordinator.outcome import Outcome
+from coordinator.prepared_transactions import (
+    PreparedTransaction,
+    checked_prepared_name,
+    two_phases,
+)
+from coordinator.remote.wire import Answer, Fields, json_answer, shown, whole_number
+from coordinator.transaction import Transaction
+
+# Names a prepared transaction: `transactionId` tells it from a later one of that name.
+NAMED = ("name", "transactionId")
+
+
+class PreparedCalls:
+    """Answers the calls about prepared transactions by one coordinator."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+
+    def list_all(self, _: Fields) -> Answer:
+        """Answers the list of all."""
+        found = two_phases(self._coordinator).prepared()
+        return json_answer([one.fields() for one in found])
+
+    def prepare(self, tx: Transaction, fields: Fields) -> Answer:
+        """Prepares a transaction; the principal does not come from its caller."""
+        two_phases(self._coordinator).prepare(
+            tx,
+            name_in(fields),
+            principal=fields.get("principal"),
+        )
+        return Answer(200)
+
+    def commit(self, fields: Fields) -> Answer:
+        """Commits one by its name."""
+        ends = two_phases(self._coordinator)
+        return self._end(fields, ends.commit_prepared, Outcome.COMMITTED)
+
+    def roll_back(self, fields: Fields) -> Answer:
+        """Rolls one back by its name."""
+        ends = two_phases(self._coordinator)
+        return self._end(fields, ends.rollback_prepared, Outcome.ROLLED_BACK)
+
+    def _end(
+        self, fields: Fields, end: Callable[[str], None], wanted: Outcome
+    ) -> Answer:
+        """Ends one; it is no error if an earlier request, repeated now, has done so."""
+        name, pointer = name_in(fields), None
+        if fields.get("transactionId") is not None:
+            pointer = whole_number(fields["transactionId"], "transactionId")
+        try:
+            self._check_same(name, pointer)
+            end(name)
+        except PreparedNotFound as error:
+            if pointer is None:
+                raise
+            outcome = self._coordinator.outcome(pointer)
+            if outcome is not wanted:
+                raise PreparedNotFound(
+                    f"{error}; transaction {pointer} is {outcome.value}"
+                ) from error
+        return Answer(200)
+
+    def _check_same(self, name: str, pointer: int | None) -> None:
+        """Raises `PreparedNotFound` where another transaction has the name by now."""
+        found = prepared_as(self._coordinator, name)
+        if pointer is not None and found and found.transaction_id != pointer:
+            raise PreparedNotFound(
+                f"transaction {pointer} is no longer prepared as {name!r}, and "
+                f"{found.transaction_id} is"
+            )
+
+
+def name_in(fields: Fields) -> str:
+    """Returns the name in a body; refuses what is none."""
+    name = fields.get("name")
+    if not isinstance(name, str):
+        raise BadRequest(
+            f"name: {shown(name)} is not the name of a prepared transaction"
+        )
+    return checked_prepared_name(name)
+
+
+def prepared_as(coordinator: Coordinator, name: str) -> PreparedTransaction | None:
+    """Returns the transaction that is prepared under a name; None without one."""
+    found = two_phases(coordinator).prepared()
+    return next((one for one in found if one.name == name), None)
