@@ -6,9 +6,9 @@ from txaware.topics import TopicName
 TOPIC, MESSAGE, POSITION, MARK = b"t", b"m", b"o", b"k"
 PRODUCER = b"s"
 # The second byte of a producer's row: the producer itself, how far it has come in a
-# topic, who has which transactional id, and the answer to a request with a key.
+# topic, and who has which transactional id.
 PRODUCER_ROW, SEQUENCE_ROW = PRODUCER + b"p", PRODUCER + b"q"
-TRANSACTIONAL_ID_ROW, KEYED_ROW = PRODUCER + b"t", PRODUCER + b"k"
+TRANSACTIONAL_ID_ROW = PRODUCER + b"t"
 KEEPER = b"n"
 # The pipes of queues with their counts, and what is known of items that were popped.
 PIPE, LEASE = b"i", b"l"

@@ -29,7 +29,7 @@ C = TypeVar("C", bound=Closes)
 
 
 class KeptOnce:
-    """What one process keeps once for a `Messaging`, by key, until that is closed."""
+    """Keeps things once for a `Messaging`, by key, and closes them with it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

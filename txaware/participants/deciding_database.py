@@ -1,6 +1,7 @@
 """A database whose own commit decides a block: with its rows go messages and places."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 from coordinator.context import current_transaction
 from coordinator.transaction import Transaction
@@ -10,7 +11,6 @@ from txaware.interfaces import Payload
 from txaware.messages import MessageId
 from txaware.messaging import Messaging
 from txaware.participants.inbox import Inbox
-from txaware.participants.outbox_publisher import OutboxPublisher
 from txaware.participants.outbox_relay import OutboxRelay
 from txaware.participants.outbox_row import Columns, OutboxRows, columns_of
 
@@ -141,3 +141,28 @@ class DecidingDatabase:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.transaction_aware_name}>"
+
+
+class OutboxPublisher:
+    """Takes what is published in a block, in place of a `TransactionPublisher`.
+
+    Each message is a row of the database's own transaction at once: so it is undone
+    with that, and with a savepoint in it.
+    """
+
+    def __init__(self, name: str, insert: Callable[[str, Payload], None]) -> None:
+        self.transaction_aware_name = name
+        self._insert = insert
+
+    def publish(
+        self, topic: str, message: Payload, *, size_bytes: int, limit_bytes: int
+    ) -> None:
+        """Writes a checked message; its size is that of a row of the database."""
+        self._insert(topic, message)
+
+    def publish_stored(self, topic: str, receipts: object) -> NoReturn:
+        """Refuses: what others stored is not in the database."""
+        raise MisusedTransaction(
+            f"what others stored for {topic} cannot be published in a block that "
+            f"{self.transaction_aware_name} decides"
+        )

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest, MisusedTransaction
 from txaware.messaging import Messaging
-from txaware.participants.lent_postgres import LentPostgres
 from txaware.participants.postgres import Postgres, postgres, prepared_beside
+from txaware.participants.postgres_block import mark_begin, require_marked
 from txaware.participants.postgres_outbox import DecidingPostgres
 from txaware.participants.sqlite import Sqlite, sqlite
 
@@ -139,3 +139,21 @@ class SqlalchemySession:
 
     def __repr__(self) -> str:
         return f"<SqlalchemySession: {self.transaction_aware_name}>"
+
+
+class LentPostgres(Postgres):
+    """A participant whose connection may be rolled back inside of the block.
+
+    A session of SQLAlchemy does so when a flush fails, and has to be able to: the error
+    would be another one else. So psycopg does not guard the transaction.
+    """
+
+    def _begin(self, name: str) -> None:
+        mark_begin(self.connection)
+
+    def _prepare(self, name: str) -> None:
+        require_marked(self.connection, self.transaction_aware_name)
+        super()._prepare(name)
+
+    def _let_go(self) -> None:
+        self.connection.rollback()

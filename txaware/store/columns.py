@@ -34,7 +34,7 @@ _behind_pointer = itemgetter(slice(9, None))
 
 
 class KeySlices:
-    """Where the key, and the payload behind it, are in values of one tag.
+    """Finds the key, and the payload behind it, in values of one tag.
 
     `keys` and `payloads` are by the size of the key, up to the largest. `head` stands
     between the pointer and the key.

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @attrs.frozen
 class Loop:
-    """How tasks call: in the thread of their transaction, or in a free one.
+    """Calls for tasks: in the thread of their transaction, or in a free one.
 
     `pop` asks over the connections of the event loop, and takes no thread.
     """
