@@ -36,7 +36,8 @@ class TakesDecider:
 
     def _take_if_decides(self, participant: TransactionAware) -> None:
         """Lets a participant that decides have the block."""
-        if participant is self._decider or not getattr(participant, "decides", False):
+        decides = getattr(participant, "decides", False) is True  # not a double's
+        if participant is self._decider or not decides:
             return
         decider: Any = participant
         if self._decider is not None:

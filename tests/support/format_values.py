@@ -31,7 +31,7 @@ payloads = st.one_of(
     st.binary(max_size=40),
     st.sampled_from([63, 64, 127, 128, 2047, 2048, 8191, 8192]).map(bytes),
 )
-messages = st.builds(Message, id=ids, payload=payloads)
+messages = st.tuples(ids, payloads).map(lambda pair: Message(*pair))
 receipts = st.builds(
     Receipt,
     pointer=longs,
