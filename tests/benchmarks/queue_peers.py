@@ -5,10 +5,12 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from tests.support.ports import free_port
+from txaware.errors import MissingExtra
 
 UP_WITHIN_S = 30
 POSTGRES = "postgres"
@@ -22,6 +24,16 @@ POP = (
 Cycle = Callable[[int], Callable[[], object]]
 
 
+def peer(module: str, *, package: str) -> Any:
+    """Imports the client of another queue, or names the command that installs it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingExtra(
+            f"queues are measured beside others: pip install '{package}'"
+        ) from error
+
+
 def postgres_binaries() -> Path | None:
     """The newest server of Debian's packages, if there is one."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
@@ -31,11 +43,12 @@ def postgres_binaries() -> Path | None:
 @contextmanager
 def postgres(directory: Path) -> Iterator[Callable[[], Any]]:
     """A server with a table of jobs; yields what opens a connection."""
-    import psycopg
-
+    psycopg = peer("psycopg", package="psycopg[binary]")
     binaries = postgres_binaries()
     if binaries is None:
-        raise FileNotFoundError("there is no PostgreSQL; install postgresql")
+        raise MissingExtra(
+            "PostgreSQL is measured with a server: apt-get install postgresql"
+        )
     home, port = directory / "postgres", free_port()
     home.mkdir()
     as_user: dict[str, Any] = {"cwd": "/"}
@@ -106,7 +119,7 @@ def postgres_cycle(connect: Callable[[], Any], payload: bytes, batch: int) -> Cy
 @contextmanager
 def redis(directory: Path) -> Iterator[Callable[[], Any]]:
     """A server that syncs every command; yields what opens a connection."""
-    import redis as client
+    client = peer("redis", package="redis")
 
     home, port = directory / "redis", free_port()
     home.mkdir()
@@ -162,9 +175,8 @@ def redis_cycle(connect: Callable[[], Any], payload: bytes, batch: int) -> Cycle
 @contextmanager
 def persist_queue(directory: Path, payload: bytes) -> Iterator[Callable[[], object]]:
     """A queue in SQLite; yields what puts, gets and acknowledges one item."""
-    from persistqueue import SQLiteAckQueue
-
-    queue = SQLiteAckQueue(
+    persistqueue = peer("persistqueue", package="persist-queue")
+    queue = persistqueue.SQLiteAckQueue(
         str(directory / "persist-queue"), auto_commit=True, multithreading=True
     )
 

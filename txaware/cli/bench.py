@@ -175,7 +175,7 @@ def moved_spark(arguments: tuple[str, ...]) -> None:
 def bench_trial(directory: Path) -> Iterator[Trial]:
     """Yields a trial in a new directory, which is removed at the end."""
     directory.mkdir(parents=True, exist_ok=True)
-    place = Path(tempfile.mkdtemp(prefix="txaware-bench-", dir=directory))
+    place = Path(tempfile.mkdtemp(prefix="txaware-bench-", dir=directory.resolve()))
     try:
         yield Trial(directory=place, tell=_tell)
     finally:
