@@ -15,7 +15,7 @@ from tests.support.kill_load import opened
 from tests.support.store_load import GROUP, TOPICS, Event, Notes, Reader, history
 
 ROOT = Path(__file__).parents[2]
-STARTS_S = 20
+STARTS_S = 120
 
 
 def killed_after(directory: Path, log: Path, name: str, seconds: float) -> list[Event]:
