@@ -434,11 +434,12 @@ def test_a_push_whose_answer_was_lost_is_popped(
     assert taken(mail) == [b"a"]
     plain = Publishing.plain
 
-    def lost(self: Publishing, handle: Any, payloads: Any) -> None:
+    def lost(self: Publishing, handle: Any, payloads: Any, **options: Any) -> None:
         plain(
             self,
             TopicHandle(handle.topic, handle.writer, TopicCounters(Latencies())),
             payloads,
+            **options,
         )
         raise Unavailable("lost")
 

@@ -1,6 +1,7 @@
 """Leases: what is known of an item from its first pop until it is gone."""
 
 import os
+import struct
 from enum import Enum
 
 import attrs
@@ -80,6 +81,12 @@ class Lease:
 def new_token() -> int:
     """Returns the name of a delivery, which nobody can guess or repeat."""
     return int.from_bytes(os.urandom(TOKEN_BYTES), "big") or 1
+
+
+def new_tokens(count: int) -> list[int]:
+    """Returns the names of so many deliveries."""
+    drawn = struct.unpack(f">{count}Q", os.urandom(TOKEN_BYTES * count))
+    return [token or 1 for token in drawn]
 
 
 def item_text(pipe: int, item: MessageId) -> str:

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 import attrs
 
@@ -17,16 +18,18 @@ FIRST = MessageId(bytes(20))
 LAST = MessageId(b"\xff" * 20)
 
 
-@attrs.frozen
-class Item:
-    """An item as its pipe has it; `stored_by` is the pointer of a stored payload."""
+class Item(NamedTuple):
+    """An item as its pipe has it; `stored_by` is the pointer of a stored payload.
+
+    It is a tuple, as one is made for each item that is read.
+    """
 
     id: MessageId
     payload: bytes
-    key: bytes | None
-    headers: bytes
-    expires_ms: int | None
-    pointer: int | None
+    key: bytes | None = None
+    headers: bytes = b""
+    expires_ms: int | None = None
+    pointer: int | None = None
     stored_by: int | None = None
 
     @property
@@ -102,8 +105,12 @@ class Pipe:
     @property
     def has_nothing_unread(self) -> bool:
         """True when no row has to be read to know that there is no other item."""
-        is_quiet = not (self.pushing or self.reserved or self.undecided)
-        return self.is_plain and is_quiet and self.seen == self.pushed
+        return self.is_quiet and not self.pushing and self.seen == self.pushed
+
+    @property
+    def is_quiet(self) -> bool:
+        """True for a plain pipe that no transaction may push to."""
+        return self.is_plain and not (self.reserved or self.undecided)
 
     def row(self) -> PipeRow:
         """Returns the pipe as it is kept."""

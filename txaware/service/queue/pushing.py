@@ -7,9 +7,12 @@ from functools import partial
 from hashlib import blake2b
 
 from txaware.errors import QueueNotFound
+from txaware.interfaces import Write
+from txaware.keys import ROW_KEY_BYTES
 from txaware.metrics import Latencies
 from txaware.requests import Payloads
 from txaware.service.queue.pipe import Pipe, PipeCounters, opened
+from txaware.service.queue.pipe_reader import READ_BYTES, READ_ROWS, item_of
 from txaware.service.queue.queue_state import QueueState
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle
@@ -43,8 +46,38 @@ class Pushing:
         self, payloads: Payloads, *, pusher: str, delay_s: float, priority: int
     ) -> None:
         """Pushes in one piece, all or none; on disk when it returns."""
+        pushed: list[Write] = []
+
+        def noted(_: list[bytes], rows: list[Write]) -> list[Write]:
+            pushed.extend(rows)
+            return rows
+
         with self.begun(pusher, delay_s=delay_s, priority=priority) as pipe:
-            self._publishing.plain(self.handle(pipe), payloads)
+            self._publishing.plain(self.handle(pipe), payloads, also=noted)
+            self._offer(pipe, pushed, payloads.size_bytes)
+
+    def _offer(self, pipe: Pipe, rows: list[Write], size_bytes: int) -> None:
+        """Keeps what was pushed for those who pop next, who then need not read it.
+
+        The rows are on disk. They are kept where everything before them was read, as
+        much of them as a reader would keep, and for pipes that are popped from soon.
+        """
+        count = len(rows)
+        if size_bytes * READ_ROWS > READ_BYTES * count:
+            return
+        with self._state.lock:
+            if (
+                pipe.pushing == 1  # nobody else is in between
+                and pipe.seen + count == pipe.pushed
+                and len(pipe.buffer) + count <= READ_ROWS
+                and pipe.is_quiet
+                and not self._state.is_in_doubt  # an earlier push may be there
+                and self._state.is_soon_popped(pipe)
+            ):
+                for key, value in rows:
+                    pipe.buffer.append(item_of(key[-ROW_KEY_BYTES:], value or b""))
+                pipe.seen += count
+                pipe.read = pipe.buffer[-1].id
 
     @contextmanager
     def begun(

@@ -3,8 +3,8 @@
 import heapq
 import threading
 from bisect import bisect_left, insort
-from collections import deque
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 import attrs
@@ -144,6 +144,16 @@ class QueueState:
         at = bisect_left(lane, pipe.id)
         return at < len(lane) and lane[at] == pipe.id
 
+    def is_soon_popped(self, pipe: Pipe) -> bool:
+        """Tells whether pops take turns over a pipe, or over the one just before it."""
+        chain = (pipe.pusher, pipe.priority)
+        waiting = self.chains.get(chain)
+        if waiting and waiting[0] is pipe:
+            pipe = self.first[chain]
+        lane = self.lanes.get(pipe.priority, [])
+        at, width = bisect_left(lane, pipe.id), self.descriptor.max_pop_width
+        return at < min(len(lane), width) and lane[at] == pipe.id
+
     def leave_lane(self, pipe: Pipe) -> None:
         """Has a pipe no longer read: all of it was."""
         lane = self.lanes.get(pipe.priority, [])
@@ -236,6 +246,43 @@ class QueueState:
             self.by_pointer.setdefault(lease.transaction, set()).add(lease)
         else:
             heapq.heappush(self.ends, (lease.until_ms, lease.token, lease))
+
+    def begin_all(self, pipe: Pipe, leases: list[Lease]) -> None:
+        """Takes in items of a pipe that were read, and are in work with one popper."""
+        for lease in leases:
+            lease.state = LeaseState.IN_WORK
+            self.leases[pipe.id, lease.id] = lease
+        pipe.unresolved += len(leases)
+        pipe.leased += len(leases)
+        pointer = leases[0].transaction if leases else None
+        if pointer is not None:
+            self.by_pointer.setdefault(pointer, set()).update(leases)
+            return
+        for lease in leases:
+            heapq.heappush(self.ends, (lease.until_ms, lease.token, lease))
+
+    def remove_all(self, leases: Iterable[Lease], now_ms: int) -> Counter[Pipe]:
+        """Forgets items that were in work with one transaction, as `remove` does.
+
+        Returns how many of each pipe they were. The caller has forgotten the
+        transaction.
+        """
+        ended: Counter[Pipe] = Counter()
+        for lease in leases:
+            pipe = lease.pipe
+            lease.transaction, lease.state = None, LeaseState.GONE
+            if lease.id > pipe.read:
+                self.leaving.add((pipe.id, lease.id))
+            if self.leases.pop((pipe.id, lease.id), None) is not None:
+                pipe.unresolved -= 1
+            ended[pipe] += 1
+            if lease.key is not None:
+                self._free(lease, now_ms)
+        for pipe, count in ended.items():
+            pipe.leased -= count
+            pipe.removals += count
+            pipe.head = self._head(pipe)
+        return ended
 
     def attach(self, lease: Lease, pointer: int) -> None:
         """Has a job in work end with a transaction, and no longer by time."""

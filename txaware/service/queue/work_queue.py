@@ -350,13 +350,12 @@ class WorkQueue:
                 pipe.pushed += count
                 self.state.meter.at(now_ms).pushed += count
             batch.drained.append(pipe)
+        if committed:
+            self._popping.finish_all(pointer, now_ms, batch)
         for lease in list(self.state.by_pointer.get(pointer, ())):
-            if committed:
-                self._popping.finish(lease, now_ms, batch)
-            else:
-                lease.pipe.counts.expired_leases += 1
-                said = f"transaction {pointer} of {lease.popper} ended without a commit"
-                self._popping.give_back(lease, now_ms, batch, error=said)
+            lease.pipe.counts.expired_leases += 1
+            said = f"transaction {pointer} of {lease.popper} ended without a commit"
+            self._popping.give_back(lease, now_ms, batch, error=said)
 
     def _submit(self, batch: Batch) -> Wait:
         """Submits the writes of a step, in the order of the steps, to be waited for."""
@@ -432,7 +431,7 @@ def _popped(lease: Lease, item: Item) -> Popped:
         lease.text,
         item.payload,
         item.key,
-        headers_of(item),
+        headers_of(item) if item.headers else {},
         lease.deliveries,
         item.id.publish_time_ms,
         lease.token_text,

@@ -1,0 +1,89 @@
+"""Pushed items that are kept for the next pop, and pops of many at once."""
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from tests.support.messagings import Site
+from tests.support.queues import taken
+from txaware.errors import Unavailable
+from txaware.messages import Outgoing
+from txaware.metrics import Latencies, TopicCounters
+from txaware.queue import Queue
+from txaware.service.topic_handles import TopicHandle
+from txaware.service.write.publishing import Publishing
+
+
+def test_a_push_behind_one_whose_answer_was_lost_hides_nothing(
+    mail: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mail.push(b"a")
+    assert taken(mail) == [b"a"]
+    plain = Publishing.plain
+
+    def lost(self: Publishing, handle: Any, payloads: Any, **options: Any) -> None:
+        other = TopicHandle(handle.topic, handle.writer, TopicCounters(Latencies()))
+        plain(self, other, payloads, **options)
+        raise Unavailable("lost")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Publishing, "plain", lost)
+        with pytest.raises(Unavailable):
+            mail.push(b"b")
+    mail.push(b"c")
+    assert taken(mail) == [b"b", b"c"]
+
+
+def test_items_that_are_large_or_many_are_read_when_they_are_popped(
+    mail: Queue,
+) -> None:
+    large = [bytes([number]) * 5_000 for number in range(3)]
+    many = [b"%d" % number for number in range(150)]
+    with mail.pusher() as pusher:
+        for sent in ([b"small"], large, [b"between"], many, [b"last"]):
+            pusher.push_all(sent)
+    assert taken(mail) == [b"small", *large, b"between", *many, b"last"]
+
+
+def test_many_are_popped_as_one_by_one(site: Site) -> None:
+    site.messaging.create_queue("mail")
+    mail = site.messaging.queue("mail")
+    sent = [Outgoing(b"%d" % number, b"k%d" % number) for number in range(7)]
+    sent[3] = Outgoing(b"3", expire_after_s=5)
+    mail.push_all(sent)
+    site.clock.advance_s(6)
+    with site.messaging.transaction():
+        jobs = mail.pop_many(4)
+        assert mail.stats().in_work == 4
+    assert [(job.payload, job.key) for job in jobs] == [
+        (b"%d" % number, b"k%d" % number) for number in (0, 1, 2, 4)
+    ]
+    assert {job.deliveries for job in jobs} == {1}
+    assert len({job.id for job in jobs}) == 4
+    stats = mail.stats()
+    assert (stats.popped, stats.committed, stats.expired) == (4, 4, 1)
+    assert (stats.in_work, stats.depth, stats.average_wait_s) == (0, 2, 6)
+    with suppress(ValueError), site.messaging.transaction():
+        assert [job.payload for job in mail.pop_many(9)] == [b"5", b"6"]
+        raise ValueError
+    again = mail.pop_many(9)
+    assert [(job.payload, job.deliveries) for job in again] == [(b"5", 2), (b"6", 2)]
+    stats = mail.stats()
+    assert (stats.popped, stats.rolled_back, stats.in_work) == (8, 2, 2)
+    for job in again:
+        job.commit()
+    assert (mail.stats().committed, mail.stats().pushed) == (6, 7)
+
+
+def test_leases_of_many_end_by_themselves(site: Site) -> None:
+    site.messaging.create_queue("mail", lease_s=5)
+    mail = site.messaging.queue("mail")
+    mail.push_all([b"a", b"b", b"c"])
+    late = mail.pop_many(3)
+    site.clock.advance_s(6)
+    again = mail.pop_many(3)
+    assert [job.payload for job in again] == [b"a", b"b", b"c"]
+    assert [job.deliveries for job in again] == [2, 2, 2]
+    assert not {job.id for job in again} ^ {job.id for job in late}
+    assert mail.stats().expired_leases == 3
