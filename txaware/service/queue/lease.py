@@ -7,9 +7,10 @@ from enum import Enum
 import attrs
 
 from txaware.interfaces import Write
+from txaware.labels import unpacked
 from txaware.messages import ID_BYTES, MessageId
-from txaware.queues import PIPE_BYTES
-from txaware.service.queue.pipe import Pipe
+from txaware.queues import PIPE_BYTES, Popped
+from txaware.service.queue.pipe import Item, Pipe
 from txaware.store.queue_table import NO_TIME, LeaseRow, lease_key
 
 TOKEN_BYTES = 8
@@ -58,6 +59,19 @@ class Lease:
     def token_text(self) -> str:
         """The name of this delivery for users."""
         return f"{self.token:0{2 * TOKEN_BYTES}x}"
+
+    def popped(self, item: Item) -> Popped:
+        """Returns its item as it is handed out."""
+        return Popped(
+            self.text,
+            item.payload,
+            item.key,
+            unpacked(item.headers) if item.headers else {},
+            self.deliveries,
+            item.id.publish_time_ms,
+            self.token_text,
+            None if self.until_ms == NO_TIME else self.until_ms,
+        )
 
     def write(self) -> Write:
         """Makes its row."""

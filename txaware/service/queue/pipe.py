@@ -81,6 +81,7 @@ class Pipe:
     owner: str | None = None
     owned_until_ms: int = 0
     handle: TopicHandle | None = None
+    plain_handle: TopicHandle | None = None
     prefix: bytes = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:

@@ -6,14 +6,14 @@ from contextlib import contextmanager
 from functools import partial
 from hashlib import blake2b
 
+import attrs
+
 from txaware.errors import QueueNotFound
 from txaware.interfaces import Write
-from txaware.keys import ROW_KEY_BYTES
-from txaware.metrics import Latencies
+from txaware.metrics import Latencies, TopicCounters
 from txaware.requests import Payloads
 from txaware.service.queue.pipe import Pipe, PipeCounters, opened
-from txaware.service.queue.pipe_reader import READ_BYTES, READ_ROWS, item_of
-from txaware.service.queue.queue_state import QueueState
+from txaware.service.queue.queue_state import Pushed, QueueState
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle
 from txaware.service.write.publishing import Publishing
@@ -46,48 +46,43 @@ class Pushing:
         self, payloads: Payloads, *, pusher: str, delay_s: float, priority: int
     ) -> None:
         """Pushes in one piece, all or none; on disk when it returns."""
-        pushed: list[Write] = []
+        rows: list[Write] = []
 
-        def noted(_: list[bytes], rows: list[Write]) -> list[Write]:
-            pushed.extend(rows)
-            return rows
+        def noted(_: list[bytes], made: list[Write]) -> list[Write]:
+            rows.extend(made)
+            return made
 
-        with self.begun(pusher, delay_s=delay_s, priority=priority) as pipe:
-            self._publishing.plain(self.handle(pipe), payloads, also=noted)
-            self._offer(pipe, pushed, payloads.size_bytes)
+        pipe = self._begun(pusher, delay_s, priority)
+        try:
+            self._publishing.plain(self._plain_handle(pipe), payloads, also=noted)
+        except BaseException:
+            self._state.is_in_doubt = True
+            self._state.pushed_soon.append(Pushed(pipe))
+            raise
+        self._state.pushed_soon.append(Pushed(pipe, rows, payloads.size_bytes))
+        self._state.signal.tell()
 
-    def _offer(self, pipe: Pipe, rows: list[Write], size_bytes: int) -> None:
-        """Keeps what was pushed for those who pop next, who then need not read it.
-
-        The rows are on disk. They are kept where everything before them was read, as
-        much of them as a reader would keep, and for pipes that are popped from soon.
-        """
-        count = len(rows)
-        if size_bytes * READ_ROWS > READ_BYTES * count:
-            return
+    def _begun(self, pusher: str, delay_s: float, priority: int) -> Pipe:
         with self._state.lock:
-            if (
-                pipe.pushing == 1  # nobody else is in between
-                and pipe.seen + count == pipe.pushed
-                and len(pipe.buffer) + count <= READ_ROWS
-                and pipe.is_quiet
-                and not self._state.is_in_doubt  # an earlier push may be there
-                and self._state.is_soon_popped(pipe)
-            ):
-                for key, value in rows:
-                    pipe.buffer.append(item_of(key[-ROW_KEY_BYTES:], value or b""))
-                pipe.seen += count
-                pipe.read = pipe.buffer[-1].id
+            pipe = self._pipe_for(pusher, delay_s, priority)
+            self.handle(pipe)
+            pipe.pushing += 1
+        return pipe
+
+    def _plain_handle(self, pipe: Pipe) -> TopicHandle:
+        """Returns what publishes to a pipe and does not count its items."""
+        if pipe.plain_handle is None:
+            handle = self.handle(pipe)
+            counters = TopicCounters(self._latencies)
+            pipe.plain_handle = attrs.evolve(handle, counters=counters)
+        return pipe.plain_handle
 
     @contextmanager
     def begun(
         self, pusher: str, *, delay_s: float = 0, priority: int = 0
     ) -> Iterator[Pipe]:
         """Surrounds a plain push to the pipe that it yields, which stays meanwhile."""
-        with self._state.lock:
-            pipe = self._pipe_for(pusher, delay_s, priority)
-            self.handle(pipe)
-            pipe.pushing += 1
+        pipe = self._begun(pusher, delay_s, priority)
         try:
             yield pipe
         except BaseException:
@@ -155,6 +150,7 @@ class Pushing:
         now_ms, state = self._clock.now_ms(), self._state
         if state.is_gone:
             raise QueueNotFound(f"queue {state.descriptor.name} does not exist")
+        state.catch_up_pushes(now_ms)
         if delay_s > 0:
             due_ms = math.ceil((now_ms + delay_s * 1000) / 1000) * 1000
             pipe = state.due_pipes.get((due_ms, priority))

@@ -10,11 +10,13 @@ from itertools import islice
 import attrs
 
 from txaware.interfaces import Write
+from txaware.keys import ROW_KEY_BYTES
 from txaware.messages import MessageId
 from txaware.queues import PipeName, QueueDescriptor, pipe_prefix, row_name
 from txaware.service.queue.lease import Lease, LeaseState
 from txaware.service.queue.meter import Meter
 from txaware.service.queue.pipe import FIRST, Pipe
+from txaware.service.queue.pipe_reader import READ_BYTES, READ_ROWS, item_of
 from txaware.service.wakeups import Signal
 from txaware.store.queue_table import (
     NO_TIME,
@@ -30,6 +32,18 @@ from txaware.topics import TopicName, data_prefix
 HEAD_EVERY = 64
 
 
+@attrs.frozen
+class Pushed:
+    """A plain push that is over; without rows it failed.
+
+    The rows are on disk, and `size_bytes` is the size of what was pushed.
+    """
+
+    pipe: Pipe
+    rows: list[Write] = attrs.field(factory=list)
+    size_bytes: int = 0
+
+
 @attrs.define(eq=False)
 class QueueState:
     """A queue in memory, the only truth while its store is open.
@@ -41,7 +55,8 @@ class QueueState:
     `back` is a heap of items that wait again, `ends` one of leases; both may name what
     has changed since. `watched` are the transactions that may push, with their pipes.
     All is read and changed under `lock`; but whoever sees a write fail sets
-    `is_in_doubt` without it.
+    `is_in_doubt` without it. Nor do a push and a commit take it again at their end:
+    `pushed_soon` and `gone_soon` have what they leave to the next step.
     """
 
     descriptor: QueueDescriptor
@@ -72,6 +87,8 @@ class QueueState:
     last_pipe: int = 0
     is_gone: bool = False
     is_in_doubt: bool = False
+    pushed_soon: deque[Pushed] = attrs.field(factory=deque)
+    gone_soon: deque[Lease] = attrs.field(factory=deque)
     settled_ms: int = 0
 
     def __attrs_post_init__(self) -> None:
@@ -101,6 +118,38 @@ class QueueState:
         pipe.is_plain = True
         self.put(pipe)
         return pipe
+
+    def catch_up_pushes(self, now_ms: int) -> None:
+        """Counts the pushes that have ended since the last step."""
+        while self.pushed_soon:
+            pushed = self.pushed_soon.popleft()
+            pipe, count = pushed.pipe, len(pushed.rows)
+            if count:
+                pipe.pushed += count
+                self.meter.at(now_ms).pushed += count
+                self._keep(pushed, count)
+            pipe.pushing -= 1
+
+    def _keep(self, pushed: Pushed, count: int) -> None:
+        """Keeps what was pushed for those who pop next, who then need not read it.
+
+        It is kept where everything before it was read, as much of it as a reader would
+        keep, and for pipes that are popped from soon.
+        """
+        pipe = pushed.pipe
+        if (
+            pipe.pushing == 1  # nobody else is in between
+            and pipe.seen + count == pipe.pushed
+            and len(pipe.buffer) + count <= READ_ROWS
+            and pushed.size_bytes * READ_ROWS <= READ_BYTES * count
+            and pipe.is_quiet
+            and not self.is_in_doubt  # an earlier push may be there
+            and self.is_soon_popped(pipe)
+        ):
+            for key, value in pushed.rows:
+                pipe.buffer.append(item_of(key[-ROW_KEY_BYTES:], value or b""))
+            pipe.seen += count
+            pipe.read = pipe.buffer[-1].id
 
     def spread_doubt(self) -> None:
         """Has all pipes read to their end: a write failed, and may be there or not."""

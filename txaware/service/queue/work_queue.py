@@ -16,7 +16,7 @@ from txaware.queues import Popped, QueueStats, Waiting
 from txaware.requests import Payloads
 from txaware.service.queue.lease import Lease, LeaseState, parsed_item
 from txaware.service.queue.pipe import Item, Pipe
-from txaware.service.queue.pipe_reader import Judge, PipeReader, headers_of
+from txaware.service.queue.pipe_reader import Judge, PipeReader
 from txaware.service.queue.popping import Batch, Popper, Popping
 from txaware.service.queue.pushing import Pushing
 from txaware.service.queue.queue_state import QueueState
@@ -24,7 +24,6 @@ from txaware.service.queue.statistics import Statistics
 from txaware.service.store_context import StoreContext
 from txaware.service.visibility import DELIVER, STOP, Visibility
 from txaware.service.write.publishing import Publishing
-from txaware.store.queue_table import NO_TIME
 from txaware.store.ranges import pieces
 
 # A popper that waits looks again after this time at the latest.
@@ -90,7 +89,7 @@ class WorkQueue:
                 if not self.state.descriptor.is_paused:
                     judge = Judge(self._make_judge, tx)
                     taken = self._popping.pop(popper, judge, now_ms, limit, batch)
-                popped = [_popped(lease, item) for lease, item in taken]
+                popped = [lease.popped(item) for lease, item in taken]
                 wait = self._submit(batch)
             try:
                 wait()
@@ -159,7 +158,14 @@ class WorkQueue:
             self.state.begin_work(lease)
 
     def _forget(self, lease: Lease) -> None:
-        """Drops an ended job from memory, and its pipe if that is over."""
+        """Drops an ended job from memory, and its pipe if that is over.
+
+        Where nobody waits for it, that is left to the next step: with many threads a
+        lock that is taken again costs more than all that is done under it.
+        """
+        if lease.key is None or self.state.descriptor.order != "key":
+            self.state.gone_soon.append(lease)
+            return
         with self.state.lock:
             batch = Batch()
             freed = self.state.remove(lease, self.now_ms())
@@ -308,6 +314,11 @@ class WorkQueue:
                     f"queue {self.state.descriptor.name} does not exist any more"
                 )
             now_ms, batch = self.now_ms(), Batch()
+            self.state.catch_up_pushes(now_ms)
+            while self.state.gone_soon:
+                lease = self.state.gone_soon.popleft()
+                self.state.remove(lease, now_ms)
+                batch.drained.append(lease.pipe)
             if self.state.is_in_doubt:
                 self.state.spread_doubt()
             self._popping.end_leases(now_ms, batch)
@@ -424,19 +435,6 @@ class WorkQueue:
         """Returns items that wait, the oldest first, and leases none."""
         with self._step() as (now_ms, _):
             return self.statistics.peek(Judge(self._make_judge), now_ms, limit)
-
-
-def _popped(lease: Lease, item: Item) -> Popped:
-    return Popped(
-        lease.text,
-        item.payload,
-        item.key,
-        headers_of(item) if item.headers else {},
-        lease.deliveries,
-        item.id.publish_time_ms,
-        lease.token_text,
-        None if lease.until_ms == NO_TIME else lease.until_ms,
-    )
 
 
 def _nothing() -> None:
