@@ -49,8 +49,9 @@ it does by default. All take turns in one run. Needs Java, confluent-kafka from 
 
 QUEUE_METHOD = """Measures work queues beside others on this machine.
 
-Needs PostgreSQL and Redis from Debian's packages, and from pip psycopg[binary], redis
-and persist-queue. Every figure is shown as by `txaware bench embedded`.
+Needs PostgreSQL and Redis from Debian's packages, and from pip psycopg[binary], redis,
+persist-queue and pgmq, which brings its SQL. Every figure is shown as by `txaware bench
+embedded`.
 """
 
 LARGE_METHOD = """Measures a directory with millions of messages.

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 from tests.benchmarks import queue_peers as peers
+from tests.benchmarks.queue_processes import jobs_per_second
 from txaware.bench.measure import (
     Figure,
     in_turns,
@@ -14,11 +15,13 @@ from txaware.bench.measure import (
     per_second,
     per_second_of_threads,
 )
+from txaware.bench.server import serving
 from txaware.bench.trial import PAYLOAD, Measured, Trial, batches, measured, payloads
-from txaware.messaging import Messaging
+from txaware.messaging import Messaging, connect
 from txaware.queue import Queue
 
 WORKERS, BATCH, DEEP, QUEUES, DELAYED = 16, 100, 1_000_000, 10_000, 1_000
+PROCESSES = 8
 LOAD = 1000
 POPS = 100
 
@@ -84,6 +87,7 @@ def _beside(trial: Trial, letter: str, batch: int, floor: float) -> list[Figure]
             "ours": lambda _: ours,
             "postgres": peers.postgres_cycle(postgres, PAYLOAD, batch),
             "redis": peers.redis_cycle(redis, PAYLOAD, batch),
+            "pgmq": peers.pgmq_cycle(postgres, PAYLOAD, batch),
         }
         workers = WORKERS if batch == 1 else 1
 
@@ -101,6 +105,7 @@ def _beside(trial: Trial, letter: str, batch: int, floor: float) -> list[Figure]
     return [
         Figure(name, "/s", ours_s, found["postgres"], "PostgreSQL", at_least=floor),
         Figure(name, "/s", ours_s, found["redis"], "Redis Streams"),
+        Figure(name, "/s", ours_s, found["pgmq"], "pgmq"),
     ]
 
 
@@ -112,6 +117,48 @@ def many_workers(trial: Trial) -> list[Figure]:
 def in_batches(trial: Trial) -> list[Figure]:
     """Figure c."""
     return _beside(trial, "c", BATCH, 1.0)
+
+
+def over_http(trial: Trial) -> list[Figure]:
+    """Figure e: a server, and the same work of threads and of processes."""
+    home = trial.directory / "over-http"
+    home.mkdir()
+    with ExitStack() as opened:
+        postgres = opened.enter_context(peers.postgres(home))
+        server = opened.enter_context(serving(home / "data", trial.settings))
+        messaging = opened.enter_context(connect(server.url))
+        queue = _made(messaging, "q")
+        their_cycle = peers.postgres_cycle(postgres, PAYLOAD, 1)
+        found = in_turns(
+            trial.rounds,
+            ours=lambda: per_second_of_threads(
+                WORKERS, lambda _: cycle_of(queue), for_s=trial.for_s
+            ),
+            theirs=lambda: per_second_of_threads(
+                WORKERS, their_cycle, for_s=trial.for_s
+            ),
+            apart=lambda: jobs_per_second(server.url, PROCESSES, for_s=trial.for_s),
+            theirs_apart=lambda: jobs_per_second(
+                postgres.dsn, PROCESSES, for_s=trial.for_s
+            ),
+        )
+    return [
+        Figure(
+            f"e) push, pop and commit over HTTP, {WORKERS} workers",
+            "/s",
+            found["ours"],
+            found["theirs"],
+            "PostgreSQL",
+            at_least=0.7,
+        ),
+        Figure(
+            f"e) {PROCESSES} processes push while {PROCESSES} pop, over HTTP",
+            "/s",
+            found["apart"],
+            found["theirs_apart"],
+            "PostgreSQL",
+        ),
+    ]
 
 
 def flat(trial: Trial) -> list[Figure]:
@@ -211,14 +258,15 @@ FIGURES = [
         "b",
         "The same with 16 threads. Against PostgreSQL with synchronous_commit: an "
         "insert, and a delete of one row FOR UPDATE SKIP LOCKED: at least 1.5. And "
-        "beside Redis Streams with appendfsync always: XADD, XREADGROUP, XACK.",
+        "beside Redis Streams with appendfsync always: XADD, XREADGROUP, XACK. And "
+        "beside pgmq, whose SQL its package from pip has: send, read, delete.",
         many_workers,
     ),
     Measured(
         "c",
         "push_all of 100 items, and pop_many(100) in a transaction, in one thread. "
         "Against PostgreSQL's COPY of 100 rows and a delete of 100: at least 1.0. "
-        "And beside Redis Streams, pipelined.",
+        "And beside Redis Streams, pipelined, and pgmq's send_batch.",
         in_batches,
     ),
     Measured(
@@ -228,6 +276,13 @@ FIGURES = [
         "10,000; all in one directory. Against a small queue that is alone in another "
         "one, in turns, in processor time of the thread: at most 1.3.",
         flat,
+    ),
+    Measured(
+        "e",
+        "As b with a server in a process of its own, over HTTP, against PostgreSQL: at "
+        "least 0.7. And the jobs that 8 processes pop and commit while 8 others push, "
+        "beside as many that insert and delete in PostgreSQL.",
+        over_http,
     ),
 ]
 LETTERS = "".join(figure.letter for figure in FIGURES)

@@ -1,13 +1,17 @@
 """Other work queues on this machine, each durable before it answers."""
 
+import json
 import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+import attrs
 
 from tests.support.ports import free_port
 from txaware.errors import MissingExtra
@@ -22,6 +26,17 @@ POP = (
 )
 
 Cycle = Callable[[int], Callable[[], object]]
+
+
+@attrs.frozen
+class Postgres:
+    """A server of this run; a call opens a connection."""
+
+    dsn: str
+
+    def __call__(self) -> Any:
+        psycopg = peer("psycopg", package="psycopg[binary]")
+        return psycopg.connect(self.dsn, autocommit=True)
 
 
 def peer(module: str, *, package: str) -> Any:
@@ -41,9 +56,10 @@ def postgres_binaries() -> Path | None:
 
 
 @contextmanager
-def postgres(directory: Path) -> Iterator[Callable[[], Any]]:
-    """A server with a table of jobs; yields what opens a connection."""
-    psycopg = peer("psycopg", package="psycopg[binary]")
+def postgres(directory: Path) -> Iterator[Postgres]:
+    """A server with a table of jobs, and with pgmq; yields what opens a connection."""
+    peer("psycopg", package="psycopg[binary]")
+    pgmq = pgmq_sql()
     binaries = postgres_binaries()
     if binaries is None:
         raise MissingExtra(
@@ -77,16 +93,14 @@ def postgres(directory: Path) -> Iterator[Callable[[], Any]]:
         command += ["-c", f"{name}={value}"]
     server = subprocess.Popen(command, **as_user, **quiet)
 
-    def connect() -> Any:
-        return psycopg.connect(
-            f"host=127.0.0.1 port={port} user=bench dbname=postgres", autocommit=True
-        )
-
+    connect = Postgres(f"host=127.0.0.1 port={port} user=bench dbname=postgres")
     try:
         first = _up(connect)
         first.execute(
             "CREATE TABLE jobs (id bigserial PRIMARY KEY, payload bytea NOT NULL)"
         )
+        first.execute(pgmq)
+        first.execute("SELECT pgmq.create('jobs')")
         first.close()
         yield connect
     finally:
@@ -110,6 +124,36 @@ def postgres_cycle(connect: Callable[[], Any], payload: bytes, batch: int) -> Cy
                             copied.write_row((payload,))
                 cursor.execute(POP, (batch,))
                 cursor.fetchall()
+
+        return cycle
+
+    return make
+
+
+def pgmq_sql() -> str:
+    """The SQL of pgmq, which its package for Python has in a file."""
+    found = find_spec("pgmq")
+    if found is None or not found.submodule_search_locations:
+        raise MissingExtra("queues are measured beside others: pip install pgmq")
+    home = Path(found.submodule_search_locations[0])
+    return (home / "sql" / "pgmq.sql").read_text()
+
+
+def pgmq_cycle(connect: Callable[[], Any], payload: bytes, batch: int) -> Cycle:
+    """Sends `batch` messages, reads as many with a lease, and deletes them."""
+    text = json.dumps(payload.decode())
+
+    def make(_: int) -> Callable[[], object]:
+        connection = connect()
+
+        def cycle() -> None:
+            with connection.cursor() as cursor:
+                cursor.execute(
+                    "SELECT pgmq.send_batch('jobs', %s::jsonb[])", ([text] * batch,)
+                )
+                cursor.execute("SELECT msg_id FROM pgmq.read('jobs', 30, %s)", (batch,))
+                ids = [row[0] for row in cursor.fetchall()]
+                cursor.execute("SELECT pgmq.delete('jobs', %s::bigint[])", (ids,))
 
         return cycle
 
