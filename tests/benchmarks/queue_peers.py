@@ -5,10 +5,10 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from tests.benchmarks.measure import peer, program
 from tests.support.ports import free_port
 from txaware.errors import MissingExtra
 
@@ -24,16 +24,6 @@ POP = (
 Cycle = Callable[[int], Callable[[], object]]
 
 
-def peer(module: str, *, package: str) -> Any:
-    """Imports the client of another queue, or names the command that installs it."""
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise MissingExtra(
-            f"queues are measured beside others: pip install '{package}'"
-        ) from error
-
-
 def postgres_binaries() -> Path | None:
     """The newest server of Debian's packages, if there is one."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
@@ -47,7 +37,7 @@ def postgres(directory: Path) -> Iterator[Callable[[], Any]]:
     binaries = postgres_binaries()
     if binaries is None:
         raise MissingExtra(
-            "PostgreSQL is measured with a server: apt-get install postgresql"
+            "this benchmark needs PostgreSQL: apt-get install postgresql"
         )
     home, port = directory / "postgres", free_port()
     home.mkdir()
@@ -120,7 +110,7 @@ def postgres_cycle(connect: Callable[[], Any], payload: bytes, batch: int) -> Cy
 def redis(directory: Path) -> Iterator[Callable[[], Any]]:
     """A server that syncs every command; yields what opens a connection."""
     client = peer("redis", package="redis")
-
+    server_program = program("redis-server", package="redis-server")
     home, port = directory / "redis", free_port()
     home.mkdir()
     options = {
@@ -132,7 +122,7 @@ def redis(directory: Path) -> Iterator[Callable[[], Any]]:
         "--save": "",
     }
     flat = [text for pair in options.items() for text in pair]
-    server = subprocess.Popen(["redis-server", *flat], stdout=subprocess.DEVNULL)
+    server = subprocess.Popen([server_program, *flat], stdout=subprocess.DEVNULL)
 
     def connect() -> Any:
         return client.Redis(port=port)
