@@ -1,6 +1,9 @@
 """Figures beside their limits, printed as they come."""
 
+import shutil
 from collections.abc import Iterable
+from importlib import import_module
+from typing import Any
 
 import attrs
 
@@ -11,15 +14,36 @@ from txaware.bench.measure import (
     per_second,
     per_second_of_threads,
 )
+from txaware.errors import MissingExtra
 
 __all__ = [
     "Figure",
     "are_kept",
     "fdatasyncs_per_second",
     "in_turns",
+    "peer",
     "per_second",
     "per_second_of_threads",
+    "program",
 ]
+
+
+def peer(module: str, *, package: str) -> Any:
+    """Imports the client of a peer, or names the command that installs it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingExtra(
+            f"this benchmark needs {package}: pip install '{package}'"
+        ) from error
+
+
+def program(name: str, *, package: str) -> str:
+    """Finds the program of a peer, or names the command that installs it."""
+    found = shutil.which(name)
+    if found is None:
+        raise MissingExtra(f"this benchmark needs {name}: apt-get install {package}")
+    return found
 
 
 @attrs.frozen

@@ -6,13 +6,13 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import attrs
 
+from tests.benchmarks.measure import peer, program
 from tests.support.ports import free_port
 from txaware.errors import MissingExtra
 
@@ -39,16 +39,6 @@ class Postgres:
         return psycopg.connect(self.dsn, autocommit=True)
 
 
-def peer(module: str, *, package: str) -> Any:
-    """Imports the client of another queue, or names the command that installs it."""
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise MissingExtra(
-            f"queues are measured beside others: pip install '{package}'"
-        ) from error
-
-
 def postgres_binaries() -> Path | None:
     """The newest server of Debian's packages, if there is one."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
@@ -63,7 +53,7 @@ def postgres(directory: Path) -> Iterator[Postgres]:
     binaries = postgres_binaries()
     if binaries is None:
         raise MissingExtra(
-            "PostgreSQL is measured with a server: apt-get install postgresql"
+            "this benchmark needs PostgreSQL: apt-get install postgresql"
         )
     home, port = directory / "postgres", free_port()
     home.mkdir()
@@ -134,7 +124,7 @@ def pgmq_sql() -> str:
     """The SQL of pgmq, which its package for Python has in a file."""
     found = find_spec("pgmq")
     if found is None or not found.submodule_search_locations:
-        raise MissingExtra("queues are measured beside others: pip install pgmq")
+        raise MissingExtra("this benchmark needs pgmq: pip install pgmq")
     home = Path(found.submodule_search_locations[0])
     return (home / "sql" / "pgmq.sql").read_text()
 
@@ -164,7 +154,7 @@ def pgmq_cycle(connect: Callable[[], Any], payload: bytes, batch: int) -> Cycle:
 def redis(directory: Path) -> Iterator[Callable[[], Any]]:
     """A server that syncs every command; yields what opens a connection."""
     client = peer("redis", package="redis")
-
+    server_program = program("redis-server", package="redis-server")
     home, port = directory / "redis", free_port()
     home.mkdir()
     options = {
@@ -176,7 +166,7 @@ def redis(directory: Path) -> Iterator[Callable[[], Any]]:
         "--save": "",
     }
     flat = [text for pair in options.items() for text in pair]
-    server = subprocess.Popen(["redis-server", *flat], stdout=subprocess.DEVNULL)
+    server = subprocess.Popen([server_program, *flat], stdout=subprocess.DEVNULL)
 
     def connect() -> Any:
         return client.Redis(port=port)

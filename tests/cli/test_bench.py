@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -10,9 +11,10 @@ import pytest
 from click import Command
 from click.testing import CliRunner
 
-from tests.benchmarks import hbase, large, memory
+from tests.benchmarks import hbase, large, memory, queue
 from tests.benchmarks import producers as beside_kafka
 from tests.benchmarks.__main__ import benchmarks
+from tests.benchmarks.measure import peer, program
 from txaware.bench import http, load, measure, producers
 from txaware.bench.embedded import FIGURES, LETTERS, figures
 from txaware.bench.measure import (
@@ -23,8 +25,10 @@ from txaware.bench.measure import (
 )
 from txaware.bench.server import serving
 from txaware.bench.trial import Measured, Trial, batches, payloads
+from txaware.cli.bench import bench_trial
 from txaware.cli.root import command
 from txaware.config import Settings
+from txaware.errors import MissingExtra
 from txaware.local_hbase import LocalHBase
 
 TINY = {"rounds": 1, "for_s": 0.01, "scale": 0.0, "messages": 1000}
@@ -264,6 +268,7 @@ MEASURED = [
     (benchmarks, ["hbase"], hbase.FIGURES),
     (benchmarks, ["large"], large.FIGURES),
     (benchmarks, ["memory"], memory.FIGURES),
+    (benchmarks, ["queue"], queue.FIGURES),
 ]
 
 
@@ -285,3 +290,37 @@ def test_the_command_refuses_figures_that_there_are_not(
     done = CliRunner().invoke(program, [*name, "--only", only])
     assert done.exit_code == 2
     assert "figures are" in done.stderr
+
+
+def test_programs_that_run_elsewhere_find_a_trial_in_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with bench_trial(Path()) as trial:
+        assert trial.directory.parent == tmp_path
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("module", "package"),
+    [
+        ("persistqueue", "persist-queue"),
+        ("redis", "redis"),
+        ("psycopg", "psycopg[binary]"),
+        ("confluent_kafka", "confluent-kafka"),
+    ],
+)
+def test_a_peer_whose_client_is_missing_names_its_package(
+    module: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtra, match=re.escape(f"pip install '{package}'")):
+        peer(module, package=package)
+
+
+def test_a_peer_whose_program_is_missing_names_its_package(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(MissingExtra, match="apt-get install redis-server"):
+        program("redis-server", package="redis-server")

@@ -1,5 +1,6 @@
 """A Java process that ends with this one: started, killed, paused; and its log."""
 
+import os
 import signal
 import subprocess
 from collections.abc import Iterable, Sequence
@@ -88,8 +89,14 @@ class ServerProcess:
         self._forget()
 
     def pause(self) -> None:
-        """Stops the process for now: it answers nothing, and keeps its connections."""
+        """Stops the process for now: it answers nothing, and keeps its connections.
+
+        Threads run on for a moment after the signal; all are still when this returns.
+        """
         self._send(signal.SIGSTOP)
+        if self.alive:
+            stops = os.WSTOPPED | os.WEXITED | os.WNOWAIT
+            os.waitid(os.P_PID, self.pid, stops)
 
     def resume(self) -> None:
         """Ends a pause."""

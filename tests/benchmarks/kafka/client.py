@@ -4,7 +4,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from txaware.errors import MissingExtra
+from tests.benchmarks.measure import peer
 
 TIMEOUT_S = 30.0
 _numbers = count()
@@ -16,13 +16,7 @@ class KafkaClient:
     """A client of one broker; `confluent-kafka` is loaded with it."""
 
     def __init__(self, address: str) -> None:
-        try:
-            import confluent_kafka
-        except ImportError as error:
-            raise MissingExtra(
-                "Kafka is spoken to with a package: pip install confluent-kafka"
-            ) from error
-        self._kafka: Any = confluent_kafka
+        self._kafka = peer("confluent_kafka", package="confluent-kafka")
         # Its log would come between the figures.
         self._common = {"bootstrap.servers": address, "log_level": 0}
 
