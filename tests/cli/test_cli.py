@@ -10,7 +10,7 @@ import pytest
 
 import txaware
 from tests.support.cli_runs import error_of, run, run_json
-from txaware.cli.demo_bank import Accounts
+from txaware.cli.demo.bank import Accounts
 from txaware.cli.root import KeyValue, command, logged_to_stderr
 from txaware.errors import TransactionOutcomeUnknown, Unavailable
 from txaware.messaging import Messaging

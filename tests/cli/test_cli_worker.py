@@ -8,8 +8,8 @@ import pytest
 import txaware
 from tests.support.cli_runs import error_of, run, start
 from tests.support.concurrency import until
-from txaware.cli.worker import handler_of
-from txaware.cli.worker_processes import WorkerProcesses
+from txaware.cli.queue.worker import handler_of
+from txaware.cli.queue.worker_processes import WorkerProcesses
 
 PATIENCE_S = 60
 HANDLERS = """

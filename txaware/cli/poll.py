@@ -15,7 +15,7 @@ from coordinator.transaction_status import NEVER
 from txaware.cli.session import Session, pass_session
 from txaware.cli.show import labels_text, message_json, note, payload_text, time_text
 from txaware.cli.stop import TICK_S, Stop, stopped_by_signal
-from txaware.cli.transaction_view import known
+from txaware.cli.transactions.transaction_view import known
 from txaware.cli.values import place
 from txaware.consume import Consumer
 from txaware.consume.start_places import StartAt

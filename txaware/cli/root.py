@@ -14,7 +14,7 @@ from txaware.cli.backup import backup, restore
 from txaware.cli.bench import bench
 from txaware.cli.check import check
 from txaware.cli.copy import copy
-from txaware.cli.demo import demo
+from txaware.cli.demo.demo import demo
 from txaware.cli.failures import EXIT_CODES, INTERRUPTED, Commands
 from txaware.cli.groups import groups
 from txaware.cli.hbase import hbase
@@ -22,17 +22,17 @@ from txaware.cli.janitor import janitor
 from txaware.cli.outbox import outbox
 from txaware.cli.participants import participants
 from txaware.cli.poll import poll
-from txaware.cli.producers import producers
 from txaware.cli.publish import publish
-from txaware.cli.queue import queue
+from txaware.cli.queue.queue import queue
+from txaware.cli.queue.worker import worker
 from txaware.cli.serve import serve
 from txaware.cli.session import DEFAULT_URL, Session, accept_url, load_settings
 from txaware.cli.table import table
 from txaware.cli.token import token
 from txaware.cli.topic import topic
-from txaware.cli.transactions import transactions
+from txaware.cli.transactions.producers import producers
+from txaware.cli.transactions.transactions import transactions
 from txaware.cli.values import pair
-from txaware.cli.worker import worker
 from txaware.messaging import Messaging
 
 LEVELS = ("debug", "info", "warning", "error")

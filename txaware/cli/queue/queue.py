@@ -6,7 +6,7 @@ import attrs
 import click
 
 from txaware.cli.publish import batches_of, labelled
-from txaware.cli.queue_stats import stats, watch
+from txaware.cli.queue.queue_stats import stats, watch
 from txaware.cli.session import Session, pass_session
 from txaware.cli.show import (
     counted,

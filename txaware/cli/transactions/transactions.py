@@ -5,7 +5,6 @@ import click
 
 from coordinator.transaction_status import ENDED, INVALID, NEVER, OPEN
 from txaware.cli.failures import Failure
-from txaware.cli.prepared import commit, prepared, rollback
 from txaware.cli.session import Session, pass_session
 from txaware.cli.show import (
     counted,
@@ -16,7 +15,8 @@ from txaware.cli.show import (
     note,
     time_text,
 )
-from txaware.cli.transaction_view import (
+from txaware.cli.transactions.prepared import commit, prepared, rollback
+from txaware.cli.transactions.transaction_view import (
     HANGING_HEADER,
     HEADER,
     Known,

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 import click
 
 from txaware.cli.progress import later_bar
+from txaware.cli.queue.worker_processes import WorkerProcesses
 from txaware.cli.session import Session, pass_session
 from txaware.cli.show import counted, note
 from txaware.cli.stop import Stop, stopped_by_signal
 from txaware.cli.values import duration
-from txaware.cli.worker_processes import WorkerProcesses
 from txaware.errors import BadRequest, Unavailable
 from txaware.messaging import Messaging
 from txaware.queue import Queue

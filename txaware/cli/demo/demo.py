@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from txaware.cli.demo_bank import TRANSFERS, Accounts, Last
+from txaware.cli.demo.bank import TRANSFERS, Accounts, Last
 from txaware.cli.failures import Failure
 from txaware.cli.show import counted
 from txaware.config import Settings
@@ -149,7 +149,7 @@ def consumers(messaging: Messaging) -> None:
 def crash(path: Path) -> None:
     """Kills another process after it wrote everything but the commit record."""
     heading(5, "A crash in mid-commit: all is written but the commit record")
-    child = [sys.executable, "-m", "txaware.cli.demo_child", str(path)]
+    child = [sys.executable, "-m", "txaware.cli.demo.child", str(path)]
     died = subprocess.run(child, check=False, capture_output=True, text=True)
     if died.returncode != -signal.SIGKILL:
         raise Failure(f"the child ended with {died.returncode}: {died.stderr.strip()}")

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from txaware.cli.demo_bank import TRANSFERS, Accounts, Killer
+from txaware.cli.demo.bank import TRANSFERS, Accounts, Killer
 from txaware.config import Settings
 from txaware.messaging import connect
 

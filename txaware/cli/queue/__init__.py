@@ -1,0 +1,1 @@
+"""`txaware queue` and `txaware worker`: work queues, and who works on them."""

@@ -1,0 +1,1 @@
+"""`txaware transactions` and `txaware producers`: what is open, and whose it is."""
