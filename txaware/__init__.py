@@ -55,9 +55,10 @@ from txaware.messages import (
     Receipt,
 )
 from txaware.messaging import Messaging, MessagingTransaction, connect
+from txaware.messaging.parts import Reach
+from txaware.messaging.processor import Processor
+from txaware.messaging.store_copy import copy
 from txaware.metrics import Metrics
-from txaware.parts import Reach
-from txaware.processor import Processor
 from txaware.producers import (
     KnownProducer,
     ProducedTopic,
@@ -79,7 +80,6 @@ from txaware.reports import CleanUp, Peeked, Pruned, Report, TopicReport
 from txaware.service.administration import Administration
 from txaware.service.transfer.backup import Backup
 from txaware.service.transfer.copying import Copied
-from txaware.store_copy import copy
 from txaware.tables import Table
 from txaware.topics import Topic, TopicName
 

@@ -16,7 +16,7 @@ from txaware.errors import (
 )
 from txaware.messages import Message, Outgoing
 from txaware.messaging import Messaging
-from txaware.processor import Processor
+from txaware.messaging.processor import Processor
 
 UPPER: dict[str, Any] = {"group": "g", "producer": "p", "first_pause_s": 0.01}
 

@@ -75,7 +75,8 @@ def test_a_directory_of_tephra_is_kept_whole(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "txaware.parts.open_coordinator", lambda *_, **__: EmbeddedCoordinator()
+        "txaware.messaging.parts.open_coordinator",
+        lambda *_, **__: EmbeddedCoordinator(),
     )
     with opened(url, "tephra:here") as messaging:
         kept = table_of(messaging).get(COORDINATOR_ADDRESS)

@@ -22,11 +22,11 @@ from txaware.errors import NotWritten, TransactionNotInProgress, Unavailable
 from txaware.keys import MESSAGE
 from txaware.messages import MessageId, PublishResponse
 from txaware.messaging import Messaging
+from txaware.messaging.store_copy import copy
 from txaware.service.check.checking import check
 from txaware.store.columns import value_head
 from txaware.store.leveldb import LevelDbTable
 from txaware.store.position_table import position_write
-from txaware.store_copy import copy
 from txaware.topics import TopicName, data_prefix
 
 GROUP, AT = "g", MessageId(bytes(19) + b"\1")

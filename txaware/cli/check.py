@@ -14,7 +14,7 @@ from txaware.clock import system_clock_ms
 from txaware.errors import BadRequest
 from txaware.http.server.server_file import read_server_file
 from txaware.messaging import Messaging
-from txaware.parts import Reach, is_http, named_coordinator, open_remote
+from txaware.messaging.parts import Reach, is_http, named_coordinator, open_remote
 from txaware.reports import Progress, Report
 from txaware.service.check.checking import check_directory, check_table
 from txaware.service.coordinator_kind import ANY_ADDRESS

@@ -6,8 +6,8 @@ import click
 from txaware.cli.progress import rows_bar
 from txaware.cli.session import Session, pass_session
 from txaware.cli.show import counted, echo_json, note, time_text
+from txaware.messaging.store_copy import copy as copy_store
 from txaware.service.transfer.copying import Copied
-from txaware.store_copy import copy as copy_store
 
 
 @click.command()

@@ -10,7 +10,6 @@ from typing import Any
 import attrs
 import click
 
-from txaware.addresses import require_unserved
 from txaware.auth import AuditLog, Tokens
 from txaware.cli.failures import Failure
 from txaware.cli.session import Session, address_of, pass_session
@@ -18,7 +17,8 @@ from txaware.cli.stop import Stop, Stopped, stopped_by_signal
 from txaware.errors import BadRequest, TxAwareError, Unavailable
 from txaware.http.server.server import Access, HttpServer
 from txaware.messaging import Messaging
-from txaware.parts import is_http
+from txaware.messaging.addresses import require_unserved
+from txaware.messaging.parts import is_http
 from txaware.store.hbase.ownership import StoreInUse
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from txaware.errors import BadRequest, Unavailable
 from txaware.http.client import ClientSettings, HttpService, Link, Transport
 from txaware.http.server.server_file import read_server_file
 from txaware.messaging import Messaging, connect
-from txaware.parts import Reach, open_remote
+from txaware.messaging.parts import Reach, open_remote
 from txaware.store.hbase.address import HBaseAddress
 from txaware.store.hbase.connections import HBaseConnections
 from txaware.store.hbase.ownership import Ownership, Sign

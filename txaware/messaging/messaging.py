@@ -6,7 +6,6 @@ from weakref import WeakSet
 
 from coordinator import Coordinator, Transaction, TransactionAware, TransactionContext
 from coordinator.fork_guard import guard
-from txaware.addresses import open_parts, served_already
 from txaware.auth import AuditLog, Tokens
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.config import Settings
@@ -16,8 +15,10 @@ from txaware.encoding import Decode, Encode
 from txaware.errors import Unavailable
 from txaware.http.server.server_file import ServerFile
 from txaware.interfaces import COMMITTED, Isolation
-from txaware.loop_verbs import Closes, LoopVerbs
-from txaware.parts import Parts, Reach
+from txaware.messaging.addresses import open_parts, served_already
+from txaware.messaging.loop_verbs import Closes, LoopVerbs
+from txaware.messaging.parts import Parts, Reach
+from txaware.messaging.verbs import OperatorVerbs, PreparedVerbs, QueueVerbs, Verbs
 from txaware.publish import (
     AsyncPublisher,
     AtMostOncePublisher,
@@ -37,7 +38,6 @@ from txaware.queue.queue import Access
 from txaware.tables import Table
 from txaware.tables.table_changes import Conflicts
 from txaware.topics import TopicName
-from txaware.verbs import OperatorVerbs, PreparedVerbs, QueueVerbs, Verbs
 
 if TYPE_CHECKING:
     from txaware.http.server.server import HttpServer

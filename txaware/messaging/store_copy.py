@@ -5,13 +5,13 @@ from pathlib import Path
 
 from coordinator import Coordinator
 from coordinator.directory_lock import DirectoryInUse
-from txaware.addresses import opened_coordinator, opened_table
 from txaware.clock import ClockMs, system_clock_ms
 from txaware.config import Settings
 from txaware.errors import BadRequest, Unavailable
 from txaware.interfaces import OrderedTable
 from txaware.keys import COORDINATOR
-from txaware.parts import named_coordinator
+from txaware.messaging.addresses import opened_coordinator, opened_table
+from txaware.messaging.parts import named_coordinator
 from txaware.reports import Progress
 from txaware.service.transfer import copying
 from txaware.service.transfer.copy_state import check_whole

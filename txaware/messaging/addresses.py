@@ -17,7 +17,7 @@ from txaware.http.server.owners import Owners
 from txaware.http.server.served import Served
 from txaware.http.server.server_file import forget_server, read_server_file
 from txaware.interfaces import OrderedTable
-from txaware.parts import (
+from txaware.messaging.parts import (
     ANOTHER_STORE,
     Parts,
     Reach,

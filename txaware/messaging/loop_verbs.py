@@ -13,8 +13,8 @@ from txaware.consume.start_places import StartAt
 from txaware.consume.subscribe_options import TIMEOUT_S
 from txaware.errors import BadRequest
 from txaware.interfaces import MessagingService
-from txaware.parts import Parts
-from txaware.processor import Function, Processor
+from txaware.messaging.parts import Parts
+from txaware.messaging.processor import Function, Processor
 from txaware.publish.transactional_producer import TransactionalProducer
 
 
