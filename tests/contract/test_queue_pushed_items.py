@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 
+import txaware
 from tests.support.messagings import Site
-from tests.support.queues import taken
+from tests.support.queues import made, popped, taken
 from txaware.errors import Unavailable
 from txaware.messages import Outgoing
 from txaware.metrics import Latencies, TopicCounters
 from txaware.queue import Queue
+from txaware.service.queue.pipe_reader import PipeReader
 from txaware.service.topic_handles import TopicHandle
 from txaware.service.write.publishing import Publishing
 
@@ -33,6 +35,45 @@ def test_a_push_behind_one_whose_answer_was_lost_hides_nothing(
             mail.push(b"b")
     mail.push(b"c")
     assert taken(mail) == [b"b", b"c"]
+
+
+def test_an_item_that_is_read_before_its_push_returns_comes_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain, large = Publishing.plain, bytes(5_000)
+    with txaware.connect("memory:") as messaging:
+        mail = made(messaging)
+        pusher = mail.pusher()
+        pusher.push(large)
+
+        def slow(self: Publishing, *args: Any, **options: Any) -> None:
+            monkeypatch.undo()
+            plain(self, *args, **options)
+            assert popped(mail).payload == large
+            pusher.push(b"b")
+
+        monkeypatch.setattr(Publishing, "plain", slow)
+        pusher.push(b"a")
+        assert taken(mail) == [b"a", b"b"]
+        assert mail.stats().in_work == 1
+
+
+def test_a_push_under_way_is_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = Publishing.plain
+    with txaware.connect("memory:") as messaging:
+        mail = made(messaging)
+        mail.push(b"a")
+        assert taken(mail) == [b"a"]
+
+        def slow(self: Publishing, *args: Any, **options: Any) -> None:
+            plain(self, *args, **options)
+            assert mail.pop() is None
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Publishing, "plain", slow)
+            patched.delattr(PipeReader, "_rows")
+            mail.push(b"b")
+            assert taken(mail) == [b"b"]
 
 
 def test_items_that_are_large_or_many_are_read_when_they_are_popped(

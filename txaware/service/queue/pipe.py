@@ -105,8 +105,11 @@ class Pipe:
 
     @property
     def has_nothing_unread(self) -> bool:
-        """True when no row has to be read to know that there is no other item."""
-        return self.is_quiet and not self.pushing and self.seen == self.pushed
+        """True when no row has to be read to know that there is no other item.
+
+        What is being pushed is counted by the step after it is on disk.
+        """
+        return self.seen == self.pushed and self.is_quiet
 
     @property
     def is_quiet(self) -> bool:

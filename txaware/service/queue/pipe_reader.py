@@ -79,6 +79,8 @@ class PipeReader:
             return []
         if pipe.blocked is not None and judge.verdict(pipe.blocked) == STOP:
             return []
+        if pipe.pushing and pipe.has_nothing_unread:
+            return []
         mark = pipe.mark()
         if mark == pipe.settled:
             return []

@@ -55,11 +55,12 @@ class Pushing:
         pipe = self._begun(pusher, delay_s, priority)
         try:
             self._publishing.plain(self._plain_handle(pipe), payloads, also=noted)
+            pushed = Pushed(pipe, rows, payloads.size_bytes)
         except BaseException:
             self._state.is_in_doubt = True
             self._state.pushed_soon.append(Pushed(pipe))
             raise
-        self._state.pushed_soon.append(Pushed(pipe, rows, payloads.size_bytes))
+        self._state.pushed_soon.append(pushed)  # not in the block: once in all
         self._state.signal.tell()
 
     def _begun(self, pusher: str, delay_s: float, priority: int) -> Pipe:

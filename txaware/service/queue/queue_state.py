@@ -140,6 +140,7 @@ class QueueState:
         if (
             pipe.pushing == 1  # nobody else is in between
             and pipe.seen + count == pipe.pushed
+            and pushed.rows[0][0][-ROW_KEY_BYTES:] > pipe.read.row_key  # nor read it
             and len(pipe.buffer) + count <= READ_ROWS
             and pushed.size_bytes * READ_ROWS <= READ_BYTES * count
             and pipe.is_quiet
