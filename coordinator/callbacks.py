@@ -96,12 +96,24 @@ class CallsBack:
         return [] if callbacks is None else callbacks.run(committed=committed)
 
 
-def _check(function: object, *, may_await: bool) -> None:
-    """Raises `BadRequest` for what cannot be called without arguments."""
+def check_function(function: object, *, may_await: bool = False) -> None:
+    """Raises `BadRequest` for what is no function, or would have to be awaited."""
     if not callable(function):
         raise BadRequest(f"{function!r:.200} is no function to call")
     if inspect.iscoroutinefunction(function) and not may_await:
         raise BadRequest(f"{function!r:.200} is a coroutine, which nobody awaits here")
+
+
+def check_answer(answer: object) -> None:
+    """Raises `BadRequest` for what a function answers that has run nothing yet."""
+    if inspect.iscoroutine(answer):
+        answer.close()
+        raise BadRequest(f"{answer!r:.200} is a coroutine, which nobody awaits here")
+
+
+def _check(function: Callback, *, may_await: bool) -> None:
+    """Raises `BadRequest` for what cannot be called without arguments."""
+    check_function(function, may_await=may_await)
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):

@@ -100,7 +100,8 @@ class Settings:
     """The time after its last transaction for which a transactional id is known, with
     its commits and keys; 0 for ever. After it, what it did once is done once more."""
     max_producers_per_principal: int = _setting(100_000)
-    """Server: the producers that one principal has at once; more are refused."""
+    """Server: the producers that one principal has at once, those of transactional ids
+    included; more are refused."""
     coordinator_timeout_s: float = _setting(10)
     """Tephra elsewhere: the time without an answer after which it counts as away."""
     block_bytes: int = _setting(4096)

@@ -107,7 +107,7 @@ def checked_transactional_id(name: object) -> str:
         or not _GROUP.fullmatch(name)
     ):
         raise BadRequest(
-            f"{name!r:.300} is no transactional id; up to {LONGEST_ID} letters, "
+            f"{name!r:.100} is no transactional id; up to {LONGEST_ID} letters, "
             f"digits, - _ and . make one"
         )
     return name

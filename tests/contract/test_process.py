@@ -25,6 +25,10 @@ def upper(message: Message) -> bytes:
     return message.payload.upper()
 
 
+async def awaited(message: Message) -> bytes:
+    return message.payload
+
+
 def until_idle(processor: Processor) -> None:
     while processor.run_once():
         pass
@@ -147,6 +151,12 @@ def test_a_wrong_option_fences_nobody(messaging: Messaging) -> None:
         messaging.process("t", "out", upper, group="a b", producer="p")
     with pytest.raises(BadRequest, match="for ever"):
         messaging.process("t", "default:t", upper, **UPPER)
+    with pytest.raises(BadRequest, match="has a group"):
+        messaging.process("t", "out", upper, **UPPER | {"group": None})
+    with pytest.raises(BadRequest, match="no function"):
+        messaging.process("t", "out", b"upper", **UPPER)  # type: ignore[arg-type]
+    with pytest.raises(BadRequest, match="a coroutine"):
+        messaging.process("t", "out", awaited, **UPPER)  # type: ignore[arg-type]
     for topics in (("nowhere", "out"), ("t", "nowhere")):
         with pytest.raises(TopicNotFound):
             messaging.process(*topics, upper, **UPPER)

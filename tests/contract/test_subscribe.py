@@ -10,6 +10,7 @@ from tests.support.consume_handlers import Handler, effects, refuse, run_until_i
 from tests.support.consume_setting import Setting, run_in_thread, texts
 from tests.support.doubles import Recorder, failing, lost
 from txaware.errors import (
+    BadRequest,
     MisusedTransaction,
     TransactionConflict,
     TransactionOutcomeUnknown,
@@ -323,6 +324,21 @@ def test_a_handler_that_ends_the_transaction_is_told(here: Setting) -> None:
     assert failures == 2
     assert here.saved() == "2"
     assert subscriber.metrics().skipped == 1
+
+
+def test_a_handler_that_nobody_awaits_is_refused(here: Setting) -> None:
+    here.publish("a")
+
+    async def handler(_: Message) -> None:
+        raise AssertionError
+
+    with pytest.raises(BadRequest, match="a coroutine"):
+        here.subscriber(handler)
+    with pytest.raises(BadRequest, match="a coroutine"):
+        here.subscriber(lambda message: handler(message)).run_once()
+    with pytest.raises(BadRequest, match="no function"):
+        here.subscriber("handler")  # type: ignore[arg-type]
+    assert here.saved() is None
 
 
 def test_after_commit_is_not_called_for_what_failed(here: Setting) -> None:

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import pytest
 
 from coordinator.context import Status
@@ -24,6 +25,7 @@ from txaware.messaging import Messaging
 from txaware.producers import ProducerIdentity
 from txaware.publish.producer_states import REFUSALS, State
 from txaware.publish.transactional_producer import TransactionalProducer
+from txaware.service.producers import producer_ids
 
 Producer = TransactionalProducer
 
@@ -42,6 +44,7 @@ def test_a_newer_instance_fences_the_next_begin(messaging: Messaging) -> None:
         commit_one(old)
     with pytest.raises(ProducerFenced):
         old.begin()
+    assert (old.state, new.state) == (State.FENCED, State.READY)
     commit_one(new)
     assert committed(messaging) == [b"m"]
     assert (old.producer_id, old.epoch + 1) == (new.producer_id, new.epoch)
@@ -79,6 +82,24 @@ def test_other_ids_are_not_fenced(messaging: Messaging) -> None:
     commit_one(one)
     assert one.commits == 1
     assert messaging.producer("one.two").commits == 0
+
+
+def test_after_the_greatest_epoch_an_id_goes_on_with_another_producer(
+    messaging: Messaging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producer_ids, "MAX_EPOCH", 1)
+    instances = [messaging.producer("p") for _ in range(2)]
+    commit_one(instances[1])
+    instances[1].begin()
+    newest = messaging.producer("p")
+    assert [one.epoch for one in (*instances, newest)] == [0, 1, 0]
+    assert newest.producer_id != instances[1].producer_id
+    with pytest.raises(ProducerFenced, match="has taken over"):
+        instances[1].commit()
+    with pytest.raises(ProducerFenced, match="has taken over"):
+        commit_one(instances[0])
+    commit_one(newest)
+    assert newest.commits == 2
 
 
 def test_what_an_older_instance_left_open_has_ended_when_a_newer_one_is_opened(
@@ -351,7 +372,7 @@ def test_a_wrong_call_is_one_sentence_and_changes_nothing(
 
 
 @pytest.mark.parametrize(
-    "state", [state for state in State if state is not State.CLOSED]
+    "state", [state for state in State if state not in (State.FENCED, State.CLOSED)]
 )
 def test_from_each_state_a_transaction_commits_in_the_end(
     messaging: Messaging, state: State
@@ -431,6 +452,14 @@ def test_polls_after_the_positions_were_saved_come_after_them(
     assert messaging.position("g", "t") == messaging.bounds("t").last
 
 
+def test_what_has_no_position_is_refused(messaging: Messaging) -> None:
+    producer: Any = messaging.producer("p")
+    producer.begin()
+    with pytest.raises(BadRequest, match="save_positions takes consumers"):
+        producer.save_positions("g")
+    producer.commit()
+
+
 def test_positions_of_a_moved_group_are_refused(messaging: Messaging) -> None:
     messaging.publish("t", [b"a", b"b"])
     one, other = (messaging.consumer("t", group="g") for _ in range(2))
@@ -495,6 +524,24 @@ def test_a_wrong_key_is_refused(messaging: Messaging, key: Any) -> None:
     assert producer.run_once("ключ / 鍵", lambda: None)
 
 
+async def awaited() -> None:
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [(5, "no function"), (awaited, "a coroutine"), (lambda: awaited(), "a coroutine")],
+    ids=["number", "coroutine", "hidden"],
+)
+def test_what_nobody_runs_is_not_done(
+    messaging: Messaging, function: Any, why: str
+) -> None:
+    producer = messaging.producer("p")
+    with pytest.raises(BadRequest, match=why):
+        producer.run_once("k", function)
+    assert producer.run_once("k", lambda: None)
+
+
 # Calls that come late.
 
 
@@ -510,6 +557,22 @@ def test_a_late_begin_reaches_no_later_transaction(messaging: Messaging) -> None
             service.enter_transaction("p", identity, first.transaction)
     assert committed(messaging) == [b"first", b"second"]
     assert producer.commits == 2
+
+
+def test_a_transaction_that_nobody_began_is_refused_and_holds_up_no_later_one(
+    messaging: Messaging,
+) -> None:
+    producer = messaging.producer("p")
+    service: Any = messaging._producers
+    tx = messaging.coordinator.start_short()
+    never = attrs.evolve(tx, transaction_id=2**62, write_pointer=2**62)
+    identity = ProducerIdentity(producer.producer_id, producer.epoch)
+    with pytest.raises(TransactionNotInProgress, match="never begun here"):
+        service.enter_transaction("p", identity, never)
+    with pytest.raises(TransactionNotInProgress, match="never begun here"):
+        service.leave_transaction("p", 2**62)
+    commit_one(producer)
+    assert producer.commits == 1
 
 
 def test_a_late_commit_reaches_no_later_transaction(messaging: Messaging) -> None:

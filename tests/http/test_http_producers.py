@@ -73,13 +73,25 @@ async def test_the_asyncio_client_has_the_same_producers() -> None:
                 assert await producer.run_once("k", lambda: None)
                 assert not await producer.run_once("k", lambda: None)
                 assert await producer.commits() == 3
+
+                async def step() -> None:
+                    await producer.publish("out", [b"step"])
+                    await messaging.publisher("out").publish(b"joined")
+
+                with pytest.raises(BadRequest, match="a coroutine"):
+                    await producer.run_once("step", lambda: step())
+                assert await producer.run_once("step", step)
+                assert not await producer.run_once("step", step)
+                assert await producer.commits() == 4
                 with pytest.raises(MisusedTransaction, match="no transaction"):
                     await producer.commit()
                 async with messaging.producer("p") as newer:
                     assert newer.epoch == producer.epoch + 1
                     with pytest.raises(ProducerFenced):
                         await producer.begin()
-        assert committed(store.messaging, "out") == [b"block", b"in"]
+        assert committed(store.messaging, "out") == [
+            *(b"block", b"in", b"step", b"joined"),
+        ]
         assert store.messaging.position("g", "t") == store.messaging.bounds("t").last
 
 

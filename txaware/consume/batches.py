@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 
+from coordinator.callbacks import check_answer
 from coordinator.context import Status, TransactionContext
 from coordinator.interfaces import Coordinator, TransactionAware
 from txaware.clock import ClockMs
@@ -133,7 +134,7 @@ class MessageBatches:
                 break
             step.trying = item
             if not self._gave_up(step, item, context):
-                self._handler(item.value)
+                check_answer(self._handler(item.value))
                 step.handled.append(item.value)
             step.done.append(item)
         step.trying = None
@@ -146,7 +147,7 @@ class MessageBatches:
             item.value for item in group if not self._gave_up(step, item, context)
         ]
         if step.handled:
-            self._handler(step.handled)
+            check_answer(self._handler(step.handled))
 
     def _gave_up(self, step: Step, item: Item, context: TransactionContext) -> bool:
         """Gives up a message that cannot be handled; False where it can be tried.

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from coordinator.callbacks import check_function
 from coordinator.context import TransactionContext, current_transaction
 from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator, TransactionAware
@@ -144,6 +145,7 @@ def subscribe(
     those of `Delivery`. Without a `group` the position ends with the process. `begin`
     makes each transaction of participants and a `timeout_s`, other than the usual one.
     """
+    check_function(handler)
     delivery, participants = Delivery(**options), tuple(participants)
     for participant in participants:
         checked_participant(participant)

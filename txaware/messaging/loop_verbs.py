@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, Protocol, TypeVar, cast
 from weakref import WeakSet
 
+from coordinator.callbacks import check_function
 from coordinator.interfaces import TransactionAware
 from txaware.consume import Subscriber, subscribe
 from txaware.consume.start_places import StartAt
@@ -156,6 +157,9 @@ class LoopVerbs:
         older loop of that id is fenced, and this one goes on behind its last commit.
         The options are those of `subscribe`.
         """
+        check_function(function)
+        if group is None:  # or the next loop would begin anew
+            raise BadRequest("a loop that publishes each message once has a group")
         names = [str(self._service.topic(one).topic) for one in (source, target)]
         if names[0] == names[1]:
             raise BadRequest(f"what is made of {source} would come back to it for ever")

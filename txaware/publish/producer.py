@@ -87,7 +87,8 @@ class Producer:
         """
         if self._closed:
             raise PublisherClosed("the producer is closed, and took nothing")
-        line, messages = self._sequence(topic), list(checked_many(payloads))
+        line = self._sequence(topic)
+        messages = list(checked_many(payloads, call="publish"))
         if not messages:
             raise BadRequest("a publish of a producer has messages")
         limit_bytes = self._message_limit_bytes

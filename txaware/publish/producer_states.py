@@ -11,11 +11,12 @@ class State(enum.Enum):
     OPEN = "a transaction is open"
     ROLLED_BACK = "its last commit was refused, and everything is undone"
     UNKNOWN = "nobody knows yet how its last commit ended"
+    FENCED = "a newer instance has taken over"
     CLOSED = "it is closed"
 
 
 # The calls that a state takes; each other one has the sentence that refuses it. A call
-# that is refused changes nothing. A fenced producer refuses all of them before.
+# that is refused changes nothing. A fenced producer refuses all, as its service did.
 _BEGIN_FIRST = "begin() comes first"
 _COMMIT_TELLS = "call commit() again, which finds out"
 _OPEN_ONE = "commit() or abort() it first"

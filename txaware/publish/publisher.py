@@ -43,15 +43,15 @@ def checked_sizes_bytes(payloads: list[Payload], limit_bytes: int) -> int:
     return sum([checked_size_bytes(one, limit_bytes) for one in payloads])
 
 
-def checked_many(payloads: Iterable[Payload]) -> Iterable[Payload]:
+def checked_many(
+    payloads: Iterable[Payload], *, call: str = "publish_all"
+) -> Iterable[Payload]:
     """Returns many payloads as they are; raises `BadRequest` for a single message."""
     if payloads.__class__ is list:  # nearly always, and a tenth of the time
         return payloads
     if isinstance(payloads, Iterable) and not isinstance(payloads, bytes | str):
         return payloads
-    raise BadRequest(
-        f"publish_all takes many messages, not one {type(payloads).__name__}"
-    )
+    raise BadRequest(f"{call} takes many messages, not one {type(payloads).__name__}")
 
 
 def checked_setting(name: str, value: float, *, least: float = 1) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, Self
 
+from coordinator.callbacks import check_answer, check_function
 from coordinator.context import Status
 from coordinator.fork_guard import guard
 from coordinator.interfaces import TransactionAware
@@ -90,6 +91,8 @@ class TransactionalProducer:
     @property
     def state(self) -> State:
         """The state between two calls."""
+        if self._instance.fenced is not None:
+            return State.FENCED
         if self._closed:
             return State.CLOSED
         status = None if self._context is None else self._context.status
@@ -115,12 +118,13 @@ class TransactionalProducer:
         Returns True if it ran and committed now, and False if it had before. The key is
         saved with the commit. `function` gets the transaction if it takes an argument.
         """
-        context = self._made((), None, "transaction", key=checked_key(key))
+        check_function(function)
+        context = keyed(self, key)
         with context:
             if context.count.entered.is_done:
                 context.abort()
                 return False
-            call(function, context)
+            check_answer(call(function, context))
         return True
 
     def begin(
@@ -151,7 +155,8 @@ class TransactionalProducer:
                     "happens once"
                 )
             self._require_in_progress(context)
-            self._publisher(topic).publish_in(context, checked_many(payloads))
+            many = checked_many(payloads, call="publish")
+            self._publisher(topic).publish_in(context, many)
             return []
 
     def save_positions(self, *consumers: SavesPosition) -> None:
@@ -163,6 +168,12 @@ class TransactionalProducer:
         with self._lock:
             context = self._require("save_positions")
             assert context is not None
+            for consumer in consumers:
+                if not hasattr(consumer, "save_in"):
+                    raise BadRequest(
+                        f"save_positions takes consumers, which have a group, not "
+                        f"{consumer!r:.100}"
+                    )
             for consumer in consumers:
                 consumer.save_in(context)
 
@@ -198,11 +209,11 @@ class TransactionalProducer:
         with self._lock:
             if self._closed:
                 return
-            is_open = self.state is State.OPEN
             self._closed = True
             self._producer.close()
-            if is_open and self._context is not None:
-                self._context.abort()
+            context = self._context
+            if context is not None and context.status in (Status.ACTIVE, Status.ENDING):
+                context.abort()
 
     def __enter__(self) -> Self:
         if self._entered or self._closed:
@@ -267,7 +278,12 @@ class TransactionalProducer:
         raise late
 
 
-def call(function: Callable[..., object], context: FencedTransaction) -> object:
+def keyed(producer: TransactionalProducer, key: str) -> FencedTransaction:
+    """Returns a transaction that commits a key, or finds out that it is committed."""
+    return producer._made((), None, "transaction", key=checked_key(key))
+
+
+def call(function: Callable[..., Any], context: object) -> Any:
     """Calls a function, with the transaction if it takes an argument."""
     try:
         inspect.signature(function).bind(context)

@@ -141,5 +141,9 @@ class TopicConsumer:
 
 
 def blocking_one(consumer: TopicConsumer) -> Consumer:
-    """Returns the consumer that does the work, whose calls block."""
-    return consumer._consumer
+    """Returns the consumer that does the work, whose calls block.
+
+    What is no such consumer is returned as it is, for the call to refuse.
+    """
+    found: Consumer = getattr(consumer, "_consumer", consumer)  # type: ignore[arg-type]
+    return found

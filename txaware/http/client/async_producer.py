@@ -1,9 +1,11 @@
 """The producers, awaited."""
 
 import asyncio
+import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, Self, TypeVar
 
+from coordinator.callbacks import check_answer, check_function
 from coordinator.interfaces import Coordinator, TransactionAware
 from txaware.errors import MisusedTransaction
 from txaware.http.client.async_consumer import TopicConsumer, blocking_one
@@ -11,7 +13,11 @@ from txaware.http.client.async_transaction import AsyncTransaction, Workers
 from txaware.messages import MessageId
 from txaware.publish import Producer
 from txaware.publish.producer_states import State
-from txaware.publish.transactional_producer import TransactionalProducer
+from txaware.publish.transactional_producer import (
+    TransactionalProducer,
+    call,
+    keyed,
+)
 from txaware.requests import Payload
 
 R = TypeVar("R")
@@ -132,11 +138,22 @@ class AsyncTransactionalProducer(Opened[TransactionalProducer]):
         return AsyncTransaction(context, self._workers)
 
     async def run_once(self, key: str, function: Callable[..., object]) -> bool:
-        """Runs a function that blocks in a thread; see `TransactionalProducer`.
+        """Runs a function once: one that blocks in a thread, or a coroutine here.
 
-        What joins the open transaction of its thread joins this one.
+        What joins the open transaction of its thread, or of this task, joins this one.
+        See `TransactionalProducer.run_once`.
         """
-        return await self._in_thread(self._producer.run_once, key, function)
+        check_function(function, may_await=True)
+        context = keyed(self._producer, key)
+        async with AsyncTransaction(context, self._workers) as block:
+            if context.count.entered.is_done:
+                await block.abort()
+                return False
+            if inspect.iscoroutinefunction(function):
+                await call(function, block)
+            else:
+                check_answer(await block.run(call, function, context))
+        return True
 
     async def begin(
         self, *participants: TransactionAware, timeout_s: float | None = None

@@ -77,31 +77,26 @@ class ProducerIds:
         client chose.
         """
         with self._lock:
-            if owner is not None:
-                self._count(owner)
-            elif self._owned is not None:
-                self._owned[owner] += 1
+            self._count(owner)
         drawn = drawn_producer_id() if producer_id is None else producer_id
         by_client = producer_id is not None
         return ProducerRow(drawn, 0, owner, self._clock_ms(), by_client=by_client)
 
-    def adopt(self, producer: ProducerIdentity, transactional_id: str) -> ProducerRow:
-        """Takes the producer of a transactional id; its row is on disk then.
+    def adopt(self, transactional_id: str, owner: str | None) -> ProducerRow:
+        """Opens the producer of a transactional id; its row is on disk then.
 
-        It belongs to all principals that may use the transactional id.
+        It counts for `owner`, who was the first, and all that may use the id use it.
         """
-        row = ProducerRow(
-            producer.producer_id,
-            producer.epoch,
-            None,
-            self._clock_ms(),
-            transactional_id=transactional_id,
-        )
         with self._lock:
-            if self._owned is not None and self.find(producer.producer_id) is None:
-                self._owned[None] += 1
+            row = attrs.evolve(self.new(owner), transactional_id=transactional_id)
+            try:
+                self._change(row)
+            except BaseException:
+                self.failed()
+                raise
+            if self._owned is not None:
                 self._named[transactional_id] += 1
-            return self._change(row)
+            return row
 
     def opened(self, row: ProducerRow) -> None:
         """Notes that the row of a new producer is on disk."""
@@ -200,7 +195,12 @@ class ProducerIds:
                 self._named = Counter(name for name in names if name is not None)
             return self._owned
 
-    def _count(self, owner: str) -> None:
+    def _count(self, owner: str | None) -> None:
+        """Counts one more of an owner; that of this process has as many as it wants."""
+        if owner is None:
+            if self._owned is not None:
+                self._owned[owner] += 1
+            return
         counts = self.counts()
         if counts[owner] >= self._most:
             raise NotAuthorized(

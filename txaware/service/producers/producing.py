@@ -132,7 +132,7 @@ class Producing:
     ) -> ProducerOpened:
         """Opens a producer; `owner` is the principal that may use it."""
         if transactional_id is not None:
-            return self._transactional_ids.open(transactional_id)
+            return self._transactional_ids.open(transactional_id, owner)
         row = self.ids.open(owner)
         return ProducerOpened(row.producer_id, row.epoch)
 

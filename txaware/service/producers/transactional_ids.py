@@ -8,7 +8,7 @@ from typing import NoReturn
 import attrs
 
 from coordinator.interfaces import Coordinator
-from coordinator.transaction import Transaction, TransactionType
+from coordinator.transaction import POINTERS_PER_MS, Transaction, TransactionType
 from txaware.errors import (
     BadRequest,
     ProducerFenced,
@@ -28,7 +28,6 @@ from txaware.producers import (
     checked_key,
 )
 from txaware.requests import Pointer, checked_pointer
-from txaware.service.producers.producer_ids import drawn_producer_id
 from txaware.service.retention.position_retention import PositionRetention
 from txaware.service.store_context import StoreContext
 from txaware.service.visibility import DELIVER, Visibility
@@ -37,6 +36,9 @@ from txaware.store.position_table import PositionTable, position_write
 from txaware.store.producer_table import ProducerRow
 from txaware.store.transactional_id_table import TransactionalIdTable
 from txaware.topics import TopicName, checked_transactional_id
+
+# Clocks of a coordinator elsewhere and of this process differ by less.
+AHEAD_MS = 3_600_000
 
 # Returns a position as a fresh snapshot sees it.
 Seen = Callable[[str, TopicName], MessageId | None]
@@ -88,15 +90,20 @@ class TransactionalIds:
         self._judge = judge
         self._seen = seen
         self._carrier = carrier
+        self._gate = site.gate
+        self._clock_ms = site.clock_ms
         self._lock = threading.Lock()
         self._holders: dict[str, Holder] = {}
         self.counters = ProducerCounters()
 
-    def open(self, name: str) -> ProducerOpened:
-        """Fences every older instance, and settles the transactions that it left."""
+    def open(self, name: str, owner: str | None = None) -> ProducerOpened:
+        """Fences every older instance, and settles the transactions that it left.
+
+        An id that is new counts for the principal `owner`.
+        """
         holder = self._holder(name)
         with holder.lock:
-            row = self._raise_epoch(name, holder)
+            row = self._raise_epoch(name, holder, owner)
             self._settle(name, holder)
         commits = self.producer_commits(name)
         return ProducerOpened(row.producer_id, row.epoch, commits)
@@ -126,6 +133,7 @@ class TransactionalIds:
         know of it. Nothing is written if the key was committed before.
         """
         name, tx = transactional_id, transaction
+        self._require_begun(name, tx.transaction_id)
         if tx.type is TransactionType.LONG:
             raise BadRequest(
                 f"producer {name} takes no long transactions: two of them could commit "
@@ -151,6 +159,7 @@ class TransactionalIds:
     ) -> None:
         """Takes back what `enter_transaction` wrote, for a rollback."""
         pointer, holder = checked_pointer(transaction), self._holder(transactional_id)
+        self._require_begun(transactional_id, pointer)
         marker = producer_marker(transactional_id)
         with holder.lock:
             holder.left = max(holder.left, pointer)
@@ -200,14 +209,14 @@ class TransactionalIds:
         with self._lock:
             return self._holders.setdefault(name, Holder())
 
-    def _raise_epoch(self, name: str, holder: Holder) -> ProducerRow:
+    def _raise_epoch(self, name: str, holder: Holder, owner: str | None) -> ProducerRow:
         # Until it is known how this ended, only the row says who has the id.
         holder.producer_id = None
         while True:
             old = self._ids.get(name)
             row = None if old is None else self._producers.raise_epoch(old)
             if row is None:  # a new id, also where the epochs are used up
-                row = self._producers.adopt(ProducerIdentity(drawn_producer_id()), name)
+                row = self._producers.adopt(name, owner)
                 if not self._ids.replace(name, old, row.producer_id):
                     continue
             holder.producer_id = row.producer_id
@@ -255,6 +264,18 @@ class TransactionalIds:
     def _fence(self, why: str) -> NoReturn:
         self.counters.fenced()
         raise ProducerFenced(why)
+
+    def _require_begun(self, name: str, pointer: int) -> None:
+        """Refuses a transaction of the future: all that really begin would be late."""
+        if self._gate is None:  # the coordinator is elsewhere, with a clock of its own
+            latest_ms = self._clock_ms() + AHEAD_MS
+            is_begun = pointer <= latest_ms * POINTERS_PER_MS
+        else:
+            is_begun = self._gate.gave_out(pointer)
+        if not is_begun:
+            raise TransactionNotInProgress(
+                f"transaction {pointer} of producer {name} was never begun here"
+            )
 
     def _advance(self, name: str, holder: Holder, tx: Transaction) -> None:
         """Makes `tx` the open transaction of an instance.
