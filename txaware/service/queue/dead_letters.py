@@ -40,7 +40,7 @@ def origin_of(letter: Popped) -> str | None:
 
 def send_back(queue: WorkQueue, letter: Popped, target: WorkQueue) -> bool:
     """Moves a dead letter that was popped back to its queue, as it was pushed there."""
-    lease = queue.held(letter.id, letter.lease)
+    lease = queue.state.held(letter.id, letter.lease)
     headers = {name: letter.headers[name] for name in letter.headers.keys() - {*ORIGIN}}
     again = Outgoing(letter.payload, letter.key, headers or None)
     payloads = checked_payloads([again], limit_bytes=MOST_BYTES)

@@ -6,8 +6,9 @@ from txaware.queues import PipeName, QueueDescriptor
 from txaware.service.queue.lease import Lease, LeaseState
 from txaware.service.queue.pipe import Pipe
 from txaware.service.queue.pipe_reader import Judge, PipeReader
-from txaware.service.queue.popping import Batch, Popping
+from txaware.service.queue.popping import Popping
 from txaware.service.queue.queue_state import QueueState
+from txaware.service.queue.step_batch import Batch
 from txaware.service.visibility import DELIVER, SKIP
 from txaware.store.queue_table import (
     NOT_FINAL,

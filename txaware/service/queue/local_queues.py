@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypedDict
 
 import attrs
 
@@ -60,6 +60,16 @@ from txaware.store.journaled_table import keep_earlier_versions_away
 from txaware.topics import QueueName, checked_namespace
 
 MOST_TEXT = 1_000
+
+
+class PushOptions(TypedDict):
+    """The options of a push, checked."""
+
+    pusher: str
+    delay_s: float
+    priority: int
+
+
 _TABLES = (MESSAGE, PAYLOAD, MARK, PIPE, LEASE)
 
 
@@ -153,15 +163,16 @@ class LocalQueues:
         priority: int = 0,
     ) -> None:
         """Pushes in one piece, all or none; on disk when it returns."""
-        payloads = self._payloads(messages)
+        items, pushing = self.checked_items(messages), self._queue(name).pushing
+        pushing.push(items, **checked_push(pusher, delay_s, priority))
+
+    def checked_items(self, messages: Iterable[Payload]) -> Payloads:
+        """Returns the items of a push; raises where they are none, or too large."""
+        limit_bytes = self._site.settings.message_limit_bytes
+        payloads = checked_payloads(messages, limit_bytes=limit_bytes)
         if not len(payloads):
             raise BadRequest("a push has items")
-        self._queue(name).pushing.push(
-            payloads,
-            pusher=_checked_text("pusher", pusher),
-            delay_s=checked_delay_s(delay_s),
-            priority=checked_priority(priority),
-        )
+        return payloads
 
     def pipe_for(
         self,
@@ -175,15 +186,12 @@ class LocalQueues:
         """Returns the name of a pipe, to publish to like a topic in a transaction."""
         pointer = checked_pointer(transaction)
         return self._queue(name).pushing.reserve(
-            pointer,
-            pusher=_checked_text("pusher", pusher),
-            delay_s=checked_delay_s(delay_s),
-            priority=checked_priority(priority),
+            pointer, **checked_push(pusher, delay_s, priority)
         )
 
     def close_pusher(self, name: str, pusher: str) -> None:
         """Has the pipes of a pusher take no more pushes."""
-        self._queue(name).pushing.close_pusher(_checked_text("pusher", pusher))
+        self._queue(name).pushing.close_pusher(checked_text("pusher", pusher))
 
     def pop(
         self,
@@ -211,7 +219,7 @@ class LocalQueues:
             )
         pointer = None if transaction is None else transaction.transaction_id
         who = Popper(
-            _checked_text("popper", popper), pointer, is_local, owns_pipe, most_bytes
+            checked_text("popper", popper), pointer, is_local, owns_pipe, most_bytes
         )
         queue = self._queue(name)
         self._bury(queue)
@@ -253,7 +261,7 @@ class LocalQueues:
         self, name: str, item: str, lease: str, *, delay_s: float = 0, error: str = ""
     ) -> None:
         """Has a job wait again; `error` says why, for its dead letter."""
-        queue, said = self._queue(name), _checked_text("error", error)
+        queue, said = self._queue(name), checked_text("error", error)
         queue.give_back(item, lease, delay_s=checked_delay_s(delay_s), error=said)
         self._bury(queue)
 
@@ -351,6 +359,10 @@ class LocalQueues:
             return False
         return True
 
+    def in_memory(self, name: str) -> WorkQueue | None:
+        """Returns a queue that this process has used; None where it has to be found."""
+        return self._queues.get(name)
+
     def _queue(self, name: str) -> WorkQueue:
         found = self._queues.get(name) if name.__class__ is str else None
         if found is not None:
@@ -397,12 +409,17 @@ class LocalQueues:
                 with queue.state.lock:
                     queue.state.dying += dying
 
-    def _payloads(self, messages: Iterable[Payload]) -> Payloads:
-        limit_bytes = self._site.settings.message_limit_bytes
-        return checked_payloads(messages, limit_bytes=limit_bytes)
+
+def checked_push(pusher: object, delay_s: object, priority: object) -> PushOptions:
+    """Returns the options of a push; raises `BadRequest` for wrong ones."""
+    return {
+        "pusher": checked_text("pusher", pusher),
+        "delay_s": checked_delay_s(delay_s),
+        "priority": checked_priority(priority),
+    }
 
 
-def _checked_text(name: str, text: object) -> str:
+def checked_text(name: str, text: object) -> str:
     """Returns a text of a bounded size, without a zero byte."""
     if not isinstance(text, str) or "\0" in text:
         raise BadRequest(f"{name} is a text, not {text!r:.100}")

@@ -8,6 +8,7 @@ from txaware.keys import MESSAGE, payload_prefix
 from txaware.labels import unpacked
 from txaware.messages import NO_PAYLOAD_ROW, MessageId
 from txaware.service.queue.pipe import Item, Pipe
+from txaware.service.queue.step_batch import WouldWait
 from txaware.service.visibility import DELIVER, SKIP, STOP, Visibility
 from txaware.store.columns import (
     ATTEMPT,
@@ -69,11 +70,17 @@ class PipeReader:
         self._payloads = PayloadTable(table)
 
     def fill(
-        self, pipe: Pipe, judge: Judge, known: Callable[[MessageId], bool]
+        self,
+        pipe: Pipe,
+        judge: Judge,
+        known: Callable[[MessageId], bool],
+        *,
+        may_wait: bool = True,
     ) -> list[Write]:
         """Reads on if the buffer is empty; returns deletions of what nobody will see.
 
-        `known` items are leased, or wait again, and are left out.
+        `known` items are leased, or wait again, and are left out. Without `may_wait`
+        it raises `WouldWait` before it reads from the disk.
         """
         if pipe.buffer:
             return []
@@ -84,6 +91,8 @@ class PipeReader:
         mark = pipe.mark()
         if mark == pipe.settled:
             return []
+        if not (may_wait or pipe.has_nothing_unread):
+            raise WouldWait
         pipe.blocked = None
         if pipe.has_nothing_unread:
             pipe.settled = mark

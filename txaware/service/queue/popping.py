@@ -9,13 +9,13 @@ from itertools import islice
 
 import attrs
 
-from txaware.interfaces import Write
 from txaware.keys import LEASE
 from txaware.service.queue.lease import Lease, LeaseState, new_token, new_tokens
 from txaware.service.queue.pipe import Item, Pipe
 from txaware.service.queue.pipe_reader import Judge, PipeReader, deletion
 from txaware.service.queue.queue_state import QueueState
-from txaware.store.queue_table import NO_TIME, first_leases, pipe_write
+from txaware.service.queue.step_batch import Batch
+from txaware.store.queue_table import NO_TIME, first_leases
 
 # Every so many pops begin with the lane that has the oldest pipe, whatever its
 # priority: so nothing starves.
@@ -37,27 +37,6 @@ class Popper:
     is_local: bool = True
     owns_pipe: bool = False
     most_bytes: int | None = None
-
-
-@attrs.define
-class Batch:
-    """The writes of one step, and the pipes whose counts go with them.
-
-    The `drained` pipes may be over now.
-    """
-
-    writes: list[Write] = attrs.field(factory=list)
-    pipes: dict[int, Pipe] = attrs.field(factory=dict)
-    drained: list[Pipe] = attrs.field(factory=list)
-
-    def touch(self, pipe: Pipe) -> None:
-        """Has the counts of a pipe written."""
-        self.pipes[pipe.id] = pipe
-
-    def take(self) -> list[Write]:
-        """Returns all writes, with the rows of the pipes as they are now."""
-        rows = [pipe_write(pipe.prefix, pipe.row()) for pipe in self.pipes.values()]
-        return self.writes + rows
 
 
 class Popping:
@@ -201,8 +180,9 @@ class Popping:
         state.pops += 1
         lanes = self._lanes()
         if lanes and self._ends_round(lanes[0]):
+            found = self._from_back(now_ms, batch)
             state.turns[lanes[0]] = 0
-            if (found := self._from_back(now_ms, batch)) is not None:
+            if found is not None:
                 return found
         for priority in lanes:
             found = self._from_lane(priority, popper, judge, now_ms, batch)
@@ -242,6 +222,7 @@ class Popping:
                 break
             if lease.due_ms > now_ms:
                 return None
+            batch.wait_here()
             if (found := self._again(lease, now_ms, batch)) is not None:
                 return found
         for priority in sorted(state.lanes, reverse=True):
@@ -293,7 +274,9 @@ class Popping:
                 if len(state.leases) > MOST_PARKED and self._is_crowded():
                     return None
                 known = partial(state.known, pipe)
-                batch.writes += self._reader.fill(pipe, judge, known)
+                batch.writes += self._reader.fill(
+                    pipe, judge, known, may_wait=batch.may_wait
+                )
             if not pipe.buffer:
                 if pipe.is_drained:
                     state.leave_lane(pipe)
@@ -330,6 +313,7 @@ class Popping:
 
     def _from_back(self, now_ms: int, batch: Batch) -> tuple[Lease, Item] | None:
         while (lease := self._state.next_back(now_ms)) is not None:
+            batch.wait_here()
             heapq.heappop(self._state.back)
             if (found := self._again(lease, now_ms, batch)) is not None:
                 return found
@@ -363,10 +347,12 @@ class Popping:
         may_die: bool = True,
     ) -> None:
         """Has an item wait again, or end among the dead letters."""
-        state, most = self._state, self._state.descriptor.max_deliveries
+        state = self._state
+        if dies := may_die and self.is_last_delivery(lease):
+            batch.wait_here()  # for its burial
         state.leave_work(lease)
         lease.error = error or lease.error
-        if may_die and most is not None and lease.deliveries >= most:
+        if dies:
             lease.state, lease.token = LeaseState.DYING, 0
             lease.until_ms, lease.due_ms = NO_TIME, due_ms
             state.dying.append(lease)
@@ -374,6 +360,11 @@ class Popping:
             state.wait_again(lease, due_ms)
         batch.touch(lease.pipe)
         batch.writes.append(lease.write())
+
+    def is_last_delivery(self, lease: Lease) -> bool:
+        """Tells whether an item goes to the dead letters instead of waiting again."""
+        most = self._state.descriptor.max_deliveries
+        return most is not None and lease.deliveries >= most
 
     def finish(self, lease: Lease, now_ms: int, batch: Batch) -> None:
         """Has a job end for good."""
@@ -424,10 +415,14 @@ class Popping:
         """Gives back what was not committed within its lease."""
         ends = self._state.ends
         while ends and ends[0][0] <= now_ms:
-            _, token, lease = heapq.heappop(ends)
+            _, token, lease = ends[0]
             is_its = lease.state is LeaseState.IN_WORK and lease.token == token
             is_timed = is_its and lease.transaction is None
-            if is_timed and lease.until_ms <= now_ms:
+            is_over = is_timed and lease.until_ms <= now_ms
+            if is_over and self.is_last_delivery(lease):
+                batch.wait_here()
+            heapq.heappop(ends)
+            if is_over:
                 lease.pipe.counts.expired_leases += 1
                 said = f"the lease of {lease.popper} ended"
                 self.give_back(lease, now_ms, batch, error=lease.error or said)

@@ -8,12 +8,14 @@ from hashlib import blake2b
 
 import attrs
 
-from txaware.errors import QueueNotFound
+from coordinator.embedded.group_commit import Then
+from txaware.errors import QueueNotFound, Unavailable
 from txaware.interfaces import Write
 from txaware.metrics import Latencies, TopicCounters
 from txaware.requests import Payloads
 from txaware.service.queue.pipe import Pipe, PipeCounters, opened
 from txaware.service.queue.queue_state import Pushed, QueueState
+from txaware.service.queue.step_batch import WouldWait
 from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle
 from txaware.service.write.publishing import Publishing
@@ -47,27 +49,67 @@ class Pushing:
     ) -> None:
         """Pushes in one piece, all or none; on disk when it returns."""
         rows: list[Write] = []
-
-        def noted(_: list[bytes], made: list[Write]) -> list[Write]:
-            rows.extend(made)
-            return made
-
         pipe = self._begun(pusher, delay_s, priority)
         try:
-            self._publishing.plain(self._plain_handle(pipe), payloads, also=noted)
+            self._publishing.plain(
+                self._plain_handle(pipe), payloads, also=partial(_noted, rows)
+            )
             pushed = Pushed(pipe, rows, payloads.size_bytes)
         except BaseException:
-            self._state.is_in_doubt = True
-            self._state.pushed_soon.append(Pushed(pipe))
+            self._has_failed(pipe)
             raise
-        self._state.pushed_soon.append(pushed)  # not in the block: once in all
+        self._has_pushed(pushed)  # not in the block: once in all
+
+    def push_soon(
+        self,
+        payloads: Payloads,
+        then: Then,
+        *,
+        pusher: str,
+        delay_s: float,
+        priority: int,
+    ) -> None:
+        """Pushes as `push` does and waits for nothing, as for an event loop.
+
+        Another thread tells `then` how it ended. Raises `WouldWait` where it had to.
+        """
+        rows: list[Write] = []
+        pipe = self._begun(pusher, delay_s, priority, may_wait=False)
+
+        def written(error: Unavailable | None) -> None:
+            if error is None:
+                self._has_pushed(Pushed(pipe, rows, payloads.size_bytes))
+            else:
+                self._has_failed(pipe)
+            then(error)
+
+        try:
+            self._publishing.plain_soon(
+                self._plain_handle(pipe), payloads, written, also=partial(_noted, rows)
+            )
+        except BaseException:
+            self._has_failed(pipe)
+            raise
+
+    def _has_pushed(self, pushed: Pushed) -> None:
+        self._state.pushed_soon.append(pushed)
         self._state.signal.tell()
 
-    def _begun(self, pusher: str, delay_s: float, priority: int) -> Pipe:
-        with self._state.lock:
+    def _has_failed(self, pipe: Pipe) -> None:
+        self._state.is_in_doubt = True
+        self._state.pushed_soon.append(Pushed(pipe))
+
+    def _begun(
+        self, pusher: str, delay_s: float, priority: int, *, may_wait: bool = True
+    ) -> Pipe:
+        if not self._state.lock.acquire(blocking=may_wait):
+            raise WouldWait
+        try:
             pipe = self._pipe_for(pusher, delay_s, priority)
             self.handle(pipe)
             pipe.pushing += 1
+        finally:
+            self._state.lock.release()
         return pipe
 
     def _plain_handle(self, pipe: Pipe) -> TopicHandle:
@@ -205,6 +247,12 @@ class Pushing:
             if pipe.kind is PipeKind.PUSHER and self.is_too_old(pipe, now_ms):
                 pipe.is_open = False
                 del self._state.pushers[key]
+
+
+def _noted(rows: list[Write], _: list[bytes], made: list[Write]) -> list[Write]:
+    """Notes the rows that were made, which go into the batch as they are."""
+    rows.extend(made)
+    return made
 
 
 def _number_of(pusher: str) -> int:

@@ -9,11 +9,12 @@ from itertools import islice
 
 import attrs
 
+from txaware.errors import BadRequest, LeaseLost
 from txaware.interfaces import Write
 from txaware.keys import ROW_KEY_BYTES
 from txaware.messages import MessageId
 from txaware.queues import PipeName, QueueDescriptor, pipe_prefix, row_name
-from txaware.service.queue.lease import Lease, LeaseState
+from txaware.service.queue.lease import Lease, LeaseState, parsed_item
 from txaware.service.queue.meter import Meter
 from txaware.service.queue.pipe import FIRST, Pipe
 from txaware.service.queue.pipe_reader import READ_BYTES, READ_ROWS, item_of
@@ -56,7 +57,9 @@ class QueueState:
     has changed since. `watched` are the transactions that may push, with their pipes.
     All is read and changed under `lock`; but whoever sees a write fail sets
     `is_in_doubt` without it. Nor do a push and a commit take it again at their end:
-    `pushed_soon` and `gone_soon` have what they leave to the next step.
+    `pushed_soon` and `gone_soon` have what they leave to the next step. So has
+    `failed_soon` the leases that were not written, or whose end was not; and
+    `drained_soon` are pipes whose leftovers an event loop did not look for.
     """
 
     descriptor: QueueDescriptor
@@ -89,6 +92,8 @@ class QueueState:
     is_in_doubt: bool = False
     pushed_soon: deque[Pushed] = attrs.field(factory=deque)
     gone_soon: deque[Lease] = attrs.field(factory=deque)
+    failed_soon: deque[Lease] = attrs.field(factory=deque)
+    drained_soon: list[Pipe] = attrs.field(factory=list)
     settled_ms: int = 0
 
     def __attrs_post_init__(self) -> None:
@@ -246,6 +251,29 @@ class QueueState:
     def known(self, pipe: Pipe, item: MessageId) -> bool:
         """Tells whether an item was read before, and is not to be read again."""
         return (pipe.id, item) in self.leases or (pipe.id, item) in self.leaving
+
+    def held(self, item: str, token: str) -> Lease:
+        """Returns the lease of a job in work; raises `LeaseLost` where it is over."""
+        place = parsed_item(item)
+        if place is None:
+            raise BadRequest(f"{item!r:.100} is no job's id")
+        lease = self.leases.get(place)
+        name = self.descriptor.name
+        if lease is None or lease.state in (LeaseState.GONE, LeaseState.ENDING):
+            raise LeaseLost(
+                f"job {item} of queue {name} is gone: it was committed or removed"
+            )
+        if lease.state is not LeaseState.IN_WORK:
+            raise LeaseLost(
+                f"the lease of job {item} of queue {name} is over; nobody has it now, "
+                f"and it is {lease.state.value}, delivered {lease.deliveries} times"
+            )
+        if lease.token_text != token:
+            raise LeaseLost(
+                f"the lease of job {item} of queue {name} is over; {lease.popper} has "
+                f"it now, in delivery {lease.deliveries}"
+            )
+        return lease
 
     def add_lease(self, lease: Lease) -> None:
         """Takes in an item that was read."""

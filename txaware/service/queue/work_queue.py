@@ -2,36 +2,34 @@
 
 import heapq
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from queue import SimpleQueue
 
 from coordinator.embedded.commit_log import Wait
+from coordinator.embedded.group_commit import Then
 from coordinator.transaction import Transaction
-from txaware.errors import BadRequest, LeaseLost, QueueNotFound, Unavailable
+from txaware.errors import BadRequest, QueueNotFound, Unavailable
 from txaware.interfaces import Write
 from txaware.keys import LEASE, MARK, MESSAGE, PAYLOAD
 from txaware.queues import Popped, QueueStats, Waiting
 from txaware.requests import Payloads
-from txaware.service.queue.lease import Lease, LeaseState, parsed_item
+from txaware.service.queue.lease import Lease, LeaseState
 from txaware.service.queue.pipe import Item, Pipe
 from txaware.service.queue.pipe_reader import Judge, PipeReader
-from txaware.service.queue.popping import Batch, Popper, Popping
+from txaware.service.queue.popping import Popper, Popping
 from txaware.service.queue.pushing import Pushing
 from txaware.service.queue.queue_state import QueueState
+from txaware.service.queue.settling import MakeJudge, Settling
 from txaware.service.queue.statistics import Statistics
+from txaware.service.queue.step_batch import Batch, WouldWait
 from txaware.service.store_context import StoreContext
-from txaware.service.visibility import DELIVER, STOP, Visibility
 from txaware.service.write.publishing import Publishing
 from txaware.store.ranges import pieces
 
 # A popper that waits looks again after this time at the latest.
 LOOK_AGAIN_S = 1.0
-# A coordinator elsewhere is asked so often at most which transactions are over.
-ASK_EVERY_MS = 200
-
-MakeJudge = Callable[[Transaction | None], Visibility]
 
 
 class WorkQueue:
@@ -48,13 +46,13 @@ class WorkQueue:
         self.state = state
         self.pushing = pushing
         self._table = site.table
-        self._gate = site.gate
         self._endings = site.endings
         self._publishing = publishing
         self._transaction_writes = site.writes
         self._make_judge = make_judge
         self._reader = PipeReader(site.table)
         self._popping = Popping(self._reader, state)
+        self._settling = Settling(site, state, self._popping, make_judge)
         self.statistics = Statistics(state, self._reader)
 
     def now_ms(self) -> int:
@@ -84,32 +82,38 @@ class WorkQueue:
             entry = self._transaction_writes.enter(tx.transaction_id)
             self._endings.expect(tx.transaction_id, self.state.signal)
         try:
-            with self._step() as (now_ms, batch):
-                taken: list[tuple[Lease, Item]] = []
-                if not self.state.descriptor.is_paused:
-                    judge = Judge(self._make_judge, tx)
-                    taken = self._popping.pop(popper, judge, now_ms, limit, batch)
+            with self.step() as (now_ms, batch):
+                taken = self.take(popper, tx, now_ms, batch, limit=limit)
                 popped = [lease.popped(item) for lease, item in taken]
                 wait = self._submit(batch)
             try:
                 wait()
             except BaseException:
-                self.state.is_in_doubt = True
-                self._take_back([lease for lease, _ in taken])
+                self.failed(lease for lease, _ in taken)
                 raise
         finally:
             self._transaction_writes.leave(entry)
         return popped
 
-    def _take_back(self, leases: list[Lease]) -> None:
-        """Gives back items whose popper never got them."""
-        with self.state.lock:
-            batch = Batch()
-            for lease in leases:
-                if lease.state is LeaseState.IN_WORK:
-                    self._popping.give_back(lease, self.now_ms(), batch)
-            with suppress(Unavailable):  # its lease ends at the latest
-                self._hand_over(batch)
+    def take(
+        self,
+        popper: Popper,
+        tx: Transaction | None,
+        now_ms: int,
+        batch: Batch,
+        *,
+        limit: int,
+    ) -> list[tuple[Lease, Item]]:
+        """Leases up to `limit` items, as a part of a step."""
+        if self.state.descriptor.is_paused:
+            return []
+        judge = Judge(partial(self._settling.judge, batch), tx)
+        return self._popping.pop(popper, judge, now_ms, limit, batch)
+
+    def failed(self, leases: Iterable[Lease]) -> None:
+        """Has the next step take back pops, or ends of jobs, that failed."""
+        self.state.failed_soon.extend(leases)
+        self.state.is_in_doubt = True
 
     def pause_s(self) -> float:
         """Returns after what time a popper that waits has to look again."""
@@ -124,25 +128,29 @@ class WorkQueue:
 
         Raises `LeaseLost` when its lease is over, with who has it now.
         """
-        with self._step() as (now_ms, batch):
-            lease = self.held(item, token)
-            if lease.transaction is not None:
-                raise BadRequest(
-                    f"job {item} ends with transaction {lease.transaction}"
-                )
-            lease.pipe.counts.committed += 1
-            lease.pipe.leased -= 1
-            lease.state = LeaseState.ENDING
-            self._popping.count_end(lease, now_ms)
-            self._popping.delete(lease, batch)
+        with self.step() as (now_ms, batch):
+            lease = self.end(item, token, now_ms, batch)
             wait = self._submit(batch)
         try:
             wait()
         except BaseException:
-            self.state.is_in_doubt = True
-            self._reinstate(lease)
+            self.failed([lease])
             raise
         self._forget(lease)
+
+    def end(self, item: str, token: str, now_ms: int, batch: Batch) -> Lease:
+        """Has a job end once its rows are gone, as a part of a step."""
+        lease = self.state.held(item, token)
+        if lease.transaction is not None:
+            raise BadRequest(f"job {item} ends with transaction {lease.transaction}")
+        if lease.key is not None and self.state.descriptor.order == "key":
+            batch.wait_here()  # for the lock, once the next of its key is free
+        lease.pipe.counts.committed += 1
+        lease.pipe.leased -= 1
+        lease.state = LeaseState.ENDING
+        self._popping.count_end(lease, now_ms)
+        self._popping.delete(lease, batch)
+        return lease
 
     def _count_move(self, lease: Lease, by: int, *, is_dead: bool) -> None:
         if is_dead:
@@ -150,12 +158,6 @@ class WorkQueue:
         else:
             lease.pipe.counts.committed += by
             lease.pipe.leased -= by
-
-    def _reinstate(self, lease: Lease) -> None:
-        """Puts a job back in work whose end may not be on disk."""
-        with self.state.lock:
-            lease.pipe.counts.committed -= 1
-            self.state.begin_work(lease)
 
     def _forget(self, lease: Lease) -> None:
         """Drops an ended job from memory, and its pipe if that is over.
@@ -211,8 +213,8 @@ class WorkQueue:
         self._transaction_writes.begun(tx)
         entry = self._transaction_writes.enter(tx.transaction_id)
         try:
-            with self._step() as (_, batch):
-                lease = self.held(item, token)
+            with self.step() as (_, batch):
+                lease = self.state.held(item, token)
                 if lease.transaction is not None:
                     return
                 self.state.attach(lease, tx.transaction_id)
@@ -225,19 +227,24 @@ class WorkQueue:
 
     def give_back(self, item: str, token: str, *, delay_s: float, error: str) -> None:
         """Has a job wait again, after `delay_s`."""
-        with self._step() as (now_ms, batch):
-            lease = self.held(item, token)
-            lease.pipe.counts.rolled_back += 1
-            due_ms = now_ms + int(delay_s * 1000)
-            self._popping.give_back(lease, due_ms, batch, error=error)
+        with self.step() as (now_ms, batch):
+            self.wait_again(item, token, now_ms + int(delay_s * 1000), batch, error)
             wait = self._submit(batch)
         wait()
         self.state.signal.tell()
 
+    def wait_again(
+        self, item: str, token: str, due_ms: int, batch: Batch, error: str
+    ) -> None:
+        """Has a job wait again from a time on, as a part of a step."""
+        lease = self.state.held(item, token)
+        self._popping.give_back(lease, due_ms, batch, error=error)
+        lease.pipe.counts.rolled_back += 1
+
     def put_back(self, item: str, token: str) -> None:
         """Has an item wait again as if it had not been popped."""
-        with self._step() as (now_ms, batch):
-            lease = self.held(item, token)
+        with self.step() as (now_ms, batch):
+            lease = self.state.held(item, token)
             lease.deliveries -= 1
             lease.pipe.counts.popped -= 1
             self._popping.give_back(lease, now_ms, batch, may_die=False)
@@ -250,23 +257,30 @@ class WorkQueue:
 
     def extend(self, item: str, token: str, seconds: float) -> int:
         """Has a lease end `seconds` from now; returns that time in ms."""
-        with self._step() as (now_ms, batch):
-            lease = self.held(item, token)
-            if lease.transaction is not None:
-                raise BadRequest(
-                    f"the lease of job {item} ends with transaction "
-                    f"{lease.transaction}, and cannot be extended"
-                )
-            lease.until_ms = now_ms + max(1, int(seconds * 1000))
-            heapq.heappush(self.state.ends, (lease.until_ms, lease.token, lease))
-            batch.writes.append(lease.write())
-            until_ms, wait = lease.until_ms, self._submit(batch)
+        with self.step() as (now_ms, batch):
+            until_ms = self.prolong(item, token, seconds, now_ms, batch)
+            wait = self._submit(batch)
         wait()
         return until_ms
 
+    def prolong(
+        self, item: str, token: str, seconds: float, now_ms: int, batch: Batch
+    ) -> int:
+        """Has a lease end later, as a part of a step; returns that time in ms."""
+        lease = self.state.held(item, token)
+        if lease.transaction is not None:
+            raise BadRequest(
+                f"the lease of job {item} ends with transaction "
+                f"{lease.transaction}, and cannot be extended"
+            )
+        lease.until_ms = now_ms + max(1, int(seconds * 1000))
+        heapq.heappush(self.state.ends, (lease.until_ms, lease.token, lease))
+        batch.writes.append(lease.write())
+        return lease.until_ms
+
     def release(self, pointer: int) -> None:
         """Gives back what a transaction popped that is being rolled back."""
-        with self._step() as (now_ms, batch):
+        with self.step() as (now_ms, batch):
             for lease in list(self.state.by_pointer.get(pointer, ())):
                 lease.pipe.counts.rolled_back += 1
                 said = lease.error or f"transaction {pointer} was rolled back"
@@ -279,99 +293,71 @@ class WorkQueue:
         """Ends the jobs of transactions that are over, one way or the other."""
         with self.state.lock:
             self.state.settled_ms = 0  # now, also where another coordinator is asked
-            with self._step():
+            with self.step():
                 pass
 
-    def held(self, item: str, token: str) -> Lease:
-        """Returns the lease of a job in work; raises `LeaseLost` where it is over."""
-        place = parsed_item(item)
-        if place is None:
-            raise BadRequest(f"{item!r:.100} is no job's id")
-        lease = self.state.leases.get(place)
-        name = self.state.descriptor.name
-        if lease is None or lease.state in (LeaseState.GONE, LeaseState.ENDING):
-            raise LeaseLost(
-                f"job {item} of queue {name} is gone: it was committed or removed"
-            )
-        if lease.state is not LeaseState.IN_WORK:
-            raise LeaseLost(
-                f"the lease of job {item} of queue {name} is over; nobody has it now, "
-                f"and it is {lease.state.value}, delivered {lease.deliveries} times"
-            )
-        if lease.token_text != token:
-            raise LeaseLost(
-                f"the lease of job {item} of queue {name} is over; {lease.popper} has "
-                f"it now, in delivery {lease.deliveries}"
-            )
-        return lease
-
     @contextmanager
-    def _step(self) -> Iterator[tuple[int, Batch]]:
-        """Holds the lock for one step, after all that ended by itself has ended."""
-        with self.state.lock:
-            if self.state.is_gone:
+    def step(self, *, may_wait: bool = True) -> Iterator[tuple[int, Batch]]:
+        """Holds the lock for one step, after all that ended by itself has ended.
+
+        Without `may_wait` it raises `WouldWait` where it had to, also for the lock.
+        """
+        state = self.state
+        if not state.lock.acquire(blocking=may_wait):
+            raise WouldWait
+        try:
+            if state.is_gone:
                 raise QueueNotFound(
-                    f"queue {self.state.descriptor.name} does not exist any more"
+                    f"queue {state.descriptor.name} does not exist any more"
                 )
-            now_ms, batch = self.now_ms(), Batch()
-            self.state.catch_up_pushes(now_ms)
-            while self.state.gone_soon:
-                lease = self.state.gone_soon.popleft()
-                self.state.remove(lease, now_ms)
-                batch.drained.append(lease.pipe)
-            if self.state.is_in_doubt:
-                self.state.spread_doubt()
-            self._popping.end_leases(now_ms, batch)
-            self.state.open_due(now_ms)
-            if self.state.by_pointer or self.state.watched:
-                self._settle(now_ms, batch)
+            now_ms, batch = self.now_ms(), Batch(may_wait)
             try:
+                self._catch_up(now_ms, batch)
                 yield now_ms, batch
             finally:  # what ended by itself has ended, whatever comes of the rest
                 self._hand_over(batch)
+        finally:
+            state.lock.release()
 
-    def _settle(self, now_ms: int, batch: Batch) -> None:
-        over = self._over(now_ms)
-        if not over:
-            return
-        judge = self._make_judge(None)
-        for pointer in over:
-            verdict = judge.verdict(pointer)
-            if verdict != STOP:
-                self._ended(pointer, now_ms, batch, committed=verdict == DELIVER)
+    def _catch_up(self, now_ms: int, batch: Batch) -> None:
+        """Has end what ended by itself since the last step, or failed."""
+        state = self.state
+        if state.pushed_soon:
+            state.catch_up_pushes(now_ms)
+        while state.gone_soon:
+            lease = state.gone_soon.popleft()
+            state.remove(lease, now_ms)
+            batch.drained.append(lease.pipe)
+        if state.failed_soon:
+            batch.wait_here()
+        while state.failed_soon:
+            self._take_back(state.failed_soon.popleft(), now_ms, batch)
+        if state.is_in_doubt:
+            state.spread_doubt()
+        if batch.may_wait and state.drained_soon:
+            batch.drained += state.drained_soon
+            state.drained_soon.clear()
+        self._popping.end_leases(now_ms, batch)
+        state.open_due(now_ms)
+        if state.by_pointer or state.watched:
+            self._settling.settle(now_ms, batch)
 
-    def _over(self, now_ms: int) -> list[int]:
-        """Returns the transactions that may be over; asks nobody."""
-        state, gate = self.state, self._gate
-        pointers = {*state.by_pointer, *state.watched}
-        if gate is not None:
-            return [pointer for pointer in pointers if not gate.is_open(pointer)]
-        if now_ms - state.settled_ms < ASK_EVERY_MS:
-            return []
-        state.settled_ms = now_ms
-        return list(pointers)
-
-    def _ended(
-        self, pointer: int, now_ms: int, batch: Batch, *, committed: bool
-    ) -> None:
-        for pipe in self.state.watched.pop(pointer, ()):
-            pipe.reserved.discard(pointer)
-            count = pipe.undecided.pop(pointer, 0)
-            if committed:
-                pipe.pushed += count
-                self.state.meter.at(now_ms).pushed += count
-            batch.drained.append(pipe)
-        if committed:
-            self._popping.finish_all(pointer, now_ms, batch)
-        for lease in list(self.state.by_pointer.get(pointer, ())):
-            lease.pipe.counts.expired_leases += 1
-            said = f"transaction {pointer} of {lease.popper} ended without a commit"
-            self._popping.give_back(lease, now_ms, batch, error=said)
+    def _take_back(self, lease: Lease, now_ms: int, batch: Batch) -> None:
+        """Takes back a pop, or the end of a job, that may not be on disk."""
+        if lease.state is LeaseState.ENDING:
+            lease.pipe.counts.committed -= 1
+            self.state.begin_work(lease)
+        elif lease.state is LeaseState.IN_WORK:
+            self._popping.give_back(lease, now_ms, batch)
 
     def _submit(self, batch: Batch) -> Wait:
         """Submits the writes of a step, in the order of the steps, to be waited for."""
         writes = self._writes(batch)
         return self._table.submit(writes) if writes else _nothing
+
+    def submit_soon(self, batch: Batch, then: Then) -> None:
+        """Submits the writes of a step; another thread tells `then` how that ended."""
+        self._table.hand_over(self._writes(batch), then)
 
     def _hand_over(self, batch: Batch) -> None:
         """Hands over what is left to write; nobody waits for it."""
@@ -400,6 +386,9 @@ class WorkQueue:
             pipe.is_final = True
             batch.touch(pipe)
         if pipe.is_drained and pipe.lent_until_ms <= self.now_ms():
+            if not (pipe.is_plain or batch.may_wait):
+                self.state.drained_soon.append(pipe)  # its rows have to be looked for
+                return
             batch.pipes.pop(pipe.id, None)
             if not pipe.is_plain:
                 batch.writes += self._leftovers(pipe.prefix)
@@ -414,7 +403,7 @@ class WorkQueue:
 
     def reap(self) -> None:
         """Ends what is over: leases, transactions, pipes that their pushers left."""
-        with self._step() as (now_ms, batch):
+        with self.step() as (now_ms, batch):
             self.pushing.close_old(now_ms)
             judge = Judge(self._make_judge)
             for pipe in list(self.state.pipes.values()):
@@ -428,12 +417,12 @@ class WorkQueue:
     def stats(self) -> QueueStats:
         """Returns the counts, and how the queue stands now."""
         self.settle()
-        with self._step() as (now_ms, _):
+        with self.step() as (now_ms, _):
             return self.statistics.stats(Judge(self._make_judge), now_ms)
 
     def peek(self, limit: int) -> list[Waiting]:
         """Returns items that wait, the oldest first, and leases none."""
-        with self._step() as (now_ms, _):
+        with self.step() as (now_ms, _):
             return self.statistics.peek(Judge(self._make_judge), now_ms, limit)
 
 

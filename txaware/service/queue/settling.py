@@ -1,0 +1,80 @@
+"""Ends the jobs and pushes of transactions that are over."""
+
+from collections.abc import Callable
+
+from coordinator.optional_ports import in_process
+from coordinator.transaction import Transaction
+from txaware.service.queue.popping import Popping
+from txaware.service.queue.queue_state import QueueState
+from txaware.service.queue.step_batch import Batch
+from txaware.service.store_context import StoreContext
+from txaware.service.visibility import DELIVER, STOP, Visibility
+
+# A coordinator elsewhere is asked so often at most which transactions are over.
+ASK_EVERY_MS = 200
+
+MakeJudge = Callable[[Transaction | None], Visibility]
+
+
+class Settling:
+    """The part of a queue's steps that asks which transactions have ended, and how."""
+
+    def __init__(
+        self,
+        site: StoreContext,
+        state: QueueState,
+        popping: Popping,
+        make_judge: MakeJudge,
+    ) -> None:
+        self._state = state
+        self._popping = popping
+        self._make_judge = make_judge
+        self._gate = site.gate
+        self._here = in_process(site.coordinator)
+
+    def judge(self, batch: Batch, tx: Transaction | None) -> Visibility:
+        """Makes a judge in a step; a snapshot may have to be waited for."""
+        if tx is None and (self._here is None or self._here.may_wait()):
+            batch.wait_here()
+        return self._make_judge(tx)
+
+    def settle(self, now_ms: int, batch: Batch) -> None:
+        """Ends what is known to be over by now, one way or the other."""
+        if self._gate is None:
+            batch.wait_here()
+        over = self._over(now_ms)
+        if not over:
+            return
+        judge = self.judge(batch, None)
+        for pointer in over:
+            verdict = judge.verdict(pointer)
+            if verdict != STOP:
+                self._ended(pointer, now_ms, batch, committed=verdict == DELIVER)
+
+    def _over(self, now_ms: int) -> list[int]:
+        """Returns the transactions that may be over; asks nobody."""
+        state, gate = self._state, self._gate
+        pointers = {*state.by_pointer, *state.watched}
+        if gate is not None:
+            return [pointer for pointer in pointers if not gate.is_open(pointer)]
+        if now_ms - state.settled_ms < ASK_EVERY_MS:
+            return []
+        state.settled_ms = now_ms
+        return list(pointers)
+
+    def _ended(
+        self, pointer: int, now_ms: int, batch: Batch, *, committed: bool
+    ) -> None:
+        for pipe in self._state.watched.pop(pointer, ()):
+            pipe.reserved.discard(pointer)
+            count = pipe.undecided.pop(pointer, 0)
+            if committed:
+                pipe.pushed += count
+                self._state.meter.at(now_ms).pushed += count
+            batch.drained.append(pipe)
+        if committed:
+            self._popping.finish_all(pointer, now_ms, batch)
+        for lease in list(self._state.by_pointer.get(pointer, ())):
+            lease.pipe.counts.expired_leases += 1
+            said = f"transaction {pointer} of {lease.popper} ended without a commit"
+            self._popping.give_back(lease, now_ms, batch, error=said)
