@@ -1,10 +1,14 @@
 """The format of a store: this version opens the one before, that one refuses ours."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+import txaware
+from tests.support.doubles import Clock
 from tests.support.messagings import Site, committed
+from tests.support.store_of_0_1_0 import WRITTEN_MS, unpack
 from txaware.errors import StoreCorrupted
 from txaware.messages import Outgoing
 from txaware.messaging import Messaging
@@ -49,6 +53,27 @@ def create_a_queue(messaging: Messaging) -> None:
 
 
 NEW_ROWS = [publish_once, open_an_id, put_a_row, create_a_queue]
+
+
+def test_a_store_that_0_1_0_wrote_opens_and_works(tmp_path: Path) -> None:
+    data = unpack(tmp_path / "data")
+    clock = Clock(WRITTEN_MS + 60_000)
+    old = [b"plain", b"second", b"committed", b"spilled 1", b"spilled 2"]
+    for life, new in enumerate([[], [b"once", b"keyed"]]):
+        with txaware.connect(f"leveldb:{data}", clock_ms=clock) as messaging:
+            assert committed(messaging) == old + new
+            assert messaging.check().is_clean
+            if life == 0:
+                with messaging.transaction():
+                    read = messaging.consumer("t", group="g").poll()
+                assert [message.payload for message in read] == old[2:]
+                publish_once(messaging)
+                messaging.publish("t", [Outgoing(b"keyed", key=b"ann")])
+                put_a_row(messaging)
+                messaging.prune()
+            else:
+                keys = [message.key for message in messaging.poll("t")]
+                assert keys == [None] * 6 + [b"ann"]
 
 
 def test_a_store_of_the_version_before_opens_and_works(lasting: Site) -> None:
