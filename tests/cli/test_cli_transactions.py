@@ -92,7 +92,9 @@ def test_what_a_killed_client_left_hangs_until_it_is_aborted(
     assert (waiting["start"], waiting["rows"]) == (str(open_row), 1)
     assert not run_json("transactions", "find-hanging", *url)  # younger than 15 minutes
     table = run("transactions", "find-hanging", "--older-than", "0", *url).stdout
-    assert str(open_row) in table
+    header, row = table.splitlines()
+    at = header.split().index("StartId")
+    assert (row.split()[0], row.split()[at]) == ("t", str(open_row))
     assert messaging.bounds("t", isolation="committed").next == open_row
     run("transactions", "abort", str(pointer), *url)
     assert not hanging(*url)
@@ -142,7 +144,10 @@ def test_whose_producer_has_it_is_shown_and_chosen(
             listed = ("transactions", "list", "--producer", "loader-7")
             [found] = run_json(*listed, obj=messaging)
             assert (found["producer"], found["producer_epoch"]) == ("loader-7", 0)
-            assert "loader-7" in run(*listed, obj=messaging).stdout
+            header, row = run(*listed, obj=messaging).stdout.splitlines()
+            named = ["TransactionalId", "ProducerId", "ProducerEpoch"]
+            assert header.split()[-3:] == named
+            assert row.split()[-3:] == ["loader-7", str(here.producer_id), "0"]
             assert not run_json(*listed[:-1], "other", obj=messaging)
             assert not hanging("--producer", "other", obj=messaging)
         assert not run_json(*listed, obj=messaging)
@@ -246,6 +251,10 @@ def test_prepared_ones_are_listed_and_ended_by_name() -> None:
         assert [row[:7] for row in rows] == ["order 7", "order 8"]
         listed = run_json("transactions", "prepared", obj=messaging)
         assert [one["name"] for one in listed] == ["order 7", "order 8"]
+        assert not hanging(obj=messaging)
+        number = str(messaging.prepared()[0].transaction_id)
+        error = error_of("transactions", "abort", number, obj=messaging)
+        assert "order 7" in error  # whose end nobody but its name asks for
         told = run("transactions", "commit", "order 7", obj=messaging).stdout
         assert told == "committed order 7\n"
         told = run("transactions", "rollback", "order 8", obj=messaging).stdout

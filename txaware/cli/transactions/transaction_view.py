@@ -127,6 +127,13 @@ class Known:
         return (self.producer and self.producer.transactional_id) or NOTHING
 
     @property
+    def producer_columns(self) -> tuple[object, ...]:
+        """The columns of `PRODUCER_HEADER`."""
+        if self.producer is None:
+            return NOTHING, NOTHING, NOTHING
+        return self.producer_text, self.producer.producer_id, self.producer.epoch
+
+    @property
     def is_of_this_program(self) -> bool:
         """True when a producer of the program that owns the data has it."""
         return self.producer is not None and self.standing.address == HERE
@@ -178,7 +185,7 @@ class Known:
             duration_text(self.age_s),
             time_text(self.expires_ms),
             self.began_by,
-            self.producer_text,
+            *self.producer_columns,
         )
 
     def as_fields(self) -> list[tuple[str, object]]:
@@ -198,9 +205,11 @@ class Known:
         ]
 
 
+# Columns are called as Kafka's operators know them.
+PRODUCER_HEADER = ("TransactionalId", "ProducerId", "ProducerEpoch")
 HEADER = (
-    *("TRANSACTION", "STATE", "TYPE", "BEGAN", "AGE", "TIMES OUT", "BEGAN BY"),
-    "PRODUCER",
+    *("Transaction", "TransactionState", "Type", "StartTime", "Duration", "TimesOut"),
+    *("BegunBy", *PRODUCER_HEADER),
 )
 
 
@@ -332,21 +341,21 @@ class Hanging:
         first = min([one.first for one in self.waiting], default=None)
         last_ms = max([one.last_ms for one in self.waiting], default=None)
         return (
+            ", ".join(self.topics) or NOTHING,
             self.known.transaction_id,
+            *self.known.producer_columns,
+            first or NOTHING,
+            time_text(last_ms),
             time_text(self.since_ms),
             duration_text(self.age_s),
             time_text(self.known.expires_ms),
             self.known.began_by,
-            self.known.producer_text,
-            first or NOTHING,
-            time_text(last_ms),
-            ", ".join(self.topics) or NOTHING,
         )
 
 
 HANGING_HEADER = (
-    *("TRANSACTION", "BEGAN", "AGE", "TIMES OUT", "BEGAN BY", "PRODUCER"),
-    *("FIRST ROW", "LAST ROW", "TOPICS THAT WAIT"),
+    *("Topics", "Transaction", *PRODUCER_HEADER, "StartId", "LastTimestamp"),
+    *("StartTime", "Duration", "TimesOut", "BegunBy"),
 )
 
 
