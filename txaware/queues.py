@@ -290,7 +290,11 @@ class JobInWork:
 
 @attrs.frozen
 class PipeStats:
-    """The counts of one pipe; its `state` is push active, push finished or delayed."""
+    """The counts of one pipe, and its `state`.
+
+    That is `delayed`, `push active`, `push finished`, or `finished and empty`: nothing
+    waits in it, and after the end of its last job the next pop or clean-up removes it.
+    """
 
     id: int
     state: str

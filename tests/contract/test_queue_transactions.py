@@ -153,6 +153,28 @@ def test_an_open_transaction_keeps_its_jobs_longer_than_a_lease(site: Site) -> N
     assert queue.stats().committed == 1
 
 
+def test_a_queue_that_is_deleted_keeps_no_transaction_from_its_end(site: Site) -> None:
+    messaging = site.messaging
+    queue, other = made(messaging), made(messaging, "other")
+    for end in (messaging.delete_queue, lambda _: queue.truncate()):
+        queue.push(b"a")
+        with messaging.transaction():
+            popped(queue)
+            other.push(b"done")
+            end("mail")
+        assert taken(other) == [b"done"]
+        messaging.create_queue("mail")
+        queue.push(b"b")
+        with broken(site):
+            popped(queue)
+            other.push(b"never")
+            end("mail")
+        assert taken(other) == []
+        messaging.create_queue("mail")
+    report = messaging.coordinator.snapshot()
+    assert not report.invalids
+
+
 def test_a_long_transaction_pops_nothing(site: Site) -> None:
     queue = made(site.messaging)
     queue.push(b"a")

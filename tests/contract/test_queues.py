@@ -1,6 +1,7 @@
 """Queues: pushes, pops, leases, commits and rollbacks outside of transactions."""
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -19,25 +20,26 @@ from txaware.errors import (
 from txaware.keys import LEASE, MESSAGE, PAYLOAD
 from txaware.messages import Outgoing
 from txaware.metrics import Latencies, TopicCounters
-from txaware.queue import Queue
+from txaware.queue import Job, Queue
 from txaware.queues import row_name
 from txaware.service.topic_handles import TopicHandle
 from txaware.service.write.publishing import Publishing
 from txaware.topics import data_prefix
 
 
-def test_one_pusher_and_one_popper_keep_the_order(mail: Queue) -> None:
+def test_one_pusher_and_one_popper_keep_the_order(mail: Queue, site: Site) -> None:
     """Scenario 113."""
-    payloads = numbered(300)
+    payloads = numbered(1000 if site.kind == "memory" else 50)
     for payload in payloads:
         mail.push(payload)
     assert taken(mail) == payloads
     assert mail.pop() is None
 
 
-def test_many_pushers_and_poppers_do_each_job_once(mail: Queue) -> None:
+def test_many_pushers_and_poppers_do_each_job_once(mail: Queue, site: Site) -> None:
     """Scenario 114."""
-    most, found, lock = 1000, list[bytes](), threading.Lock()
+    most = 10_000 if site.kind == "memory" else 500
+    found, lock = list[bytes](), threading.Lock()
     pushed = [numbered(most // 5, f"{pusher}-") for pusher in range(5)]
 
     def push(payloads: list[bytes]) -> None:
@@ -94,11 +96,14 @@ def test_two_pushers_share_no_pipe(mail: Queue) -> None:
         assert mail.stats().pipes == 2
 
 
-def test_a_pop_without_any_item_answers_none(mail: Queue) -> None:
-    """Scenario 118."""
+def test_a_pop_without_any_item_answers_none(mail: Queue, site: Site) -> None:
+    """Scenario 118; after a close it is an error."""
     assert mail.pop() is None
     assert mail.pop_many(5) == []
     assert mail.pop(wait_s=0.01) is None
+    site.messaging.close()
+    with pytest.raises(Unavailable, match="closed"):
+        mail.pop()
 
 
 def test_a_committed_job_is_gone(mail: Queue) -> None:
@@ -263,6 +268,62 @@ def test_a_block_commits_its_job_or_rolls_it_back(mail: Queue) -> None:
     assert mail.stats().committed == 1
 
 
+def notes_of_a_block(job: Job, act: Callable[[Job], object]) -> list[str]:
+    """What is said about a job beside the error of its block."""
+    try:
+        with job:
+            act(job)
+            raise ZeroDivisionError
+    except ZeroDivisionError as error:
+        return getattr(error, "__notes__", [])
+
+
+def test_a_block_may_end_its_job_itself(mail: Queue) -> None:
+    mail.push_all([b"a", b"b", b"c"])
+    with popped(mail) as job:
+        job.rollback(delay_s=60)
+    with popped(mail) as job:
+        job.commit()
+    assert not notes_of_a_block(popped(mail), Job.commit)
+    stats = mail.stats()
+    assert (stats.committed, stats.rolled_back, stats.delayed) == (2, 1, 1)
+
+
+def test_a_block_whose_lease_is_over_hides_no_error_of_its_own(site: Site) -> None:
+    queue = made(site.messaging)
+    queue.push(b"a")
+
+    def lose(_: Job) -> None:
+        site.clock.advance_s(31)
+        assert popped(queue).deliveries == 2
+
+    [note] = notes_of_a_block(popped(queue), lose)
+    assert "the job was not rolled back: the lease of job" in note
+    assert "has it now, in delivery 2" in note
+    assert (queue.stats().rolled_back, queue.stats().in_work) == (0, 1)
+
+
+def test_a_pipe_tells_its_state(site: Site) -> None:
+    site.messaging.create_queue("mail", max_pushes_per_pipe=2)
+    queue = site.messaging.queue("mail")
+
+    def states() -> list[str]:
+        return [pipe.state for pipe in queue.stats().oldest_pipes]
+
+    for payload in numbered(3):
+        queue.push(payload)
+    queue.push(b"later", delay_s=60)
+    assert states() == ["push finished", "push active", "delayed"]
+    jobs = [popped(queue), popped(queue)]
+    assert states() == ["finished and empty", "push active", "delayed"]
+    for job in jobs:
+        job.commit()
+    assert popped(queue).payload == b"m2"
+    assert states() == ["push active", "delayed"]
+    site.clock.advance_s(61)
+    assert states() == ["push active", "push finished"]
+
+
 def test_a_lease_can_be_extended(site: Site) -> None:
     queue = made(site.messaging)
     queue.push(b"a")
@@ -354,7 +415,7 @@ def test_a_queue_that_makes_no_sense_is_refused(site: Site, options: Any) -> Non
 def test_a_queue_has_the_name_of_a_topic(site: Site, name: Any) -> None:
     with pytest.raises(BadRequest):
         site.messaging.create_queue(name)
-    with pytest.raises(BadRequest):
+    with pytest.raises(BadRequest, match=r"queue|namespace"):
         site.messaging.queue(name)
 
 
@@ -367,6 +428,8 @@ def test_a_push_or_a_pop_that_makes_no_sense_is_refused(mail: Queue) -> None:
     for payload in ("text", None, 5):
         with pytest.raises(BadRequest):
             push(payload)
+    with pytest.raises(BadRequest, match="push_all takes many messages, not one bytes"):
+        mail.push_all(b"abc")  # type: ignore[arg-type]
     with pytest.raises(BadRequest):
         push(b"a", key="text")
     for n in (0, -1, 1.5, True, 100_000):

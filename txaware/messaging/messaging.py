@@ -37,7 +37,7 @@ from txaware.queue import Queue
 from txaware.queue.queue import Access
 from txaware.tables import Table
 from txaware.tables.table_changes import Conflicts
-from txaware.topics import TopicName
+from txaware.topics import QueueName
 
 if TYPE_CHECKING:
     from txaware.http.server.server import HttpServer
@@ -251,7 +251,7 @@ class Messaging(Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, LoopVerbs):
             self.transaction,
             self._to_close.add,
         )
-        queue = Queue(access, str(TopicName.parse(name)))
+        queue = Queue(access, str(QueueName.parse(name)))
         if len(self._known_queues) < KNOWN_PUBLISHERS:
             self._known_queues.setdefault(name, queue)
         return queue

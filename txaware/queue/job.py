@@ -7,7 +7,7 @@ from typing import Self
 
 from coordinator.context import current_transaction
 from coordinator.interfaces import Coordinator
-from txaware.errors import MisusedTransaction
+from txaware.errors import MisusedTransaction, TxAwareError
 from txaware.queue.popped_jobs import PoppedJobs, joined_jobs
 from txaware.queue_service import QueueService
 from txaware.queues import Popped, time_of
@@ -17,8 +17,9 @@ class Job:
     """An item that was popped: it is the caller's until the end of its lease.
 
     `with job:` commits it at the end of the block, and rolls it back if the block
-    raises. A job that was popped in a transaction is final with the commit, and goes
-    back with the rollback; it needs no `commit()`.
+    raises; one that the block has ended itself stays as it is. A job that was popped in
+    a transaction is final with the commit, and goes back with the rollback; it needs no
+    `commit()`.
     """
 
     def __init__(
@@ -128,11 +129,15 @@ class Job:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._is_over:
+            return
         if error is None:
             self.commit()
-            return
-        if self._within is None or self._within.is_open:
-            self.rollback(error=f"{type(error).__name__}: {error}")
+        elif self._within is None or self._within.is_open:
+            try:
+                self.rollback(error=f"{type(error).__name__}: {error}")
+            except TxAwareError as failed:  # the error of the block matters more
+                error.add_note(f"the job was not rolled back: {failed}")
 
     def __repr__(self) -> str:
         return f"<Job {self.id} of {self.queue}, delivery {self.deliveries}>"

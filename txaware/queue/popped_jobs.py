@@ -1,11 +1,16 @@
 """The participant that ties jobs to the transaction that popped them."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from coordinator.context import TransactionContext
 from coordinator.transaction import Transaction, TransactionType
-from txaware.errors import MisusedTransaction, ParticipantFailed, changed_nothing
+from txaware.errors import (
+    MisusedTransaction,
+    ParticipantFailed,
+    QueueNotFound,
+    changed_nothing,
+)
 from txaware.queue_service import QueueService
 
 
@@ -78,14 +83,16 @@ class PoppedJobs:
         """Has the queue notice that the jobs are done."""
         self.is_open = False
         if self._has_any:
-            self._service.settle_jobs(self._queue)
+            with suppress(QueueNotFound):  # deleted meanwhile, with its jobs
+                self._service.settle_jobs(self._queue)
 
     def rollback_tx(self) -> bool:
         """Gives the jobs back; False where one may be leased that nobody knows of."""
         self.is_open = False
         if not self._has_any or self._tx is None:
             return True
-        self._service.release_jobs(self._queue, self._tx)
+        with suppress(QueueNotFound):  # deleted meanwhile, with its jobs
+            self._service.release_jobs(self._queue, self._tx)
         return not self._in_doubt
 
 

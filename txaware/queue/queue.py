@@ -116,7 +116,8 @@ class Pusher:
         self, payloads: Iterable[Payload], *, delay_s: float = 0, priority: int = 0
     ) -> None:
         """Pushes many items in one piece: all or none."""
-        self._push(list(checked_many(payloads)), delay_s, priority)
+        items = checked_many(payloads, call="push_all")
+        self._push(list(items), delay_s, priority)
 
     def _push(self, payloads: list[Payload], delay_s: float, priority: int) -> None:
         if self._is_closed:

@@ -10,7 +10,7 @@ from txaware.service.queue.lease import Lease, LeaseState, item_text
 from txaware.service.queue.pipe import Item, Pipe
 from txaware.service.queue.pipe_reader import Judge, PipeReader, headers_of
 from txaware.service.queue.queue_state import QueueState
-from txaware.store.queue_table import NO_TIME, Counts, PipeKind
+from txaware.store.queue_table import NO_TIME, Counts
 
 # So many jobs and pipes are named at most.
 MOST_SHOWN = 100
@@ -59,7 +59,8 @@ class Statistics:
             average_work_s=_average_s(minute.worked_ms, minute.committed),
             jobs=self._jobs(),
             oldest_pipes=tuple(
-                _pipe_stats(pipe) for pipe in islice(state.pipes.values(), MOST_SHOWN)
+                _pipe_stats(pipe, now_ms)
+                for pipe in islice(state.pipes.values(), MOST_SHOWN)
             ),
         )
 
@@ -155,13 +156,11 @@ def _average_s(whole_ms: int, count: int) -> float:
     return whole_ms / count / 1000 if count else 0.0
 
 
-def _pipe_stats(pipe: Pipe) -> PipeStats:
-    is_delayed = pipe.kind is PipeKind.DELAYED and pipe.is_open
-    state = "push active" if pipe.takes_pushes else "push finished"
+def _pipe_stats(pipe: Pipe, now_ms: int) -> PipeStats:
     counts = pipe.counts
     return PipeStats(
         pipe.id,
-        "delayed" if is_delayed else state,
+        _state_of(pipe, now_ms),
         pipe.created_ms,
         pipe.priority,
         pipe.pushed,
@@ -171,6 +170,14 @@ def _pipe_stats(pipe: Pipe) -> PipeStats:
         max(0, pipe.waiting),
         pipe.leased,
     )
+
+
+def _state_of(pipe: Pipe, now_ms: int) -> str:
+    if pipe.due_ms > now_ms:
+        return "delayed"
+    if pipe.takes_pushes:
+        return "push active"
+    return "push finished" if pipe.waiting > 0 else "finished and empty"
 
 
 def _waiting(number: int, item: Item, deliveries: int) -> Waiting:
