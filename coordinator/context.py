@@ -284,6 +284,10 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
         return self.coordinator.start_long()
 
     def _require_active(self, call: str) -> None:
+        if self.status is Status.PREPARED:
+            raise MisusedTransaction(
+                f"{self} is prepared, and prepare() is the last call of its block"
+            )
         if self.status is not ACTIVE:
             raise MisusedTransaction(
                 f"{call}() needs an active transaction, and {self} is "

@@ -103,6 +103,11 @@ class Pointers(Sequence[int]):
         """Counts the pointers that are below `pointer`."""
         return bisect_left(self._sorted, pointer)
 
+    def any_between(self, first: int, last: int) -> bool:
+        """Tells whether one of them lies from `first` to `last`."""
+        place = bisect_left(self._sorted, first)
+        return place < len(self._sorted) and self._sorted[place] <= last
+
     def __contains__(self, pointer: object) -> bool:
         ascending: array[int] = self._sorted
         if not ascending:
@@ -156,6 +161,11 @@ class Ranges:
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return zip(self._firsts, self._lasts, strict=True)
 
+    def any_between(self, first: int, last: int) -> bool:
+        """Tells whether a pointer of them lies from `first` to `last`."""
+        place = bisect_right(self._firsts, last)
+        return place > 0 and first <= self._lasts[place - 1]
+
     def __contains__(self, pointer: object) -> bool:
         wanted = cast(int, pointer)
         place = bisect_right(self._firsts, wanted)
@@ -166,7 +176,7 @@ NO_RANGES = Ranges()
 
 
 class PointersAndRanges(Pointers):
-    """Pointers, and whole ranges that only `in` looks at.
+    """Pointers, and whole ranges that only `in` and `any_between` look at.
 
     The pointers in the ranges are not listed, counted or encoded: they are far too
     many for that.
@@ -184,6 +194,11 @@ class PointersAndRanges(Pointers):
         pointers = super()._with(ascending)
         pointers._ranges = self._ranges
         return pointers
+
+    def any_between(self, first: int, last: int) -> bool:
+        """Tells whether one of them, or of the ranges, lies from `first` to `last`."""
+        listed = super().any_between(first, last)
+        return listed or self._ranges.any_between(first, last)
 
     def __contains__(self, pointer: object) -> bool:
         return super().__contains__(pointer) or pointer in self._ranges

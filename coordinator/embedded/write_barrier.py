@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from coordinator.embedded.ledger import Ledger
 from coordinator.embedded.open_transactions import OPEN, OpenTransaction
 from coordinator.errors import TransactionNotInProgress
+from coordinator.pointers import Ranges
 from coordinator.threads import Condition
 from coordinator.transaction import POINTERS_PER_MS
 
@@ -94,8 +95,13 @@ class WriteBarrier:
             self._ledger.mend()
             return pointer in self._ledger.invalid.pointers
 
+    @property
+    def lost(self) -> Ranges:
+        """The pointers whose transactions a crash lost, so that they never commit."""
+        return self._ledger.invalid.lost
+
     def was_lost(self, pointer: int) -> bool:
-        """Tells whether a crash lost its transaction, which then never committed."""
+        """Tells whether a pointer is one of `lost`."""
         return pointer in self._ledger.invalid.lost
 
     def enter(self, transaction_id: int) -> OpenTransaction:

@@ -39,6 +39,7 @@ def raw(tmp_path: Path, messaging: Messaging) -> Iterator[Any]:
     with db.write_batch() as batch:
         for key in KEYS:
             batch.put(b"d" + key + b"\0\0" + pointer, b"\1" + pointer + VALUE)
+    db.compact_range()  # into files, where ours are: rows in memory are read faster
     yield db
     db.close()
 
@@ -76,8 +77,8 @@ def test_a_get_is_half_of_a_look_by_plyvel_with_visibility_judged(
     assert figure.report(at_least=0.5)
 
 
-def test_a_scan_is_a_fifth_of_one_by_plyvel(messaging: Messaging, raw: Any) -> None:
-    """Each row is cut out of its version, which costs twice what plyvel takes."""
+def test_a_scan_is_a_third_of_one_by_plyvel(messaging: Messaging, raw: Any) -> None:
+    """Each row is cut out of its version, which costs what plyvel takes."""
     table = messaging.table("rows")
     found = in_turns(
         ROUNDS,
@@ -91,4 +92,4 @@ def test_a_scan_is_a_fifth_of_one_by_plyvel(messaging: Messaging, raw: Any) -> N
         found["raw"],
         "plyvel's iterator over the same versions",
     )
-    assert figure.report(at_least=0.18)
+    assert figure.report(at_least=0.3)

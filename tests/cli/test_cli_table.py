@@ -42,3 +42,17 @@ def test_tables_are_listed_with_their_namespace() -> None:
     run("table", "put", "a", "k", "v")
     assert run("table", "list").stdout.splitlines() == ["TABLE", "a"]
     assert run_json("table", "list", "--namespace", "ns") == [{"table": "ns:b"}]
+
+
+def test_a_row_begins_a_store_and_a_wrong_name_makes_none() -> None:
+    new = ("--url", "leveldb:new", "table")
+    assert "no table name" in error_of(*new, "put", "a!", "k", "v", code=2)
+    assert not Path("new").exists()
+    run(*new, "put", "a", "k", "v")
+    assert run(*new, "get", "a", "k").stdout == "v\n"
+
+
+def test_half_a_character_is_one_sentence() -> None:
+    assert error_of("table", "put", "a", "\udcff", "v", code=2) == (
+        "'\\udcff' is no text in UTF-8"
+    )

@@ -195,7 +195,7 @@ def test_what_is_no_name_is_refused(messaging: Messaging, name: str) -> None:
 def test_it_is_the_last_call_of_its_block(messaging: Messaging) -> None:
     table = messaging.table("accounts")
     steps: list[Step] = [lambda tx: table.put(b"ann", b"5"), as_order_7]
-    with pytest.raises(MisusedTransaction, match="is prepared"):
+    with pytest.raises(MisusedTransaction, match=r"prepare.. is the last call of its"):
         run(messaging, *steps, lambda tx: table.put(b"ann", b"6"))
     assert table.get(b"ann") is None
     messaging.commit_prepared("order-7")

@@ -1,12 +1,22 @@
 """Sorted pointers answer as a set of ints would, and share what did not change."""
 
+import itertools
 from bisect import bisect_left
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.pointers import NO_POINTERS, Pointers, as_pointers
+from coordinator.pointers import (
+    NO_POINTERS,
+    NO_RANGES,
+    Pointers,
+    PointersAndRanges,
+    Ranges,
+    as_pointers,
+)
+from coordinator.transaction import Transaction
 from tests.support.strategies import few_pointers, pointers
+from txaware.service.visibility import DELIVER, Visibility
 
 
 @given(few_pointers, pointers)
@@ -18,6 +28,30 @@ def test_a_pointer_is_found_exactly_when_it_was_put_in(
     assert (other in kept) == (other in set(listed))
     assert list(kept) == sorted(listed)
     assert len(kept) == len(listed)
+
+
+small = st.integers(min_value=1, max_value=30)
+
+
+@given(st.frozensets(small, max_size=4), small, st.integers(0, 3), small, small)
+def test_a_span_is_delivered_when_all_of_it_is(
+    taken: frozenset[int], begin: int, length: int, one: int, two: int
+) -> None:
+    first, last = min(one, two), max(one, two)
+    ranges = Ranges([(begin, begin + length)])
+    kept = PointersAndRanges(taken, ranges)
+    inside = range(first, last + 1)
+    assert kept.any_between(first, last) == any(each in kept for each in inside)
+    lists = (Pointers(taken), kept, NO_POINTERS)
+    for invalids, in_progress, lost in itertools.product(
+        lists, lists[::2], (ranges, NO_RANGES)
+    ):
+        tx = Transaction(31, 25, invalids=invalids, in_progress=in_progress)
+        judge = Visibility(tx, lambda each: each < 20, lost=lost)
+        assert judge.delivers_between(first, last) == all(
+            judge.verdict(each) == DELIVER for each in inside
+        )
+        assert not judge.delivers_between(-last, last)
 
 
 @given(few_pointers)

@@ -87,6 +87,8 @@ def failure_of(error: Exception) -> Failure:
     """Returns the failure that a verb ends with after this error."""
     if isinstance(error, TxAwareError):
         return _kind(error)(_sentence(error))
+    if isinstance(error, UnicodeEncodeError):  # half a character, as the shell sent it
+        return WrongCall(f"{error.object!r:.100} is no text in UTF-8")
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename else ""
         return Failure(f"{place}{error.strerror}")

@@ -14,7 +14,7 @@ from txaware.cli.progress import later_bar
 from txaware.cli.session import Session, pass_session
 from txaware.cli.show import counted, echo_fields, echo_json, note
 from txaware.cli.stop import stopped_by_signal
-from txaware.cli.values import duration
+from txaware.cli.values import interval
 from txaware.errors import MissingExtra, Unavailable
 
 Progress = Callable[[str, int, int], None]
@@ -34,7 +34,7 @@ MASTER = "local[*]"
 @click.command(short_help="Remove what nobody can read any more.")
 @click.option("--once", is_flag=True, help="Clean up once and end; the default.")
 @click.option(
-    "--every", type=duration, help="Go on until Ctrl-C or SIGTERM, this often: 1h."
+    "--every", type=interval, help="Go on until Ctrl-C or SIGTERM, this often: 1h."
 )
 @click.option("--spark", is_flag=True, help="As a Spark job, in pieces of topics.")
 @click.option("--master", help=f"The Spark to use with --spark: {MASTER}.")

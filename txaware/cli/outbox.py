@@ -5,7 +5,7 @@ import click
 from txaware.cli.session import Session, pass_session
 from txaware.cli.show import counted
 from txaware.cli.stop import stopped_by_signal
-from txaware.cli.values import duration
+from txaware.cli.values import interval
 from txaware.participants.databases import open_outbox
 from txaware.participants.outbox_relay import OutboxRelay
 
@@ -22,7 +22,7 @@ def outbox() -> None:
 
 @outbox.command()
 @click.argument("database")
-@click.option("--every", type=duration, help="Go on until Ctrl-C, this often: 1s.")
+@click.option("--every", type=interval, help="Go on until Ctrl-C, this often: 1s.")
 @pass_session
 def relay(session: Session, *, database: str, every: float | None) -> None:
     """Carry over what waits in a DATABASE, each message once and in order.

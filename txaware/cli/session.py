@@ -20,7 +20,7 @@ _ADDRESS = re.compile("[a-z][a-z0-9+]*:.*")
 
 
 class NoData(TxAwareError):
-    """There is nothing at that place; only `topic create` makes something there."""
+    """There is nothing at that place; `topic create` and a few others begin there."""
 
 
 @attrs.frozen

@@ -9,6 +9,7 @@ from txaware.cli.show import echo_columns, echo_json, note, payload_text
 from txaware.cli.values import full_name, json_option, namespace_option
 from txaware.errors import TxAwareError
 from txaware.messages import text_or_base64
+from txaware.topics import TableName
 
 name_argument = click.argument("name", metavar="TABLE")
 key_argument = click.argument("key")
@@ -93,7 +94,8 @@ def put(session: Session, *, name: str, key: str, value: str) -> None:
       txaware table put files logo.png - < logo.png
     """
     data = sys.stdin.buffer.read() if value == "-" else value.encode()
-    with session.open() as messaging:
+    TableName.parse(name)  # nothing is made for a wrong one
+    with session.open(create=True) as messaging:
         messaging.table(name).put(key.encode(), data)
     click.echo(f"{payload_text(key.encode())} is set in {name}")
 

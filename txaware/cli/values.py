@@ -11,6 +11,7 @@ from txaware.requests import MAX_POINTER, parsed_start
 from txaware.topics import DEFAULT_NAMESPACE, Topic, TopicName
 
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+MOST_INTERVAL_S = 52 * UNITS_S["w"]
 WORDS: dict[str, StartAt] = {"first": "first", "last": "last", "next": "next"}
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw]?)")
 
@@ -22,6 +23,14 @@ def duration(text: str) -> float:
         raise click.BadParameter(f"{text!r} is no duration; 90, 15m, 12h and 7d are")
     seconds = float(found[1]) * UNITS_S[found[2] or "s"]
     return int(seconds) if seconds.is_integer() else seconds
+
+
+def interval(text: str) -> float:
+    """Reads how often something is done: a duration above 0, up to a year."""
+    seconds = duration(text)
+    if not 0 < seconds <= MOST_INTERVAL_S:
+        raise click.BadParameter(f"{text!r} is not more than 0 and at most 52w")
+    return seconds
 
 
 def place(text: str) -> StartAt:

@@ -59,15 +59,18 @@ class PostgresLink:
     def run(self, work: Callable[["Connection[Any]"], R]) -> R:
         """Does some work with the connection, which is in autocommit.
 
-        Raises `Unavailable` where there is none, or where it was lost meanwhile.
+        Raises `Unavailable` where there is none, or where it was lost meanwhile, and
+        `BadRequest` where PostgreSQL or the driver refuses.
         """
         with self._lock:
-            error_class = driver().OperationalError
+            errors = driver()
             try:
                 return work(self._opened())
-            except error_class as error:
+            except errors.OperationalError as error:
                 self._drop()
                 raise Unavailable(f"PostgreSQL does not answer: {error}") from error
+            except errors.ProgrammingError as error:  # an address, or a right
+                raise BadRequest(f"PostgreSQL refuses: {str(error).strip()}") from error
 
     def close(self) -> None:
         """Closes the connection."""

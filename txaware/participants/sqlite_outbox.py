@@ -4,9 +4,11 @@ import sqlite3
 import struct
 import threading
 import uuid
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
+from txaware.errors import BadRequest, Unavailable
 from txaware.messages import MessageId
 from txaware.participants.outbox_row import TOKEN_BYTES, Batch
 
@@ -39,21 +41,22 @@ class SqliteOutbox:
     def __init__(self, path: str | Path) -> None:
         self.path = str(path)
         self._lock = threading.Lock()
-        self._connection = sqlite3.connect(
-            path, timeout=WAIT_S, isolation_level=None, check_same_thread=False
-        )
-        try:
-            # A row that was carried over must not come back by a power cut; FULL does
-            # not sync that the rollback journal is gone.
-            self._connection.execute("PRAGMA synchronous = EXTRA")
-            self.outbox_id = self._prepare()
-        except BaseException:
-            self._connection.close()
-            raise
+        with self._used():
+            self._connection = sqlite3.connect(
+                path, timeout=WAIT_S, isolation_level=None, check_same_thread=False
+            )
+            try:
+                # A row that was carried over must not come back by a power cut; FULL
+                # does not sync that the rollback journal is gone.
+                self._connection.execute("PRAGMA synchronous = EXTRA")
+                self.outbox_id = self._prepare()
+            except BaseException:
+                self._connection.close()
+                raise
 
     def has_rows(self) -> bool:
         """Tells whether a row is there, carried over or not."""
-        with self._lock:
+        with self._used():
             found = self._connection.execute("SELECT 1 FROM txaware_outbox LIMIT 1")
             return found.fetchone() is not None
 
@@ -63,7 +66,7 @@ class SqliteOutbox:
         Its commit writes something in any case: so what others have committed before,
         perhaps without a sync, is on disk as well.
         """
-        with self._lock:
+        with self._used():
             connection = self._connection
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -87,7 +90,7 @@ class SqliteOutbox:
 
     def position(self, group: str, topic: str) -> MessageId | None:
         """Returns how far an inbox has come, as it is committed."""
-        with self._lock:
+        with self._used():
             found = self._connection.execute(POSITION, (group, topic)).fetchone()
         return None if found is None else MessageId(found[0])
 
@@ -98,6 +101,17 @@ class SqliteOutbox:
 
     def __repr__(self) -> str:
         return f"<SqliteOutbox in {self.path}>"
+
+    @contextmanager
+    def _used(self) -> Iterator[None]:
+        """Holds the connection; maps errors of SQLite to what their reader can do."""
+        with self._lock:
+            try:
+                yield
+            except sqlite3.OperationalError as error:  # locked, full, not to be written
+                raise Unavailable(f"SQLite cannot use {self.path}: {error}") from error
+            except sqlite3.DatabaseError as error:
+                raise BadRequest(f"SQLite cannot read {self.path}: {error}") from error
 
     def _prepare(self) -> str:
         self._connection.executescript(SCHEMA)

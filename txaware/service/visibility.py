@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterable
 
+from coordinator.pointers import NO_RANGES, Ranges
 from coordinator.transaction import Transaction
 
 DELIVER, SKIP, STOP = 0, 1, 2
@@ -11,8 +12,9 @@ DELIVER, SKIP, STOP = 0, 1, 2
 class Visibility:
     """Judges rows by one snapshot: deliver, skip, or stop before them.
 
-    Where `known` is False for a pointer, nobody has it yet: stop. Where `lost` is True,
-    its transaction never committed. A snapshot that came over a wire does not say that.
+    Where `known`, which is true for all between two others, is False for a pointer,
+    nobody has it yet: stop. The transactions of
+    those in `lost` never committed. A snapshot that came over a wire does not say that.
     """
 
     def __init__(
@@ -20,7 +22,7 @@ class Visibility:
         tx: Transaction,
         known: Callable[[int], bool] | None = None,
         *,
-        lost: Callable[[int], bool] | None = None,
+        lost: Ranges = NO_RANGES,
     ) -> None:
         self._tx = tx
         self._known = known
@@ -38,8 +40,22 @@ class Visibility:
         """Tells whether rows with these pointers are all delivered."""
         return not any(self.verdict(pointer) for pointer in set(pointers))
 
+    def delivers_between(self, first: int, last: int) -> bool:
+        """Tells whether rows with any pointers from `first` to `last` are delivered.
+
+        False says nothing. A look at many rows of many transactions is one with it.
+        """
+        tx, known = self._tx, self._known
+        return (
+            0 < first <= last <= tx.read_pointer
+            and not tx.in_progress.any_between(first, last)
+            and not tx.invalids.any_between(first, last)
+            and not self._lost.any_between(first, last)
+            and (known is None or (known(first) and known(last)))
+        )
+
     def _judge(self, pointer: int) -> int:
-        if pointer < 0 or (self._lost is not None and self._lost(pointer)):
+        if pointer < 0 or pointer in self._lost:
             return SKIP
         if self._known is not None and not self._known(pointer):
             return STOP

@@ -97,7 +97,6 @@ class Table(JoinsByItself):
     def scan(
         self,
         prefix: bytes = b"",
-        *,
         start: bytes | None = None,
         stop: bytes | None = None,
         limit: int | None = None,

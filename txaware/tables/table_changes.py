@@ -54,7 +54,8 @@ class TableChanges:
         self._carry = carry
         self._tx: Transaction | None = None
         self._held: dict[bytes, HeldChange] = {}
-        self._unwritten: set[bytes] = set()
+        # In the order of their coming, so that neighbours lie together in memory.
+        self._unwritten: dict[bytes, None] = {}
         self._writes: list[tuple[TrackedWrite, list[bytes]]] = []
         self._cargo: CargoCounted | None = None
 
@@ -65,7 +66,7 @@ class TableChanges:
         if held is not None and held.pointer == pointer:
             held = held.before
         self._held[change.key] = HeldChange(change, pointer, held)
-        self._unwritten.add(change.key)
+        self._unwritten[change.key] = None
 
     def seen(self, key: bytes) -> RowChange | None:
         """Returns the change of a row that its own transaction sees, if any."""

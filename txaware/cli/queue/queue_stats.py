@@ -15,7 +15,7 @@ from txaware.cli.show import (
     time_text,
 )
 from txaware.cli.stop import stopped_by_signal
-from txaware.cli.values import duration, json_option
+from txaware.cli.values import interval, json_option
 from txaware.queues import JobInWork, PipeStats, QueueStats
 
 CLEAR = "\x1b[H\x1b[2J"
@@ -54,7 +54,7 @@ def stats(session: Session, *, name: str, with_pipes: bool, as_json: bool) -> No
 @click.command()
 @click.argument("name", metavar="QUEUE")
 @click.option(
-    "--every", type=duration, default="2", show_default=True, help="How often, in s."
+    "--every", type=interval, default="2", show_default=True, help="How often, in s."
 )
 @json_option
 @pass_session

@@ -38,7 +38,6 @@ class AsyncTable:
     async def scan(
         self,
         prefix: bytes = b"",
-        *,
         start: bytes | None = None,
         stop: bytes | None = None,
         limit: int | None = None,

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import attrs
 
+from coordinator.pointers import NO_RANGES
 from coordinator.transaction import Transaction
 from txaware.errors import Unavailable
 from txaware.interfaces import COMMITTED, UNCOMMITTED
@@ -183,7 +184,9 @@ class Reading:
         """Returns a judge by that snapshot, or by a fresh one."""
         gate = self._gate
         if transaction is not None:
-            return Visibility(transaction, lost=None if gate is None else gate.was_lost)
+            return Visibility(
+                transaction, lost=NO_RANGES if gate is None else gate.lost
+            )
         return self._judge_by(self._coordinator.snapshot())
 
     def _judge_by(self, snapshot: Transaction) -> Visibility:
