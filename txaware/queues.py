@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self, TypedDict, cast
 
 import attrs
 
@@ -26,6 +26,7 @@ MAX_LEASE_S = 7 * 86_400
 MAX_DELAY_S = 10 * 365 * 86_400
 MAX_PRIORITY = 9
 MOST_POPPED = 10_000
+MOST_TEXT = 1_000
 LEASE_S, MAX_PUSHES, MAX_PUSH_TIME_S, MAX_POP_WIDTH = 30.0, 100, 600.0, 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PIPE = re.compile(
@@ -190,6 +191,34 @@ def checked_priority(priority: object) -> int:
     if not 0 <= priority <= MAX_PRIORITY:
         raise BadRequest(f"a priority is from 0 to {MAX_PRIORITY}, not {priority}")
     return priority
+
+
+class PushOptions(TypedDict):
+    """The options of a push, checked."""
+
+    pusher: str
+    delay_s: float
+    priority: int
+
+
+def checked_push(pusher: object, delay_s: object, priority: object) -> PushOptions:
+    """Returns the options of a push; raises `BadRequest` for wrong ones."""
+    return {
+        "pusher": checked_text("pusher", pusher),
+        "delay_s": checked_delay_s(delay_s),
+        "priority": checked_priority(priority),
+    }
+
+
+def checked_text(name: str, text: object) -> str:
+    """Returns a text of a bounded size, without a zero byte."""
+    if not isinstance(text, str) or "\0" in text:
+        raise BadRequest(f"{name} is a text, not {text!r:.100}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise BadRequest(f"{name} is no text: {text!r:.100}") from error
+    return text[:MOST_TEXT]
 
 
 @attrs.frozen(cache_hash=True)

@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.messagings import Site
 from tests.support.queues import made, numbered, popped, taken, waiting
+from txaware.errors import Unavailable
 from txaware.queue import Job, Queue
 
 
@@ -201,3 +202,23 @@ def test_dead_letters_can_be_sent_back(site: Site) -> None:
     job.rollback()
     assert dead.redrive() == 1
     assert sorted(taken(queue)) == [b"a", b"b"]
+
+
+@pytest.mark.in_process
+def test_a_letter_that_cannot_be_written_now_is_written_later(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.messaging.create_queue("mail", max_deliveries=1)
+    queue = site.messaging.queue("mail")
+    queue.push(b"poison")
+    job, queues = popped(queue), queue._access.queues
+
+    def away(name: str) -> None:
+        raise Unavailable(f"{name} cannot be created now")
+
+    with monkeypatch.context() as lost:
+        lost.setattr(queues, "create_queue", away)
+        with pytest.raises(Unavailable):
+            job.rollback()
+    assert queue.pop() is None
+    assert popped(site.messaging.queue("mail-dead")).payload == b"poison"

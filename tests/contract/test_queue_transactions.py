@@ -139,6 +139,11 @@ def test_jobs_of_a_transaction_that_timed_out_come_again(site: Site) -> None:
         site.clock.advance_s(6)
     again = popped(queue)
     assert (again.payload, again.deliveries) == (b"a", 2)
+    left = site.messaging.coordinator.start_short(5)  # and nobody ends it
+    lease = again._popped.lease
+    again._service.commit_job("mail", again.id, lease, transaction=left)
+    site.clock.advance_s(6)
+    assert popped(queue).deliveries == 3  # although nobody asks the coordinator
 
 
 def test_an_open_transaction_keeps_its_jobs_longer_than_a_lease(site: Site) -> None:

@@ -6,10 +6,17 @@ import attrs
 
 from coordinator.embedded.group_commit import Then
 from txaware.errors import Unavailable
-from txaware.queues import MAX_LEASE_S, Popped, checked_delay_s, checked_seconds
+from txaware.queues import (
+    MAX_LEASE_S,
+    Popped,
+    checked_delay_s,
+    checked_push,
+    checked_seconds,
+    checked_text,
+)
 from txaware.requests import Payload
 from txaware.service.queue.lease import Lease
-from txaware.service.queue.local_queues import LocalQueues, checked_push, checked_text
+from txaware.service.queue.local_queues import LocalQueues
 from txaware.service.queue.popping import Popper
 from txaware.service.queue.step_batch import Batch, WouldWait
 from txaware.service.queue.work_queue import WorkQueue

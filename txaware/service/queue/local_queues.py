@@ -1,12 +1,15 @@
 """The queues of this process: finds them by name, and checks arguments."""
 
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from typing import Any, TypedDict
+from functools import partial
+from typing import Any
 
 import attrs
 
+from coordinator.main_thread_calls import MainThreadCalls, whole
 from coordinator.transaction import Transaction, TransactionType
 from txaware.errors import (
     BadRequest,
@@ -20,14 +23,16 @@ from txaware.keys import LEASE, MARK, MESSAGE, PAYLOAD, PIPE
 from txaware.queues import (
     MAX_LEASE_S,
     MOST_POPPED,
+    PipeName,
     Popped,
     QueueDescriptor,
     QueueStats,
     Waiting,
     checked_count,
     checked_delay_s,
-    checked_priority,
+    checked_push,
     checked_seconds,
+    checked_text,
     described,
     pipe_of,
     row_name,
@@ -59,17 +64,6 @@ from txaware.service.write.publishing import Publishing
 from txaware.store.journaled_table import keep_earlier_versions_away
 from txaware.topics import QueueName, checked_namespace
 
-MOST_TEXT = 1_000
-
-
-class PushOptions(TypedDict):
-    """The options of a push, checked."""
-
-    pusher: str
-    delay_s: float
-    priority: int
-
-
 _TABLES = (MESSAGE, PAYLOAD, MARK, PIPE, LEASE)
 
 
@@ -85,8 +79,10 @@ class LocalQueues:
         self._make_judge = Reading(site).judge
         self._lock = threading.RLock()
         self._queues: dict[str, WorkQueue] = {}
+        self.calls = MainThreadCalls("queues")
         self._handles.pipes = self._pipe
 
+    @whole
     def create_queue(self, name: str, **options: Any) -> QueueDescriptor:
         """Creates a queue; one that exists is returned as it is."""
         wanted = described(name, options)
@@ -121,6 +117,7 @@ class LocalQueues:
         """Tells whether this process has used a queue."""
         return name in self._queues
 
+    @whole
     def delete_queue(self, name: str) -> None:
         """Deletes a queue with all that waits in it."""
         with self._lock:
@@ -128,6 +125,7 @@ class LocalQueues:
             self._end(str(QueueName.parse(name)))
             self._topics.delete(row_name(name))
 
+    @whole
     def truncate_queue(self, name: str) -> None:
         """Removes all items, in work or not, and sets all counts to zero."""
         with self._lock:
@@ -143,6 +141,7 @@ class LocalQueues:
                 queue.state.is_gone = True
             queue.state.signal.tell()
 
+    @whole
     def pause_queue(self, name: str, *, paused: bool) -> None:
         """Has pops get nothing, or go on."""
         with self._lock:
@@ -153,6 +152,7 @@ class LocalQueues:
                 queue.state.descriptor = made
         queue.state.signal.tell()
 
+    @whole
     def push(
         self,
         name: str,
@@ -174,6 +174,7 @@ class LocalQueues:
             raise BadRequest("a push has items")
         return payloads
 
+    @whole
     def pipe_for(
         self,
         name: str,
@@ -189,6 +190,7 @@ class LocalQueues:
             pointer, **checked_push(pusher, delay_s, priority)
         )
 
+    @whole
     def close_pusher(self, name: str, pusher: str) -> None:
         """Has the pipes of a pusher take no more pushes."""
         self._queue(name).pushing.close_pusher(checked_text("pusher", pusher))
@@ -223,10 +225,18 @@ class LocalQueues:
         )
         queue = self._queue(name)
         self._bury(queue)
-        popped = queue.pop(who, transaction, limit=limit, wait_s=wait_s)
-        self._bury(queue)
-        return popped
+        look = partial(queue.pop, who, transaction, limit=limit)
+        until_s = time.monotonic() + wait_s
+        while True:
+            seen = queue.state.signal.count
+            popped: list[Popped] = self.calls(look, undo=partial(self.put_back, name))
+            left_s = until_s - time.monotonic() if wait_s else 0
+            if popped or left_s <= 0:
+                self._bury(queue)
+                return popped
+            queue.state.signal.wait(seen, min(left_s, queue.pause_s()))
 
+    @whole
     def put_back(self, name: str, popped: Iterable[Popped]) -> None:
         """Has items wait again whose popper never got them, as if not popped."""
         queue = self._queue(name)
@@ -242,6 +252,7 @@ class LocalQueues:
         """Returns after what time a popper that waits has to look again."""
         return self._queue(name).pause_s()
 
+    @whole
     def commit_job(
         self,
         name: str,
@@ -257,6 +268,7 @@ class LocalQueues:
         else:
             self._queue(name).attach(item, lease, transaction)
 
+    @whole
     def rollback_job(
         self, name: str, item: str, lease: str, *, delay_s: float = 0, error: str = ""
     ) -> None:
@@ -265,31 +277,37 @@ class LocalQueues:
         queue.give_back(item, lease, delay_s=checked_delay_s(delay_s), error=said)
         self._bury(queue)
 
+    @whole
     def extend_job(self, name: str, item: str, lease: str, seconds: float) -> int:
         """Has a lease end `seconds` from now; returns that time in ms."""
         checked_seconds("the time of a lease", seconds, most=MAX_LEASE_S)
         return self._queue(name).extend(item, lease, seconds)
 
+    @whole
     def release_jobs(self, name: str, transaction: Pointer) -> None:
         """Gives back what a transaction popped; called before it is aborted."""
         queue = self._queue(name)
         queue.release(checked_pointer(transaction))
         self._bury(queue)
 
+    @whole
     def settle_jobs(self, name: str) -> None:
         """Ends the jobs of transactions that committed; it may be left out."""
         self._queue(name).settle()
 
+    @whole
     def peek_queue(self, name: str, limit: int = 10) -> list[Waiting]:
         """Returns items that wait and are due, the oldest first; leases none."""
         return self._queue(name).peek(checked_count("limit", limit, most=MOST_POPPED))
 
+    @whole
     def queue_stats(self, name: str) -> QueueStats:
         """Returns the counts of a queue, and how it stands now."""
         queue = self._queue(name)
         self._bury(queue)
         return queue.stats()
 
+    @whole
     def redrive(
         self,
         name: str,
@@ -316,7 +334,7 @@ class LocalQueues:
             return may_push is None or origin == wanted or may_push(origin)
 
         while moved < most:
-            found = letters.pop(popper, None, limit=1, wait_s=0)
+            found = letters.pop(popper, None, limit=1)
             if not found:
                 break
             origin = origin_of(found[0])
@@ -337,9 +355,7 @@ class LocalQueues:
             for table in _TABLES:
                 deleting.delete_range(table + key, stop=stop)
             if topic.generation > 0 and self._has_pipes(topic.prefix):
-                queue = self._queue(QueueDescriptor.of(topic).name)
-                queue.reap()
-                self._bury(queue)
+                self._reap(QueueDescriptor.of(topic).name)
                 marked += marking.mark_items(topic.prefix, invalid)
         return marked
 
@@ -348,6 +364,13 @@ class LocalQueues:
         with self._lock:
             for name in list(self._queues):
                 self._end(name)
+        self.calls.close()
+
+    @whole
+    def _reap(self, name: str) -> None:
+        queue = self._queue(name)
+        queue.reap()
+        self._bury(queue)
 
     def _has_pipes(self, prefix: bytes) -> bool:
         return bool(self._site.table.scan(PIPE + prefix, limit=1))
@@ -365,8 +388,10 @@ class LocalQueues:
 
     def _queue(self, name: str) -> WorkQueue:
         found = self._queues.get(name) if name.__class__ is str else None
-        if found is not None:
-            return found
+        return self._known(name) if found is None else found
+
+    @whole
+    def _known(self, name: str) -> WorkQueue:
         with self._lock:
             descriptor = self.queue_descriptor(name)
             found = self._queues.get(descriptor.name)
@@ -384,8 +409,10 @@ class LocalQueues:
     def _pipe(self, name: str) -> TopicHandle | None:
         """Finds a pipe by the name that `pipe_for` gave out; None for other names."""
         pipe = pipe_of(name)
-        if pipe is None:
-            return None
+        return None if pipe is None else self._lent(pipe)
+
+    @whole
+    def _lent(self, pipe: PipeName) -> TopicHandle:
         queue = self._queue(pipe.queue)
         if queue.state.descriptor.generation != pipe.generation:
             raise QueueNotFound(
@@ -395,36 +422,20 @@ class LocalQueues:
 
     def _bury(self, queue: WorkQueue) -> None:
         """Moves what was delivered too often to the dead letters."""
+        if queue.state.dying:
+            self._bury_all(queue)
+
+    @whole
+    def _bury_all(self, queue: WorkQueue) -> None:
         while queue.state.dying:
             with queue.state.lock:
                 dying, queue.state.dying = queue.state.dying, []
-            descriptor = queue.state.descriptor
-            target = descriptor.dead_letters
-            self.create_queue(target)
+            target = queue.state.descriptor.dead_letters
             try:
+                self.create_queue(target)
                 while dying:
                     bury(queue, dying[-1], self._queue(target))
                     dying.pop()
             finally:
                 with queue.state.lock:
                     queue.state.dying += dying
-
-
-def checked_push(pusher: object, delay_s: object, priority: object) -> PushOptions:
-    """Returns the options of a push; raises `BadRequest` for wrong ones."""
-    return {
-        "pusher": checked_text("pusher", pusher),
-        "delay_s": checked_delay_s(delay_s),
-        "priority": checked_priority(priority),
-    }
-
-
-def checked_text(name: str, text: object) -> str:
-    """Returns a text of a bounded size, without a zero byte."""
-    if not isinstance(text, str) or "\0" in text:
-        raise BadRequest(f"{name} is a text, not {text!r:.100}")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise BadRequest(f"{name} is no text: {text!r:.100}") from error
-    return text[:MOST_TEXT]

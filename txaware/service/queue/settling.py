@@ -10,8 +10,10 @@ from txaware.service.queue.step_batch import Batch
 from txaware.service.store_context import StoreContext
 from txaware.service.visibility import DELIVER, STOP, Visibility
 
-# A coordinator elsewhere is asked so often at most which transactions are over.
+# A coordinator is asked so often at most which transactions are over: one elsewhere,
+# which tells nobody, and our own, which times them out when it is asked for something.
 ASK_EVERY_MS = 200
+ASK_OURS_EVERY_MS = 1000
 
 MakeJudge = Callable[[Transaction | None], Visibility]
 
@@ -55,12 +57,13 @@ class Settling:
         """Returns the transactions that may be over; asks nobody."""
         state, gate = self._state, self._gate
         pointers = {*state.by_pointer, *state.watched}
-        if gate is not None:
-            return [pointer for pointer in pointers if not gate.is_open(pointer)]
-        if now_ms - state.settled_ms < ASK_EVERY_MS:
+        every_ms = ASK_EVERY_MS if gate is None else ASK_OURS_EVERY_MS
+        if now_ms - state.settled_ms >= every_ms:
+            state.settled_ms = now_ms
+            return list(pointers)
+        if gate is None:
             return []
-        state.settled_ms = now_ms
-        return list(pointers)
+        return [pointer for pointer in pointers if not gate.is_open(pointer)]
 
     def _ended(
         self, pointer: int, now_ms: int, batch: Batch, *, committed: bool

@@ -1,7 +1,6 @@
 """One queue of this process: pops, and the ends of jobs."""
 
 import heapq
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -60,22 +59,12 @@ class WorkQueue:
         return self._table.clock.now_ms()
 
     def pop(
-        self, popper: Popper, tx: Transaction | None, *, limit: int, wait_s: float
+        self, popper: Popper, tx: Transaction | None, *, limit: int
     ) -> list[Popped]:
-        """Leases up to `limit` items, and waits for the first; on disk when it returns.
+        """Leases up to `limit` items; on disk when it returns.
 
         In a transaction, items are judged by its snapshot, and leased until its end.
         """
-        until_s = time.monotonic() + wait_s
-        while True:
-            seen = self.state.signal.count
-            found = self._pop(popper, tx, limit)
-            left_s = until_s - time.monotonic() if wait_s else 0
-            if found or left_s <= 0:
-                return found
-            self.state.signal.wait(seen, min(left_s, self.pause_s()))
-
-    def _pop(self, popper: Popper, tx: Transaction | None, limit: int) -> list[Popped]:
         entry = None
         if tx is not None:
             self._transaction_writes.begun(tx)
