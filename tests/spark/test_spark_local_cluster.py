@@ -1,6 +1,6 @@
 """Spark with executors of their own: what they need, and what they say without it.
 
-The second half is long:
+It is long, and `test_spark_cluster.py` has executors, too:
 `python -m pytest -m soak tests/spark/test_spark_local_cluster.py`.
 """
 
@@ -14,7 +14,7 @@ import txaware
 from tests.support.spark_cluster import ROOT, Driver, DriverError, driver, server
 from txaware.messaging import Messaging
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
 NUMBERS = sorted(str(number) for number in range(20))
 # Executors find only what is installed, and the tests' own modules.
@@ -71,7 +71,6 @@ def bare(tmp_path: Path) -> dict[str, str]:
     return {"spark.executorEnv.PYTHONPATH": str(directory)}
 
 
-@pytest.mark.soak
 def test_executors_without_txaware_say_so_and_nothing_is_published(
     url: str, messaging: Messaging, bare: dict[str, str], tmp_path: Path
 ) -> None:
@@ -86,7 +85,6 @@ def test_executors_without_txaware_say_so_and_nothing_is_published(
     assert published(messaging) == []
 
 
-@pytest.mark.soak
 def test_txaware_may_be_sent_along_as_a_zip(
     url: str, messaging: Messaging, bare: dict[str, str], tmp_path: Path
 ) -> None:

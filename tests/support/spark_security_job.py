@@ -49,6 +49,7 @@ class Job:
             options = {"url": self.url, "topic": "t", **way}
             self.save(options)
             self.read(options)
+        self.explain({"url": self.url, "topic": "t", **self.ways[0]})
         self.fail({"url": self.url, "topic": "t", **self.ways[0]})
         self.stream({"url": self.url, "topic": "t", **self.ways[0]})
         self.frames()
@@ -61,9 +62,17 @@ class Job:
         writer = self.rows().write.format("txaware").mode("append")
         writer.options(**options).save()
 
+    def loaded(self, options: dict[str, str]) -> DataFrame:
+        return self.spark.read.format("txaware").options(**options).load()
+
     def read(self, options: dict[str, str]) -> None:
-        frame = self.spark.read.format("txaware").options(**options).load()
+        frame = self.loaded(options)
         print(repr(frame), frame.schema, frame.count())
+        frame.explain("extended")
+
+    def explain(self, options: dict[str, str]) -> None:
+        """Prints all that a plan shows of its options."""
+        frame = self.loaded(options)
         for mode in ("extended", "formatted", "cost", "codegen"):
             frame.filter(f.col("topic") == "t").explain(mode)
         frame.createOrReplaceTempView("messages")
@@ -76,7 +85,7 @@ class Job:
         for name, wrong in {"topic": "none", "timeouts": "1"}.items():
             changed = {**options, name: wrong}
             told(partial(self.save, changed))
-            told(self.spark.read.format("txaware").options(**changed).load().count)
+            told(self.loaded(changed).count)
         writer = none.write.format("txaware").mode("append").options(**options)
         told(writer.save)
 
