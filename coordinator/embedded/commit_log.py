@@ -5,7 +5,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from coordinator.embedded.group_commit import End, Then
+from coordinator.embedded.group_commit import End
 from coordinator.embedded.journal import Journal
 from coordinator.embedded.ledger import Ledger
 from coordinator.embedded.open_transactions import ENDING, UNDECIDED, OpenTransaction
@@ -174,16 +174,18 @@ class CommitLog:
     def _submit(
         self,
         entry: OpenTransaction,
-        then: Then,
+        then: Callable[[End, Unavailable | None], object],
         *records: Record,
         reserve: frozenset[bytes] = frozenset(),
         begin: Callable[[], None] | None = None,
         rows: Sequence[Any] = (),
     ) -> Wait:
         """Marks an end as under way and hands it to the journal: both or neither."""
-        end = End(then)
+        end = End(_tell_nobody)
+        end.then = partial(then, end)
         self._ledger.torn = partial(self._take_back, entry, end)
         try:
+            entry.end = end
             if begin is not None:
                 begin()
             else:
@@ -209,13 +211,14 @@ class CommitLog:
         seen: bool,
         reserved: tuple[Reserved, ...],
         told: Told | None,
+        end: End,
         error: Unavailable | None,
     ) -> None:
         wake: Callable[[], object] | None = None
         with self._lock:
             if self._ledger.torn is not None:
                 self._ledger.mend()
-            if entry.stage is not ENDING:  # an interrupt may have this told twice
+            if not _awaits(entry, end):
                 return
             if told is not None and error is not None:
                 wake = told(error)  # before anybody may decide it after all
@@ -234,11 +237,15 @@ class CommitLog:
             wake()
 
     def _prepare_written(
-        self, entry: OpenTransaction, prepared: Prepared, error: Unavailable | None
+        self,
+        entry: OpenTransaction,
+        prepared: Prepared,
+        end: End,
+        error: Unavailable | None,
     ) -> None:
         with self._lock:
             self._ledger.mend()
-            if entry.stage is not ENDING:  # as for a commit
+            if not _awaits(entry, end):
                 return
             if error is None:
                 prepare = partial(self._ledger.open.prepare, entry, prepared)
@@ -261,11 +268,12 @@ class CommitLog:
         entry: OpenTransaction,
         now_ms: int,
         timed_out: bool,
+        end: End,
         error: Unavailable | None,
     ) -> None:
         with self._lock:
             self._ledger.mend()
-            if entry.stage is not ENDING:  # as for a commit
+            if not _awaits(entry, end):
                 return
             if error is not None:
                 self._ledger.give_back(entry)
@@ -277,3 +285,15 @@ class CommitLog:
                 self._ledger.whole(partial(self._ledger.time_out, [entry], now_ms))
             else:
                 self._ledger.whole(partial(self._ledger.invalidate, entry, now_ms))
+
+
+def _awaits(entry: OpenTransaction, end: End) -> bool:
+    """Tells whether a transaction waits for this end.
+
+    An interrupt may have an end told twice, and by then a prepared one has another.
+    """
+    return entry.stage is ENDING and entry.end is end
+
+
+def _tell_nobody(_: Unavailable | None) -> None:
+    """Does nothing, until an end knows what it is the end of."""

@@ -43,7 +43,8 @@ class OpenTransaction:
     way to the disk. Once `end_asked` is true, a store beside the coordinator takes no
     more writes of it. It times out when the elapsed time passes `due_ms`. `expires_ms`
     is what the clock shows then, if nobody sets the clock. `holder` leads to what its
-    program has of it, for one that may be open for long.
+    program has of it, for one that may be open for long. `end` is the last one that was
+    asked for.
 
     Once it is `prepared` it never times out, and what is reserved stays so until its
     end. Its `name` is taken from the moment when somebody asks to prepare it.
@@ -62,6 +63,7 @@ class OpenTransaction:
     holder: "weakref.ref[Transaction] | None" = None
     name: str | None = None
     prepared: Prepared | None = None
+    end: object = None
     due_ms: int = attrs.field(kw_only=True)
 
     @property

@@ -1,6 +1,7 @@
 """Ctrl-C at every place of a coordinator's calls: whatever is in progress times out."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.embedded.file_journal import FileJournal
-from coordinator.errors import TransactionRefused, Unavailable
+from coordinator.errors import PreparedNotFound, TransactionRefused, Unavailable
 from coordinator.resolve_outcome import settle
 from coordinator.transaction import Transaction
 from tests.support.doubles import Clock
@@ -96,6 +97,41 @@ def test_an_interrupt_at_any_place_leaves_nothing_in_progress_for_ever(
 
     assert places(interrupt) > 10
     assert name != "commit" or answers == {True, False}
+
+
+@pytest.mark.parametrize("end", ["commit_prepared", "rollback_prepared"])
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_name_ends_a_transaction_wherever_its_prepare_or_end_was_interrupted(
+    end: str, durable: bool
+) -> None:
+    prepared: set[int] = set()
+
+    def interrupt(place: int) -> bool:
+        here = Here(durable=durable)
+        coordinator, tx = here.coordinator, here.tx
+        ends = getattr(coordinator, end)
+
+        def call() -> None:
+            coordinator.prepare(tx, "p")
+            ends("p")
+
+        found = interrupted_at(place, call)
+        listed = elsewhere(coordinator.prepared)
+        prepared.add(len(listed))
+        for one in listed:
+            with suppress(PreparedNotFound):  # the interrupted end is there by now
+                ends(one.name)
+            assert not elsewhere(coordinator.prepared), place
+            snapshot = coordinator.snapshot()
+            is_visible = snapshot.is_visible(tx.transaction_id)
+            assert is_visible is (end == "commit_prepared"), place
+        here.clock.advance_s(11)
+        elsewhere(here.check)
+        coordinator.close()
+        return found
+
+    assert places(interrupt) > 10
+    assert prepared == {0, 1}
 
 
 @pytest.mark.parametrize("durable", [False, True])
