@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+import attrs
 import pytest
 
 from coordinator.errors import TransactionNotInProgress
 from tests.support.messagings import Site, committed
 from tests.support.queues import made, numbered, popped, taken, waiting
-from txaware.errors import MisusedTransaction, TxAwareError
+from txaware.errors import BadRequest, MisusedTransaction, TxAwareError
+from txaware.messages import Outgoing
 from txaware.queue import Queue
 
 
@@ -218,6 +220,40 @@ def test_items_that_spill_are_popped_one_by_one(site: Site) -> None:
     assert sorted(taken(queue)) == sorted(payloads[50:])
     stats = queue.stats()
     assert (stats.pushed, stats.committed, stats.depth) == (100, 100, 0)
+
+
+def test_what_others_store_is_pushed_with_the_commit(site: Site) -> None:
+    messaging = site.messaging
+    queue = made(messaging)
+    for commits in (True, False):
+        with suppress(Broken), messaging.transaction(long=True) as context:
+            tx = context.transaction
+            pipe = queue.reserve(tx)
+            receipts = [
+                messaging.store(pipe, sent, transaction=tx, attempt=attempt)
+                for sent, attempt in (
+                    ([b"a", Outgoing(b"b", b"k", {"h": b"1"})], b"1"),
+                    ([b"of an attempt that does not count"], b"2"),
+                    ([b"c"], b"3"),
+                )
+            ]
+            queue.push(b"beside")
+            site.messaging.clean_up()
+            queue.push_stored([receipts[0], receipts[2]])
+            if not commits:
+                raise Broken
+    stats = queue.stats()
+    assert (stats.pushed, stats.depth) == (4, 4)
+    jobs = {job.payload: job for job in queue.pop_many(10)}
+    assert sorted(jobs) == [b"a", b"b", b"beside", b"c"]
+    assert (jobs[b"b"].key, jobs[b"b"].headers) == (b"k", {"h": b"1"})
+    jobs[b"b"].rollback()
+    jobs[b"a"].commit()
+    assert popped(queue).deliveries == 2
+    with pytest.raises(MisusedTransaction, match="none is open here"):
+        queue.push_stored(receipts)
+    with refused(BadRequest), messaging.transaction():
+        queue.push_stored([attrs.evolve(receipts[0], topic="t")])
 
 
 def test_a_crash_gives_back_what_the_process_had(lasting: Site) -> None:

@@ -12,9 +12,9 @@ from coordinator.context import TransactionContext, current_transaction
 from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator, TransactionAware
 from coordinator.participants import checked_participant
-from txaware.errors import BadRequest, PublisherClosed
+from txaware.errors import BadRequest, MisusedTransaction, PublisherClosed
 from txaware.interfaces import MessagingService, Payload
-from txaware.messages import Outgoing
+from txaware.messages import Outgoing, Receipt
 from txaware.publish import TransactionPublisher, publisher_key
 from txaware.publish.publisher import checked_many, checked_size_bytes
 from txaware.queue.handling import Handling
@@ -24,7 +24,15 @@ from txaware.queue.reserved_pipes import ReservedPipes
 from txaware.queue.worker import Worker
 from txaware.queue.worker_options import THREADS, WorkerOptions
 from txaware.queue_service import QueueService
-from txaware.queues import Popped, QueueDescriptor, QueueStats, Waiting, checked_count
+from txaware.queues import (
+    Popped,
+    QueueDescriptor,
+    QueueStats,
+    Waiting,
+    checked_count,
+    pipe_of,
+)
+from txaware.requests import Pointer
 
 
 @attrs.frozen
@@ -162,6 +170,23 @@ class Pusher:
                 limit_bytes=access.buffer_limit_bytes,
             )
 
+    def push_stored(
+        self, context: TransactionContext, receipts: Iterable[Receipt]
+    ) -> None:
+        """Pushes with a transaction what others stored in a pipe of this queue."""
+        stored: dict[str, list[Receipt]] = {}
+        for receipt in receipts:
+            pipe = pipe_of(receipt.topic)
+            if pipe is None or pipe.queue != self.queue:
+                raise BadRequest(
+                    f"what is stored in {receipt.topic} is no push to queue "
+                    f"{self.queue}"
+                )
+            stored.setdefault(receipt.topic, []).append(receipt)
+        joined = context.joined(publisher_key(self._access.service), self._publisher)
+        for name, of_pipe in stored.items():
+            joined.publish_stored(name, of_pipe)
+
     def _publisher(self) -> TransactionPublisher:
         service = self._access.service
         own = hasattr(type(service), "cargo")
@@ -296,6 +321,27 @@ class Queue(Popper):
     ) -> None:
         """Pushes many items in one piece; without a transaction all or none."""
         self._pusher.push_all(payloads, delay_s=delay_s, priority=priority)
+
+    def reserve(self, transaction: Pointer) -> str:
+        """Returns the name of a pipe to store in ahead of a transaction's commit.
+
+        `messaging.store` takes it like a topic, in any process, until the transaction
+        ends; `push_stored` pushes what was stored.
+        """
+        name = FreePushers().take()
+        return self._access.queues.pipe_for(
+            self.queue, transaction=transaction, pusher=name
+        )
+
+    def push_stored(self, receipts: Iterable[Receipt]) -> None:
+        """Pushes with the open transaction what others stored in a reserved pipe."""
+        context = current_transaction(self._access.coordinator)
+        if context is None:
+            raise MisusedTransaction(
+                f"what others stored for queue {self.queue} is pushed in the "
+                f"transaction that they stored it for, and none is open here"
+            )
+        self._pusher.push_stored(context, receipts)
 
     def pusher(self) -> Pusher:
         """Returns a pusher with pipes of its own, to be closed at its end."""
