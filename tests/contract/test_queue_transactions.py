@@ -229,13 +229,14 @@ def test_what_others_store_is_pushed_with_the_commit(site: Site) -> None:
         with suppress(Broken), messaging.transaction(long=True) as context:
             tx = context.transaction
             pipe = queue.reserve(tx)
+            tasks: list[list[bytes | Outgoing]] = [
+                [b"a", Outgoing(b"b", b"k", {"h": b"1"})],
+                [b"of an attempt that does not count"],
+                [b"c"],
+            ]
             receipts = [
-                messaging.store(pipe, sent, transaction=tx, attempt=attempt)
-                for sent, attempt in (
-                    ([b"a", Outgoing(b"b", b"k", {"h": b"1"})], b"1"),
-                    ([b"of an attempt that does not count"], b"2"),
-                    ([b"c"], b"3"),
-                )
+                messaging.store(pipe, sent, transaction=tx, attempt=b"%d" % number)
+                for number, sent in enumerate(tasks)
             ]
             queue.push(b"beside")
             site.messaging.clean_up()

@@ -43,6 +43,11 @@ class Table:
                     f"column {field.name} is {_TYPES[field.name]}, not {field.type}"
                 )
 
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, in their order."""
+        return self._schema
+
     def of(self, rows: "Rows") -> pa.RecordBatch:
         """Returns a batch of the messages of one topic, in their order."""
         arrays = [_COLUMNS[name](rows) for name in self._schema.names]

@@ -19,6 +19,7 @@ from txaware.errors import (
 from txaware.markers import extent_marker, query_marker, save_marker
 from txaware.messages import MessageId, Receipt
 from txaware.messaging import Messaging
+from txaware.queues import pipe_of
 from txaware.spark.options import RepeatBy
 from txaware.spark.storing import Extent, by_topic, time_outs_told
 
@@ -206,6 +207,22 @@ def begin(messaging: Messaging, timeout_s: float | None) -> Transaction:
     return _begun(messaging, timeout_s)
 
 
+def begin_for(
+    messaging: Messaging, queue: str | None, timeout_s: float | None
+) -> tuple[Transaction, str | None]:
+    """Begins as `begin` does, and reserves a pipe of the queue, if there is one."""
+    if queue is None:
+        return begin(messaging, timeout_s), None
+    found = messaging.queue(queue)
+    _ = found.descriptor  # it has to be there
+    tx = begin(messaging, timeout_s)
+    try:
+        return tx, found.reserve(tx)
+    except TxAwareError:
+        give_up(messaging, tx, is_unpublished=True)
+        raise
+
+
 def _begun(messaging: Messaging, timeout_s: float | None) -> Transaction:
     coordinator = messaging.coordinator
     if timeout_s is None:
@@ -246,9 +263,16 @@ def commit(
 
 
 def publish(messaging: Messaging, receipts: Iterable[Receipt]) -> None:
-    """Publishes in the open transaction what tasks stored: a row for each topic."""
+    """Publishes in the open transaction what tasks stored: a row for each topic.
+
+    What they stored in a pipe is pushed to its queue.
+    """
     for topic, stored in by_topic(receipts).items():
-        messaging.publisher(topic).publish_stored(stored)
+        pipe = pipe_of(topic)
+        if pipe is None:
+            messaging.publisher(topic).publish_stored(stored)
+        else:
+            messaging.queue(pipe.queue).push_stored(stored)
 
 
 def give_up(messaging: Messaging, tx: Transaction, *, is_unpublished: bool) -> None:

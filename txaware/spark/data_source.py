@@ -12,6 +12,7 @@ from txaware.spark.columns import SCHEMA, Table
 from txaware.spark.filters import Narrowed
 from txaware.spark.options import READ, READ_STREAM, WRITE, WRITE_STREAM, Options
 from txaware.spark.partitions import Span, read
+from txaware.spark.queue_source import QueueSource
 from txaware.spark.selection import QuerySelection
 from txaware.spark.sink import Sink
 from txaware.spark.stream_sink import StreamSink
@@ -96,9 +97,11 @@ class TxAwareDataSource(DataSource):
         """Returns the columns of a message; `.schema("id binary")` asks for fewer."""
         return SCHEMA
 
-    def reader(self, schema: StructType) -> Source:
+    def reader(self, schema: StructType) -> Source | QueueSource:
         """Returns the reader of a batch query."""
         options = Options.of(self.options, READ)
+        if options.text("queue") is not None:
+            return QueueSource(options, schema)
         kind = NarrowedSource if options.is_on("pushdown") else Source
         return kind(options, schema)
 

@@ -15,6 +15,7 @@ from txaware.errors import BadRequest, ParticipantFailed
 from txaware.markers import query_marker
 from txaware.messages import Receipt
 from txaware.messaging import Messaging, MessagingTransaction, connect
+from txaware.queue import Queue
 from txaware.spark.addresses import StoreAddress
 from txaware.spark.committing import TIMEOUT_S, Once, publish
 from txaware.spark.options import RepeatBy, checked_repeat_by
@@ -33,10 +34,13 @@ Where = Messaging | str | Callable[[], Messaging]
 Work = Callable[[DataFrame, MessagingTransaction], object]
 
 
-def store_frame(frame: DataFrame, topic: str | None, tx: MessagingTransaction) -> int:
+def store_frame(
+    frame: DataFrame, topic: str | Queue | None, tx: MessagingTransaction
+) -> int:
     """Publishes the rows of a DataFrame with the commit of `tx`; returns their number.
 
-    `with messaging.transaction(table) as tx: store_frame(df, "topic", tx)`. The job
+    `with messaging.transaction(table) as tx: store_frame(df, "topic", tx)`. To a queue
+    they are pushed: `store_frame(df, messaging.queue("mail"), tx)`. The job
     runs here: its tasks store the rows ahead of the commit, which then publishes what
     the accepted attempts stored. A job that fails or is interrupted leaves nothing but
     a transaction that can only be rolled back. The columns are those of the sink. Begin
@@ -47,18 +51,29 @@ def store_frame(frame: DataFrame, topic: str | None, tx: MessagingTransaction) -
 
 
 def _store(
-    frame: DataFrame, topic: str | None, tx: MessagingTransaction, *, measures: bool
+    frame: DataFrame,
+    topic: str | Queue | None,
+    tx: MessagingTransaction,
+    *,
+    measures: bool,
 ) -> Attempt:
     """Stores the rows; returns what all tasks stored together."""
     messaging = tx.messaging
-    columns = WrittenColumns.of(frame.schema, topic)
+    pipe: str | None = None
+    if isinstance(topic, Queue):
+        columns = WrittenColumns.of_queue(frame.schema, topic.name)
+    else:
+        columns = WrittenColumns.of(frame.schema, topic)
     address = StoreAddress.of(messaging.reach()).for_tasks()
     job = tx.joined("Spark jobs", SparkJobs)
-    if columns.topic is not None:
+    if isinstance(topic, Queue):
+        pipe = topic.reserve(tx.transaction)
+    elif columns.topic is not None:
         messaging.publisher(columns.topic).publish_stored(())  # there is such a topic
     tx.store_held()  # the order is that of the storing
     messaging.persist_stored(tx.transaction)  # before a row of it is on disk
-    storing = Storing(address, tx.transaction.transaction_id, columns, measures)
+    pointer = tx.transaction.transaction_id
+    storing = Storing(address, pointer, columns, measures, pipe)
     with job:
         rows = frame.mapInArrow(partial(_stored, storing), _STORED).collect()
         receipts = [

@@ -17,10 +17,10 @@ _WHAT = ("topic", "topics", "topic_pattern", "start", "end", "isolation", "part_
 READ, READ_STREAM, WRITE, WRITE_STREAM = "read", "readStream", "write", "writeStream"
 # The options of each of the four.
 USES: Mapping[str, tuple[str, ...]] = {
-    READ: (*ADDRESS, *_WHAT, "pushdown"),
+    READ: (*ADDRESS, *_WHAT, "pushdown", "queue", "max_messages"),
     READ_STREAM: (*ADDRESS, *_WHAT, "max_messages", "max_bytes"),
-    WRITE: (*ADDRESS, "topic", "timeout_s", "save_id", "repeat_by"),
-    WRITE_STREAM: (*ADDRESS, "topic", "timeout_s", "name", "repeat_by"),
+    WRITE: (*ADDRESS, "topic", "queue", "timeout_s", "save_id", "repeat_by"),
+    WRITE_STREAM: (*ADDRESS, "topic", "queue", "timeout_s", "name", "repeat_by"),
 }
 # Spark's own options, which it hands on to every source.
 SPARKS = ("path", "checkpointlocation", "queryname")
@@ -115,7 +115,8 @@ class Options:
 def _check_path(texts: Mapping[str, str], use: str) -> None:
     """Refuses `load("orders")`; tables of Spark's catalog have a directory there."""
     path = texts.get("path")
-    has_topics = any(name in texts for name in ("topic", "topics", "topic_pattern"))
+    named = ("topic", "topics", "topic_pattern", "queue")
+    has_topics = any(name in texts for name in named)
     if path is None or ("/" in path and (has_topics or use.startswith(WRITE))):
         return
     verb = {WRITE: "save", WRITE_STREAM: "start"}.get(use, "load")

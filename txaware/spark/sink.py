@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 
 from txaware.errors import BadRequest
 from txaware.messages import Receipt
-from txaware.spark.committing import TIMEOUT_S, Once, begin, commit, give_up
+from txaware.spark.committing import TIMEOUT_S, Once, begin_for, commit, give_up
 from txaware.spark.options import Options
 from txaware.spark.storing import Extent, Storing, WrittenColumns, measure, sum_up
 
@@ -36,31 +36,40 @@ class Sink(DataSourceArrowWriter):
         if overwrite:
             raise BadRequest('topics are only added to: use mode("append")')
         topic, save_id = options.text("topic"), options.text("save_id")
-        columns = WrittenColumns.of(schema, topic)
+        queue = options.text("queue")
+        if queue is None:
+            columns = WrittenColumns.of(schema, topic)
+        else:
+            columns = WrittenColumns.of_queue(schema, queue)
         self._address = options.address().resolved()
         if topic is None and save_id is not None:
             raise BadRequest(
                 "option save_id needs option topic: there it is remembered which save "
                 "is done"
             )
+        if topic is not None and queue is not None and save_id is None:
+            raise BadRequest(
+                "rows go to a topic or to a queue: beside option queue, topic is where "
+                "a save_id is remembered, and there is none"
+            )
         repeat_by = options.repeat_by()
         self._once: Once | None = None
         with self._address.open() as messaging:
-            if columns.topic is not None:
-                generation = messaging.topic(columns.topic).generation
+            if topic is not None:
+                generation = messaging.topic(topic).generation
                 if save_id is not None:
-                    self._once = Once.of_save(
-                        columns.topic, save_id, generation, repeat_by
-                    )
+                    self._once = Once.of_save(topic, save_id, generation, repeat_by)
             self._is_done = (
                 self._once is not None and self._once.published(messaging) is not None
             )
             # A transaction that can conflict has to be short.
             longest_s = None if self._once is None else TIMEOUT_S
-            self._tx = begin(messaging, options.seconds("timeout_s") or longest_s)
+            timeout_s = options.seconds("timeout_s") or longest_s
+            self._tx, pipe = begin_for(messaging, queue, timeout_s)
         tasks = self._address.for_tasks()
         measures = self._once is not None and repeat_by == "rows"
-        self._storing = Storing(tasks, self._tx.transaction_id, columns, measures)
+        pointer = self._tx.transaction_id
+        self._storing = Storing(tasks, pointer, columns, measures, pipe)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StoredRows:
         """Stores the rows of one attempt of a task; only measures a repeated save."""

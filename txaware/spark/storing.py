@@ -22,6 +22,7 @@ from pyspark.sql.types import (
 from txaware.errors import BadRequest, TransactionNotInProgress
 from txaware.labels import packed
 from txaware.messages import Outgoing, Receipt
+from txaware.queues import row_name
 from txaware.requests import Payload
 from txaware.spark.addresses import StoreAddress
 from txaware.topics import TopicName
@@ -49,27 +50,24 @@ class WrittenColumns:
     @classmethod
     def of(cls, schema: StructType, topic: str | None) -> "WrittenColumns":
         """Checks a schema; refuses unknown columns, and rows without a topic."""
-        found = schema.names
-        unknown = [name for name in found if name not in _TYPES]
-        if PAYLOAD not in found or unknown:
-            raise BadRequest(
-                f"a DataFrame of messages has a column payload (binary or string), and "
-                f"may have topic, key, headers and expire_after_s; this one has "
-                f"{', '.join(found)}. "
-                f"{_mended(found, unknown)}"
-            )
-        if topic is None and TOPIC not in found:
+        _check_columns(schema)
+        if topic is None and TOPIC not in schema.names:
             raise BadRequest(
                 "no topic is named: there is neither an option topic nor a column topic"
             )
-        for field in schema.fields:
-            kinds, words = _TYPES[field.name]
-            if not isinstance(field.dataType, kinds) or not _is_map(field.dataType):
-                raise BadRequest(
-                    f"column {field.name} is {words}, not "
-                    f"{field.dataType.simpleString()}; cast it, or use to_json"
-                )
         return cls(None if topic is None else str(TopicName.parse(topic)))
+
+    @classmethod
+    def of_queue(cls, schema: StructType, queue: str) -> "WrittenColumns":
+        """Checks a schema whose rows are all pushed to one queue."""
+        if TOPIC in schema.names:
+            raise BadRequest(
+                f"all rows go to queue {queue}: drop('topic') leaves out the column "
+                f"topic"
+            )
+        place = str(row_name(queue))
+        _check_columns(schema)
+        return cls(place)
 
     def messages(self, batch: pa.RecordBatch) -> Iterator[tuple[str, list[Payload]]]:
         """Yields the messages of a batch by topic, in their order."""
@@ -93,6 +91,26 @@ class WrittenColumns:
                 "a row has no topic; option topic names the one for such rows"
             )
         return self.topic
+
+
+def _check_columns(schema: StructType) -> None:
+    """Refuses unknown columns, and those of other types."""
+    found = schema.names
+    unknown = [name for name in found if name not in _TYPES]
+    if PAYLOAD not in found or unknown:
+        raise BadRequest(
+            f"a DataFrame of messages has a column payload (binary or string), and "
+            f"may have topic, key, headers and expire_after_s; this one has "
+            f"{', '.join(found)}. "
+            f"{_mended(found, unknown)}"
+        )
+    for field in schema.fields:
+        kinds, words = _TYPES[field.name]
+        if not isinstance(field.dataType, kinds) or not _is_map(field.dataType):
+            raise BadRequest(
+                f"column {field.name} is {words}, not "
+                f"{field.dataType.simpleString()}; cast it, or use to_json"
+            )
 
 
 def _mended(found: Sequence[str], unknown: Sequence[str]) -> str:
@@ -209,12 +227,16 @@ class Attempt:
 
 @attrs.frozen
 class Storing:
-    """The orders of a task: the address, the transaction, and the columns."""
+    """The orders of a task: the address, the transaction, and the columns.
+
+    Rows for a queue are all stored in one `pipe`.
+    """
 
     address: StoreAddress
     pointer: int
     columns: WrittenColumns
     measures: bool = False
+    pipe: str | None = None
 
     def store(self, batches: Iterable[pa.RecordBatch]) -> Attempt:
         """Stores all rows of one attempt of a task; returns a receipt for each topic.
@@ -228,10 +250,11 @@ class Storing:
         with time_outs_told(), self.address.open() as messaging:
             for batch in batches:
                 for topic, messages in self.columns.messages(batch):
+                    place = self.pipe or topic
                     receipt = messaging.store(
-                        topic, messages, transaction=self.pointer, attempt=attempt
+                        place, messages, transaction=self.pointer, attempt=attempt
                     )
-                    counts[topic] = counts.get(topic, 0) + receipt.count
+                    counts[place] = counts.get(place, 0) + receipt.count
                     if self.measures:
                         extent += Extent.of(topic, messages)
         receipts = [

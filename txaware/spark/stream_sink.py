@@ -14,7 +14,7 @@ from coordinator.transaction import Transaction
 from txaware.errors import BadRequest, Unavailable
 from txaware.markers import query_marker
 from txaware.messages import Receipt
-from txaware.spark.committing import TIMEOUT_S, Once, begin, commit, give_up
+from txaware.spark.committing import TIMEOUT_S, Once, begin_for, commit, give_up
 from txaware.spark.options import Options
 from txaware.spark.storing import Extent, Storing, WrittenColumns, sum_up
 
@@ -67,7 +67,12 @@ class StreamSink(DataSourceStreamArrowWriter):
         self._topic = topic
         self._name, self._repeat_by = options.text("name"), options.repeat_by()
         query_marker("q", self._name)  # is a name, or is refused here
-        self._columns = WrittenColumns.of(schema, topic)
+        self._queue = options.text("queue")
+        self._pipe: str | None = None
+        if self._queue is None:
+            self._columns = WrittenColumns.of(schema, topic)
+        else:
+            self._columns = WrittenColumns.of_queue(schema, self._queue)
         self._timeout_s = options.seconds("timeout_s") or TIMEOUT_S
         self._address = options.address().resolved()
         self._tasks = self._address.for_tasks()
@@ -78,7 +83,9 @@ class StreamSink(DataSourceStreamArrowWriter):
         if self._tx is None:
             with self._address.open() as messaging:
                 messaging.topic(self._topic)  # it has to be there
-                self._tx = begin(messaging, self._timeout_s)
+                self._tx, self._pipe = begin_for(
+                    messaging, self._queue, self._timeout_s
+                )
         return self.__dict__
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StoredForBatch:
@@ -89,6 +96,7 @@ class StreamSink(DataSourceStreamArrowWriter):
             self._tx.transaction_id,
             self._columns,
             measures=self._repeat_by == "rows",
+            pipe=self._pipe,
         )
         stored = storing.store(iterator)
         return StoredForBatch(
