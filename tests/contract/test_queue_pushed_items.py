@@ -6,12 +6,14 @@ from typing import Any
 import pytest
 
 import txaware
-from tests.support.messagings import Site
-from tests.support.queues import made, popped, taken
-from txaware.errors import Unavailable
+from tests.support.messagings import Site, commit
+from tests.support.queues import made, numbered, popped, taken
+from txaware.errors import LeaseLost, Unavailable
+from txaware.keys import LEASE
 from txaware.messages import Outgoing
 from txaware.metrics import Latencies, TopicCounters
 from txaware.queue import Queue
+from txaware.queues import Popped
 from txaware.service.queue.pipe_reader import PipeReader
 from txaware.service.topic_handles import TopicHandle
 from txaware.service.write.publishing import Publishing
@@ -128,3 +130,59 @@ def test_leases_of_many_end_by_themselves(site: Site) -> None:
     assert [job.deliveries for job in again] == [2, 2, 2]
     assert not {job.id for job in again} ^ {job.id for job in late}
     assert mail.stats().expired_leases == 3
+
+
+def test_jobs_that_were_popped_at_once_outlive_a_crash(lasting: Site) -> None:
+    lasting.messaging.create_queue("mail", lease_s=60)
+    mail = lasting.messaging.queue("mail")
+    with mail.pusher() as pusher:
+        pusher.push_all(numbered(4))
+        lasting.clock.advance_s(1)
+        pusher.push_all(numbered(8)[4:])
+    service: Any = mail._access.queues
+    far = service.pop("mail", limit=9, popper="far", is_local=False)
+    assert [one.payload for one in far] == numbered(8)
+    assert len(lasting.table.scan(LEASE)) == 2
+    ended_by(mail, far[2])
+    service.rollback_job("mail", far[3].id, far[3].lease)
+    service.extend_job("mail", far[4].id, far[4].lease, 600)
+    assert lasting.messaging.check().problems == ()
+    mail = lasting.crash().queue("mail")
+    stats = mail.stats()
+    assert (stats.popped, stats.committed, stats.rolled_back) == (8, 1, 1)
+    assert (stats.in_work, stats.depth) == (6, 1)
+    with pytest.raises(LeaseLost):
+        mail._access.queues.commit_job("mail", far[6].id, far[5].lease)
+    ended_by(mail, far[5])
+    lasting.clock.advance_s(61)
+    again = mail.pop_many(9)
+    assert {(job.payload, job.deliveries) for job in again} == {
+        (b"m%d" % number, 2) for number in (0, 1, 3, 6, 7)
+    }
+    ended_by(mail, far[4])
+    for job in again:
+        job.commit()
+    stats = mail.stats()
+    assert (stats.committed, stats.expired_leases) == (8, 4)
+    mail.push(b"behind all other rows")
+    assert not lasting.table.scan(LEASE)
+
+
+def ended_by(queue: Queue, popped: Popped) -> None:
+    """Commits a job by its names."""
+    queue._access.queues.commit_job("mail", popped.id, popped.lease)
+
+
+def test_a_crash_behind_a_commit_loses_no_end_of_many(lasting: Site) -> None:
+    mail = made(lasting.messaging)
+    mail.push_all(numbered(9))
+    coordinator = lasting.messaging.coordinator
+    done, open_one = coordinator.start_short(), coordinator.start_short()
+    for tx, limit in ((done, 5), (open_one, 9)):
+        mail._access.queues.pop("mail", limit=limit, popper="p", transaction=tx)
+    commit(lasting.messaging, done)
+    mail = lasting.crash().queue("mail")
+    stats = mail.stats()
+    assert (stats.popped, stats.committed, stats.expired_leases) == (9, 5, 4)
+    assert (stats.in_work, stats.depth) == (0, 4)
+    assert [job.deliveries for job in mail.pop_many(9)] == [2] * 4

@@ -1,14 +1,14 @@
 """The rows of queues: pipes with their counts, and leases of items that were popped."""
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 
 import attrs
 
 from txaware.errors import StoreCorrupted
 from txaware.interfaces import OrderedTable, Write
-from txaware.keys import LEASE, PIPE
+from txaware.keys import LEASE, PIPE, ROW_KEY_BYTES
 from txaware.messages import ID_BYTES, MessageId
 from txaware.queues import PIPE_BYTES
 from txaware.store.columns import decode, value_head
@@ -16,12 +16,13 @@ from txaware.store.ranges import pieces
 
 _PIPE = struct.Struct(">BBqqqQQQQQQQ20s")
 _LEASE = struct.Struct(">QIqqB")
+_RUN, _STRETCHES = struct.Struct(">10sH"), struct.Struct(">H")
 # Stands for the number of pushes of a pipe that still takes some.
 NOT_FINAL = -1
 NO_TIME = -1
 # The pipe whose row has the totals of all pipes that are gone.
 TOTALS = 0
-_LOCAL = 1
+_LOCAL, _MANY = 1, 2
 
 
 class PipeKind(IntEnum):
@@ -115,6 +116,10 @@ class LeaseRow:
     `token` is 0 for one that waits again, from `due_ms` on. `pointer` is that of the
     transaction that popped it; where that committed, the item is gone. `is_local` says
     that its popper lived in the process that owned the store.
+
+    The row of a run keeps that of many `items` of a pipe, which one popper popped at
+    once for the first time. Each has the token of the one before plus one. Those that
+    are gone count no more, nor those with a row of their own.
     """
 
     token: int
@@ -125,19 +130,18 @@ class LeaseRow:
     pointer: int | None
     popper: str
     error: str
+    items: tuple[MessageId, ...] = ()
 
     def to_bytes(self) -> bytes:
         """Encodes the lease; its pointer is a column, as in every row of one."""
+        flags = (_LOCAL if self.is_local else 0) | (_MANY if self.items else 0)
         return b"".join(
             (
                 value_head(self.pointer),
                 _LEASE.pack(
-                    self.token,
-                    self.deliveries,
-                    self.until_ms,
-                    self.due_ms,
-                    _LOCAL if self.is_local else 0,
+                    self.token, self.deliveries, self.until_ms, self.due_ms, flags
                 ),
+                _packed(self.items) if self.items else b"",
                 self.popper.encode(),
                 b"\0",
                 self.error.encode(),
@@ -149,11 +153,15 @@ class LeaseRow:
         """Reads a lease that `to_bytes` wrote."""
         columns = decode(data)
         payload = columns.payload or b""
+        items: tuple[MessageId, ...] = ()
         try:
             token, deliveries, until_ms, due_ms, flags = _LEASE.unpack_from(payload)
-        except struct.error as error:
+            rest = payload[_LEASE.size :]
+            if flags & _MANY:
+                items, rest = _unpacked(rest)
+        except (struct.error, OverflowError) as error:
             raise StoreCorrupted(f"a row of {len(data)} bytes is no lease") from error
-        popper, _, said = payload[_LEASE.size :].partition(b"\0")
+        popper, _, said = rest.partition(b"\0")
         return cls(
             token,
             deliveries,
@@ -163,29 +171,52 @@ class LeaseRow:
             columns.pointer,
             popper.decode(errors="replace"),
             said.decode(errors="replace"),
+            items,
         )
 
 
-def first_leases(
-    tokens: Iterable[int],
-    *,
-    until_ms: int,
-    is_local: bool,
-    pointer: int | None,
-    popper: str,
-) -> list[bytes]:
-    """Encodes the leases of items that one popper has popped, each for the first time.
+def _packed(items: Sequence[MessageId]) -> bytes:
+    """Encodes items as stretches without a gap: the first key, and their number."""
+    starts = [0]
+    if _number_of(items[-1]) - _number_of(items[0]) != len(items) - 1:
+        keys = [*map(_number_of, items)]
+        starts += [at for at in range(1, len(keys)) if keys[at] != keys[at - 1] + 1]
+    ends = [*starts[1:], len(items)]
+    stretches = [
+        _RUN.pack(items[start].row_key, end - start)
+        for start, end in zip(starts, ends, strict=True)
+    ]
+    return _STRETCHES.pack(len(stretches)) + b"".join(stretches)
 
-    The same bytes as of a `LeaseRow`; a pop of many spends much of its time here.
-    """
-    head, tail, pack = value_head(pointer), popper.encode() + b"\0", _LEASE.pack
-    flags = _LOCAL if is_local else 0
-    return [head + pack(one, 1, until_ms, NO_TIME, flags) + tail for one in tokens]
+
+def _number_of(item: MessageId) -> int:
+    return int.from_bytes(item[:ROW_KEY_BYTES], "big")
+
+
+def _unpacked(data: bytes) -> tuple[tuple[MessageId, ...], bytes]:
+    """Reads the items of a run; returns them, and the bytes behind them."""
+    (count,) = _STRETCHES.unpack_from(data)
+    items: list[MessageId] = []
+    at = _STRETCHES.size
+    for _ in range(count):
+        key, length = _RUN.unpack_from(data, at)
+        first = int.from_bytes(key, "big")
+        items += [
+            MessageId.of_row(number.to_bytes(ROW_KEY_BYTES, "big"))
+            for number in range(first, first + length)
+        ]
+        at += _RUN.size
+    return tuple(items), data[at:]
 
 
 def lease_key(prefix: bytes, item: MessageId) -> bytes:
     """Returns the key of an item's lease, below the prefix of its pipe."""
     return LEASE + prefix + item
+
+
+def run_key(prefix: bytes, first: MessageId) -> bytes:
+    """Returns the key of a run of items: no item can have it."""
+    return LEASE + prefix + MessageId.after_payloads(first.row_key)
 
 
 def pipe_write(prefix: bytes, row: PipeRow | None) -> Write:

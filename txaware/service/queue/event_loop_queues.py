@@ -82,11 +82,10 @@ class EventLoopQueues:
             except WouldWait:
                 state.pops = pops
                 raise
-            if not taken:
+            if not taken.popped:
                 return Look([], state.signal, seen, queue.pause_s())
-            popped = [lease.popped(item) for lease, item in taken]
-            _submit(queue, batch, then, [lease for lease, _ in taken])
-        return Look(popped, state.signal, seen, 0)
+            _submit(queue, batch, then, taken.alone)
+        return Look(taken.popped, state.signal, seen, 0)
 
     def commit_job(self, name: str, item: str, lease: str, then: Then) -> None:
         """Ends a job for good; `then` is told when that is on disk."""

@@ -1,17 +1,20 @@
 """Leases: what is known of an item from its first pop until it is gone."""
 
 import os
-import struct
+from collections.abc import Iterable
 from enum import Enum
 
 import attrs
 
+from txaware.errors import LeaseLost
 from txaware.interfaces import Write
+from txaware.keys import MESSAGE, ROW_KEY_BYTES
 from txaware.labels import unpacked
 from txaware.messages import ID_BYTES, MessageId
 from txaware.queues import PIPE_BYTES, Popped
 from txaware.service.queue.pipe import Item, Pipe
-from txaware.store.queue_table import NO_TIME, LeaseRow, lease_key
+from txaware.service.queue.pipe_reader import deletion
+from txaware.store.queue_table import NO_TIME, LeaseRow, lease_key, run_key
 
 TOKEN_BYTES = 8
 
@@ -32,7 +35,8 @@ class Lease:
     """An item that was read, and who has it until when.
 
     `token` names one delivery of it; a `transaction` has it until its end. An item that
-    waits again does so from `due_ms` on.
+    waits again does so from `due_ms` on. Of one that was popped in a `run`, the row of
+    that tells all until it `has_row` of its own.
     """
 
     pipe: Pipe
@@ -49,6 +53,8 @@ class Lease:
     error: str = ""
     is_local: bool = False
     popped_ms: int = NO_TIME
+    run: "LeaseRun | None" = None
+    has_row: bool = False
 
     @property
     def text(self) -> str:
@@ -58,7 +64,7 @@ class Lease:
     @property
     def token_text(self) -> str:
         """The name of this delivery for users."""
-        return f"{self.token:0{2 * TOKEN_BYTES}x}"
+        return token_text(self.token)
 
     def popped(self, item: Item) -> Popped:
         """Returns its item as it is handed out."""
@@ -75,6 +81,7 @@ class Lease:
 
     def write(self) -> Write:
         """Makes its row."""
+        self.has_row = True
         row = LeaseRow(
             self.token,
             self.deliveries,
@@ -87,9 +94,120 @@ class Lease:
         )
         return lease_key(self.pipe.prefix, self.id), row.to_bytes()
 
-    def deletion(self) -> Write:
-        """Makes the deletion of its row."""
-        return lease_key(self.pipe.prefix, self.id), None
+    def deletions(self) -> list[Write]:
+        """Makes the deletions of the item and of its row."""
+        item = deletion(self.pipe.prefix, self.id, self.stored_by)
+        if not self.has_row:
+            return [item]
+        return [item, (lease_key(self.pipe.prefix, self.id), None)]
+
+
+@attrs.define(eq=False)
+class LeaseRun:
+    """Items of one pipe that one popper has popped at once, for the first time.
+
+    They have one row together, until all of them are gone: `left` counts the others.
+    Its `leases` are made where somebody looks at one of them. None was stored ahead.
+    """
+
+    pipe: Pipe
+    ids: list[MessageId]
+    token: int
+    until_ms: int
+    transaction: int | None
+    popper: str
+    is_local: bool
+    popped_ms: int
+    left: int = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.left = len(self.ids)
+
+    @property
+    def key(self) -> bytes:
+        """The key of its row."""
+        return run_key(self.pipe.prefix, self.ids[0])
+
+    def write(self) -> Write:
+        """Makes its row."""
+        row = LeaseRow(
+            self.token,
+            1,
+            self.until_ms,
+            NO_TIME,
+            self.is_local,
+            self.transaction,
+            self.popper,
+            "",
+            tuple(self.ids),
+        )
+        return self.key, row.to_bytes()
+
+    def popped(self, items: Iterable[Item]) -> list[Popped]:
+        """Returns its items as they are handed out."""
+        pipe = f"{self.pipe.id:0{2 * PIPE_BYTES}x}"
+        until_ms = None if self.until_ms == NO_TIME else self.until_ms
+        return [
+            Popped(
+                pipe + item.hex(),
+                payload,
+                key,
+                unpacked(headers) if headers else {},
+                1,
+                int.from_bytes(item[:8], "big"),
+                token_text(token),
+                until_ms,
+            )
+            for token, (item, payload, key, headers, _, _, _) in enumerate(
+                items, self.token
+            )
+        ]
+
+    def leases(self) -> list[Lease]:
+        """Makes the lease of each item."""
+        return [
+            Lease(
+                self.pipe,
+                item,
+                None,
+                None,
+                state=LeaseState.IN_WORK,
+                deliveries=1,
+                token=token,
+                until_ms=self.until_ms,
+                transaction=self.transaction,
+                popper=self.popper,
+                is_local=self.is_local,
+                popped_ms=self.popped_ms,
+                run=self,
+            )
+            for token, item in enumerate(self.ids, self.token)
+        ]
+
+    def deletions(self) -> list[Write]:
+        """Makes the deletions of the items, and of the row, where all end at once."""
+        before = MESSAGE + self.pipe.prefix
+        gone: list[Write] = [(before + one[:ROW_KEY_BYTES], None) for one in self.ids]
+        return [*gone, (self.key, None)]
+
+
+def held(lease: Lease | None, item: str, token: str, queue: str) -> Lease:
+    """Returns the lease of a job in work; raises `LeaseLost` where it is over."""
+    if lease is None or lease.state in (LeaseState.GONE, LeaseState.ENDING):
+        raise LeaseLost(
+            f"job {item} of queue {queue} is gone: it was committed or removed"
+        )
+    if lease.state is not LeaseState.IN_WORK:
+        raise LeaseLost(
+            f"the lease of job {item} of queue {queue} is over; nobody has it now, "
+            f"and it is {lease.state.value}, delivered {lease.deliveries} times"
+        )
+    if lease.token_text != token:
+        raise LeaseLost(
+            f"the lease of job {item} of queue {queue} is over; {lease.popper} has "
+            f"it now, in delivery {lease.deliveries}"
+        )
+    return lease
 
 
 def new_token() -> int:
@@ -97,10 +215,14 @@ def new_token() -> int:
     return int.from_bytes(os.urandom(TOKEN_BYTES), "big") or 1
 
 
-def new_tokens(count: int) -> list[int]:
-    """Returns the names of so many deliveries."""
-    drawn = struct.unpack(f">{count}Q", os.urandom(TOKEN_BYTES * count))
-    return [token or 1 for token in drawn]
+def first_token() -> int:
+    """Returns a name for the first of many deliveries, far from the greatest."""
+    return new_token() >> 1 or 1
+
+
+def token_text(token: int) -> str:
+    """Returns the name of a delivery for users."""
+    return f"{token:0{2 * TOKEN_BYTES}x}"
 
 
 def item_text(pipe: int, item: MessageId) -> str:

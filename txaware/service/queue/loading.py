@@ -1,9 +1,11 @@
 """Builds the state of a queue from its rows, after a start."""
 
+import attrs
+
 from txaware.interfaces import OrderedTable, Write
 from txaware.messages import MessageId
 from txaware.queues import PipeName, QueueDescriptor
-from txaware.service.queue.lease import Lease, LeaseState
+from txaware.service.queue.lease import Lease, LeaseRun, LeaseState
 from txaware.service.queue.pipe import Pipe
 from txaware.service.queue.pipe_reader import Judge, PipeReader
 from txaware.service.queue.popping import Popping
@@ -40,10 +42,40 @@ class Loading:
                 self._state.pushed_before = row.pushed
             else:
                 self._pipe(number, row)
-        rows = list(lease_rows(self._table, self._state.prefix))
-        for number, item, lease_row in rows:
-            self._lease(number, item, lease_row, now_ms, batch)
+        runs: list[tuple[int, MessageId, LeaseRow]] = []
+        for number, item, lease_row in list(
+            lease_rows(self._table, self._state.prefix)
+        ):
+            if lease_row.items:
+                runs.append((number, item, lease_row))
+            else:
+                self._lease(number, item, lease_row, now_ms, batch)
+        for number, _, lease_row in runs:  # behind those that have rows of their own
+            self._run(number, lease_row, now_ms, batch)
+        batch.writes += [(run.key, None) for run in self._state.runs_over]
+        self._state.runs_over.clear()
         return batch.take()
+
+    def _run(self, number: int, row: LeaseRow, now_ms: int, batch: Batch) -> None:
+        """Takes in those items of a run that are not gone, and have no other row."""
+        if (pipe := self._state.pipes.get(number)) is None:
+            return
+        run = LeaseRun(
+            pipe,
+            list(row.items),
+            row.token,
+            row.until_ms,
+            row.pointer,
+            row.popper,
+            row.is_local,
+            now_ms,
+        )
+        run.left = 1  # until all were looked for
+        for token, item in enumerate(row.items, row.token):
+            if (number, item) not in self._state.looked_at:
+                one = attrs.evolve(row, token=token)
+                self._lease(number, item, one, now_ms, batch, run)
+        self._state.leave_run(run)
 
     def _pipe(self, number: int, row: PipeRow) -> None:
         name, generation = self._state.name, self._state.descriptor.generation
@@ -73,7 +105,13 @@ class Loading:
         self._state.put(pipe)
 
     def _lease(
-        self, number: int, item: MessageId, row: LeaseRow, now_ms: int, batch: Batch
+        self,
+        number: int,
+        item: MessageId,
+        row: LeaseRow,
+        now_ms: int,
+        batch: Batch,
+        run: LeaseRun | None = None,
     ) -> None:
         pipe = self._state.pipes.get(number)
         found = pipe and self._reader.look(pipe.prefix, item)
@@ -91,7 +129,11 @@ class Loading:
             error=row.error,
             is_local=row.is_local,
             popped_ms=now_ms,  # the row does not say it
+            run=run,
+            has_row=run is None,
         )
+        if run is not None:
+            run.left += 1
         self._state.add_lease(lease)
         if found.key is not None and self._state.descriptor.order == "key":
             self._state.busy[found.key] = lease

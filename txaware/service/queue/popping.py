@@ -9,13 +9,19 @@ from itertools import islice
 
 import attrs
 
-from txaware.keys import LEASE
-from txaware.service.queue.lease import Lease, LeaseState, new_token, new_tokens
+from txaware.queues import Popped
+from txaware.service.queue.lease import (
+    Lease,
+    LeaseRun,
+    LeaseState,
+    first_token,
+    new_token,
+)
 from txaware.service.queue.pipe import Item, Pipe
 from txaware.service.queue.pipe_reader import Judge, PipeReader, deletion
 from txaware.service.queue.queue_state import QueueState
 from txaware.service.queue.step_batch import Batch
-from txaware.store.queue_table import NO_TIME, first_leases
+from txaware.store.queue_table import NO_TIME
 
 # Every so many pops begin with the lane that has the oldest pipe, whatever its
 # priority: so nothing starves.
@@ -39,6 +45,20 @@ class Popper:
     most_bytes: int | None = None
 
 
+@attrs.define
+class Taken:
+    """What one pop has leased: items one by one, and runs of them."""
+
+    popped: list[Popped] = attrs.field(factory=list)
+    runs: list[LeaseRun] = attrs.field(factory=list)
+    alone: list[Lease] = attrs.field(factory=list)
+
+    def add(self, lease: Lease, item: Item) -> None:
+        """Adds an item that has its own lease."""
+        self.alone.append(lease)
+        self.popped.append(lease.popped(item))
+
+
 class Popping:
     """The decisions of pops in one queue; called under its lock, and writes nothing."""
 
@@ -48,12 +68,12 @@ class Popping:
 
     def pop(
         self, popper: Popper, judge: Judge, now_ms: int, limit: int, batch: Batch
-    ) -> list[tuple[Lease, Item]]:
+    ) -> Taken:
         """Leases up to `limit` items."""
-        taken: list[tuple[Lease, Item]] = []
+        taken = Taken()
         second = self._state.meter.at(now_ms)
         left_bytes = math.inf if popper.most_bytes is None else popper.most_bytes
-        while len(taken) < limit and left_bytes > 0:
+        while len(taken.popped) < limit and left_bytes > 0:
             found = self._next(popper, judge, now_ms, batch)
             if found is None:
                 return taken
@@ -66,14 +86,15 @@ class Popping:
             lease.pipe.counts.popped += 1
             batch.touch(lease.pipe)
             batch.writes.append(lease.write())
-            taken.append((lease, item))
+            taken.add(lease, item)
             left_bytes -= item.size_bytes
-            if len(taken) < limit and self._is_alone(lease.pipe, popper):
-                room = limit - len(taken)
-                found_more = self._more_of(lease.pipe, judge, now_ms, room, left_bytes)
+            room = limit - len(taken.popped)
+            if room and self._is_alone(lease.pipe, popper):
+                more = self._more_of(lease.pipe, judge, now_ms, room, left_bytes)
                 if popper.most_bytes is not None:
-                    left_bytes -= sum([one.size_bytes for one in found_more])
-                taken += self._lease_all(lease.pipe, found_more, popper, now_ms, batch)
+                    left_bytes -= sum([one.size_bytes for one in more])
+                if more:
+                    self._lease_run(lease.pipe, more, popper, now_ms, batch, taken)
         return taken
 
     def _is_alone(self, pipe: Pipe, popper: Popper) -> bool:
@@ -95,65 +116,50 @@ class Popping:
         for item in islice(pipe.buffer, limit):
             if item.expires_ms is not None and item.expires_ms <= now_ms:
                 break
+            if item.stored_by is not None:
+                break
             if item.pointer is not None and judge.verdict(item.pointer):
                 break
             found.append(item)
-            left_bytes -= item.size_bytes
-            if left_bytes <= 0:
-                break
+            if left_bytes != math.inf:
+                left_bytes -= item.size_bytes
+                if left_bytes <= 0:
+                    break
         for _ in found:
             pipe.buffer.popleft()
         return found
 
-    def _lease_all(
+    def _lease_run(
         self,
         pipe: Pipe,
         items: list[Item],
         popper: Popper,
         now_ms: int,
         batch: Batch,
-    ) -> list[tuple[Lease, Item]]:
-        """Leases items of one pipe that are popped for the first time.
-
-        It does what `_lease` does, for all of them in one loop.
-        """
-        tokens, until_ms = new_tokens(len(items)), self._until_ms(popper, now_ms)
-        leases = [
-            Lease(
-                pipe,
-                item.id,
-                item.key,
-                item.stored_by,
-                deliveries=1,
-                token=token,
-                until_ms=until_ms,
-                transaction=popper.transaction,
-                popper=popper.name,
-                is_local=popper.is_local,
-                popped_ms=now_ms,
-            )
-            for item, token in zip(items, tokens, strict=True)
-        ]
-        self._state.begin_all(pipe, leases)
-        second, count = self._state.meter.at(now_ms), len(items)
+        taken: Taken,
+    ) -> None:
+        """Leases items of one pipe that are popped for the first time."""
+        run = LeaseRun(
+            pipe,
+            [item.id for item in items],
+            first_token(),
+            self._until_ms(popper, now_ms),
+            popper.transaction,
+            popper.name,
+            popper.is_local,
+            now_ms,
+        )
+        self._state.begin_run(run)
+        popped, count = run.popped(items), len(items)
+        second = self._state.meter.at(now_ms)
         second.popped += count
         second.first_popped += count
-        pushed_ms = [item.id.publish_time_ms for item in items]
-        second.waited_ms += count * now_ms - sum(pushed_ms)
+        second.waited_ms += count * now_ms - sum([one.pushed_ms for one in popped])
         pipe.counts.popped += count
         self._state.pops += count
-        rows = first_leases(
-            tokens,
-            until_ms=until_ms,
-            is_local=popper.is_local,
-            pointer=popper.transaction,
-            popper=popper.name,
-        )
-        before = LEASE + pipe.prefix
-        batch.writes += [
-            (before + item.id, row) for item, row in zip(items, rows, strict=True)
-        ]
-        return list(zip(leases, items, strict=True))
+        batch.writes.append(run.write())
+        taken.runs.append(run)
+        taken.popped += popped
 
     def _until_ms(self, popper: Popper, now_ms: int) -> int:
         """Returns when a lease ends that begins now; in a transaction with that."""
@@ -271,7 +277,7 @@ class Popping:
         state = self._state
         while True:
             if not pipe.buffer:
-                if len(state.leases) > MOST_PARKED and self._is_crowded():
+                if len(state.looked_at) > MOST_PARKED and self._is_crowded():
                     return None
                 known = partial(state.known, pipe)
                 batch.writes += self._reader.fill(
@@ -328,11 +334,10 @@ class Popping:
             lease.pipe.counts.committed += 1  # a commit whose answer was lost
         elif item.expires_ms is not None and item.expires_ms <= now_ms:
             lease.pipe.counts.expired += 1
-            batch.writes.append(deletion(lease.pipe.prefix, lease.id, lease.stored_by))
         else:
             return lease, item
         batch.touch(lease.pipe)
-        batch.writes.append(lease.deletion())
+        batch.writes += lease.deletions()
         self._state.remove(lease, now_ms)
         batch.drained.append(lease.pipe)
         return None
@@ -378,13 +383,18 @@ class Popping:
         It does what `finish` does, for all of them in one loop.
         """
         state, second = self._state, self._state.meter.at(now_ms)
+        for run in state.runs.pop(pointer, ()):
+            second.worked_ms += run.left * max(0, now_ms - run.popped_ms)
+            second.committed += run.left
+            run.pipe.counts.committed += run.left
+            batch.writes += run.deletions()
+            state.end_run(run)
+            batch.touch(run.pipe)
+            batch.drained.append(run.pipe)
         leases = state.by_pointer.pop(pointer, set())
         for lease in leases:
             second.worked_ms += max(0, now_ms - lease.popped_ms)
-            batch.writes += (
-                deletion(lease.pipe.prefix, lease.id, lease.stored_by),
-                lease.deletion(),
-            )
+            batch.writes += lease.deletions()
         second.committed += len(leases)
         for pipe, ended in state.remove_all(leases, now_ms).items():
             pipe.counts.committed += ended
@@ -400,10 +410,7 @@ class Popping:
     def delete(self, lease: Lease, batch: Batch) -> None:
         """Has the rows of an item go."""
         batch.touch(lease.pipe)
-        batch.writes += (
-            deletion(lease.pipe.prefix, lease.id, lease.stored_by),
-            lease.deletion(),
-        )
+        batch.writes += lease.deletions()
 
     def forget(self, lease: Lease, now_ms: int, batch: Batch) -> None:
         """Removes an item, with all that is known of it."""

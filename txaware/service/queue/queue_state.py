@@ -9,12 +9,12 @@ from itertools import islice
 
 import attrs
 
-from txaware.errors import BadRequest, LeaseLost
+from txaware.errors import BadRequest
 from txaware.interfaces import Write
 from txaware.keys import ROW_KEY_BYTES
 from txaware.messages import MessageId
 from txaware.queues import PipeName, QueueDescriptor, pipe_prefix, row_name
-from txaware.service.queue.lease import Lease, LeaseState, parsed_item
+from txaware.service.queue.lease import Lease, LeaseRun, LeaseState, held, parsed_item
 from txaware.service.queue.meter import Meter
 from txaware.service.queue.pipe import FIRST, Pipe
 from txaware.service.queue.pipe_reader import READ_BYTES, READ_ROWS, item_of
@@ -55,6 +55,8 @@ class QueueState:
     rows may still be there, as nobody waits for the batch that deletes them.
     `back` is a heap of items that wait again, `ends` one of leases; both may name what
     has changed since. `watched` are the transactions that may push, with their pipes.
+    `runs` are popped by open transactions, and nobody has looked at one of their items
+    yet; `leases` makes those of all. The row of one in `runs_over` has to go.
     All is read and changed under `lock`; but whoever sees a write fail sets
     `is_in_doubt` without it. Nor do a push and a commit take it again at their end:
     `pushed_soon` and `gone_soon` have what they leave to the next step. So has
@@ -73,7 +75,9 @@ class QueueState:
     first: dict[tuple[int, int], Pipe] = attrs.field(factory=dict)
     chains: dict[tuple[int, int], deque[Pipe]] = attrs.field(factory=dict)
     pushers: dict[tuple[str, int], Pipe] = attrs.field(factory=dict)
-    leases: dict[tuple[int, MessageId], Lease] = attrs.field(factory=dict)
+    looked_at: dict[tuple[int, MessageId], Lease] = attrs.field(factory=dict)
+    runs: dict[int, list[LeaseRun]] = attrs.field(factory=dict)
+    runs_over: list[LeaseRun] = attrs.field(factory=list)
     watched: dict[int, set[Pipe]] = attrs.field(factory=dict)
     leaving: set[tuple[int, MessageId]] = attrs.field(factory=set)
     by_pointer: dict[int, set[Lease]] = attrs.field(factory=dict)
@@ -92,7 +96,7 @@ class QueueState:
     is_in_doubt: bool = False
     pushed_soon: deque[Pushed] = attrs.field(factory=deque)
     gone_soon: deque[Lease] = attrs.field(factory=deque)
-    failed_soon: deque[Lease] = attrs.field(factory=deque)
+    failed_soon: deque[Lease | LeaseRun] = attrs.field(factory=deque)
     drained_soon: list[Pipe] = attrs.field(factory=list)
     settled_ms: int = 0
 
@@ -257,27 +261,62 @@ class QueueState:
         place = parsed_item(item)
         if place is None:
             raise BadRequest(f"{item!r:.100} is no job's id")
-        lease = self.leases.get(place)
-        name = self.descriptor.name
-        if lease is None or lease.state in (LeaseState.GONE, LeaseState.ENDING):
-            raise LeaseLost(
-                f"job {item} of queue {name} is gone: it was committed or removed"
-            )
-        if lease.state is not LeaseState.IN_WORK:
-            raise LeaseLost(
-                f"the lease of job {item} of queue {name} is over; nobody has it now, "
-                f"and it is {lease.state.value}, delivered {lease.deliveries} times"
-            )
-        if lease.token_text != token:
-            raise LeaseLost(
-                f"the lease of job {item} of queue {name} is over; {lease.popper} has "
-                f"it now, in delivery {lease.deliveries}"
-            )
-        return lease
+        return held(self.leases.get(place), item, token, self.descriptor.name)
+
+    @property
+    def leases(self) -> dict[tuple[int, MessageId], Lease]:
+        """All items that were read and are not gone, by pipe and id."""
+        while self.runs:
+            for run in self.runs.popitem()[1]:
+                self._look_at(run)
+        return self.looked_at
+
+    def _look_at(self, run: LeaseRun) -> None:
+        leases = run.leases()
+        for lease in leases:
+            self.looked_at[run.pipe.id, lease.id] = lease
+        if run.transaction is not None:
+            self.by_pointer.setdefault(run.transaction, set()).update(leases)
+            return
+        for lease in leases:
+            heapq.heappush(self.ends, (lease.until_ms, lease.token, lease))
+
+    def begin_run(self, run: LeaseRun) -> None:
+        """Takes in items of a pipe that were read, and are in work with one popper."""
+        run.pipe.unresolved += run.left
+        run.pipe.leased += run.left
+        if run.transaction is None:
+            self._look_at(run)
+        else:
+            self.runs.setdefault(run.transaction, []).append(run)
+
+    def end_run(self, run: LeaseRun) -> None:
+        """Forgets a run that nobody has looked at, and that is gone as a whole."""
+        pipe = run.pipe
+        pipe.unresolved -= run.left
+        pipe.leased -= run.left
+        pipe.removals += run.left
+        pipe.head = self._head(pipe)
+
+    def pointers(self) -> set[int]:
+        """Returns the transactions that have jobs, or may push."""
+        return {*self.by_pointer, *self.runs, *self.watched}
+
+    def leases_of(self, pointer: int) -> list[Lease]:
+        """Returns the jobs of a transaction."""
+        for run in self.runs.pop(pointer, ()):
+            self._look_at(run)
+        return list(self.by_pointer.get(pointer, ()))
+
+    def leases_in(self, run: LeaseRun) -> list[Lease]:
+        """Returns the leases of a run that are not gone."""
+        leases = self.leases
+        keys = [(run.pipe.id, item) for item in run.ids]
+        return [leases[key] for key in keys if key in leases]
 
     def add_lease(self, lease: Lease) -> None:
         """Takes in an item that was read."""
-        self.leases[lease.pipe.id, lease.id] = lease
+        self.looked_at[lease.pipe.id, lease.id] = lease
         lease.pipe.unresolved += 1
 
     def remove(self, lease: Lease, now_ms: int) -> list[Lease]:
@@ -287,12 +326,20 @@ class QueueState:
         lease.state = LeaseState.GONE
         if lease.id > pipe.read:
             self.leaving.add((pipe.id, lease.id))
-        if self.leases.pop((pipe.id, lease.id), None) is not None:
+        if self.looked_at.pop((pipe.id, lease.id), None) is not None:
             pipe.unresolved -= 1
+            self.leave_run(lease.run)
         pipe.removals += 1
         if not pipe.unresolved or not pipe.removals % HEAD_EVERY:
             pipe.head = self._head(pipe)
         return self._free(lease, now_ms)
+
+    def leave_run(self, run: LeaseRun | None) -> None:
+        """Notes that an item is gone for good, and perhaps the last one of its run."""
+        if run is not None:
+            run.left -= 1
+            if not run.left:
+                self.runs_over.append(run)
 
     def _free(self, lease: Lease, now_ms: int) -> list[Lease]:
         key = lease.key
@@ -325,20 +372,6 @@ class QueueState:
         else:
             heapq.heappush(self.ends, (lease.until_ms, lease.token, lease))
 
-    def begin_all(self, pipe: Pipe, leases: list[Lease]) -> None:
-        """Takes in items of a pipe that were read, and are in work with one popper."""
-        for lease in leases:
-            lease.state = LeaseState.IN_WORK
-            self.leases[pipe.id, lease.id] = lease
-        pipe.unresolved += len(leases)
-        pipe.leased += len(leases)
-        pointer = leases[0].transaction if leases else None
-        if pointer is not None:
-            self.by_pointer.setdefault(pointer, set()).update(leases)
-            return
-        for lease in leases:
-            heapq.heappush(self.ends, (lease.until_ms, lease.token, lease))
-
     def remove_all(self, leases: Iterable[Lease], now_ms: int) -> Counter[Pipe]:
         """Forgets items that were in work with one transaction, as `remove` does.
 
@@ -351,8 +384,9 @@ class QueueState:
             lease.transaction, lease.state = None, LeaseState.GONE
             if lease.id > pipe.read:
                 self.leaving.add((pipe.id, lease.id))
-            if self.leases.pop((pipe.id, lease.id), None) is not None:
+            if self.looked_at.pop((pipe.id, lease.id), None) is not None:
                 pipe.unresolved -= 1
+                self.leave_run(lease.run)
             ended[pipe] += 1
             if lease.key is not None:
                 self._free(lease, now_ms)

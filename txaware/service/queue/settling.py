@@ -56,7 +56,7 @@ class Settling:
     def _over(self, now_ms: int) -> list[int]:
         """Returns the transactions that may be over; asks nobody."""
         state, gate = self._state, self._gate
-        pointers = {*state.by_pointer, *state.watched}
+        pointers = state.pointers()
         every_ms = ASK_EVERY_MS if gate is None else ASK_OURS_EVERY_MS
         if now_ms - state.settled_ms >= every_ms:
             state.settled_ms = now_ms
@@ -77,7 +77,7 @@ class Settling:
             batch.drained.append(pipe)
         if committed:
             self._popping.finish_all(pointer, now_ms, batch)
-        for lease in list(self._state.by_pointer.get(pointer, ())):
+        for lease in self._state.leases_of(pointer):
             lease.pipe.counts.expired_leases += 1
             said = f"transaction {pointer} of {lease.popper} ended without a commit"
             self._popping.give_back(lease, now_ms, batch, error=said)

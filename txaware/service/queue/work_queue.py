@@ -14,10 +14,10 @@ from txaware.interfaces import Write
 from txaware.keys import LEASE, MARK, MESSAGE, PAYLOAD
 from txaware.queues import Popped, QueueStats, Waiting
 from txaware.requests import Payloads
-from txaware.service.queue.lease import Lease, LeaseState
+from txaware.service.queue.lease import Lease, LeaseRun, LeaseState
 from txaware.service.queue.pipe import Item, Pipe
 from txaware.service.queue.pipe_reader import Judge, PipeReader
-from txaware.service.queue.popping import Popper, Popping
+from txaware.service.queue.popping import Popper, Popping, Taken
 from txaware.service.queue.pushing import Pushing
 from txaware.service.queue.queue_state import QueueState
 from txaware.service.queue.settling import MakeJudge, Settling
@@ -73,16 +73,15 @@ class WorkQueue:
         try:
             with self.step() as (now_ms, batch):
                 taken = self.take(popper, tx, now_ms, batch, limit=limit)
-                popped = [lease.popped(item) for lease, item in taken]
                 wait = self._submit(batch)
             try:
                 wait()
             except BaseException:
-                self.failed(lease for lease, _ in taken)
+                self.failed([*taken.alone, *taken.runs])
                 raise
         finally:
             self._transaction_writes.leave(entry)
-        return popped
+        return taken.popped
 
     def take(
         self,
@@ -92,14 +91,14 @@ class WorkQueue:
         batch: Batch,
         *,
         limit: int,
-    ) -> list[tuple[Lease, Item]]:
+    ) -> Taken:
         """Leases up to `limit` items, as a part of a step."""
         if self.state.descriptor.is_paused:
-            return []
+            return Taken()
         judge = Judge(partial(self._settling.judge, batch), tx)
         return self._popping.pop(popper, judge, now_ms, limit, batch)
 
-    def failed(self, leases: Iterable[Lease]) -> None:
+    def failed(self, leases: Iterable[Lease | LeaseRun]) -> None:
         """Has the next step take back pops, or ends of jobs, that failed."""
         self.state.failed_soon.extend(leases)
         self.state.is_in_doubt = True
@@ -270,7 +269,7 @@ class WorkQueue:
     def release(self, pointer: int) -> None:
         """Gives back what a transaction popped that is being rolled back."""
         with self.step() as (now_ms, batch):
-            for lease in list(self.state.by_pointer.get(pointer, ())):
+            for lease in self.state.leases_of(pointer):
                 lease.pipe.counts.rolled_back += 1
                 said = lease.error or f"transaction {pointer} was rolled back"
                 self._popping.give_back(lease, now_ms, batch, error=said)
@@ -320,7 +319,13 @@ class WorkQueue:
         if state.failed_soon:
             batch.wait_here()
         while state.failed_soon:
-            self._take_back(state.failed_soon.popleft(), now_ms, batch)
+            failed = state.failed_soon.popleft()
+            if isinstance(failed, LeaseRun):
+                leases = state.leases_in(failed)
+            else:
+                leases = [failed]
+            for lease in leases:
+                self._take_back(lease, now_ms, batch)
         if state.is_in_doubt:
             state.spread_doubt()
         if batch.may_wait and state.drained_soon:
@@ -328,7 +333,7 @@ class WorkQueue:
             state.drained_soon.clear()
         self._popping.end_leases(now_ms, batch)
         state.open_due(now_ms)
-        if state.by_pointer or state.watched:
+        if state.by_pointer or state.runs or state.watched:
             self._settling.settle(now_ms, batch)
 
     def _take_back(self, lease: Lease, now_ms: int, batch: Batch) -> None:
@@ -364,6 +369,9 @@ class WorkQueue:
     def _writes(self, batch: Batch) -> list[Write]:
         for pipe in dict.fromkeys(batch.drained):
             self._drop_if_over(pipe, batch)
+        runs = self.state.runs_over
+        batch.writes += [(run.key, None) for run in runs]
+        runs.clear()
         writes = batch.take()
         batch.writes, batch.pipes, batch.drained = [], {}, []
         return writes
