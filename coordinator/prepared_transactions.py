@@ -79,10 +79,15 @@ class TwoPhases(Protocol):
     def prepared(self) -> list[PreparedTransaction]:
         """Returns all that are prepared, the oldest transaction first."""
 
-    def commit_prepared(self, name: str) -> None:
-        """Commits a prepared transaction; raises `PreparedNotFound` without one."""
+    def commit_prepared(self, name: str, *, transaction_id: int | None = None) -> None:
+        """Commits a prepared transaction; raises `PreparedNotFound` without one.
 
-    def rollback_prepared(self, name: str) -> None:
+        It is also raised where another one than `transaction_id` has the name.
+        """
+
+    def rollback_prepared(
+        self, name: str, *, transaction_id: int | None = None
+    ) -> None:
         """Has nobody ever see a prepared one; raises `PreparedNotFound` without one."""
 
 

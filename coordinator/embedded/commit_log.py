@@ -174,7 +174,7 @@ class CommitLog:
     def _submit(
         self,
         entry: OpenTransaction,
-        then: Callable[[End, Unavailable | None], object],
+        then: Callable[[End, Unavailable | None], None],
         *records: Record,
         reserve: frozenset[bytes] = frozenset(),
         begin: Callable[[], None] | None = None,

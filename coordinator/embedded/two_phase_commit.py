@@ -65,19 +65,24 @@ class TwoPhaseCommit:
         ]
         return sorted(listed, key=lambda one: one.transaction_id)
 
-    def commit_prepared(self, name: str) -> None:
+    def commit_prepared(self, name: str, *, transaction_id: int | None = None) -> None:
         """Commits a prepared transaction; raises `PreparedNotFound` without one."""
-        self._end_by_name(name, self._ends.commit)
+        self._end_by_name(name, transaction_id, self._ends.commit)
 
-    def rollback_prepared(self, name: str) -> None:
+    def rollback_prepared(
+        self, name: str, *, transaction_id: int | None = None
+    ) -> None:
         """Has nobody ever see a prepared one; raises `PreparedNotFound` without one.
 
         Its participants cannot undo anything any more, so it is invalid.
         """
-        self._end_by_name(name, self._ends.invalidate)
+        self._end_by_name(name, transaction_id, self._ends.invalidate)
 
     def _end_by_name(
-        self, name: str, end: Callable[[OpenTransaction, int], Wait]
+        self,
+        name: str,
+        transaction_id: int | None,
+        end: Callable[[OpenTransaction, int], Wait],
     ) -> None:
         checked_prepared_name(name)
         self._tidy_if_due()
@@ -87,6 +92,11 @@ class TwoPhaseCommit:
             entry = found and self._ends.settled(found.transaction_id)
             if entry is None or entry.prepared is None or entry.name != name:
                 raise PreparedNotFound(f"no transaction is prepared as {name!r}")
+            if transaction_id not in (None, entry.transaction_id):
+                raise PreparedNotFound(
+                    f"transaction {transaction_id} is no longer prepared as {name!r}, "
+                    f"and {entry.transaction_id} is"
+                )
             wait = end(entry, now_ms)
         wait()
 

@@ -159,20 +159,25 @@ class RemoteCoordinator:
         body = self._call("GET", "/prepared", b"")
         return _read(lambda: [*map(PreparedTransaction.of, json.loads(body))])
 
-    def commit_prepared(self, name: str) -> None:
+    def commit_prepared(self, name: str, *, transaction_id: int | None = None) -> None:
         """Commits a prepared transaction; raises `PreparedNotFound` without one."""
-        self._end_prepared("commit-prepared", checked_prepared_name(name))
+        self._end_prepared("commit-prepared", name, transaction_id)
 
-    def rollback_prepared(self, name: str) -> None:
+    def rollback_prepared(
+        self, name: str, *, transaction_id: int | None = None
+    ) -> None:
         """Has nobody ever see a prepared one; raises `PreparedNotFound` without one."""
-        self._end_prepared("rollback-prepared", checked_prepared_name(name))
+        self._end_prepared("rollback-prepared", name, transaction_id)
 
-    def _end_prepared(self, call: str, name: str) -> None:
-        found = next((one for one in self.prepared() if one.name == name), None)
-        if found is None:
-            raise PreparedNotFound(f"no transaction is prepared as {name!r}")
+    def _end_prepared(self, call: str, name: str, transaction_id: int | None) -> None:
+        checked_prepared_name(name)
+        if transaction_id is None:
+            found = next((one for one in self.prepared() if one.name == name), None)
+            if found is None:
+                raise PreparedNotFound(f"no transaction is prepared as {name!r}")
+            transaction_id = found.transaction_id
         # Its id tells whether it was ended by the same call, whose answer was lost.
-        fields = {"name": name, "transactionId": found.transaction_id}
+        fields = {"name": name, "transactionId": transaction_id}
         _again(lambda: self._post(f"/{call}", **fields))
 
     def snapshot(self) -> Transaction:

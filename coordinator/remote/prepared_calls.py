@@ -47,16 +47,13 @@ class PreparedCalls:
         ends = two_phases(self._coordinator)
         return self._end(fields, ends.rollback_prepared, Outcome.ROLLED_BACK)
 
-    def _end(
-        self, fields: Fields, end: Callable[[str], None], wanted: Outcome
-    ) -> Answer:
+    def _end(self, fields: Fields, end: Callable[..., None], wanted: Outcome) -> Answer:
         """Ends one; it is no error if an earlier request, repeated now, has done so."""
         name, pointer = name_in(fields), None
         if fields.get("transactionId") is not None:
             pointer = whole_number(fields["transactionId"], "transactionId")
         try:
-            self._check_same(name, pointer)
-            end(name)
+            end(name, transaction_id=pointer)
         except PreparedNotFound as error:
             if pointer is None:
                 raise
@@ -66,15 +63,6 @@ class PreparedCalls:
                     f"{error}; transaction {pointer} is {outcome.value}"
                 ) from error
         return Answer(200)
-
-    def _check_same(self, name: str, pointer: int | None) -> None:
-        """Raises `PreparedNotFound` where another transaction has the name by now."""
-        found = prepared_as(self._coordinator, name)
-        if pointer is not None and found and found.transaction_id != pointer:
-            raise PreparedNotFound(
-                f"transaction {pointer} is no longer prepared as {name!r}, and "
-                f"{found.transaction_id} is"
-            )
 
 
 def name_in(fields: Fields) -> str:

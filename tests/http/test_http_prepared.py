@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -158,6 +159,27 @@ def test_a_later_transaction_of_the_name_is_left_alone() -> None:
             remote._post("/commit-prepared", **body)
         with pytest.raises(TransactionPrepared):
             remote.invalidate(second)
+
+
+@pytest.mark.parametrize("end", ["commit_prepared", "rollback_prepared"])
+def test_a_name_that_is_given_on_meanwhile_is_left_alone(
+    site: Guarded, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """Between the check of a request and its end, the name becomes somebody else's."""
+    coordinator = site.messaging.coordinator
+    ends = getattr(coordinator, end)
+    prepared(site.caller("writer"), "one")
+
+    def late(name: str, **options: Any) -> None:
+        ends(name)
+        prepared(site.caller("rival"), name)
+        ends(name, **options)
+
+    monkeypatch.setattr(coordinator, end, late)
+    path = COMMIT if end == "commit_prepared" else ROLL_BACK
+    # It is ended, if not by this call.
+    assert site.caller("writer").ask("POST", path, {"name": "one"}).status == 200
+    assert names(site.caller("rival")) == ["rival one"]
 
 
 def test_an_answer_that_is_lost_twice_is_unavailable() -> None:

@@ -61,8 +61,8 @@ class PreparedRoutes:
         return Reply(200, json.dumps(found).encode(), JSON)
 
     async def _end(self, request: Request, *, call: str) -> Reply:
-        await self._hosted.in_coordinator_thread(self._check, request)
-        return await self._call(call, body=request.body)
+        body = await self._hosted.in_coordinator_thread(self._checked, request)
+        return await self._call(call, body=body)
 
     async def _call(self, call: str, **named: object) -> Reply:
         answer = await self._hosted.in_coordinator_thread(
@@ -70,14 +70,15 @@ class PreparedRoutes:
         )
         return _reply(answer)
 
-    def _check(self, request: Request) -> None:
-        """Raises where the caller may not end what it names.
+    def _checked(self, request: Request) -> bytes:
+        """Returns the body; raises where the caller may not end what it names.
 
+        The body names the transaction as well: the name may be another one's by then.
         An earlier, lost request may have ended it: then the id has to be the caller's.
         """
         principal, fields = request.principal, fields_of(request.body)
         if principal.is_operator:
-            return
+            return request.body
         name, pointer = name_in(fields), fields.get("transactionId")
         found = prepared_as(self._hosted.coordinator, name)
         if found is not None and found.principal != principal.name:
@@ -89,6 +90,9 @@ class PreparedRoutes:
             raise PreparedNotFound(f"no transaction is prepared as {name!r}")
         if found is None and isinstance(pointer, int):
             self._owners.check((pointer,), principal)
+        if found is not None and pointer is None:
+            pointer = found.transaction_id
+        return json.dumps({"name": name, "transactionId": pointer}).encode()
 
 
 def _reply(answer: Answer) -> Reply:
