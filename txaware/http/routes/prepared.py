@@ -92,7 +92,7 @@ class PreparedRoutes:
             self._owners.check((pointer,), principal)
         if found is not None and pointer is None:
             pointer = found.transaction_id
-        return json.dumps({"name": name, "transactionId": pointer}).encode()
+        return json.dumps({**fields, "transactionId": pointer}).encode()
 
 
 def _reply(answer: Answer) -> Reply:
