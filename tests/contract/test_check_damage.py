@@ -30,16 +30,19 @@ from txaware.keys import (
     MESSAGE,
     PAYLOAD,
     POSITION,
+    TABLE,
     TOPIC,
     row_key,
 )
 from txaware.store.batch_writer import TIME
-from txaware.store.columns import RECEIPTS, encode_receipts, value_head
+from txaware.store.columns import EXPIRY, RECEIPTS, encode_receipts, value_head
 from txaware.store.journaled_table import FORMAT
-from txaware.topics import Topic, TopicName
+from txaware.store.table_versions import versions_prefix
+from txaware.topics import TableName, Topic, TopicName
 
 __all__ = ["data", "sound"]
 
+ANN = versions_prefix(TableName("accounts"), b"ann")
 HALF_A_DAY = 12 * 3600 * 10**9  # in pointers; a day ahead is another's coordinator
 
 DAMAGE: dict[str, tuple[str, list[Write]]] = {
@@ -143,6 +146,17 @@ DAMAGE: dict[str, tuple[str, list[Write]]] = {
     "a position of 19 bytes": (
         "position",
         [(POSITION_KEY + number(5), value_head(5) + bytes(19))],
+    ),
+    "a row of no table": ("key", [(TABLE + b"accounts" + number(5), value_head(5))]),
+    "a row whose key does not end": (
+        "key",
+        [(TABLE + b"default:accounts:ann" + number(5), value_head(5))],
+    ),
+    "a row of two transactions": ("pointer", [(ANN + number(5), value_head(6))]),
+    "a row of no value": ("value", [(ANN + number(5), b"\xff")]),
+    "a row that expires at no time": (
+        "value",
+        [(ANN + number(5), value_head(5, more={EXPIRY: b"soon"}))],
     ),
     "a journal key of 3 bytes": ("journal", [(JOURNAL + b"abc", b"")]),
     "a journal of no records": ("journal", [(JOURNAL + number(1 << 40), b"\xff")]),

@@ -1,5 +1,6 @@
 """Tables: rows that commit with messages, seen by a snapshot as these are."""
 
+import io
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +18,8 @@ from txaware.errors import BadRequest, RequestTooLarge, TransactionConflict
 from txaware.keys import TABLE
 from txaware.messaging import Messaging
 from txaware.rows import KEY_LIMIT_BYTES
+from txaware.service.check.checking import check_directory
+from txaware.service.transfer.backup import restore
 
 
 class Undone(Exception):
@@ -300,6 +303,41 @@ def test_rows_survive_and_undecided_ones_do_not(lasting: Site) -> None:
     assert lasting.open().table("accounts").get(b"ann") == b"3"
     lasting.messaging.check()
     assert lasting.messaging.check().problems == ()
+
+
+def test_check_backup_and_copy_know_the_rows_of_one_moment(durable: Site) -> None:
+    messaging, settings = durable.messaging, Settings(janitor_interval_s=0)
+    places = [durable.directory.parent / name for name in ("restored", "copied")]
+    table = messaging.table("ns:accounts")
+    for key, value in ((b"ann", b"1"), (b"ann", b"2"), (b"\0bob\0", b""), (b"c", b"3")):
+        table.put(key, value)
+    table.put(b"dora", b"4", ttl_s=60)
+    table.delete(b"c")
+    with messaging.transaction() as tx:
+        table.put(b"ann", b"not decided")
+        tx.prepare("half")
+    expected = [(b"\0bob\0", b""), (b"ann", b"2"), (b"dora", b"4")]
+    file = io.BytesIO()
+    messaging.backup(file)
+    table.put(b"later", b"5")
+    assert messaging.check().counts["versions of rows"] >= 6
+    durable.close()
+    directory = durable.directory
+    restore(io.BytesIO(file.getvalue()), places[0], settings, clock_ms=durable.clock)
+    txaware.copy(f"leveldb:{directory}", f"leveldb:{places[1]}", clock_ms=durable.clock)
+    for place, more in zip(places, ([], [(b"later", b"5")]), strict=True):
+        report = check_directory(place, settings)
+        assert (report.is_clean, report.counts["versions of rows"] >= 4) == (True, True)
+        with txaware.connect(
+            f"leveldb:{place}", settings=settings, clock_ms=durable.clock
+        ) as copy:
+            assert list(copy.table("ns:accounts").items()) == expected + more
+            assert copy.tables("ns") == ["accounts"]
+    durable.clock.advance_s(61)
+    with txaware.connect(
+        f"leveldb:{places[0]}", settings=settings, clock_ms=durable.clock
+    ) as copy:
+        assert copy.table("ns:accounts").get(b"dora") is None
 
 
 @pytest.mark.parametrize("settings", [{}, {"sync_limit_bytes": 1}])

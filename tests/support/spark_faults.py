@@ -13,11 +13,12 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from tests.support.concurrency import until
-from txaware.spark import TxAwareDataSource
+from txaware.spark import TxAwareDataSource, table_frames
 from txaware.spark import dataframes as frames
 from txaware.spark.options import Options
 from txaware.spark.sink import Sink, StoredRows
 from txaware.spark.storing import Storing
+from txaware.spark.table_frames import RowWriting
 
 PATIENCE_S = 180
 # Where something may go wrong: in a task before or after it stores; in the driver
@@ -133,6 +134,15 @@ def stored_with_fault(
 ) -> Iterator[pa.RecordBatch]:
     """What a task of `store_frame` does, with a fault when it has stored."""
     receipts = list(frames._stored(storing, batches))
+    fault.in_task(STORED)
+    yield from receipts
+
+
+def rows_with_fault(
+    fault: Fault, writing: RowWriting, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """What a task of `store_rows` does, with a fault when it has stored."""
+    receipts = list(table_frames._stored(writing, batches))
     fault.in_task(STORED)
     yield from receipts
 

@@ -1,4 +1,4 @@
-"""Topics in PySpark: executors store, the driver publishes and commits."""
+"""Topics and tables in PySpark: executors store and read, the driver commits."""
 
 from coordinator.errors import install_with
 
@@ -12,7 +12,15 @@ except ImportError as error:
 
 from txaware.spark.data_source import TxAwareDataSource
 from txaware.spark.dataframes import once_per_batch, publish_batches, store_frame
+from txaware.spark.table_frames import store_rows, table_frame
 
 del pyarrow, pyspark
 
-__all__ = ["TxAwareDataSource", "once_per_batch", "publish_batches", "store_frame"]
+__all__ = [
+    "TxAwareDataSource",
+    "once_per_batch",
+    "publish_batches",
+    "store_frame",
+    "store_rows",
+    "table_frame",
+]

@@ -11,7 +11,7 @@ from txaware.auth import token_to_send
 from txaware.clock import system_clock_ms
 from txaware.config import Settings
 from txaware.errors import BadRequest, Unavailable
-from txaware.http.client import ClientSettings, HttpService, Link, Transport
+from txaware.http.client import ClientSettings, HttpService, HttpTables, Link, Transport
 from txaware.http.server.server_file import read_server_file
 from txaware.messaging import Messaging, connect
 from txaware.messaging.parts import Reach, open_remote
@@ -91,11 +91,19 @@ class StoreAddress:
     @contextmanager
     def service(self) -> Iterator[HttpService]:
         """Opens the service alone; the address is resolved, and so that of a server."""
-        settings = ClientSettings(certificate=self.certificate)
-        token = token_to_send(self.token)
-        link = Link(self.url, token=token, settings=settings)
-        with closing(HttpService(Transport(link))) as service:
+        with closing(HttpService(self._transport())) as service:
             yield service
+
+    @contextmanager
+    def tables(self) -> Iterator[HttpTables]:
+        """Opens the tables alone."""
+        with closing(self._transport()) as transport:
+            yield HttpTables(transport)
+
+    def _transport(self) -> Transport:
+        settings = ClientSettings(certificate=self.certificate)
+        link = Link(self.url, token=token_to_send(self.token), settings=settings)
+        return Transport(link)
 
     def _coordinator_token(self) -> str | None:
         if self.coordinator is None or self.coordinator_token is not None:
