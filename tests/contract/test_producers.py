@@ -252,7 +252,7 @@ def test_a_producer_that_was_not_used_for_a_week_expires(
     for sequence in (None, 0):
         with pytest.raises(ProducerFenced, match="was not used for too long"):
             producer.publish("t", [b"c"], sequence)
-    assert ProducerTable(site.table).state(producer.producer_id, TopicName("t")) is None
+    assert ProducerTable(site.table).value(producer.producer_id, TopicName("t")) is None
 
 
 def test_a_forgotten_producer_is_refused(

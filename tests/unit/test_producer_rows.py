@@ -23,6 +23,8 @@ from txaware.store.producer_table import (
     encode_mark,
     encode_producer,
     encode_state,
+    next_of,
+    value_after,
 )
 
 EPOCHS = st.integers(0, MAX_EPOCH)
@@ -33,10 +35,14 @@ TIMES = st.integers(0, 2**63 - 1)
 def test_a_sequence_row_is_read_as_it_was_written(
     base: int, epoch: int, counts: list[int]
 ) -> None:
-    state = SequenceState(epoch, ())
+    state, value = SequenceState(epoch, ()), None
     for time_ms, count in enumerate(counts):
-        state = state.with_request(StoredRequest(base, count, row_key(time_ms)))
+        first = row_key(time_ms)
+        state = state.with_request(StoredRequest(base, count, first))
+        value = value_after(value, epoch, base=base, count=count, first=first)
         base = (base + count) % SEQUENCES
+        assert value == encode_state(state)
+        assert next_of(value) == (epoch, base)
     if counts:
         assert decode_state(encode_state(state)) == state
         assert state.next == base

@@ -70,7 +70,13 @@ class Producer:
         last five requests are a repeat. A gap ends the producer: every later publish
         raises `OutOfOrderSequence` too.
         """
-        return self.take(topic, payloads, sequence)()
+        line, messages, size_bytes = self._checked(topic, payloads, sequence)
+        ids = line.publish_alone(messages, size_bytes, sequence)
+        if ids is not None:
+            return ids
+        call = SequenceCall(messages, size_bytes, sequence)
+        line.take(call)
+        return line.finish(call)
 
     def take(
         self,
@@ -85,6 +91,14 @@ class Producer:
         Nothing waits until that is called, which it has to be. `caller` is a task, for
         callers that are no threads.
         """
+        line, messages, size_bytes = self._checked(topic, payloads, sequence)
+        call = SequenceCall(messages, size_bytes, sequence, caller=caller)
+        line.take(call)
+        return partial(line.finish, call)
+
+    def _checked(
+        self, topic: str, payloads: Iterable[Payload], sequence: int | None
+    ) -> tuple[TopicSequence, list[Payload], int]:
         if self._closed:
             raise PublisherClosed("the producer is closed, and took nothing")
         line = self._sequence(topic)
@@ -95,9 +109,7 @@ class Producer:
         size_bytes = checked_sizes_bytes(messages, limit_bytes)
         if sequence is not None:
             checked_sequence(sequence)
-        call = SequenceCall(messages, size_bytes, sequence, caller=caller)
-        line.take(call)
-        return partial(line.finish, call)
+        return line, messages, size_bytes
 
     def _sequence(self, topic: str) -> TopicSequence:
         found = self._sequences.get(topic) if isinstance(topic, str) else None

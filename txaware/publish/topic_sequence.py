@@ -84,6 +84,35 @@ class TopicSequence:
         # Of each thread or task: the call that failed, and is stored after all.
         self._settled: dict[object, SequenceCall] = {}
 
+    def publish_alone(
+        self, messages: list[Payload], size_bytes: int, sequence: int | None
+    ) -> list[MessageId] | None:
+        """Sends a call that comes while there is no other one; None if there is.
+
+        It does what `take` and `finish` do, in a third of the time: most calls are so.
+        """
+        leads = False
+        try:
+            with self._lock:
+                if self._is_led or self._doubtful is not None or self._settled:
+                    return None
+                leads = self._is_led = True
+            base = self._next if sequence is None else sequence
+            try:
+                ids = self._send(base, messages)
+            except BaseException as error:
+                if not changed_nothing(error):
+                    call = SequenceCall(messages, size_bytes, sequence)
+                    self._doubtful = base, [call]
+                raise
+            if base == self._next:  # and not a repeat by hand
+                self._next = (base + len(messages)) % SEQUENCES
+            return ids
+        finally:
+            if leads:
+                with self._lock:
+                    self._hand_on()
+
     def take(self, call: SequenceCall) -> None:
         """Gives a call its place behind all that came before; does not wait."""
         with self._lock:

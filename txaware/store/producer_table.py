@@ -31,6 +31,8 @@ _STATES = [
     struct.Struct(">H" + f"II{ROW_KEY_BYTES}s" * count)
     for count in range(REMEMBERED + 1)
 ]
+_LAST_NUMBERS = struct.Struct(">II").unpack_from
+_FULL_BYTES = _EPOCH.size + REMEMBERED * _REQUEST.size
 _MARK = struct.Struct(">QHII")
 
 
@@ -140,6 +142,25 @@ def decode_state(value: bytes) -> SequenceState:
     return SequenceState(_EPOCH.unpack_from(value)[0], requests)
 
 
+def next_of(value: bytes) -> tuple[int, int]:
+    """Returns the epoch of a sequence row, and the sequence of the next message."""
+    base, count = _LAST_NUMBERS(value, len(value) - _REQUEST.size)
+    return int.from_bytes(value[:2], "big"), (base + count) % SEQUENCES
+
+
+def value_after(
+    value: bytes | None, epoch: int, *, base: int, count: int, first: bytes
+) -> bytes:
+    """Encodes a sequence row after one more request; `value` is of the same epoch.
+
+    What is remembered already stays encoded, as each publish of a producer does this.
+    """
+    kept = b""
+    if value is not None:
+        kept = value[2:] if len(value) < _FULL_BYTES else value[2 + _REQUEST.size :]
+    return _EPOCH.pack(epoch) + kept + _REQUEST.pack(base, count, first)
+
+
 def encode_mark(producer: ProducerIdentity, base: int, count: int) -> bytes:
     """Encodes column s of the first message of a request."""
     return _MARK.pack(producer.producer_id, producer.epoch, base, count)
@@ -224,10 +245,12 @@ class ProducerTable:
         value = self._table.get(producer_key(producer_id))
         return None if value is None else decode_producer(producer_id, value)
 
-    def state(self, producer_id: int, topic: TopicName) -> SequenceState | None:
-        """Returns how far a producer has come in a topic; None if it never began."""
+    def value(self, producer_id: int, topic: TopicName) -> bytes | None:
+        """Returns the row of a producer's sequence in a topic, which can be read."""
         value = self._table.get(sequence_key(producer_id, topic))
-        return None if value is None else decode_state(value)
+        if value is not None:
+            decode_state(value)
+        return value
 
     def producers(self) -> Iterator[ProducerRow]:
         """Reads all producers, by their ids."""

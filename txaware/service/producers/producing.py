@@ -31,7 +31,7 @@ from txaware.service.producers.sequences import (
     SequenceGap,
     SequenceKey,
     Turn,
-    judge,
+    repeated,
 )
 from txaware.service.producers.transactional_ids import TransactionalIds
 from txaware.service.store_context import StoreContext
@@ -41,15 +41,14 @@ from txaware.signatures import passed_on
 from txaware.store.columns import PRODUCED, with_column
 from txaware.store.producer_table import (
     ProducerRow,
-    SequenceState,
-    StoredRequest,
     encode_mark,
-    encode_state,
+    next_of,
     producer_write,
+    value_after,
 )
 
 
-@attrs.frozen
+@attrs.define  # a frozen one takes twice the time, for each publish
 class Request:
     """A request of a producer: its messages, from sequence `base` on.
 
@@ -73,27 +72,31 @@ class Written:
         self,
         request: Request,
         row_key: bytes,
-        state: SequenceState | None,
+        before: bytes | None,
         newest_format: Sequence[Write],
     ) -> None:
         self._request = request
         self._row_key = row_key
         self._newest = newest_format
-        self._before = state
+        self._before = before
         self._keys: list[bytes] = []
-        self.state: SequenceState | None = None
+        self.value: bytes | None = None
 
     def rows(self, keys: list[bytes], rows: list[Write]) -> list[Write]:
-        """Adds the new state to message rows, and the mark to the first of them."""
+        """Adds the new sequence to message rows, and the mark to the first of them."""
         request, producer = self._request, self._request.producer
         self._keys = keys
-        stored = StoredRequest(request.base, request.count, keys[0])
         before = self._before
-        if before is None or before.epoch != producer.epoch:
-            self.state = SequenceState(producer.epoch, (stored,))
-        else:
-            self.state = before.with_request(stored)
-        more: list[Write] = [*self._newest, (self._row_key, encode_state(self.state))]
+        if before is not None and next_of(before)[0] != producer.epoch:
+            before = None
+        self.value = value_after(
+            before,
+            producer.epoch,
+            base=request.base,
+            count=request.count,
+            first=keys[0],
+        )
+        more: list[Write] = [*self._newest, (self._row_key, self.value)]
         if request.opens is not None:
             more.append(producer_write(request.opens))
         if producer.by_client:  # nobody looks for the marks of short-lived producers
@@ -193,9 +196,9 @@ class Producing:
         if turn is None:
             return None
         try:
-            state = turn.state(self._sequences.rows, key.producer_id, key.topic)
+            before = turn.value(self._sequences.rows, key.producer_id, key.topic)
             try:
-                ids = judge(state, producer, sequence, request.count)
+                ids = repeated(before, producer, sequence, request.count)
             except (OutOfOrderSequence, ProducerFenced):
                 turn.leave()
                 return None
@@ -204,7 +207,7 @@ class Producing:
                 self.counters.repeated()
                 then(None)
                 return ids
-            written = self._written(request, turn, state)
+            written = self._written(request, turn, before)
             return self._write_soon(request, written, turn, then)
         except BaseException:
             turn.leave(sure=False)
@@ -292,13 +295,13 @@ class Producing:
         turn = self._sequences.enter(key)
         try:
             request = self._admitted(request, caller)
-            state = turn.state(self._sequences.rows, key.producer_id, key.topic)
-            ids = judge(state, producer, request.base, request.count)
+            before = turn.value(self._sequences.rows, key.producer_id, key.topic)
+            ids = repeated(before, producer, request.base, request.count)
             if ids is not None:
                 turn.leave()
                 self.counters.repeated()
                 return ids
-            written = self._written(request, turn, state)
+            written = self._written(request, turn, before)
             self._publishing.plain(
                 request.place,
                 request.payloads,
@@ -331,10 +334,8 @@ class Producing:
             )
         return request
 
-    def _written(
-        self, request: Request, turn: Turn, state: SequenceState | None
-    ) -> Written:
-        return Written(request, turn.row_key, state, self._table.newest_format())
+    def _written(self, request: Request, turn: Turn, before: bytes | None) -> Written:
+        return Written(request, turn.row_key, before, self._table.newest_format())
 
     def _write_soon(
         self, request: Request, written: Written, turn: Turn, then: Then
@@ -357,8 +358,8 @@ class Producing:
     ) -> None:
         if request.opens is not None and error is None:
             self.ids.opened(request.opens)
-        if written.state is not None:
-            turn.ended(written.state, error)
+        if written.value is not None:
+            turn.ended(written.value, error)
 
 
 def _refuses(

@@ -15,6 +15,8 @@ from txaware.store.producer_table import (
     REMEMBERED,
     ProducerTable,
     SequenceState,
+    decode_state,
+    next_of,
     sequence_key,
 )
 from txaware.topics import TopicName
@@ -61,10 +63,21 @@ def judge(
     )
 
 
+def repeated(
+    value: bytes | None, producer: ProducerIdentity, base: int, count: int
+) -> list[MessageId] | None:
+    """Returns what `judge` does of a sequence row; most need not be decoded."""
+    if value is None:
+        return judge(None, producer, base, count)
+    if next_of(value) == (producer.epoch, base):
+        return None
+    return judge(decode_state(value), producer, base, count)
+
+
 class SequenceLine:
     """The sequence of one producer in one topic; one request at a time goes on.
 
-    The state is read from the table unless it is known from the last request.
+    Its row is read from the table unless it is known from the last request.
     """
 
     def __init__(self, row_key: bytes) -> None:
@@ -72,7 +85,7 @@ class SequenceLine:
         self.users = 0
         self.interrupted: Turn | None = None
         self.is_known = False
-        self.state: SequenceState | None = None
+        self.value: bytes | None = None
         self._busy = threading.Lock()
 
     @property
@@ -124,20 +137,20 @@ class Turn:
         """The key of the row with the state."""
         return self._line.row_key
 
-    def state(
+    def value(
         self, rows: ProducerTable, producer_id: int, topic: TopicName
-    ) -> SequenceState | None:
-        """Returns what was published before, read if need be."""
+    ) -> bytes | None:
+        """Returns the row of what was published before, read if need be."""
         line = self._line
         if not line.is_known:
-            line.state = rows.state(producer_id, topic)
+            line.value = rows.value(producer_id, topic)
             line.is_known = True
-        return line.state
+        return line.value
 
-    def ended(self, state: SequenceState, error: Unavailable | None) -> None:
-        """Takes the new state of a request that was written, and leaves."""
+    def ended(self, value: bytes, error: Unavailable | None) -> None:
+        """Takes the new row of a request that was written, and leaves."""
         if error is None:
-            self._line.state = state
+            self._line.value = value
         self.leave(sure=error is None)
 
     def interrupted(self) -> None:
