@@ -28,9 +28,9 @@ class Labels:
     sizes: Sequence[int] | None = attrs.field(default=None, eq=False, repr=False)
 
     @classmethod
-    def of_keys(cls, keys: Sequence[bytes]) -> Self:
+    def of_keys(cls, keys: Sequence[bytes], sizes: Sequence[int] | None = None) -> Self:
         """Returns the labels of messages that have a key each, and nothing else."""
-        return cls(keys, [NO_HEADERS] * len(keys), [*map(len, keys)])
+        return cls(keys, [NO_HEADERS] * len(keys), sizes or [*map(len, keys)])
 
     @classmethod
     def nothing(cls, count: int) -> Self:
@@ -53,7 +53,8 @@ class Labels:
 
     def part(self, first: int, last: int) -> "Labels":
         """Returns the labels of some of the messages."""
-        return Labels(self.keys[first:last], self.headers[first:last])
+        sizes = None if self.sizes is None else self.sizes[first:last]
+        return Labels(self.keys[first:last], self.headers[first:last], sizes)
 
     @property
     def is_mixed(self) -> bool:

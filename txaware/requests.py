@@ -1,7 +1,7 @@
 """Checks of what callers pass in, and the types of it: payloads, starts, ranges."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Literal, cast
 
@@ -103,12 +103,18 @@ def _checked(messages: Iterable[Payload]) -> Payloads:
     ):
         raise BadRequest(f"messages are a list of bytes, not {messages!r:.100}")
     listed = list(messages)
-    plain: list[bytes] = listed
-    types = {*map(type, listed)}
-    if types <= {bytes}:
+    kind = type(listed[0]) if listed else bytes
+    if kind is bytes and are_all(listed, bytes):
+        plain: list[bytes] = listed
         return Payloads(plain, sum(map(len, plain)))
-    found = _all_keyed(listed) if types == {Outgoing} else None
+    is_outgoing = kind is Outgoing and are_all(listed, Outgoing)
+    found = _all_keyed(listed) if is_outgoing else None
     return found or _with_labels(listed)
+
+
+def are_all(values: Sequence[object], kind: type) -> bool:
+    """Tells whether values are of that very type; two thirds of the time of a set."""
+    return [*map(type, values)].count(kind) == len(values)
 
 
 def _all_keyed(listed: list[Outgoing]) -> Payloads | None:
@@ -120,10 +126,10 @@ def _all_keyed(listed: list[Outgoing]) -> Payloads | None:
         return None
     payloads = [message.payload for message in listed]
     keys = [message.key for message in listed]
-    if {*map(type, payloads)} != {bytes} or {*map(type, keys)} != {bytes}:
+    if not are_all(payloads, bytes) or not are_all(keys, bytes):
         return None
     labels = Labels.of_keys(cast(list[bytes], keys))
-    if max(labels.sizes or ()) > MAX_KEY_BYTES:
+    if max(labels.sizes or (), default=0) > MAX_KEY_BYTES:
         return None
     size_bytes = sum(map(len, payloads)) + labels.size_bytes
     return Payloads(payloads, size_bytes, None, labels)

@@ -77,6 +77,22 @@ def value_head(
     return b"".join(parts)
 
 
+class KeyedHeads(dict[int, bytes]):
+    """What stands before the keys of some values, by their size; made as it is asked.
+
+    To find out all sizes beforehand would take as long as half of the values.
+    """
+
+    def __init__(self, pointer: int | None, more: Mapping[bytes, bytes]) -> None:
+        self._pointer = pointer
+        self._more = more
+
+    def __missing__(self, size: int) -> bytes:
+        head = value_head(self._pointer, more={**self._more, KEY: bytes(size)})
+        self[size] = head[: len(head) - size]
+        return self[size]
+
+
 def keyed_values(
     keys: Sequence[bytes],
     payloads: Sequence[bytes],
@@ -87,10 +103,7 @@ def keyed_values(
 ) -> Iterator[bytes]:
     """Encodes values that have a key each; `sizes` of these may be known already."""
     sizes = [*map(len, keys)] if sizes is None else sizes
-    heads: dict[int, bytes] = {}
-    for size in {*sizes}:
-        head = value_head(pointer, more={**more, KEY: bytes(size)})
-        heads[size] = head[: len(head) - size]
+    heads = KeyedHeads(pointer, more)
     # Without a step in Python for each value.
     return map(
         b"".join, zip(map(heads.__getitem__, sizes), keys, payloads, strict=True)
@@ -104,6 +117,7 @@ class KeyedValues:
     pointers: list[int] | None
     keys: list[bytes]
     payloads: list[bytes]
+    sizes: Sequence[int]
 
 
 def plain_payloads(values: Sequence[bytes]) -> list[bytes]:
@@ -156,7 +170,7 @@ def decode_keyed(values: Sequence[bytes]) -> KeyedValues | None:
     if not all(payloads) and [*map(len, keys)] != [*sizes]:
         return None  # one of them is cut off
     pointers = None if tag == PLAIN | MORE else pointers_of(values)
-    return KeyedValues(pointers, keys, payloads)
+    return KeyedValues(pointers, keys, payloads, sizes)
 
 
 def key_span(value: bytes) -> tuple[int, int]:

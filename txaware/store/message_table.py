@@ -75,6 +75,11 @@ class Block:
         payloads: Sequence[bytes] = self.payloads[first:last]  # type: ignore[assignment]
         new, none = tuple.__new__, NO_HEADERS  # one loop is faster than two
         labels = part_of(self.labels, first, last)
+        if labels is not None and labels.sizes is not None:
+            return [
+                new(Message, (MessageId(key + end), payload, label, none))
+                for key, payload, label in zip(keys, payloads, labels.keys, strict=True)
+            ]
         if labels is not None:
             columns = zip(keys, payloads, labels.keys, labels.headers, strict=True)
             return [
@@ -101,7 +106,7 @@ def decode_block(rows: Sequence[Row]) -> Block:
     if len(tags) == 1:
         found = decode_keyed(values)
         if found is not None:
-            labels = Labels(found.keys, [NO_HEADERS] * len(rows))
+            labels = Labels.of_keys(found.keys, found.sizes)
             return Block(
                 keys,
                 found.payloads,
