@@ -263,7 +263,7 @@ LATER = (
     *("txaware.http.server.server", "txaware.http.server.app", "txaware.http.routes"),
     *("txaware.http.openapi", "txaware.http.metrics", "txaware.http.dashboard"),
     *("txaware.http.client.aio", "txaware.http.client.async_transport", "asyncio"),
-    *("uvicorn", "uvloop", "httptools", "prometheus_client", "click"),
+    *("uvicorn", "uvloop", "prometheus_client", "click"),
     *("plyvel", "happybase", "py4j", "thriftpy2", "pyspark", "pyarrow"),
     *("txaware.cli", "txaware.spark", "txaware.bench", "txaware.local_hbase"),
 )

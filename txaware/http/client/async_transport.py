@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import httpcore
@@ -11,7 +12,8 @@ import tenacity
 
 from txaware.errors import TxAwareError, Unavailable
 from txaware.http.client.call import Call, Steps
-from txaware.http.client.connections import connection_options, is_at_end, shown
+from txaware.http.client.connections import destination, shown
+from txaware.http.client.http_connection import AsyncHttpConnection
 from txaware.http.client.link import Link, ServerPlace
 from txaware.http.client.retry import FAILURES, Retry, again
 from txaware.signatures import signed_as
@@ -20,11 +22,11 @@ from txaware.signatures import signed_as
 class AsyncConnections:
     """Connections, each for one request at a time; of one event loop."""
 
-    def __init__(self, limit: int, options: dict[str, Any]) -> None:
-        self._options = options
+    def __init__(self, limit: int, connect: Callable[[], AsyncHttpConnection]) -> None:
+        self._connect = connect
         self._free = asyncio.Semaphore(limit)
-        self._idle: deque[httpcore.AsyncHTTPConnection] = deque()
-        self._used: set[httpcore.AsyncHTTPConnection] = set()
+        self._idle: deque[AsyncHttpConnection] = deque()
+        self._used: set[AsyncHttpConnection] = set()
         self._closed = False
 
     @property
@@ -38,9 +40,7 @@ class AsyncConnections:
         return len(self._idle)
 
     @asynccontextmanager
-    async def one(
-        self, timeout_s: float
-    ) -> AsyncIterator[httpcore.AsyncHTTPConnection]:
+    async def one(self, timeout_s: float) -> AsyncIterator[AsyncHttpConnection]:
         """Lends a connection for one request; `PoolTimeout` if none is free.
 
         A connection that is not at the end of its answer afterwards is closed.
@@ -64,16 +64,16 @@ class AsyncConnections:
         except TimeoutError as error:
             raise httpcore.PoolTimeout from error
 
-    async def _latest(self) -> httpcore.AsyncHTTPConnection:
+    async def _latest(self) -> AsyncHttpConnection:
         while self._idle:
             connection = self._idle.pop()
             if not connection.has_expired():
                 return connection
             await _close(connection)
-        return httpcore.AsyncHTTPConnection(**self._options)
+        return self._connect()
 
-    async def _give_back(self, connection: httpcore.AsyncHTTPConnection) -> None:
-        if self._closed or not is_at_end(connection):
+    async def _give_back(self, connection: AsyncHttpConnection) -> None:
+        if self._closed or not connection.is_at_end:
             await _close(connection)
             return
         self._idle.append(connection)
@@ -89,7 +89,7 @@ class AsyncConnections:
             await _close(connection)
 
 
-async def _close(connection: httpcore.AsyncHTTPConnection) -> None:
+async def _close(connection: AsyncHttpConnection) -> None:
     with suppress(Exception):
         await connection.aclose()
 
@@ -116,9 +116,11 @@ class AsyncTransport:
         limit = link.settings.limit
         self._pools: dict[tuple[ServerPlace, bool], AsyncConnections] = {}
         for place in link.places:
-            options = connection_options(link, network_backend, place=place)
+            connect = partial(
+                AsyncHttpConnection, destination(link, place), network_backend
+            )
             for waits in (False, True):
-                pool = AsyncConnections(limit(waits=waits), options)
+                pool = AsyncConnections(limit(waits=waits), connect)
                 self._pools[place, waits] = pool
         self._closed = False
 
@@ -164,14 +166,10 @@ class AsyncTransport:
             raise Unavailable(f"{self.link.url}: this client is closed")
         try:
             async with pool.one(self.link.settings.connect_timeout_s) as connection:
-                response = await connection.handle_async_request(request)
-                try:
-                    body = await response.aread()
-                finally:
-                    await response.aclose()
+                answer = await connection.ask(request)
         except FAILURES as error:
             raise tries.failed(error) from error
-        return tries.answered(response.status, response.headers, body)
+        return tries.answered(answer)
 
     async def close(self) -> None:
         """Closes all connections; what is asked later is `Unavailable`."""

@@ -47,12 +47,12 @@ class HttpAnswer(NamedTuple):
 
     status: int
     body: bytes
-    headers: list[tuple[bytes, bytes]]
+    headers: dict[bytes, bytes]
     url: str
 
     def header(self, name: bytes) -> bytes | None:
         """Returns the value of a header; `name` is in lower case."""
-        return next((v for key, v in self.headers if key.lower() == name), None)
+        return self.headers.get(name)
 
 
 @attrs.frozen

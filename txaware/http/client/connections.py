@@ -1,51 +1,43 @@
-"""Connections that are kept open: the latest idle one is used next.
-
-They are httpcore's, but its pool is not used: it looks at every connection three times
-or more for each request. With 64 idle ones that costs more than the request, and 500
-that end their long polls at once kept an event loop busy for half a minute.
-"""
+"""Connections that are kept open: the latest idle one is used next."""
 
 import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
 import httpcore
 
+from txaware.http.client.http_connection import Destination, HttpConnection
 from txaware.http.client.link import Link, ServerPlace
 
-# Servers close idle connections, after a minute or so: before they do, we do, so that
-# nothing is sent just when it can no longer arrive.
-KEEP_IDLE_S = 25.0
 # A server that vanished without a word is noticed after a minute, where an answer may
 # take longer than that.
 _PROBES = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
 
-def connection_options(
-    link: Link, network_backend: Any = None, *, place: ServerPlace | None = None
-) -> dict[str, Any]:
-    """Returns the options that every connection is made with, sync and async."""
-    place = place or link.place
-    secure = place.address.scheme == "https"
-    return {
-        "origin": place.origin,
-        "ssl_context": link.settings.ssl_context() if secure else None,
-        "keepalive_expiry": KEEP_IDLE_S,
-        "network_backend": network_backend,
-        "socket_options": [
-            (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-            *(
-                (socket.IPPROTO_TCP, getattr(socket, name), value)
-                for name, value in _PROBES
-                if hasattr(socket, name)
-            ),
-        ],
-    }
+def destination(link: Link, place: ServerPlace | None = None) -> Destination:
+    """Returns where connections to a place go, and how they are made."""
+    address = (place or link.place).address
+    context = None
+    if address.scheme == "https":
+        context = link.settings.ssl_context()
+        context.set_alpn_protocols(["http/1.1"])
+    probes = [
+        (socket.IPPROTO_TCP, getattr(socket, name), value)
+        for name, value in _PROBES
+        if hasattr(socket, name)
+    ]
+    return Destination(
+        address.host,
+        address.port,
+        link.settings.connect_timeout_s,
+        context,
+        [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), *probes],
+    )
 
 
 class _Turn:
@@ -123,11 +115,11 @@ class Connections:
     No lock is held that a fork could find taken, but for the count of free ones.
     """
 
-    def __init__(self, limit: int, options: dict[str, Any]) -> None:
-        self._options = options
+    def __init__(self, limit: int, connect: Callable[[], HttpConnection]) -> None:
+        self._connect = connect
         self._free = FairSemaphore(limit)
-        self._idle: deque[httpcore.HTTPConnection] = deque()
-        self._used: set[httpcore.HTTPConnection] = set()
+        self._idle: deque[HttpConnection] = deque()
+        self._used: set[HttpConnection] = set()
         self._closed = False
 
     @property
@@ -141,7 +133,7 @@ class Connections:
         return len(self._idle)
 
     @contextmanager
-    def one(self, timeout_s: float) -> Iterator[httpcore.HTTPConnection]:
+    def one(self, timeout_s: float) -> Iterator[HttpConnection]:
         """Lends a connection for one request; `PoolTimeout` if none is free.
 
         A connection that is not at the end of its answer afterwards is closed.
@@ -149,7 +141,7 @@ class Connections:
         if not self._free.acquire(timeout=timeout_s):
             raise httpcore.PoolTimeout
         try:
-            connection = self._latest() or httpcore.HTTPConnection(**self._options)
+            connection = self._latest() or self._connect()
             self._used.add(connection)
             try:
                 if self._closed:  # just now, and it was not seen there
@@ -161,7 +153,7 @@ class Connections:
         finally:
             self._free.release()
 
-    def _latest(self) -> httpcore.HTTPConnection | None:
+    def _latest(self) -> HttpConnection | None:
         with suppress(IndexError):
             while True:
                 connection = self._idle.pop()
@@ -170,8 +162,8 @@ class Connections:
                 connection.close()
         return None
 
-    def _give_back(self, connection: httpcore.HTTPConnection) -> None:
-        if self._closed or not is_at_end(connection):
+    def _give_back(self, connection: HttpConnection) -> None:
+        if self._closed or not connection.is_at_end:
             connection.close()
             return
         self._idle.append(connection)
@@ -200,7 +192,7 @@ class Connections:
         self._closed = True
         for connection in list(self._used):
             with suppress(Exception):
-                _shut_down(connection)
+                connection.shut_down()
         with suppress(IndexError):
             while True:
                 self._idle.pop().close()
@@ -212,25 +204,6 @@ class Connections:
             with suppress(Exception):
                 connection.close()
         self._idle.clear()
-
-
-def is_at_end(connection: Any) -> bool:
-    """Tells whether the next answer that comes is that to the next request.
-
-    What a server sent beyond the end of an answer waits in h11's buffer.
-    """
-    if not connection.is_available():
-        return False
-    beyond, ended = connection._connection._h11_state.trailing_data
-    return not beyond and not ended
-
-
-def _shut_down(connection: httpcore.HTTPConnection) -> None:
-    # A thread that reads from a socket does not notice that another one closes it.
-    # The lock is held while it connects, which has an end.
-    with connection._request_lock:
-        http11: Any = connection._connection
-    http11._network_stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
 
 
 def shown(*pools: Any) -> str:

@@ -11,9 +11,9 @@ from typing import Self
 from urllib.parse import urlsplit
 
 import attrs
-import httpcore
 
 from txaware.errors import BadRequest
+from txaware.http.client.http11 import HttpRequest
 from txaware.http.client.settings import ClientSettings
 from txaware.loopback import KNOWN_HOSTS, is_local
 
@@ -84,9 +84,6 @@ class ServerPlace:
         address = self.address = Address.parse(url)
         self.url = str(address)
         self.instance: bytes | None = None
-        self.origin = httpcore.Origin(
-            address.scheme.encode(), address.host.encode(), address.port
-        )
         self.host = (b"Host", address.authority.encode())
 
     def __repr__(self) -> str:
@@ -119,7 +116,6 @@ class Link:
             self._headers.append((b"Authorization", b"Bearer " + _checked(token)))
             if not self.settings.allow_plain_tokens:
                 _warn_of_plain_tokens(self.places)
-        self._timeouts = self._timeout(0)
 
     @property
     def instance(self) -> bytes | None:
@@ -145,32 +141,17 @@ class Link:
         *,
         longer_s: float,
         place: ServerPlace | None = None,
-    ) -> httpcore.Request:
+    ) -> HttpRequest:
         """Returns a request as it goes out, to the place asked now or another one."""
-        place = place or self.place
-        target = (place.address.path + path).encode("ascii")
-        return httpcore.Request(
+        place, answer_s = place or self.place, self.settings.answer_timeout_s
+        return HttpRequest(
             method,
-            httpcore.URL(
-                scheme=place.origin.scheme,
-                host=place.origin.host,
-                port=place.origin.port,
-                target=target,
-            ),
-            headers=[place.host, *self._headers, *headers],
-            content=body,
-            extensions=self._timeout(longer_s) if longer_s else self._timeouts,
+            place.address.path + path,
+            [place.host, *self._headers, *headers],
+            body,
+            answer_s + longer_s,
+            answer_s,
         )
-
-    def _timeout(self, longer_s: float) -> dict[str, dict[str, float]]:
-        answer_s = self.settings.answer_timeout_s
-        return {
-            "timeout": {
-                "connect": self.settings.connect_timeout_s,
-                "write": answer_s,
-                "read": answer_s + longer_s,
-            }
-        }
 
     def __repr__(self) -> str:
         return f"<Link to {self.url}>"

@@ -11,6 +11,7 @@ import tenacity
 
 from txaware.errors import TxAwareError, Unavailable
 from txaware.http.client.call import Call, HttpAnswer, Repeat, error_of
+from txaware.http.client.http11 import AnswerParser, HttpRequest
 from txaware.http.client.link import Link
 
 T = TypeVar("T")
@@ -63,7 +64,7 @@ class Retry(Generic[T]):
         """True when the server may take its time."""
         return self._call.longer_s > 0
 
-    def request(self) -> httpcore.Request:
+    def request(self) -> HttpRequest:
         """Returns what the next try sends."""
         self.pause_s, self.place = None, self._link.place
         call, headers = self._call, self._headers
@@ -80,11 +81,10 @@ class Retry(Generic[T]):
             place=self.place,
         )
 
-    def answered(
-        self, status: int, headers: list[tuple[bytes, bytes]], body: bytes
-    ) -> T:
+    def answered(self, parsed: AnswerParser) -> T:
         """Returns the value of an answer; raises what it says instead."""
-        answer = HttpAnswer(status, body, headers, self.place.url)
+        status, body = parsed.status, parsed.body()
+        answer = HttpAnswer(status, body, parsed.headers, self.place.url)
         instance = answer.header(_INSTANCE)
         if instance is not None:
             self.place.instance = instance

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import httpcore
@@ -11,7 +12,8 @@ import tenacity
 
 from txaware.errors import TxAwareError, Unavailable
 from txaware.http.client.call import Call, Steps
-from txaware.http.client.connections import Connections, connection_options, shown
+from txaware.http.client.connections import Connections, destination, shown
+from txaware.http.client.http_connection import HttpConnection
 from txaware.http.client.link import Link, ServerPlace
 from txaware.http.client.retry import FAILURES, Retry, again
 from txaware.signatures import signed_as
@@ -37,10 +39,8 @@ class Transport:
     ) -> None:
         self.link = link
         self._sleep = sleep
-        self._options = {
-            place: connection_options(link, network_backend, place=place)
-            for place in link.places
-        }
+        self._backend = network_backend or httpcore.SyncBackend()
+        self._destinations = {place: destination(link, place) for place in link.places}
         # By process, by place, and whether for calls that wait. Of a parent's nothing
         # may be used, not even its locks.
         self._pools: dict[Key, Connections] = {}
@@ -91,34 +91,26 @@ class Transport:
         request = tries.request()
         try:
             with self._one(tries) as connection:
-                response = connection.handle_request(request)
-                try:
-                    if response.status != 200:
-                        body = response.read()
-                        tries.answered(response.status, response.headers, body)
-                        return
-                    yield from response.iter_stream()
-                finally:
-                    response.close()
+                answer = connection.begin(request)
+                while not answer.is_complete:
+                    connection.read_more(answer)
+                    if answer.status == 200:
+                        yield from answer.take_pieces()
         except FAILURES as error:
             raise tries.failed(error) from error
+        if answer.status != 200:
+            tries.answered(answer)
 
     def _try(self, tries: Retry[T]) -> T:
         request = tries.request()
         try:
             with self._one(tries) as connection:
-                response = connection.handle_request(request)
-                try:
-                    body = response.read()
-                finally:
-                    response.close()
+                answer = connection.ask(request)
         except FAILURES as error:
             raise tries.failed(error) from error
-        return tries.answered(response.status, response.headers, body)
+        return tries.answered(answer)
 
-    def _one(
-        self, tries: Retry[Any]
-    ) -> AbstractContextManager[httpcore.HTTPConnection]:
+    def _one(self, tries: Retry[Any]) -> AbstractContextManager[HttpConnection]:
         key = (os.getpid(), tries.place, tries.waits)
         pool = self._pools.get(key) or self._open(key)
         return pool.one(self.link.settings.connect_timeout_s)
@@ -132,7 +124,8 @@ class Transport:
                 pool.forsake()
         _, place, waits = key
         limit = self.link.settings.limit(waits=waits)
-        return self._pools.setdefault(key, Connections(limit, self._options[place]))
+        connect = partial(HttpConnection, self._destinations[place], self._backend)
+        return self._pools.setdefault(key, Connections(limit, connect))
 
     def close(self) -> None:
         """Closes all connections; what is asked later is `Unavailable`."""
