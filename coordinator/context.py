@@ -108,6 +108,9 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
     def join(self, participant: TransactionAware) -> None:
         """Adds a participant, and starts it at once if the transaction has begun."""
         checked_participant(participant)
+        require = getattr(participant, "require_coordinator", None)
+        if require is not None:
+            require(self.coordinator)
         if self.status is NEW:
             self._waiting.append(participant)
             return

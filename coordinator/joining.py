@@ -2,7 +2,21 @@
 
 from collections.abc import Iterable
 
+from coordinator.errors import MisusedTransaction
+from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
+
+
+def require_own(name: str, own: Coordinator, coordinator: Coordinator) -> None:
+    """Refuses a block of another coordinator than a participant's own.
+
+    It would ask its own whether the block has committed, and write outside of it.
+    """
+    if own is not coordinator:
+        raise MisusedTransaction(
+            f"{name} takes part in blocks of the messaging that it was opened with, "
+            f"and this block is of another one"
+        )
 
 
 class JoinsByItself:
@@ -13,6 +27,12 @@ class JoinsByItself:
     """
 
     shares_journal = True
+    transaction_aware_name: str
+    _coordinator: Coordinator
+
+    def require_coordinator(self, coordinator: Coordinator) -> None:
+        """Refuses a block of another coordinator, which no change would join."""
+        require_own(self.transaction_aware_name, self._coordinator, coordinator)
 
     def start_tx(self, tx: Transaction) -> None:
         """Does nothing: the changes of the block join it by themselves."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import txaware
 from coordinator.directory_lock import DirectoryInUse
 from coordinator.outcome import Outcome
 from tests.support.messagings import payloads
@@ -240,6 +241,12 @@ def test_files_change_in_a_block_of_this_thread_only(
         thread.start()
         thread.join()
     assert len(errors) == 1
+    with (
+        txaware.connect("memory:") as other,
+        pytest.raises(MisusedTransaction, match="this block is of another one"),
+        other.transaction(files),
+    ):
+        pass
     files.close()
     with messaging.transaction(), pytest.raises(Unavailable, match="is closed"):
         files.write("a", b"x")

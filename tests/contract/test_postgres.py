@@ -266,6 +266,18 @@ def test_a_connection_that_cannot_take_part_is_one_sentence(
         pass
     shop.connection.commit()
     assert orders(opened) == ["mine"]
+    with (
+        txaware.connect("memory:") as other,
+        pytest.raises(MisusedTransaction, match="this block is of another one"),
+        other.transaction(shop),
+    ):
+        pass
+    shop.connection.close()
+    with (
+        pytest.raises(BadRequest, match="is closed; open another one"),
+        messaging.transaction(shop),
+    ):
+        pass
     wrong: Any = "postgresql://localhost"
     with pytest.raises(BadRequest, match=r"no psycopg\.Connection"):
         participants.postgres(messaging, wrong)

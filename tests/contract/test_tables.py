@@ -14,7 +14,12 @@ import txaware
 from coordinator.context import TransactionContext
 from tests.support.messagings import Site, committed, rows, table_of
 from txaware.config import Settings
-from txaware.errors import BadRequest, RequestTooLarge, TransactionConflict
+from txaware.errors import (
+    BadRequest,
+    MisusedTransaction,
+    RequestTooLarge,
+    TransactionConflict,
+)
 from txaware.keys import TABLE
 from txaware.messaging import Messaging
 from txaware.rows import KEY_LIMIT_BYTES
@@ -91,6 +96,17 @@ def test_a_block_reads_the_snapshot_that_it_began_with(messaging: Messaging) -> 
         assert table.get(b"ann") == b"1"
         assert list(table.items()) == [(b"ann", b"1")]
     assert table.get(b"ann") == b"2"
+
+
+def test_a_block_of_another_messaging_is_refused(messaging: Messaging) -> None:
+    """No change would join it: each would be a transaction of its own."""
+    table = messaging.table("accounts")
+    with (
+        txaware.connect("memory:") as other,
+        pytest.raises(MisusedTransaction, match="table accounts takes part in blocks"),
+        other.transaction(table),
+    ):
+        pass
 
 
 def test_two_that_change_one_row_conflict_and_the_second_loses(

@@ -3,6 +3,8 @@
 import logging
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from coordinator.interfaces import Coordinator
+from coordinator.joining import require_own
 from coordinator.outcome import Outcome
 from coordinator.transaction import Transaction
 from txaware.errors import (
@@ -126,6 +128,10 @@ class Postgres:
     def recover(self) -> list[int]:
         """Ends what a crash left prepared; returns what is still open."""
         return self._prepared.recover()
+
+    def require_coordinator(self, coordinator: Coordinator) -> None:
+        """Refuses a block whose outcome its own coordinator would not know."""
+        require_own(self.transaction_aware_name, self._coordinator, coordinator)
 
     def start_tx(self, tx: Transaction) -> None:
         """Begins the transaction of PostgreSQL."""

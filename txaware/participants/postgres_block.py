@@ -13,6 +13,8 @@ SAVEPOINT = "txaware_block"
 
 def require_idle(connection: "Connection[Any]", name: str) -> None:
     """Raises unless a block can begin a transaction of its own."""
+    if connection.closed:
+        raise BadRequest(f"the connection to {name} is closed; open another one")
     if connection.autocommit:
         raise BadRequest(
             f"the connection to {name} is in autocommit, so each statement would "

@@ -3,6 +3,8 @@
 import sqlite3
 from typing import TYPE_CHECKING, Any
 
+from coordinator.interfaces import Coordinator
+from coordinator.joining import require_own
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest, MisusedTransaction
 from txaware.messaging import Messaging
@@ -69,6 +71,11 @@ class SqlalchemySession:
     def shares_journal(self) -> bool:
         """As its database says."""
         return getattr(self._database, "shares_journal", False)
+
+    def require_coordinator(self, coordinator: Coordinator) -> None:
+        """Refuses a block whose outcome its own coordinator would not know."""
+        own = self._messaging.coordinator
+        require_own(self.transaction_aware_name, own, coordinator)
 
     def start_tx(self, tx: Transaction) -> None:
         """Begins the session's transaction."""

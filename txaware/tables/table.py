@@ -38,9 +38,6 @@ class Table(JoinsByItself):
     reads them.
     """
 
-    # Its changes are a participant of their own, which joins at the first of them.
-    transaction_aware_name = "table"
-
     def __init__(
         self,
         service: TableService,
@@ -56,6 +53,8 @@ class Table(JoinsByItself):
         if conflicts not in ("row", "none"):
             raise BadRequest(f'conflicts are "row" or "none", not {conflicts!r:.100}')
         self.name = str(TableName.parse(name))
+        # Its changes are a participant of their own, which joins at the first of them.
+        self.transaction_aware_name = f"table {self.name}"
         self._service = service
         self._coordinator = coordinator
         self._encode = encode
