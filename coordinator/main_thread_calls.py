@@ -51,6 +51,7 @@ class MainThreadCalls:
         self._thread: JoinableThread | None = None
         self._is_closed = False
         self._lock = threading.Lock()
+        self.main_thread = threading.main_thread().ident
 
     def __call__(
         self, call: Callable[[], T], *, undo: Callable[[T], object] | None = None
@@ -106,6 +107,8 @@ def whole(method: M) -> M:
 
     @wraps(method)
     def made(self: Any, *args: Any, **options: Any) -> Any:
+        if threading.get_ident() != self.calls.main_thread:  # and no call more
+            return method(self, *args, **options)
         return self.calls(partial(method, self, *args, **options))
 
     return cast(M, made)

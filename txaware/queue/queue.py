@@ -4,6 +4,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Any, Self
 
 import attrs
@@ -76,10 +77,15 @@ class FreePushers:
             self._free.append(name)
 
 
+@cache
+def _host() -> str:
+    return socket.gethostname()  # lets the interpreter go each time
+
+
 def popper_name(within: str | None = None) -> str:
     """Returns a name for others: process, host, and this thread if nothing is named."""
     within = within or threading.current_thread().name
-    return f"process {os.getpid()} on {socket.gethostname()}, {within}"
+    return f"process {os.getpid()} on {_host()}, {within}"
 
 
 class Pusher:

@@ -14,7 +14,7 @@ from txaware.messages import ID_BYTES, MessageId
 from txaware.queues import PIPE_BYTES, Popped
 from txaware.service.queue.pipe import Item, Pipe
 from txaware.service.queue.pipe_reader import deletion
-from txaware.store.queue_table import NO_TIME, LeaseRow, lease_key, run_key
+from txaware.store.queue_table import NO_TIME, lease_key, lease_value, run_key
 
 TOKEN_BYTES = 8
 
@@ -82,17 +82,10 @@ class Lease:
     def write(self) -> Write:
         """Makes its row."""
         self.has_row = True
-        row = LeaseRow(
-            self.token,
-            self.deliveries,
-            self.until_ms,
-            self.due_ms,
-            self.is_local,
-            self.transaction,
-            self.popper,
-            self.error,
-        )
-        return lease_key(self.pipe.prefix, self.id), row.to_bytes()
+        times = self.until_ms, self.due_ms
+        numbers = self.token, self.deliveries, *times, self.is_local
+        value = lease_value(numbers, self.transaction, self.popper, self.error)
+        return lease_key(self.pipe.prefix, self.id), value
 
     def deletions(self) -> list[Write]:
         """Makes the deletions of the item and of its row."""
@@ -130,18 +123,10 @@ class LeaseRun:
 
     def write(self) -> Write:
         """Makes its row."""
-        row = LeaseRow(
-            self.token,
-            1,
-            self.until_ms,
-            NO_TIME,
-            self.is_local,
-            self.transaction,
-            self.popper,
-            "",
-            tuple(self.ids),
+        numbers = self.token, 1, self.until_ms, NO_TIME, self.is_local
+        return self.key, lease_value(
+            numbers, self.transaction, self.popper, "", self.ids
         )
-        return self.key, row.to_bytes()
 
     def popped(self, items: Iterable[Item]) -> list[Popped]:
         """Returns its items as they are handed out."""
@@ -210,9 +195,20 @@ def held(lease: Lease | None, item: str, token: str, queue: str) -> Lease:
     return lease
 
 
+_tokens: list[bytes] = []
+
+
 def new_token() -> int:
     """Returns the name of a delivery, which nobody can guess or repeat."""
-    return int.from_bytes(os.urandom(TOKEN_BYTES), "big") or 1
+    try:
+        drawn = _tokens.pop()
+    except IndexError:
+        many = os.urandom(TOKEN_BYTES * 256)
+        _tokens.extend(
+            [many[at : at + TOKEN_BYTES] for at in range(0, len(many), TOKEN_BYTES)]
+        )
+        drawn = _tokens.pop()
+    return int.from_bytes(drawn, "big") or 1
 
 
 def first_token() -> int:

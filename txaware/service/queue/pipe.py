@@ -6,12 +6,14 @@ from typing import NamedTuple
 
 import attrs
 
+from txaware.interfaces import Write
+from txaware.keys import PIPE
 from txaware.messages import MessageId
 from txaware.metrics import Latencies, TopicCounters
 from txaware.queues import PipeName, PipeTopic, pipe_prefix
 from txaware.service.topic_handles import TopicHandle
 from txaware.service.write.topic_writer import TopicWriter
-from txaware.store.queue_table import NOT_FINAL, Counts, PipeKind, PipeRow
+from txaware.store.queue_table import NOT_FINAL, Counts, PipeKind, pipe_value
 from txaware.topics import MAX_TTL_S
 
 FIRST = MessageId(bytes(20))
@@ -116,18 +118,26 @@ class Pipe:
         """True for a plain pipe that no transaction may push to."""
         return self.is_plain and not (self.reserved or self.undecided)
 
-    def row(self) -> PipeRow:
-        """Returns the pipe as it is kept."""
-        return PipeRow(
-            self.kind,
-            self.priority,
-            self.created_ms,
-            self.due_ms,
+    @property
+    def is_idle(self) -> bool:
+        """True for a pipe that has nothing to read now, but may have soon."""
+        return (
+            self.seen == self.pushed
+            and self.is_plain
+            and (self.is_open or self.pushing > 0)
+            and not (self.buffer or self.reserved or self.undecided)
+        )
+
+    def write(self) -> Write:
+        """Makes the row of the pipe as it is now."""
+        value = pipe_value(
+            (self.kind, self.priority, self.created_ms, self.due_ms),
             self.pushed if self.is_final else NOT_FINAL,
             self.pusher,
             self.counts,
             self.head,
         )
+        return PIPE + self.prefix, value
 
     def mark(self) -> bytes:
         """Returns the key before which all rows can be read."""

@@ -87,7 +87,8 @@ class Popping:
             batch.touch(lease.pipe)
             batch.writes.append(lease.write())
             taken.add(lease, item)
-            left_bytes -= item.size_bytes
+            if popper.most_bytes is not None:
+                left_bytes -= item.size_bytes
             room = limit - len(taken.popped)
             if room and self._is_alone(lease.pipe, popper):
                 more = self._more_of(lease.pipe, judge, now_ms, room, left_bytes)
@@ -165,7 +166,7 @@ class Popping:
         """Returns when a lease ends that begins now; in a transaction with that."""
         if popper.transaction is not None:
             return NO_TIME
-        return now_ms + max(1, int(self._state.descriptor.lease_s * 1000))
+        return now_ms + (int(self._state.descriptor.lease_s * 1000) or 1)
 
     def _lease(self, lease: Lease, popper: Popper, now_ms: int) -> None:
         lease.popped_ms = now_ms
@@ -185,7 +186,7 @@ class Popping:
             return self._next_strict(judge, now_ms, batch)
         state.pops += 1
         lanes = self._lanes()
-        if lanes and self._ends_round(lanes[0]):
+        if state.back and lanes and self._ends_round(lanes[0]):
             found = self._from_back(now_ms, batch)
             state.turns[lanes[0]] = 0
             if found is not None:
@@ -194,7 +195,7 @@ class Popping:
             found = self._from_lane(priority, popper, judge, now_ms, batch)
             if found is not None:
                 return found
-        return self._from_back(now_ms, batch)
+        return self._from_back(now_ms, batch) if state.back else None
 
     def _ends_round(self, priority: int) -> bool:
         """Tells whether all pipes had their turn: then it is that of what came back."""
@@ -204,8 +205,10 @@ class Popping:
 
     def _lanes(self) -> list[int]:
         state = self._state
+        if len(state.lanes) <= 1:
+            return list(state.lanes)
         lanes = sorted(state.lanes, reverse=True)
-        if len(lanes) > 1 and not state.pops % OLDEST_EVERY:
+        if not state.pops % OLDEST_EVERY:
             lanes.sort(key=lambda priority: state.lanes[priority][0])
         return lanes
 
@@ -258,14 +261,17 @@ class Popping:
         if popper.owns_pipe:
             idle_ms = int(self._state.descriptor.lease_s * 1000) + 1000
             pipe.owner, pipe.owned_until_ms = popper.name, now_ms + idle_ms
+            self._state.are_owned = True
 
     def _in_turn(self, priority: int, popper: Popper, now_ms: int) -> Iterable[Pipe]:
         """Returns the pipes that a popper may pop from now, its own one first."""
-        free = (
-            pipe
-            for pipe in self._state.candidates(priority)
-            if pipe.owner in (None, popper.name) or pipe.owned_until_ms <= now_ms
-        )
+        free: Iterable[Pipe] = self._state.candidates(priority)
+        if self._state.are_owned:
+            free = (
+                pipe
+                for pipe in free
+                if pipe.owner in (None, popper.name) or pipe.owned_until_ms <= now_ms
+            )
         if not popper.owns_pipe:
             return free
         width = islice(free, self._state.descriptor.max_pop_width)

@@ -20,7 +20,7 @@ from txaware.service.store_context import StoreContext
 from txaware.service.topic_handles import TopicHandle
 from txaware.service.write.publishing import Publishing
 from txaware.service.write.topic_writer import TopicWriter
-from txaware.store.queue_table import NO_TIME, PipeKind, pipe_write
+from txaware.store.queue_table import NO_TIME, PipeKind
 
 # A pipe is kept so long after somebody asked for it who did not announce a push.
 LENT_MS = 60_000
@@ -238,7 +238,7 @@ class Pushing:
         )
         # It goes with the batch of the first item, or before it: batches keep their
         # order, so no item is ever in a pipe without a row.
-        self._table.hand_over([pipe_write(pipe.prefix, pipe.row())], _ignore)
+        self._table.hand_over([pipe.write()], _ignore)
         return pipe
 
     def close_old(self, now_ms: int) -> None:

@@ -92,6 +92,7 @@ class QueueState:
     turns: dict[int, int] = attrs.field(factory=dict)
     pops: int = 0
     last_pipe: int = 0
+    are_owned: bool = False
     is_gone: bool = False
     is_in_doubt: bool = False
     pushed_soon: deque[Pushed] = attrs.field(factory=deque)
@@ -437,11 +438,12 @@ class QueueState:
         return min(times) if times else None
 
     def candidates(self, priority: int) -> Iterator[Pipe]:
-        """Yields the pipes of a lane in turn, beginning behind the last one."""
-        lane = self.lanes.get(priority, [])
+        """Yields the pipes of a lane in turn that are not idle, behind the last one."""
+        lane, pipes = self.lanes.get(priority, []), self.pipes
         width = self.descriptor.max_pop_width
         ids = lane[:width]
         at = bisect_left(ids, self.turns.get(priority, 0) + 1)
         for part in (ids[at:], ids[:at], islice(lane, width, None)):
             for number in part:
-                yield self.pipes[number]
+                if not (pipe := pipes[number]).is_idle:
+                    yield pipe

@@ -2,7 +2,6 @@
 
 import heapq
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from queue import SimpleQueue
 
@@ -22,7 +21,7 @@ from txaware.service.queue.pushing import Pushing
 from txaware.service.queue.queue_state import QueueState
 from txaware.service.queue.settling import MakeJudge, Settling
 from txaware.service.queue.statistics import Statistics
-from txaware.service.queue.step_batch import Batch, WouldWait
+from txaware.service.queue.step_batch import Batch, Step
 from txaware.service.store_context import StoreContext
 from txaware.service.write.publishing import Publishing
 from txaware.store.ranges import pieces
@@ -284,32 +283,22 @@ class WorkQueue:
             with self.step():
                 pass
 
-    @contextmanager
-    def step(self, *, may_wait: bool = True) -> Iterator[tuple[int, Batch]]:
+    def step(self, *, may_wait: bool = True) -> Step:
         """Holds the lock for one step, after all that ended by itself has ended.
 
         Without `may_wait` it raises `WouldWait` where it had to, also for the lock.
+        What ended by itself has ended, whatever comes of the rest.
         """
-        state = self.state
-        if not state.lock.acquire(blocking=may_wait):
-            raise WouldWait
-        try:
-            if state.is_gone:
-                raise QueueNotFound(
-                    f"queue {state.descriptor.name} does not exist any more"
-                )
-            now_ms, batch = self.now_ms(), Batch(may_wait)
-            try:
-                self._catch_up(now_ms, batch)
-                yield now_ms, batch
-            finally:  # what ended by itself has ended, whatever comes of the rest
-                self._hand_over(batch)
-        finally:
-            state.lock.release()
+        batch = Batch(may_wait)
+        return Step(self.state.lock, self._catch_up, self._hand_over, batch)
 
-    def _catch_up(self, now_ms: int, batch: Batch) -> None:
-        """Has end what ended by itself since the last step, or failed."""
-        state = self.state
+    def _catch_up(self, batch: Batch) -> int:
+        """Has end what ended by itself since the last step, or failed; returns now."""
+        state, now_ms = self.state, self.now_ms()
+        if state.is_gone:
+            raise QueueNotFound(
+                f"queue {state.descriptor.name} does not exist any more"
+            )
         if state.pushed_soon:
             state.catch_up_pushes(now_ms)
         while state.gone_soon:
@@ -331,10 +320,13 @@ class WorkQueue:
         if batch.may_wait and state.drained_soon:
             batch.drained += state.drained_soon
             state.drained_soon.clear()
-        self._popping.end_leases(now_ms, batch)
-        state.open_due(now_ms)
+        if state.ends:
+            self._popping.end_leases(now_ms, batch)
+        if state.delayed:
+            state.open_due(now_ms)
         if state.by_pointer or state.runs or state.watched:
             self._settling.settle(now_ms, batch)
+        return now_ms
 
     def _take_back(self, lease: Lease, now_ms: int, batch: Batch) -> None:
         """Takes back a pop, or the end of a job, that may not be on disk."""
@@ -367,11 +359,14 @@ class WorkQueue:
             self.state.is_in_doubt = True
 
     def _writes(self, batch: Batch) -> list[Write]:
-        for pipe in dict.fromkeys(batch.drained):
-            self._drop_if_over(pipe, batch)
-        runs = self.state.runs_over
-        batch.writes += [(run.key, None) for run in runs]
-        runs.clear()
+        if batch.drained:
+            for pipe in dict.fromkeys(batch.drained):
+                self._drop_if_over(pipe, batch)
+        if runs := self.state.runs_over:
+            batch.writes += [(run.key, None) for run in runs]
+            runs.clear()
+        if not (batch.writes or batch.pipes):
+            return []
         writes = batch.take()
         batch.writes, batch.pipes, batch.drained = [], {}, []
         return writes
