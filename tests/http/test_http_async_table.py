@@ -18,7 +18,7 @@ def test_rows_commit_with_messages_and_roll_back_with_them(served: Served) -> No
         async with connect_async(served.url) as messaging:
             await messaging.create_topic("a")
             table = await messaging.table("accounts")
-            async with messaging.transaction():
+            async with messaging.transaction(table):
                 await table.put(b"ann", b"5")
                 await messaging.publisher("a").publish(b"ann has 5")
                 assert await table.get(b"ann") == b"5"

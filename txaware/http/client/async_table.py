@@ -5,6 +5,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from coordinator.interfaces import Coordinator
+from coordinator.joining import JoinsByItself
 from txaware.http.client.async_transaction import Workers
 from txaware.tables import Table
 
@@ -12,13 +13,14 @@ T = TypeVar("T")
 PAGE_ROWS = 1000
 
 
-class AsyncTable:
+class AsyncTable(JoinsByItself):
     """A table whose rows commit with the open transaction of this task; see `Table`."""
 
     def __init__(
         self, table: Table, coordinator: Coordinator, workers: Workers
     ) -> None:
         self.name = table.name
+        self.transaction_aware_name = table.transaction_aware_name
         self._table = table
         self._coordinator = coordinator
         self._workers = workers
