@@ -32,6 +32,26 @@ def test_producers_are_listed_described_and_forgotten() -> None:
         )
 
 
+def test_a_producer_is_named_by_its_id_or_its_transactional_id() -> None:
+    with opened() as messaging:
+        producer = messaging.producer("7")
+        producer.publish("t", [b"a"])
+        by_name = ("--transactional-id", "7")
+        [named] = run_json("producers", "describe", *by_name, obj=messaging)
+        assert named["producer_id"] == producer.producer_id
+        for wrong, why, code in (
+            (["loader-7"], "'loader-7' is no producer id", 2),
+            ([], "PRODUCER_ID or --transactional-id", 2),
+            (["5", *by_name], "PRODUCER_ID or --transactional-id", 2),
+            (["--transactional-id", "8"], "no producer of transactional id 8", 1),
+        ):
+            command = ("producers", "describe", *wrong)
+            assert why in error_of(*command, code=code, obj=messaging)
+        told = run("producers", "forget", *by_name, "--yes", obj=messaging).stdout
+        assert told == f"forgot producer {producer.producer_id}\n"
+        assert messaging.producers() == []
+
+
 def test_a_server_is_asked_for_its_producers() -> None:
     with opened() as messaging, messaging.serve() as server:
         producer = messaging.producer()

@@ -252,6 +252,12 @@ def test_prepared_ones_are_listed_and_ended_by_name() -> None:
         listed = run_json("transactions", "prepared", obj=messaging)
         assert [one["name"] for one in listed] == ["order 7", "order 8"]
         assert not hanging(obj=messaging)
+        other = messaging.coordinator.start_short()
+        by_state = ("transactions", "list", "--state", "prepared")
+        assert [one["transaction"] for one in run_json(*by_state, obj=messaging)] == [
+            one.transaction_id for one in messaging.prepared()
+        ]
+        messaging.coordinator.abort(other)
         number = str(messaging.prepared()[0].transaction_id)
         error = error_of("transactions", "abort", number, obj=messaging)
         assert "order 7" in error  # whose end nobody but its name asks for

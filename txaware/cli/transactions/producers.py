@@ -5,13 +5,26 @@ import sys
 import attrs
 import click
 
+from txaware.cli.failures import Failure
 from txaware.cli.session import Session, pass_session
 from txaware.cli.show import NOTHING, echo_columns, echo_json, time_text
 from txaware.cli.values import json_option
+from txaware.messaging import Messaging
 from txaware.producers import MAX_PRODUCER_ID, SEQUENCES, KnownProducer, ProducedTopic
 
-producer_argument = click.argument(
-    "producer_id", type=click.IntRange(0, MAX_PRODUCER_ID)
+
+def _number(text: str) -> int:
+    """Reads the id of a producer."""
+    if not text.isdecimal() or int(text) > MAX_PRODUCER_ID:
+        raise click.BadParameter(
+            f"{text!r:.100} is no producer id; --transactional-id names one by that"
+        )
+    return int(text)
+
+
+producer_argument = click.argument("producer_id", type=_number, required=False)
+name_option = click.option(
+    "--transactional-id", help="Instead of PRODUCER_ID: the producer of this id."
 )
 HEADER = ("ProducerId", "ProducerEpoch", "TransactionalId", "State")
 TOPIC_HEADER = ("Topic", "ProducerEpoch", "LastSequence", "LastTimestamp", "LastId")
@@ -59,17 +72,27 @@ def list_producers(
 
 @producers.command()
 @producer_argument
+@name_option
 @json_option
 @pass_session
-def describe(session: Session, *, producer_id: int, as_json: bool) -> None:
+def describe(
+    session: Session,
+    *,
+    producer_id: int | None,
+    transactional_id: str | None,
+    as_json: bool,
+) -> None:
     """Show how far a producer has come in each topic.
 
     \b
     Example:
       txaware producers describe 6004861582214639321
+      txaware producers describe --transactional-id loader-7
     """
+    _check_named(producer_id, transactional_id)
     with session.open() as messaging:
-        found = messaging.describe_producer(producer_id)
+        number = _found(messaging, producer_id, transactional_id)
+        found = messaging.describe_producer(number)
     if as_json:
         echo_json(_as_json(found))
         return
@@ -79,21 +102,51 @@ def describe(session: Session, *, producer_id: int, as_json: bool) -> None:
 
 @producers.command()
 @producer_argument
+@name_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @pass_session
-def forget(session: Session, *, producer_id: int, yes: bool) -> None:
+def forget(
+    session: Session,
+    *,
+    producer_id: int | None,
+    transactional_id: str | None,
+    yes: bool,
+) -> None:
     """Forget a producer: what it publishes later is refused. Asks first, on a terminal.
+
+    With a transactional id go its number of commits and the keys of `run_once`.
 
     \b
     Example:
       txaware producers forget 6004861582214639321 --yes
     """
+    _check_named(producer_id, transactional_id)
     asks = not yes and sys.stdin.isatty()
-    if asks and not click.confirm(f"Forget producer {producer_id}?"):
+    named = transactional_id or producer_id
+    if asks and not click.confirm(f"Forget producer {named}?"):
         return
     with session.open() as messaging:
-        messaging.forget_producer(producer_id)
-    click.echo(f"forgot producer {producer_id}")
+        number = _found(messaging, producer_id, transactional_id)
+        messaging.forget_producer(number)
+    click.echo(f"forgot producer {number}")
+
+
+def _check_named(producer_id: int | None, transactional_id: str | None) -> None:
+    if (producer_id is None) is (transactional_id is None):
+        raise click.UsageError("one of PRODUCER_ID or --transactional-id is needed")
+
+
+def _found(
+    messaging: Messaging, producer_id: int | None, transactional_id: str | None
+) -> int:
+    """Returns the id of the producer that is named; the newest one of its name."""
+    if producer_id is not None:
+        return producer_id
+    known = messaging.producers()
+    named = [one for one in known if one.transactional_id == transactional_id]
+    if not named:
+        raise Failure(f"no producer of transactional id {transactional_id} is here")
+    return max(named, key=lambda one: one.opened_ms).producer_id
 
 
 def _identity(one: KnownProducer) -> tuple[object, ...]:

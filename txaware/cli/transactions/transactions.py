@@ -34,7 +34,7 @@ from txaware.keeper import UNREGISTERED
 from txaware.messaging import Messaging
 from txaware.topics import DEFAULT_NAMESPACE
 
-STATES = ("open", "invalid", "all")
+STATES = ("open", "prepared", "invalid", "all")
 WHAT_IT_MEANS = {
     OPEN: "readers stop before its first message",
     INVALID: "nobody ever sees what it wrote",
@@ -107,7 +107,7 @@ def list_(
     topics: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """List the transactions that are open, or invalid.
+    """List the transactions that are open, prepared ones among them, or invalid.
 
     Those of a program that died are invalid when its data is opened again. With --topic
     it lists those that keep readers of that topic waiting.
@@ -117,14 +117,16 @@ def list_(
       txaware transactions list --state all
       txaware transactions list --older-than 1h --topic orders
     """
-    if topics and state != "open":
+    if topics and state in ("invalid", "all"):
         raise click.UsageError("--topic finds open ones: leave --state out")
     with session.open() as messaging:
         found = open_ones(messaging) if state != "invalid" else []
         invalid = invalid_ones(messaging)
         held_back = _held_back(messaging) if invalid and not as_json else None
         waiting = waiting_rows(messaging, topics)
-    if state != "open":
+    if state == "prepared":
+        found = [one for one in found if one.stage == state]
+    elif state != "open":
         found += invalid
     pointers = {one.pointer for one in waiting} if topics else None
     found = [
