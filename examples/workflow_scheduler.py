@@ -6,7 +6,7 @@ it is launched, once for all of them. A schedule that changes makes its pending 
 obsolete.
 
 Whatever happens is one transaction: the trigger is used up, the job changes, and the
-event that tells of it is published. All state is in topics and in positions of groups.
+event that tells of it is published. All state is in a table and in positions of groups.
 So the program may be killed at any moment, and nothing happens twice or never.
 
 Here a day goes by in steps of ten minutes, and the program is killed six times. From
@@ -32,7 +32,6 @@ report 3, 11:30 to 11:40: finished ingest 4
 each trigger is in one job, and each finished job has one result
 """
 
-import json
 import os
 import signal
 import subprocess
@@ -44,10 +43,9 @@ from typing import Any
 import attrs
 
 import txaware
-from coordinator import Transaction, retry_on_conflict
+from coordinator import current_transaction, retry_on_conflict
 
 PENDING, RUNNING, FINISHED, OBSOLETE = "pending", "running", "finished", "obsolete"
-FOREVER_S = 2_147_483_647
 Clock = Callable[[], int]  # minutes since midnight
 
 
@@ -105,68 +103,30 @@ class Schedule:
         )
 
 
-class Table:
-    """Rows by key, kept in a topic: the last message about a key is its row.
+class State:
+    """The schedules and jobs, in a table; of two that change any at once one is redone.
 
-    Takes part in transactions, of which two that change it conflict.
+    For a launch depends on the other jobs, too: all changes write one row more.
     """
 
-    transaction_aware_name = "table"
-    shares_journal = True  # as its publisher does; it keeps no rows of its own
-
-    def __init__(self, messaging: txaware.Messaging, topic: str = "table") -> None:
-        self._messaging = messaging
-        self._topic = topic
-        self._publisher = messaging.publisher(topic)
-        self._rows: dict[str, Any] = {}
-        self._read_to: txaware.MessageId | None = None
-        self.changed: dict[str, Any] = {}
-
-    def start_tx(self, tx: Transaction) -> None:
-        """Reads what was committed since the last time."""
-        self.changed = {}
-        while True:
-            page = self._messaging.poll(
-                self._topic, start=self._read_to, inclusive=False, transaction=tx
-            )
-            self._rows.update(json.loads(message.payload) for message in page)
-            self._read_to = page.next
-            undecided = page.blocked_by
-            if undecided and undecided.pointer < tx.transaction_id:
-                # What is behind it may be committed; what began later has no such rows.
-                raise txaware.TransactionConflict(f"{undecided} is not decided")
-            if not page:
-                break
-
-    def update_tx(self, tx: Transaction) -> None:
-        pass
-
-    def get_tx_changes(self) -> list[bytes]:
-        return [self._topic.encode()] if self.changed else []
-
-    def commit_tx(self) -> bool:
-        return True  # it is the publisher that writes
-
-    def post_tx_commit(self) -> None:
-        pass  # the next start reads what this one wrote
-
-    def rollback_tx(self) -> bool:
-        return True  # what was changed is forgotten at the next start
+    def __init__(self, messaging: txaware.Messaging) -> None:
+        self._rows = messaging.table(
+            "scheduler", encode=txaware.to_json, decode=txaware.from_json
+        )
 
     def get(self, key: str) -> Any:
-        return self.changed.get(key, self._rows.get(key))
+        return self._rows.get(key.encode())
 
     def put(self, key: str, row: Any) -> None:
-        self.changed[key] = row
-        self._publisher.publish(json.dumps([key, row]).encode())
+        self._rows.put(key.encode(), row)
+        self._rows.put(b"last change", key)
 
     def put_job(self, job: Job) -> None:
-        self.put(f"job {job.workflow} {job.number:06}", attrs.asdict(job))
+        self.put(f"job {job.workflow} {job.number:06}", job)
 
     def jobs(self, *states: str) -> list[Job]:
         """The jobs in these states, or all, in the order of their keys."""
-        rows = sorted((self._rows | self.changed).items())
-        jobs = [Job(**row) for key, row in rows if key.startswith("job ")]
+        jobs = [Job(**row) for _, row in self._rows.scan(b"job ")]
         return [job for job in jobs if not states or job.state in states]
 
 
@@ -176,13 +136,13 @@ class Scheduler:
     def __init__(
         self,
         messaging: txaware.Messaging,
-        table: Table,
+        state: State,
         schedules: Sequence[Schedule],
         *,
         clock: Clock,
     ) -> None:
         self._messaging = messaging
-        self._table = table
+        self._state = state
         self._schedules = {schedule.workflow: schedule for schedule in schedules}
         self._clock = clock
         triggers = [schedule.trigger for schedule in schedules]
@@ -199,34 +159,34 @@ class Scheduler:
 
     @retry_on_conflict
     def _adopt_all(self) -> None:
-        with self._messaging.transaction(self._table):
+        with self._messaging.transaction():
             for schedule in self._schedules.values():
                 self._adopt(schedule)
 
     def _adopt(self, schedule: Schedule) -> None:
         """A schedule that is not what it was begins a new generation of jobs."""
         key = f"schedule {schedule.workflow}"
-        row = self._table.get(key) or {"generation": 0}
+        row = self._state.get(key) or {"generation": 0}
         if row.get("is") != repr(schedule):
             row = {"is": repr(schedule), "generation": row["generation"] + 1}
             if isinstance(schedule.trigger, Every):
                 row["due"] = self._clock() + schedule.trigger.minutes
-            self._table.put(key, row)
+            self._state.put(key, row)
 
     def _note_time(self) -> bool:
-        with self._messaging.transaction(self._table):
+        with self._messaging.transaction():
             for schedule in self._schedules.values():
                 key = f"schedule {schedule.workflow}"
-                row, every = self._table.get(key), schedule.trigger
+                row, every = self._state.get(key), schedule.trigger
                 if isinstance(every, Every) and row["due"] <= self._clock():
                     self._note(f"time {shown(row['due'])}", schedule)
-                    self._table.put(key, row | {"due": row["due"] + every.minutes})
+                    self._state.put(key, row | {"due": row["due"] + every.minutes})
                     return True
         return False
 
     def _note_events(self) -> bool:
         for topic, consumer in self._consumers.items():
-            with self._messaging.transaction(self._table):
+            with self._messaging.transaction():
                 page = consumer.poll()
                 for message in page:
                     text = message.payload.decode()
@@ -240,26 +200,26 @@ class Scheduler:
 
     def _note(self, notification: str, schedule: Schedule) -> None:
         """Adds to the job that waits, or to a new one."""
-        jobs = [job for job in self._table.jobs() if job.workflow == schedule.workflow]
+        jobs = [job for job in self._state.jobs() if job.workflow == schedule.workflow]
         new = Job(schedule.workflow, len(jobs) + 1, self._generation(schedule.workflow))
         waiting = [job for job in jobs if job.state == PENDING and self._counts(job)]
         job = waiting[0] if waiting else new
         together = (*job.notifications, notification)
-        self._table.put_job(attrs.evolve(job, notifications=together))
+        self._state.put_job(attrs.evolve(job, notifications=together))
 
     def _decide(self) -> bool:
         """Launches or drops one job."""
-        with self._messaging.transaction(self._table):
-            running = {job.workflow for job in self._table.jobs(RUNNING)}
+        with self._messaging.transaction():
+            running = {job.workflow for job in self._state.jobs(RUNNING)}
             now = self._clock()
-            for job in self._table.jobs(PENDING):
+            for job in self._state.jobs(PENDING):
                 if not self._counts(job):
-                    self._table.put_job(attrs.evolve(job, state=OBSOLETE))
+                    self._state.put_job(attrs.evolve(job, state=OBSOLETE))
                     return True
                 schedule = self._schedules[job.workflow]
                 if schedule.allows(job, now=now, running=running):
                     launched = attrs.evolve(job, state=RUNNING, launched=now)
-                    self._table.put_job(launched)
+                    self._state.put_job(launched)
                     return True
         return False
 
@@ -271,16 +231,16 @@ class Scheduler:
         """Of a schedule; 0 where there is none any more."""
         if workflow not in self._schedules:
             return 0
-        return int(self._table.get(f"schedule {workflow}")["generation"])
+        return int(self._state.get(f"schedule {workflow}")["generation"])
 
 
 @retry_on_conflict
-def work(messaging: txaware.Messaging, table: Table, *, now: int) -> bool:
+def work(messaging: txaware.Messaging, state: State, *, now: int) -> bool:
     """Ends one run: its result, its state and the event of it are one transaction."""
-    with messaging.transaction(table):
-        for job in table.jobs(RUNNING):
+    with messaging.transaction():
+        for job in state.jobs(RUNNING):
             if job.launched + TAKES_MINUTES[job.workflow] <= now:
-                table.put_job(attrs.evolve(job, state=FINISHED, finished=now))
+                state.put_job(attrs.evolve(job, state=FINISHED, finished=now))
                 messaging.publisher("results").publish(str(job).encode())
                 messaging.publisher("finished").publish(str(job).encode())
                 return True
@@ -290,7 +250,6 @@ def work(messaging: txaware.Messaging, table: Table, *, now: int) -> bool:
 def create_topics(messaging: txaware.Messaging) -> None:
     for topic in ("arrived", "finished", "results"):
         messaging.create_topic(topic)
-    messaging.create_topic("table", ttl_s=FOREVER_S)  # rows must not expire
 
 
 def shown(minute: int) -> str:
@@ -315,20 +274,19 @@ def schedules(*, orders: int) -> list[Schedule]:
     ]
 
 
-def live(messaging: txaware.Messaging, table: Table, *, until: int) -> None:
-    """Goes on from the present time of the simulated world, which is in the table."""
+def live(messaging: txaware.Messaging, state: State, *, until: int) -> None:
+    """Goes on from the present time of the simulated world, which is in the state."""
     arrived = messaging.publisher("arrived")
     plan = schedules(orders=2 if until <= NEW_RELEASE else 1)
-    with messaging.transaction(table):
-        now = table.get("now") or MORNING
-    scheduler = Scheduler(messaging, table, plan, clock=lambda: now)
+    now = state.get("now") or MORNING
+    scheduler = Scheduler(messaging, state, plan, clock=lambda: now)
     while True:
-        while work(messaging, table, now=now) or scheduler.step():
+        while work(messaging, state, now=now) or scheduler.step():
             pass
         if now >= until:
             break
-        with messaging.transaction(table):
-            table.put("now", now + STEP)
+        with messaging.transaction():
+            state.put("now", now + STEP)
             if now + STEP in ARRIVALS:
                 arrived.publish(ARRIVALS[now + STEP].encode())
         now += STEP
@@ -336,9 +294,8 @@ def live(messaging: txaware.Messaging, table: Table, *, until: int) -> None:
 
 def verified(messaging: txaware.Messaging) -> list[Job]:
     """All jobs, once it is sure that nothing was lost, and nothing done twice."""
-    table = Table(messaging)
-    with messaging.transaction(table):
-        jobs = table.jobs()
+    with messaging.transaction():
+        jobs = State(messaging).jobs()
         results = [one.payload.decode() for one in messaging.consumer("results").poll()]
     finished = [str(job) for job in jobs if job.state == FINISHED]
     assert sorted(results) == sorted(finished), f"{results} of {finished}"
@@ -363,32 +320,31 @@ KILLS = [
 ]
 
 
-class DeadlyTable(Table):
-    """Kills the process when a certain change of a job commits."""
+class DeadlyState(State):
+    """Kills the process when a certain change of a job is made, or has committed."""
 
     def __init__(self, messaging: txaware.Messaging, moment: str, change: str) -> None:
         super().__init__(messaging)
+        self._coordinator = messaging.coordinator
         self._deadly = moment, change
 
-    def commit_tx(self) -> bool:
-        self._strike("before")
-        return super().commit_tx()
+    def put_job(self, job: Job) -> None:
+        super().put_job(job)
+        change = f"{job} is {job.state}: {', '.join(job.notifications)}"
+        block = current_transaction(self._coordinator)
+        if ("before", change) == self._deadly:
+            die()
+        if ("after", change) == self._deadly and block is not None:
+            block.on_commit(die)
 
-    def post_tx_commit(self) -> None:
-        self._strike("after")
 
-    def _strike(self, moment: str) -> None:
-        for key, row in self.changed.items():
-            if key.startswith("job "):
-                job = Job(**row)
-                change = f"{job} is {job.state}: {', '.join(job.notifications)}"
-                if (moment, change) == self._deadly:
-                    os.kill(os.getpid(), signal.SIGKILL)
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def program(directory: str, until: str, moment: str, change: str) -> None:
     with txaware.connect(f"leveldb:{directory}") as messaging:
-        live(messaging, DeadlyTable(messaging, moment, change), until=int(until))
+        live(messaging, DeadlyState(messaging, moment, change), until=int(until))
 
 
 def run(directory: str, until: int, moment: str = "", change: str = "") -> None:

@@ -32,31 +32,30 @@ DAY = {
 
 
 class Office:
-    """A table, a clock that is set by hand, and schedules over them."""
+    """A state, a clock that is set by hand, and schedules over them."""
 
     def __init__(self, messaging: Messaging) -> None:
         self.messaging = messaging
-        self.table = example.Table(messaging)
+        self.state = example.State(messaging)
         self.now = 0
 
     def scheduler(self, *schedules: Any) -> Any:
         """As a program makes it when it starts."""
         return example.Scheduler(
-            self.messaging, self.table, schedules, clock=lambda: self.now
+            self.messaging, self.state, schedules, clock=lambda: self.now
         )
 
     def work(self) -> bool:
         """Ends one run, however long it takes."""
-        worked: bool = example.work(self.messaging, self.table, now=self.now + 1000)
+        worked: bool = example.work(self.messaging, self.state, now=self.now + 1000)
         return worked
 
     def jobs(self) -> dict[str, tuple[str, int, tuple[str, ...]]]:
         """State, time of the launch, and notifications of each."""
-        with self.messaging.transaction(self.table):
-            return {
-                str(job): (job.state, job.launched, job.notifications)
-                for job in self.table.jobs()
-            }
+        return {
+            str(job): (job.state, job.launched, job.notifications)
+            for job in self.state.jobs()
+        }
 
 
 @pytest.fixture
@@ -188,35 +187,6 @@ def test_schedulers_at_the_same_time_use_each_trigger_once(office: Office) -> No
     assert sorted(one.payload.decode() for one in results) == sorted(jobs)
 
 
-def test_a_table_is_not_read_past_a_change_that_is_not_decided(office: Office) -> None:
-    coordinator, table = office.messaging.coordinator, office.table
-    other = coordinator.start_short()
-    office.messaging.publish("table", [b'["x", 1]'], transaction=other)
-    with (
-        pytest.raises(txaware.TransactionConflict),
-        office.messaging.transaction(table),
-    ):
-        table.put("x", 2)
-    coordinator.invalidate(other)
-    with office.messaging.transaction(table):
-        assert table.get("x") is None
-
-
-def test_what_began_later_does_not_hold_up_a_table(office: Office) -> None:
-    coordinator, table = office.messaging.coordinator, office.table
-    with office.messaging.transaction(table):
-        table.put("x", 1)
-    slow = coordinator.start_short()
-    with office.messaging.transaction(table):
-        table.put("x", 2)
-    late = example.Table(office.messaging)
-    late.start_tx(slow)
-    assert late.get("x") == 1
-    coordinator.abort(slow)
-    with office.messaging.transaction(late):
-        assert late.get("x") == 2
-
-
 class Crashes:
     """Copies of the data as a kill would leave it, around the commits of a day."""
 
@@ -228,13 +198,14 @@ class Crashes:
         self._every = every
         self._moments = 0
 
-    def around(self, commit: Callable[[Any], None]) -> Callable[[Any], None]:
+    def around(self, commit: Callable[..., Any]) -> Callable[..., Any]:
         """A commit that may be the last thing somebody did, or nearly so."""
 
-        def committed(tx: Any) -> None:
+        def committed(*arguments: Any) -> Any:
             self._moment()
-            commit(tx)
+            found = commit(*arguments)
             self._moment()
+            return found
 
         return committed
 
@@ -258,8 +229,9 @@ def test_a_day_is_the_same_wherever_it_was_killed(
     with connect(tmp_path / "data") as messaging:
         example.create_topics(messaging)
         coordinator = messaging.coordinator
-        watched = crashes.around(coordinator.commit)
-        monkeypatch.setattr(coordinator, "commit", watched)
+        for name in ("commit", "commit_with"):
+            watched = crashes.around(getattr(coordinator, name))
+            monkeypatch.setattr(coordinator, name, watched)
         for crashes.until in (example.NEW_RELEASE, example.NOON):
             live(messaging, crashes.until)
         assert Office(messaging).jobs() == DAY
@@ -279,4 +251,4 @@ def connect(directory: Path) -> Messaging:
 
 
 def live(messaging: Messaging, until: int) -> None:
-    example.live(messaging, example.Table(messaging), until=until)
+    example.live(messaging, example.State(messaging), until=until)
