@@ -1,6 +1,7 @@
 """Producers: what is published again is stored once, on every store and over HTTP."""
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -228,6 +229,16 @@ def test_a_wrong_identity_is_a_bad_request(
     with pytest.raises(BadRequest):
         publish_once(messaging, identity, 0, b"a")
     assert payloads(messaging) == []
+
+
+def test_a_producer_that_a_client_draws_begins_at_epoch_0(messaging: Messaging) -> None:
+    service: Any = messaging._producers
+    for epoch, sequence in ((5, 0), (0, 1)):
+        drawn = ProducerIdentity(77, epoch, by_client=True)
+        with pytest.raises((BadRequest, ProducerFenced)):
+            service.publish_once("t", [b"a"], producer=drawn, sequence=sequence)
+    assert payloads(messaging) == []
+    assert messaging.producers() == []
 
 
 def test_an_id_that_nobody_opened_is_refused(messaging: Messaging) -> None:

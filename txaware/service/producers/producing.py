@@ -8,6 +8,7 @@ import attrs
 from coordinator.embedded.group_commit import Then
 from txaware.auth import Principal
 from txaware.errors import (
+    BadRequest,
     OutOfOrderSequence,
     ProducerFenced,
     ProducerNotFound,
@@ -323,6 +324,11 @@ class Producing:
         producer = request.producer
         begins = producer.by_client and not request.base
         if begins and self.ids.find(producer.producer_id) is None:
+            if producer.epoch:
+                raise BadRequest(
+                    f"a producer that its client draws begins at epoch 0, not "
+                    f"{producer.epoch}"
+                )
             owner = None if caller is None else caller.name
             opens = self.ids.new(owner, producer_id=producer.producer_id)
             return attrs.evolve(request, opens=opens)
