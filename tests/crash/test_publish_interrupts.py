@@ -11,8 +11,15 @@ import pytest
 
 import txaware
 from coordinator.context import TransactionContext
-from tests.support.interrupts import Interrupted, interrupted_after
+from tests.support.interrupts import (
+    Interrupted,
+    elsewhere,
+    interrupted_after,
+    interrupted_at,
+    places,
+)
 from txaware.publish import Publisher
+from txaware.service.producers import sequences
 
 ROUNDS = 300
 LATEST_S = 0.0012
@@ -69,3 +76,31 @@ def messages_seen(messaging: txaware.Messaging) -> dict[int, list[bytes]]:
             number = int(message.payload.split()[0])
             found.setdefault(number, []).append(message.payload)
     return found
+
+
+def test_an_interrupt_at_any_place_of_a_producer_hangs_nobody_and_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sequences, "LOOK_S", 0.001)
+
+    def interrupt(place: int) -> bool:
+        done: list[bytes] = []
+        settings = txaware.Settings(janitor_interval_s=0)
+        with txaware.connect("memory:", settings=settings) as messaging:
+            messaging.create_topic("a")
+            producer = messaging.producer()
+
+            def call() -> None:
+                for payload in (b"1", b"2"):
+                    producer.publish("a", [payload])
+                    done.append(payload)
+
+            found = interrupted_at(place, call)
+            assert elsewhere(lambda: producer.publish("a", [b"later"])), place
+            seen = [message.payload for message in messaging.poll("a")]
+        assert seen[-1] == b"later", place
+        assert seen[:-1] in ([b"1", b"2"], [b"1"], []), place
+        assert done == seen[: len(done)], place
+        return found
+
+    assert places(interrupt) > 100

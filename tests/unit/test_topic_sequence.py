@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from tests.support.interrupts import elsewhere, interrupted_at, places
 from txaware.errors import NotWritten, RequestTooLarge, TopicNotFound, Unavailable
 from txaware.interfaces import Payload
 from txaware.messages import MessageId
@@ -183,3 +184,45 @@ def test_a_call_in_doubt_is_repeated_by_hand_or_by_itself(stored: bool) -> None:
             assert publish_at(line, first, b"a", b"b") == [first, first + 1]
         assert publish(line, b"c") == [first + 2]
     assert topic.messages == [b"a", b"b", b"c"] * 2
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_an_interrupt_at_any_place_hangs_nobody_and_loses_nothing(
+    is_alone: bool,
+) -> None:
+    def interrupt(place: int) -> bool:
+        stored, done = dict[int, Payload](), list[bytes]()
+
+        def send(base: int, messages: list[Payload]) -> list[MessageId]:
+            assert base <= len(stored), "a gap"
+            stored.setdefault(base, *messages)
+            return [MessageId.of(base)]
+
+        line = TopicSequence(send)
+
+        def call() -> None:
+            for data in (b"a", b"b"):
+                if is_alone:
+                    assert line.publish_alone([data], 1, None) is not None
+                else:
+                    line.publish(SequenceCall([data], 1, None))
+                done.append(data)
+
+        found = interrupted_at(place, call)
+        elsewhere(lambda: publish(line, b"later"))
+        *before, last = stored.values()
+        assert last == b"later", place
+        assert before in ([b"a", b"b"], [b"a"], []), place
+        assert done == before[: len(done)], place
+        return found
+
+    assert places(interrupt) > 10
+
+
+def test_a_call_that_was_told_its_failure_keeps_to_it() -> None:
+    """Or its next call, with the same messages, would be taken for a repeat."""
+    call = SequenceCall([b"a"], 1, None)
+    call.error = Unavailable("lost")
+    call.ids = [MessageId.of(0)]  # somebody else found out meanwhile
+    with pytest.raises(Unavailable):
+        call.result()

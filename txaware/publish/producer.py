@@ -74,9 +74,7 @@ class Producer:
         ids = line.publish_alone(messages, size_bytes, sequence)
         if ids is not None:
             return ids
-        call = SequenceCall(messages, size_bytes, sequence)
-        line.take(call)
-        return line.finish(call)
+        return line.publish(SequenceCall(messages, size_bytes, sequence))
 
     def take(
         self,

@@ -3,6 +3,8 @@
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
+from queue import SimpleQueue
 
 from txaware.errors import RequestTooLarge, Unavailable, changed_nothing
 from txaware.interfaces import Payload
@@ -31,10 +33,9 @@ class SequenceCall:
         self.size_bytes = size_bytes
         self.sequence = sequence
         self.caller = threading.get_ident() if caller is None else caller
-        self.leads = False
         self.ids: list[MessageId] | None = None
         self.error: BaseException | None = None
-        self._turn: threading.Lock | None = None
+        self._turn: SimpleQueue[None] | None = None
 
     @property
     def is_over(self) -> bool:
@@ -43,26 +44,25 @@ class SequenceCall:
 
     def queue(self) -> None:
         """Has it wait behind others; most calls never do."""
-        self._turn = threading.Lock()
-        self._turn.acquire()
+        self._turn = SimpleQueue()
 
     def wait(self) -> None:
         """Waits until it is over, or leads, if it was queued."""
         if self._turn is not None:
-            self._turn.acquire()
+            self._turn.get()
 
     def wake(self) -> None:
-        """Has its thread look; it is over, or leads."""
+        """Has its thread look; it is over, or leads. A second time does no harm."""
         if self._turn is not None:
-            self._turn.release()
+            self._turn.put(None)
 
     def result(self) -> list[MessageId]:
         """Returns the ids; raises why there are none."""
-        if self.ids is not None:
-            return self.ids
-        if self.error is None:
+        if self.error is not None:  # first: somebody may have settled it since
+            raise self.error
+        if self.ids is None:
             raise Unavailable("the publish was interrupted")
-        raise self.error
+        return self.ids
 
 
 class TopicSequence:
@@ -72,13 +72,16 @@ class TopicSequence:
     outcome is unknown, the next call begins with the same request again. So nothing is
     missing, and nothing is there twice. If the next call of that thread or task has the
     same messages, it is taken for a repeat.
+
+    An interrupt (Ctrl-C) may come in any step of the thread that leads. What that does
+    at its end is therefore done again where it was interrupted, and does no harm then.
     """
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self._lock = threading.Lock()
         self._waiting: deque[SequenceCall] = deque()
-        self._is_led = False
+        self._leader: object = None  # a call, or the messages of one that is alone
         self._next = 0
         self._doubtful: tuple[int, list[SequenceCall]] | None = None
         # Of each thread or task: the call that failed, and is stored after all.
@@ -91,82 +94,93 @@ class TopicSequence:
 
         It does what `take` and `finish` do, in a third of the time: most calls are so.
         """
-        leads = False
+        leads: object = None
         try:
             with self._lock:
-                if self._is_led or self._doubtful is not None or self._settled:
+                doubts = self._doubtful is not None or self._settled
+                if self._leader is not None or doubts:
                     return None
-                leads = self._is_led = True
+                leads = self._leader = messages
             base = self._next if sequence is None else sequence
             try:
                 ids = self._send(base, messages)
+                if base == self._next:  # and not a repeat by hand
+                    self._next = (base + len(messages)) % SEQUENCES
             except BaseException as error:
                 if not changed_nothing(error):
                     call = SequenceCall(messages, size_bytes, sequence)
                     self._doubtful = base, [call]
                 raise
-            if base == self._next:  # and not a repeat by hand
-                self._next = (base + len(messages)) % SEQUENCES
             return ids
         finally:
-            if leads:
-                with self._lock:
-                    self._hand_on()
+            if leads is not None:
+                try:
+                    self._hand_on(leads)
+                except BaseException:  # an interrupt, and others wait for this
+                    self._hand_on(leads)
+                    raise
+
+    def publish(self, call: SequenceCall) -> list[MessageId]:
+        """Takes a call, and finishes it."""
+        try:
+            self.take(call)
+            return self.finish(call)
+        except BaseException:
+            self._hand_on(call)
+            raise
 
     def take(self, call: SequenceCall) -> None:
         """Gives a call its place behind all that came before; does not wait."""
         with self._lock:
-            if self._is_led:
-                call.queue()
+            if self._leader is None:
+                self._leader = call
             else:
-                call.leads = self._is_led = True
+                call.queue()
             self._waiting.append(call)
 
     def finish(self, call: SequenceCall) -> list[MessageId]:
         """Sends a call that was taken, alone or with others; returns its ids."""
         try:
-            if not call.leads:
-                call.wait()
+            call.wait()
             if not call.is_over:
-                self._lead()
-        except BaseException:
-            self._withdraw(call)
-            raise
-        return call.result()
-
-    def _lead(self) -> None:
-        """Sends the waiting calls, tells their threads, and lets the next one lead."""
-        calls: list[SequenceCall] = []
-        try:
-            with self._lock:
-                calls = self._together()
-            self._send_after_doubt(calls)
+                with self._lock:
+                    calls = self._together()
+                self._send_after_doubt(calls)
+            return call.result()
         finally:
-            with self._lock:
-                self._hand_on()
-            for call in calls:
-                if not call.leads:
-                    call.wake()
+            self._hand_on(call)
 
-    def _hand_on(self) -> None:
-        following = self._waiting[0] if self._waiting else None
-        self._is_led = following is not None
-        if following is not None:
-            following.leads = True
-            following.wake()
+    def _hand_on(self, leader: object) -> None:
+        """Tells the calls that are over, and has the next one lead.
+
+        A call that was not sent is withdrawn. A second time it does nothing.
+        """
+        with self._lock:
+            waiting = self._waiting
+            if isinstance(leader, SequenceCall) and leader in waiting:
+                waiting.remove(leader)
+            if self._leader is not leader:
+                return
+            while waiting and waiting[0].is_over:
+                waiting[0].wake()
+                waiting.popleft()
+            if waiting:
+                waiting[0].wake()
+            self._leader = waiting[0] if waiting else None
 
     def _together(self) -> list[SequenceCall]:
-        """Takes the calls that go out together; one with a sequence goes alone."""
-        calls = [self._waiting.popleft()]
+        """Returns the calls that go out together; one with a sequence goes alone."""
+        calls = [self._waiting[0]]
         messages, size_bytes = len(calls[0].messages), calls[0].size_bytes
-        while self._waiting and calls[0].sequence is None:
-            call = self._waiting[0]
+        if calls[0].sequence is not None:
+            return calls
+        for call in islice(self._waiting, 1, None):
             messages += len(call.messages)
             size_bytes += call.size_bytes
             is_too_much = messages > MOST_MESSAGES or size_bytes > MOST_BYTES
             if call.sequence is not None or is_too_much:
                 break
-            calls.append(self._waiting.popleft())
+            calls.append(call)
         return calls
 
     def _send_after_doubt(self, calls: list[SequenceCall]) -> None:
@@ -186,13 +200,14 @@ class TopicSequence:
 
     def _settle(self, base: int, calls: list[SequenceCall]) -> None:
         """Sends a request again whose outcome is unknown."""
+        failed = [call for call in calls if call.ids is None]
         try:
             self._deliver(base, calls)
         except Exception as error:
             if changed_nothing(error):
                 self._doubtful = None
             raise
-        self._settled = {call.caller: call for call in calls}
+        self._settled = {call.caller: call for call in failed}
 
     def _is_repeat(self, call: SequenceCall) -> bool:
         """Gives a call the ids of the one before, if that failed and is stored."""
@@ -230,14 +245,6 @@ class TopicSequence:
         for call in calls:
             call.ids = ids[at : at + len(call.messages)]
             at += len(call.messages)
-
-    def _withdraw(self, call: SequenceCall) -> None:
-        """Takes back a call whose thread was interrupted before it was sent."""
-        with self._lock:
-            if call in self._waiting:
-                self._waiting.remove(call)
-                if call.leads:
-                    self._hand_on()
 
 
 def _told(error: BaseException) -> BaseException:

@@ -193,8 +193,8 @@ class Producing:
         if row is None or _refuses(row, producer, caller):
             return None
         key = request.key
-        turn = self._sequences.enter_at_once(key)
-        if turn is None:
+        turn = Turn()
+        if not self._sequences.enter_at_once(key, turn):
             return None
         try:
             before = turn.value(self._sequences.rows, key.producer_id, key.topic)
@@ -293,8 +293,9 @@ class Producing:
 
     def _publish(self, request: Request, caller: Principal | None) -> list[MessageId]:
         producer, key = request.producer, request.key
-        turn = self._sequences.enter(key)
+        turn = Turn()
         try:
+            self._sequences.enter(key, turn)
             request = self._admitted(request, caller)
             before = turn.value(self._sequences.rows, key.producer_id, key.topic)
             ids = repeated(before, producer, request.base, request.count)

@@ -76,7 +76,8 @@ class ProducerRemoval:
         try:
             for name, _ in list(self._sequences.rows.states(producer_id)):
                 with self._sequences.using(SequenceKey(producer_id, name)) as line:
-                    turns.append(line.enter(self._table))
+                    turns.append(Turn())
+                    line.enter(self._table, turns[-1])
                 writes.append((sequence_key(producer_id, name), None))
             if before_ms is not None:
                 states = self._sequences.rows.states(producer_id)

@@ -1,10 +1,11 @@
 """Sequences: what a producer published last in a topic, and what may come next."""
 
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
+from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 from txaware.errors import OutOfOrderSequence, ProducerFenced, Unavailable
@@ -24,6 +25,7 @@ from txaware.topics import TopicName
 # The sequences of so many producers and topics are kept read.
 KEPT = 50_000
 LOOK_S = 0.5
+_DO_ALL = deque[None](maxlen=0).extend
 
 
 class SequenceGap(OutOfOrderSequence):
@@ -86,32 +88,27 @@ class SequenceLine:
         self.interrupted: Turn | None = None
         self.is_known = False
         self.value: bytes | None = None
-        self._busy = threading.Lock()
+        self.free: SimpleQueue[None] = SimpleQueue()
+        self.free.put(None)
 
     @property
     def is_idle(self) -> bool:
         """True when nobody uses it, and no request is under way."""
-        return not self.users and not self._busy.locked()
+        return not self.users and not self.free.empty()
 
-    def enter(self, table: OrderedTable) -> "Turn":
+    def enter(self, table: OrderedTable, turn: "Turn") -> None:
         """Waits until the request before has ended."""
-        while not self._busy.acquire(timeout=LOOK_S):
+        while not turn.took(self, LOOK_S):
             self._settle(table)
-        return Turn(self)
 
-    def enter_at_once(self) -> "Turn | None":
+    def enter_at_once(self, turn: "Turn") -> bool:
         """Enters unless a request is under way, or the state has to be read."""
-        if not self.is_known or not self._busy.acquire(blocking=False):
-            return None
-        turn = Turn(self)
+        if not self.is_known or not turn.took(self):
+            return False
         if self.is_known:
-            return turn
+            return True
         turn.leave()
-        return None
-
-    def left(self) -> None:
-        """Lets the next request go on."""
-        self._busy.release()
+        return False
 
     def _settle(self, table: OrderedTable) -> None:
         """Ends the turn of an interrupted thread, which may never be told of its end.
@@ -126,16 +123,33 @@ class SequenceLine:
 
 
 class Turn:
-    """The turn of one request, which is left once."""
+    """The turn of one request, which is left once.
 
-    def __init__(self, line: SequenceLine) -> None:
-        self._line = line
-        self._is_over = threading.Lock()
+    It is taken, and given back, in one step in C: no interrupt (Ctrl-C) comes between
+    the step and the note of it.
+    """
+
+    _line: SequenceLine
+
+    def __init__(self) -> None:
+        self._taken: list[None] = []
 
     @property
     def row_key(self) -> bytes:
         """The key of the row with the state."""
         return self._line.row_key
+
+    def took(self, line: SequenceLine, timeout_s: float = 0) -> bool:
+        """Takes the turn in a line; False if it is not free in time."""
+        self._line = line
+        try:
+            if timeout_s:
+                self._taken.extend(map(line.free.get, (True,), (timeout_s,)))
+            else:
+                self._taken.extend(map(line.free.get, (False,)))
+        except Empty:
+            return False
+        return True
 
     def value(
         self, rows: ProducerTable, producer_id: int, topic: TopicName
@@ -149,21 +163,23 @@ class Turn:
 
     def ended(self, value: bytes, error: Unavailable | None) -> None:
         """Takes the new row of a request that was written, and leaves."""
-        if error is None:
+        if error is None and self._taken:  # an interrupt may have this told twice
             self._line.value = value
         self.leave(sure=error is None)
 
     def interrupted(self) -> None:
         """Leaves it to the next request to find out how this one ended."""
-        self._line.interrupted = self
+        if self._taken:
+            self._line.interrupted = self
 
     def leave(self, *, sure: bool = True) -> None:
         """Lets the next request go on; reads the state again unless that is `sure`."""
-        if not self._is_over.acquire(blocking=False):
-            return
-        if not sure:
+        if not sure and self._taken:
             self._line.is_known = False
-        self._line.left()
+        try:
+            _DO_ALL(map(self._line.free.put, map(list.pop, (self._taken,))))
+        except (AttributeError, IndexError):  # it was not taken, or left before
+            return
 
 
 class SequenceKey(NamedTuple):
@@ -182,22 +198,20 @@ class Sequences:
         self._lock = threading.Lock()
         self._lines: OrderedDict[SequenceKey, SequenceLine] = OrderedDict()
 
-    def enter(self, key: SequenceKey) -> Turn:
+    def enter(self, key: SequenceKey, turn: Turn) -> None:
         """Waits for the turn of a request of a producer in a topic."""
-        turn = self.enter_at_once(key)
-        if turn is not None:
-            return turn
-        with self.using(key) as line:
-            return line.enter(self._table)
+        if not self.enter_at_once(key, turn):
+            with self.using(key) as line:
+                line.enter(self._table, turn)
 
-    def enter_at_once(self, key: SequenceKey) -> Turn | None:
-        """Returns the turn of a request, unless it has to wait, or to be read for."""
+    def enter_at_once(self, key: SequenceKey, turn: Turn) -> bool:
+        """Takes the turn of a request, unless it has to wait, or to be read for."""
         with self._lock:
             line = self._lines.get(key)
             if line is None:
-                return None
+                return False
             self._lines.move_to_end(key)
-            return line.enter_at_once()
+            return line.enter_at_once(turn)
 
     @contextmanager
     def using(self, key: SequenceKey) -> Iterator[SequenceLine]:
