@@ -267,13 +267,20 @@ def take_cargo(
     return cargo
 
 
+# Made once: the types of a function within another one are made at each call.
+Loaded = Callable[[], None] | None
+Wake = Callable[[], object]
+SomeRows = Sequence[Any]
+Away = Unavailable | None
+
+
 class JoinedCargo:
     """Several cargoes that one commit carries, loaded one inside the other."""
 
     def __init__(self, *cargoes: Cargo) -> None:
         self._cargoes = cargoes
 
-    def load(self, submit: SubmitRows) -> Callable[[], None] | None:
+    def load(self, submit: SubmitRows) -> Loaded:
         """Submits the rows of all in one piece; tells all of them how it ended."""
         return self._load_from(0, (), (), submit)
 
@@ -283,11 +290,11 @@ class JoinedCargo:
         rows: Sequence[Any],
         listeners: Sequence[Told],
         submit: SubmitRows,
-    ) -> Callable[[], None] | None:
+    ) -> Loaded:
         if at == len(self._cargoes):
             return submit(rows, _tell_all(listeners))
 
-        def add(more: Sequence[Any], told: Told) -> Callable[[], None] | None:
+        def add(more: SomeRows, told: Told) -> Loaded:
             return self._load_from(at + 1, [*rows, *more], [*listeners, told], submit)
 
         return self._cargoes[at].load(add)
@@ -296,7 +303,7 @@ class JoinedCargo:
 def _tell_all(listeners: Sequence[Told]) -> Told:
     """Returns a listener that tells each of the given ones, and then wakes for all."""
 
-    def tell(error: Unavailable | None) -> Callable[[], object]:
+    def tell(error: Away) -> Wake:
         wakes = [wake for listen in listeners if (wake := listen(error)) is not None]
 
         def wake_all() -> None:

@@ -54,6 +54,37 @@ def newest(db: Any, key: bytes, snapshot: Transaction) -> bytes | None:
     return None
 
 
+def test_a_row_costs_a_fifth_of_the_transaction_of_a_message(
+    messaging: Messaging,
+) -> None:
+    """Both are in one batch, and one sync."""
+    messaging.create_topic("t")
+    table, keys = messaging.table("rows"), cycle(KEYS)
+
+    def message() -> None:
+        with messaging.transaction():
+            messaging.publisher("t").publish(VALUE)
+
+    def row_and_message() -> None:
+        with messaging.transaction():
+            table.put(next(keys), VALUE)
+            messaging.publisher("t").publish(VALUE)
+
+    found = in_turns(
+        2 * ROUNDS,
+        alone=lambda: per_second(message),
+        both=lambda: per_second(row_and_message),
+    )
+    figure = Figure(
+        "a put and a message in a transaction",
+        "1/s",
+        found["both"],
+        found["alone"],
+        "the message alone",
+    )
+    assert figure.report(at_least=0.8)
+
+
 def test_a_get_is_half_of_a_look_by_plyvel_with_visibility_judged(
     messaging: Messaging, raw: Any
 ) -> None:

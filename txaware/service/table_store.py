@@ -133,7 +133,7 @@ class TableStore:
         tx: Transaction,
         tables: Iterable[tuple[str, Iterable[RowChange]]],
     ) -> RowCargo | None:
-        """Returns changes as rows that the commit of `tx` carries.
+        """Returns checked changes as rows that the commit of `tx` carries.
 
         None where the coordinator cannot carry them, or where they are too many.
         """
@@ -141,8 +141,7 @@ class TableStore:
             return None
         writes: list[Write] = []
         for table, changes in tables:
-            listed = self._checked(changes)
-            writes += self._made(self._name(table), listed, tx.transaction_id)
+            writes += self._made(self._name(table), changes, tx.transaction_id)
         size_bytes = sum(len(key) + len(value or b"") for key, value in writes)
         if size_bytes > self._settings.sync_limit_bytes:
             return None
@@ -155,7 +154,7 @@ class TableStore:
         return checked_changes_of_rows(changes, limit_bytes=limit_bytes)
 
     def _made(
-        self, name: TableName, changes: list[RowChange], pointer: int
+        self, name: TableName, changes: Iterable[RowChange], pointer: int
     ) -> list[Write]:
         keep_earlier_versions_away(self._table)
         now_ms = self._clock_ms()
