@@ -25,6 +25,7 @@ pytest_plugins = [
     "tests.support.hbase_stores",
     "tests.support.consume_setting",
     "tests.support.coordinators",
+    "tests.support.http_lanes",
     "tests.support.http_raw",
     "tests.support.http_wire",
     "tests.support.interrupts",

@@ -18,7 +18,6 @@ from txaware.messaging import Messaging
 from txaware.queues import Popped
 from txaware.service.queue.event_loop_queues import MOST_PIPES, EventLoopQueues
 from txaware.service.queue.local_queues import LocalQueues
-from txaware.service.queue.popping import Popper
 from txaware.service.queue.step_batch import WouldWait
 from txaware.service.queue.work_queue import WorkQueue
 from txaware.store.batch_writer import BatchWriter
@@ -55,18 +54,18 @@ class Loop:
         self.told(self.queues.push, payloads, **options)
 
     def pop(self) -> Popped:
-        (job,) = self.told(self.queues.pop, popper=Popper("loop")).popped
+        (job,) = self.told(self.queues.pop, popper="loop").popped
         found: Popped = job
         return found
 
     def finds_nothing(self) -> bool:
         """True where a look has come to the end and found nothing."""
-        return not self.queues.pop(MAIL, refused, Popper("loop")).popped
+        return not self.queues.pop(MAIL, refused).popped
 
     def would_wait(self) -> bool:
         """True where a pop is left to a thread."""
         with suppress(WouldWait):
-            self.queues.pop(MAIL, refused, Popper("loop"))
+            self.queues.pop(MAIL, refused)
             return False
         return True
 
@@ -114,7 +113,7 @@ def test_wrong_arguments_are_refused_as_everywhere(loop: Loop) -> None:
             wrong()
     loop.work().state.is_gone = True
     with pytest.raises(QueueNotFound):
-        queues.pop(MAIL, print, Popper("p"))
+        queues.pop(MAIL, print)
 
 
 def refused(_: object) -> None:
@@ -135,7 +134,7 @@ def test_a_lock_that_another_thread_has_is_not_waited_for(loop: Loop) -> None:
     given = (MAIL, job.id, job.lease)
     for call in (
         lambda: queues.push(MAIL, [b"b"], refused),
-        lambda: queues.pop(MAIL, refused, Popper("p")),
+        lambda: queues.pop(MAIL, refused),
         lambda: queues.commit_job(*given, refused),
         lambda: queues.rollback_job(*given, refused),
         lambda: queues.extend_job(*given, 5, refused),

@@ -1,19 +1,26 @@
 """The direct lane and the general way give the same answers, and count alike."""
 
-import json
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 
 from coordinator.errors import NotWritten
 from tests.support.background import Gate
 from tests.support.concurrency import PATIENCE_S, until
 from tests.support.http_access import RULES, guarded
+from tests.support.http_lanes import (
+    DIFFERS,
+    JSON,
+    Lanes,
+    answered,
+    as_json,
+    counts,
+    on_disk,
+)
 from tests.support.http_raw import (
     AVRO,
     EVERYTHING,
@@ -23,8 +30,6 @@ from tests.support.http_raw import (
     PUBLISH,
     TOPIC,
     Raw,
-    Response,
-    Served,
     chunked,
     one,
     poll,
@@ -33,46 +38,11 @@ from tests.support.http_raw import (
     serving,
 )
 from txaware.auth import new_token
-from txaware.http.server.direct_lane import LANE_BYTES, DirectRequest
-from txaware.http.server.routing import Routes
+from txaware.http.server.direct_lane import LANE_BYTES
 from txaware.store.batch_writer import BatchWriter
 
 OWN = "Content-Type: application/vnd.txaware+avro"
 COLUMNS = "Content-Type: application/vnd.txaware.columns+avro"
-JSON = "Content-Type: application/json"
-DIFFERS = ("date", "txaware-instance")
-
-
-@attrs.define
-class Lanes:
-    """Which way requests go from now on, and how many went directly."""
-
-    monkeypatch: pytest.MonkeyPatch
-    direct: int = 0
-
-    def take(self, name: str) -> None:
-        """Has servers that start later use the lane, or never."""
-        if name == "general":
-            self.monkeypatch.setattr(Routes, "direct", lambda *_: None)
-
-
-@pytest.fixture
-def lanes(monkeypatch: pytest.MonkeyPatch) -> Lanes:
-    """Counts requests in the direct lane."""
-    found, go_on = Lanes(monkeypatch), DirectRequest.go_on
-
-    def counting(asked: DirectRequest) -> bool:
-        is_through = go_on(asked)
-        found.direct += is_through
-        return is_through
-
-    monkeypatch.setattr(DirectRequest, "go_on", counting)
-    return found
-
-
-def as_json(path: str, value: Any, *headers: str) -> bytes:
-    """A POST of a value as JSON."""
-    return request("POST", path, json.dumps(value).encode(), JSON, *headers)
 
 
 def own(path: str, body: str, *headers: str) -> bytes:
@@ -156,23 +126,6 @@ def odd_heads() -> Iterator[bytes]:
     yield publish()[:-1] + b"\xff"
 
 
-def answered(here: Served, data: bytes) -> Any:
-    """What is compared of one answer, or that there was none."""
-    with here.connect() as raw:
-        raw.send(data)
-        is_head = data.startswith(b"HEAD")
-        try:
-            answer = raw.response(to_head=is_head)
-        except (EOFError, ConnectionError):
-            return None
-        return _compared(answer), raw.half_close().has_ended()
-
-
-def _compared(answer: Response) -> tuple[Any, ...]:
-    headers = [(k, v) for k, v in answer.headers.items() if k not in DIFFERS]
-    return answer.status, headers, answer.body, answer.interim
-
-
 @pytest.mark.parametrize("table", [odd_paths, odd_bodies, odd_heads])
 def test_whatever_comes_is_answered_the_same_in_both_lanes(
     lanes: Lanes, table: Any
@@ -190,13 +143,6 @@ def test_whatever_comes_is_answered_the_same_in_both_lanes(
         assert (lanes.direct > before) == (name == "direct")
     for direct, general in zip(found["direct"], found["general"], strict=True):
         assert direct == general
-
-
-def counts(here: Served) -> list[str]:
-    """The metrics of requests, but for their times."""
-    text = here.ask(request("GET", "/metrics")).body.decode()
-    names = ("txaware_http_requests_total", "txaware_errors_total", "txaware_messages")
-    return [line for line in text.splitlines() if line.startswith(names)]
 
 
 def test_tokens_and_rules_are_asked_alike_and_refusals_written_down(
@@ -231,31 +177,6 @@ def test_tokens_and_rules_are_asked_alike_and_refusals_written_down(
     assert {answer[2] for answer in found["direct"] if isinstance(answer, tuple)} == {
         *(200, 401, 403)
     }
-
-
-@pytest.fixture(params=["direct", "general"])
-def lane(request: pytest.FixtureRequest, lanes: Lanes) -> str:
-    """Each of the two."""
-    lanes.take(request.param)
-    return str(request.param)
-
-
-@pytest.fixture
-def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    """Nothing is written from the time on when it is told to hold."""
-    gate, write = Gate(), BatchWriter._write
-
-    def held(batches: BatchWriter, *args: Any) -> None:
-        gate(lambda: write(batches, *args))
-
-    with ExitStack() as stack:
-        stack.callback(gate.open.set)
-        monkeypatch.setattr(BatchWriter, "_write", held)
-        yield gate
-
-
-def on_disk(tmp_path: Path, **settings: Any) -> Any:
-    return serving(f"leveldb:{tmp_path / 'data'}", **settings)
 
 
 @pytest.mark.usefixtures("lane")

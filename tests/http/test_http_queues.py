@@ -22,6 +22,7 @@ from txaware.http.client import HttpQueues, Link, Transport
 from txaware.http.routes import queue_jobs
 from txaware.http.server.connection import Connection
 from txaware.messaging import Messaging
+from txaware.service.queue.event_loop_queues import EventLoopQueues
 from txaware.service.queue.local_queues import LocalQueues
 
 SPACE = "/v1/namespaces/default"
@@ -122,10 +123,11 @@ def test_a_popper_that_is_gone_leases_nothing(here: Served) -> None:
     assert queue.stats().popped == 1
 
 
+@pytest.mark.parametrize(("queues", "limit"), [(EventLoopQueues, 1), (LocalQueues, 2)])
 def test_jobs_wait_again_whose_popper_is_gone_before_the_answer(
-    here: Served, monkeypatch: pytest.MonkeyPatch
+    here: Served, monkeypatch: pytest.MonkeyPatch, queues: Any, limit: int
 ) -> None:
-    queue, pop = here.messaging.queue("mail"), LocalQueues.pop
+    queue, pop = here.messaging.queue("mail"), queues.pop
     queue.push(b"a")
     has_popped = threading.Event()
 
@@ -134,11 +136,11 @@ def test_jobs_wait_again_whose_popper_is_gone_before_the_answer(
         has_popped.set()
         return found
 
-    monkeypatch.setattr(LocalQueues, "pop", noted)
+    monkeypatch.setattr(queues, "pop", noted)
     is_gone = property(lambda _: has_popped.is_set())
     monkeypatch.setattr(Connection, "is_gone", is_gone)
     with here.connect() as raw:
-        raw.send(request("POST", f"{MAIL}/pop", b"{}"))
+        raw.send(request("POST", f"{MAIL}/pop", b'{"limit": %d}' % limit))
         assert has_popped.wait(10)
         assert until(lambda: queue.stats().in_work == 0, timeout_s=5)
     monkeypatch.undo()

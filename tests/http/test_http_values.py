@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from txaware.errors import BadRequest
 from txaware.http.wire.values import (
     from_json,
+    popped_to_json,
     read_json,
     to_json,
     topic_from_json,
@@ -28,6 +29,7 @@ from txaware.metrics import (
     TopicMetrics,
     WriteMetrics,
 )
+from txaware.queues import Popped
 from txaware.reports import CleanUp, Peeked, Problem, Pruned, Report, TopicReport
 from txaware.topics import Topic, TopicName
 
@@ -190,3 +192,24 @@ def test_a_topic_without_its_properties_is_a_bad_request(properties: object) -> 
     body = json.dumps({"name": "t", "properties": properties}).encode()
     with pytest.raises(BadRequest):
         topic_from_json("default", body)
+
+
+@given(
+    st.lists(
+        st.builds(
+            Popped,
+            st.text("0123456789abcdef"),
+            st.binary(),
+            st.none() | st.binary(),
+            st.dictionaries(st.text(), st.binary(), max_size=2),
+            st.integers(1),
+            st.integers(0),
+            st.text("0123456789abcdef"),
+            st.none() | st.integers(0),
+        ),
+        max_size=3,
+    )
+)
+def test_popped_items_are_written_as_every_other_value(popped: list[Popped]) -> None:
+    assert popped_to_json(popped) == to_json(popped)
+    assert from_json(list[Popped], popped_to_json(popped)) == popped

@@ -1,14 +1,15 @@
 """Routes of work: push, pop, and the ends of jobs."""
 
+import asyncio
 import time
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Any
-
-import attrs
+from typing import Any, TypeVar
 
 from coordinator.transaction import Transaction
 from txaware.auth import ANYBODY
-from txaware.errors import BadRequest
+from txaware.errors import BadRequest, Unavailable
+from txaware.http.routes.messages import QUICK_BYTES
 from txaware.http.routes.queues import QUEUE, queue_named
 from txaware.http.server.admission import ClientGone
 from txaware.http.server.exchange import (
@@ -20,17 +21,19 @@ from txaware.http.server.exchange import (
     whole_number,
 )
 from txaware.http.server.long_polls import signalled
-from txaware.http.server.permissions import on_queue
-from txaware.http.server.routing import Route
+from txaware.http.server.permissions import Allow, on_queue
+from txaware.http.server.routing import Begin, Begun, Outcome, Route, Told, in_a_task
 from txaware.http.server.server_context import ServerContext
-from txaware.http.wire import format_of
+from txaware.http.wire import Format, format_of
 from txaware.http.wire.json_body import FLAG, SNAPSHOT, Body, Field, plain, text
 from txaware.http.wire.json_values import Fields, load
-from txaware.http.wire.values import to_json
+from txaware.http.wire.values import popped_to_json
 from txaware.queues import MAX_DELAY_S, MAX_LEASE_S, MAX_PRIORITY, MOST_POPPED, Popped
-from txaware.requests import MAX_TIME_MS
-from txaware.service.wakeups import Signal
+from txaware.requests import MAX_TIME_MS, Payload
+from txaware.service.queue.event_loop_queues import EventLoopQueues, Look
+from txaware.service.queue.step_batch import WouldWait
 
+T = TypeVar("T")
 # An answer to a pop ends with the job that makes it so large.
 ANSWER_BYTES = 4 << 20
 
@@ -68,14 +71,8 @@ PIPE_OF = Body(
 PUSHED = ("pusher", "delayMs", "priority")
 
 
-@attrs.frozen
-class Look:
-    """One look for jobs; a popper that waits looks again at the signal."""
-
-    popped: list[Popped]
-    signal: Signal
-    seen: int
-    pause_s: float
+def _done(_: object) -> Reply:
+    return DONE
 
 
 class QueueJobRoutes:
@@ -88,6 +85,8 @@ class QueueJobRoutes:
     def __init__(self, hosted: ServerContext) -> None:
         self._hosted = hosted
         self._queues = hosted.queues
+        self._soon = EventLoopQueues(hosted.queues)
+        self._returning: set[asyncio.Future[None]] = set()
         self._owners = hosted.owners
 
     def routes(self) -> list[Route]:
@@ -96,37 +95,30 @@ class QueueJobRoutes:
         pushes_within = on_queue("push", transactions=True)
         pops_within = on_queue("pop", transactions=True)
         return [
-            Route(
-                "POST", QUEUE + "/push", self._push, pushes, keyed=True, query=PUSHED
-            ),
+            _quick("push", self._push, pushes, keyed=True, query=PUSHED),
             Route("POST", QUEUE + "/pipe", self._reserve, pushes_within),
             Route("POST", QUEUE + "/close-pusher", self._close_pusher, pushes),
-            Route("POST", QUEUE + "/pop", self._pop, pops, keyed=True, waits=True),
-            Route("POST", QUEUE + "/commit", self._commit, pops, keyed=True),
-            Route("POST", QUEUE + "/rollback", self._rollback, pops, keyed=True),
-            Route("POST", QUEUE + "/extend", self._extend, pops),
+            _quick("pop", self._pop, pops, keyed=True, waits=True),
+            _quick("commit", self._commit, pops, keyed=True),
+            _quick("rollback", self._rollback, pops, keyed=True),
+            _quick("extend", self._extend, pops),
             Route("POST", QUEUE + "/release", self._release, pops_within),
         ]
 
-    async def _push(self, request: Request) -> Reply:
-        await self._hosted.in_thread(self._push_in_thread, request)
-        return DONE
-
-    def _push_in_thread(self, request: Request) -> None:
-        asked = format_of(request.content_type).publish_request(request.body)
-        if (asked.pointer, asked.receipts, asked.attempt) != (None, None, None):
-            raise BadRequest(
-                "a push has messages and nothing else; in a transaction they are "
-                "published to a pipe"
-            )
-        fields = request.query()
-        self._queues.push(
-            queue_named(request),
-            asked.labelled,
-            pusher=fields.get("pusher", ""),
-            delay_s=whole_number(fields.get("delayMs", "0"), "delayMs") / 1000,
-            priority=whole_number(fields.get("priority", "0"), "priority"),
+    def _push(self, request: Request, told: Told) -> Begun:
+        format_ = format_of(request.content_type)
+        if len(request.body) > QUICK_BYTES:
+            return _after(self._hosted.in_thread(self._push_large, request, format_))
+        name, items, options = _push_asked(request, format_)
+        return self._begun(
+            told,
+            partial(self._soon.push, name, items, **options),
+            partial(self._queues.push, name, items, **options),
         )
+
+    def _push_large(self, request: Request, format_: Format) -> None:
+        name, items, options = _push_asked(request, format_)
+        self._queues.push(name, items, **options)
 
     async def _reserve(self, request: Request) -> Reply:
         asked = PIPE_OF.read(load(request.body))
@@ -148,24 +140,29 @@ class QueueJobRoutes:
         )
         return DONE
 
-    async def _pop(self, request: Request) -> Reply:
+    def _pop(self, request: Request, told: Told) -> Begun:
+        """Answers here with a job that is in memory; what waits has a task."""
         asked = POP.read(load(request.body))
         self._require_own(request, asked["transaction"])
-        hosted, peer = self._hosted, request.peer
-        wait_s = min(asked["waitMs"] / 1000, hosted.settings.long_poll_s)
+        wait_s = min(asked["waitMs"] / 1000, self._hosted.settings.long_poll_s)
         until_s = time.monotonic() + wait_s
+        look = self._look_here(request, asked, told)
+        if look is not None and look.popped:
+            return None
+        if look is not None and (wait_s <= 0 or self._hosted.stopping.is_set):
+            return _popped(look)
+        return self._pop_on(request, asked, look, until_s)
+
+    async def _pop_on(
+        self, request: Request, asked: Fields, look: Look | None, until_s: float
+    ) -> Reply:
+        hosted, peer = self._hosted, request.peer
         while True:
-            if peer.is_gone:
-                raise ClientGone
-            request.ask_again()  # it may have waited since, and its token be gone
-            look = await hosted.in_coordinator_thread(self._look, request, asked)
+            if look is None:
+                look = await self._look_in_thread(request, asked)
             left_s = until_s - time.monotonic()
-            if peer.is_gone:
-                name = queue_named(request)
-                await hosted.in_thread(self._queues.put_back, name, look.popped)
-                raise ClientGone
             if look.popped or left_s <= 0 or hosted.stopping.is_set:
-                return Reply(200, to_json(look.popped), JSON)
+                return _popped(look)
             await signalled(
                 look.signal,
                 look.seen,
@@ -173,6 +170,61 @@ class QueueJobRoutes:
                 peer=peer,
                 stopping=hosted.stopping,
             )
+            told = Outcome()
+            look = self._look_here(request, asked, told)
+            if look is not None and look.popped:
+                return await told.future
+
+    def _look_here(self, request: Request, asked: Fields, told: Told) -> Look | None:
+        """Looks for one job; `told` gets the answer once its lease is on disk.
+
+        Returns None where a thread has to look.
+        """
+        _require_there(request)
+        if asked["limit"] > 1 or asked["transaction"] is not None:
+            return None
+
+        def answered(error: Unavailable | None) -> None:
+            if error is not None:
+                told(error)
+            elif request.peer.is_gone:
+                self._put_back(request, look.popped, told)
+            else:
+                told(_popped(look))
+
+        try:
+            look = self._soon.pop(
+                queue_named(request),
+                partial(self._hosted.outcomes.tell, answered),
+                popper=_popper(request, asked["popper"]),
+                owns_pipe=asked["ownsPipe"],
+            )
+        except WouldWait:
+            return None
+        return look
+
+    async def _look_in_thread(self, request: Request, asked: Fields) -> Look:
+        hosted = self._hosted
+        _require_there(request)
+        look = await hosted.in_coordinator_thread(self._look, request, asked)
+        if request.peer.is_gone:
+            name = queue_named(request)
+            await hosted.in_thread(self._queues.put_back, name, look.popped)
+            raise ClientGone
+        return look
+
+    def _put_back(self, request: Request, popped: list[Popped], told: Told) -> None:
+        """Has jobs wait again that nobody gets; then the request is over."""
+        task = asyncio.ensure_future(
+            self._hosted.in_thread(self._queues.put_back, queue_named(request), popped)
+        )
+        self._returning.add(task)
+
+        def returned(_: object) -> None:
+            self._returning.discard(task)
+            told(ClientGone())
+
+        task.add_done_callback(returned)
 
     def _look(self, request: Request, asked: Fields) -> Look:
         name, queues = queue_named(request), self._queues
@@ -189,35 +241,54 @@ class QueueJobRoutes:
         )
         return Look(popped, signal, seen, 0 if popped else queues.pause_s(name))
 
-    async def _commit(self, request: Request) -> Reply:
-        asked = COMMIT.read(load(request.body))
-        if (pointer := asked["transaction"]) is not None:
-            asked["transaction"] = Transaction(pointer, 0)
-        self._require_own(request, asked["transaction"])
-        return await self._ended(self._queues.commit_job, request, asked)
+    def _commit(self, request: Request, told: Told) -> Begun:
+        asked, name = COMMIT.read(load(request.body)), queue_named(request)
+        job, pointer = (asked["id"], asked["lease"]), asked["transaction"]
+        commit = partial(self._queues.commit_job, name, *job)
+        if pointer is None:
+            return self._begun(told, partial(self._soon.commit_job, name, *job), commit)
+        tx = Transaction(pointer, 0)
+        self._require_own(request, tx)
+        in_thread = self._hosted.in_coordinator_thread
+        return _after(in_thread(commit, transaction=tx))
 
-    async def _rollback(self, request: Request) -> Reply:
-        asked = ROLLBACK.read(load(request.body))
-        asked["delay_s"] = asked.pop("delayMs") / 1000
-        return await self._ended(self._queues.rollback_job, request, asked)
-
-    async def _ended(self, end: Any, request: Request, asked: Fields) -> Reply:
-        item, lease = asked.pop("id"), asked.pop("lease")
-        await self._hosted.in_coordinator_thread(
-            partial(end, queue_named(request), item, lease, **asked)
+    def _rollback(self, request: Request, told: Told) -> Begun:
+        asked, name = ROLLBACK.read(load(request.body)), queue_named(request)
+        given = (name, asked["id"], asked["lease"])
+        options = {"delay_s": asked["delayMs"] / 1000, "error": asked["error"]}
+        return self._begun(
+            told,
+            partial(self._soon.rollback_job, *given, **options),
+            partial(self._queues.rollback_job, *given, **options),
         )
-        return DONE
 
-    async def _extend(self, request: Request) -> Reply:
-        asked = EXTEND.read(load(request.body))
-        until_ms = await self._hosted.in_coordinator_thread(
-            self._queues.extend_job,
-            queue_named(request),
-            asked["id"],
-            asked["lease"],
-            asked["forMs"] / 1000,
+    def _extend(self, request: Request, told: Told) -> Begun:
+        asked, name = EXTEND.read(load(request.body)), queue_named(request)
+        given = (name, asked["id"], asked["lease"], asked["forMs"] / 1000)
+        return self._begun(
+            told,
+            partial(self._soon.extend_job, *given),
+            partial(self._queues.extend_job, *given),
+            answer=lambda until_ms: json_reply({"leaseUntilMs": until_ms}),
         )
-        return json_reply({"leaseUntilMs": until_ms})
+
+    def _begun(
+        self,
+        told: Told,
+        soon: Callable[..., T],
+        later: Callable[[], T],
+        answer: Callable[[T], Reply] = _done,
+    ) -> Begun:
+        """Does it here, and answers when it is on disk; or has a thread do it."""
+
+        def answered(error: Unavailable | None) -> None:
+            told(answer(found) if error is None else error)
+
+        try:
+            found = soon(then=partial(self._hosted.outcomes.tell, answered))
+        except WouldWait:
+            return _after(self._hosted.in_coordinator_thread(later), answer)
+        return None
 
     async def _release(self, request: Request) -> Reply:
         pointer = RELEASE.read(load(request.body))["transaction"]
@@ -231,6 +302,45 @@ class QueueJobRoutes:
         if tx is not None:
             request.principal.require_transactions()
             self._owners.used((tx.transaction_id,), request.principal)
+
+
+def _quick(verb: str, begin: Begin, allow: Allow, **options: Any) -> Route:
+    path, handle = f"{QUEUE}/{verb}", in_a_task(begin)
+    return Route("POST", path, handle, allow, begin=begin, **options)
+
+
+async def _after(waiting: Awaitable[T], answer: Callable[[T], Reply] = _done) -> Reply:
+    return answer(await waiting)
+
+
+def _popped(look: Look) -> Reply:
+    return Reply(200, popped_to_json(look.popped), JSON)
+
+
+def _require_there(request: Request) -> None:
+    """Raises where its client is gone, or may no longer ask."""
+    if request.peer.is_gone:
+        raise ClientGone
+    request.ask_again()  # it may have waited since, and its token be gone
+
+
+def _push_asked(
+    request: Request, format_: Format
+) -> tuple[str, Iterable[Payload], dict[str, Any]]:
+    """Returns the queue of a push, its items and its options."""
+    asked = format_.publish_request(request.body)
+    if (asked.pointer, asked.receipts, asked.attempt) != (None, None, None):
+        raise BadRequest(
+            "a push has messages and nothing else; in a transaction they are published "
+            "to a pipe"
+        )
+    fields = request.query()
+    options = {
+        "pusher": fields.get("pusher", ""),
+        "delay_s": whole_number(fields.get("delayMs", "0"), "delayMs") / 1000,
+        "priority": whole_number(fields.get("priority", "0"), "priority"),
+    }
+    return queue_named(request), asked.labelled, options
 
 
 def _popper(request: Request, named: str) -> str:

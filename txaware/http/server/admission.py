@@ -91,7 +91,7 @@ _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 
 class ClientGone(Exception):
-    """The client closed the connection, and nothing was done for it."""
+    """The client closed the connection, or its side of it; nothing was done for it."""
 
 
 class Bodies:

@@ -12,7 +12,7 @@ from txaware.http.server.direct_lane import Lane
 from txaware.http.server.exchange import Head, Reply, Request, Stream, dressed
 from txaware.http.server.idempotency import INSTANCE
 from txaware.http.server.request_rules import RequestRules
-from txaware.http.server.routing import Answer, Match, Route
+from txaware.http.server.routing import Answer, Match, Route, whole
 from txaware.http.server.streams import Send, gathered, send_stream
 
 Scope = Mapping[str, Any]
@@ -45,8 +45,10 @@ class App:
             label = match.route.path
             try:
                 answer = await self._answer(match, head, scope, receive, send)
-            except ClientGone:
-                return
+            except ClientGone as error:
+                if head.peer.is_closed:
+                    return
+                answer = self._rules.refusal(error, head)
             except (TxAwareError, asyncio.CancelledError) as error:
                 answer = self._rules.refusal(error, head)
         if isinstance(answer, Reply):
@@ -85,7 +87,7 @@ class App:
             if repeat is None:
                 return await route.handle(request)
             return await repeats.once(
-                repeat, request.headers.get(INSTANCE), partial(_whole, route, request)
+                repeat, request.headers.get(INSTANCE), partial(whole, route, request)
             )
         except (TxAwareError, ClientGone):
             raise
@@ -133,12 +135,6 @@ def _head(scope: Scope) -> Head:
         listed,
         scope["state"]["peer"],
     )
-
-
-async def _whole(route: Route, request: Request) -> Reply:
-    answer = await route.handle(request)
-    assert isinstance(answer, Reply)  # nothing that is streamed changes anything
-    return answer
 
 
 async def _reply(reply: Reply, asked: Mapping[bytes, bytes], send: Send) -> None:

@@ -172,8 +172,8 @@ class Connection(Feeding):
 
     def begin_request(self) -> None:
         """Begins a request in the direct lane, or the general way."""
-        match = self._lane.match(self.url)
-        direct = None if match is None else self._direct_request(match)
+        found = self._lane.match(self.url)
+        direct = None if found is None else self._direct_request(*found)
         if direct is None:
             super().begin_request()
             self.cycle.transport = self._sink  # type: ignore[assignment]
@@ -181,7 +181,7 @@ class Connection(Feeding):
             self.cycle = self._running = direct  # type: ignore[assignment]
             self._direct = self.growing = direct
 
-    def _direct_request(self, match: Match) -> DirectRequest | None:
+    def _direct_request(self, match: Match, query: bytes) -> DirectRequest | None:
         """Returns a request for the lane, if this connection may have one now."""
         parser = self.parser
         if (
@@ -194,8 +194,9 @@ class Connection(Feeding):
             or parser.get_method() != b"POST"
         ):
             return None
+        keep_alive = parser.should_keep_alive()
         return self._lane.request(
-            match, self.headers, self, keep_alive=parser.should_keep_alive()
+            match, query, self.headers, self, keep_alive=keep_alive
         )
 
     def _drive(self) -> None:

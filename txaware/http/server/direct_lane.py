@@ -7,16 +7,17 @@ routes, chunks, compressed and large bodies, what is pipelined behind another re
 import asyncio
 import time
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, Protocol, Self
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from txaware.auth import Principal
-from txaware.http.server.admission import Bodies, Memory
+from txaware.http.server.admission import Bodies, ClientGone, Memory
 from txaware.http.server.exchange import Head, Headers, Peer, Reply, Stream, dressed
 from txaware.http.server.idempotency import INSTANCE, Scope
 from txaware.http.server.request_rules import RequestRules
-from txaware.http.server.routing import Answer, Begun, Match
+from txaware.http.server.routing import Answer, Begun, Match, whole
 from txaware.http.server.streams import Send, send_stream
 
 # A larger body comes in pieces, between which others have their turn.
@@ -52,7 +53,13 @@ class Lane:
         self._default_lines = b""
 
     def request(
-        self, match: Match, listed: Headers, line: Line, *, keep_alive: bool
+        self,
+        match: Match,
+        query_string: bytes,
+        listed: Headers,
+        line: Line,
+        *,
+        keep_alive: bool,
     ) -> "DirectRequest | None":
         """Returns a request that takes the lane; None for the general way."""
         headers = dict(listed)
@@ -64,7 +71,7 @@ class Lane:
             or b"content-encoding" in headers
         ):
             return None
-        head = Head("POST", match.path, b"", headers, listed, line)
+        head = Head("POST", match.path, query_string, headers, listed, line)
         return DirectRequest(self, match, head, line, keep_alive=keep_alive)
 
     def head(self, status: int, default: Headers, headers: Headers) -> bytes:
@@ -160,9 +167,10 @@ class DirectRequest:
         request = rules.request(match, head, principal, self.body)
         repeat = rules.repeat_of(match, request)
         if repeat is not None:
-            known = rules.repeats.begin(repeat, head.headers.get(INSTANCE))
-            if known is not None:
-                return _first(known)
+            instance = head.headers.get(INSTANCE)
+            if rules.repeats.begin(repeat, instance) is not None:
+                perform = partial(whole, match.route, request)
+                return rules.repeats.once(repeat, instance, perform)
             self._repeat = repeat
         assert match.route.begin is not None
         return match.route.begin(request, self.told)
@@ -198,6 +206,9 @@ class DirectRequest:
         if self._repeat is not None:
             assert not isinstance(outcome, Stream)
             rules.repeats.end(self._repeat, outcome)
+        if isinstance(outcome, ClientGone) and self._line.is_closed:
+            self._leave()
+            return
         if isinstance(outcome, BaseException):
             outcome = rules.refusal(outcome, self._head)
         self._leave()
@@ -222,7 +233,3 @@ class DirectRequest:
         head = self._lane.head(reply.status, self._line.default_headers, headers)
         head += b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
         self._line.answer(head, body, keep_alive=self.keep_alive)
-
-
-async def _first(known: asyncio.Future[Reply]) -> Reply:
-    return await asyncio.shield(known)

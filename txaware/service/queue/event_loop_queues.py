@@ -66,19 +66,23 @@ class EventLoopQueues:
         items = self._queues.checked_items(messages)
         pushing.push_soon(items, then, **checked_push(pusher, delay_s, priority))
 
-    def pop(self, name: str, then: Then, popper: Popper) -> Look:
-        """Leases an item; `then` is told when it is on disk, to be handed out then.
+    def pop(
+        self, name: str, then: Then, *, popper: str = "", owns_pipe: bool = False
+    ) -> Look:
+        """Leases an item to a popper elsewhere.
 
-        Where none is there, `then` is not called.
+        `then` is told when that is on disk, and it may be handed out. Where none is
+        there, `then` is not called.
         """
         queue = self._queue(name)
+        who = Popper(checked_text("popper", popper), None, False, owns_pipe)
         state = queue.state
         seen, pops = state.signal.count, state.pops
         if sum(map(len, state.lanes.values())) > MOST_PIPES:
             raise WouldWait
         with queue.step(may_wait=False) as (now_ms, batch):
             try:
-                taken = queue.take(popper, None, now_ms, batch, limit=1)
+                taken = queue.take(who, None, now_ms, batch, limit=1)
             except WouldWait:
                 state.pops = pops
                 raise

@@ -347,6 +347,8 @@ class WorkQueue:
 
     def _hand_over(self, batch: Batch) -> None:
         """Hands over what is left to write; nobody waits for it."""
+        if not (batch.writes or batch.pipes or batch.drained):
+            return  # nearly always
         if writes := self._writes(batch):
             self._table.hand_over(writes, self._told)
 
