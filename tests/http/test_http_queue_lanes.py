@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from itertools import count, islice
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -104,10 +104,9 @@ def tokens(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def begin() -> None:
         found = count(1)
-        one = "txaware.service.queue.popping.new_token"
-        monkeypatch.setattr(one, lambda: next(found))
-        many = "txaware.service.queue.popping.new_tokens"
-        monkeypatch.setattr(many, lambda number: list(islice(found, number)))
+        for module in ("popping", "lease"):
+            name = f"txaware.service.queue.{module}.new_token"
+            monkeypatch.setattr(name, lambda: next(found))
 
     return begin
 

@@ -141,9 +141,9 @@ class EventLoopQueues:
         return until_ms
 
     def _queue(self, name: str) -> WorkQueue:
-        """Returns a queue that is in memory, and has nothing to bury."""
+        """Returns a queue that is in memory, and has nothing to bury or to look at."""
         queue = self._queues.in_memory(name)
-        if queue is None or queue.state.dying:
+        if queue is None or queue.state.dying or queue.state.runs:
             raise WouldWait
         return queue
 
