@@ -84,21 +84,21 @@ from txaware.tables import Table
 from txaware.topics import Topic, TopicName
 
 if typing.TYPE_CHECKING:
-    from txaware.http.client.aio import AsyncMessaging, connect_async
-    from txaware.http.client.async_consumer import TopicConsumer
-    from txaware.http.client.async_producer import (
+    from txaware.http.client.aio.async_consumer import TopicConsumer
+    from txaware.http.client.aio.async_messaging import AsyncMessaging, connect_async
+    from txaware.http.client.aio.async_producer import (
         AsyncProducer,
         AsyncTransactionalProducer,
     )
-    from txaware.http.client.async_publisher import TopicPublisher
-    from txaware.http.client.async_queue import (
+    from txaware.http.client.aio.async_publisher import TopicPublisher
+    from txaware.http.client.aio.async_queue import (
         AsyncJob,
         AsyncPopper,
         AsyncPusher,
         AsyncQueue,
     )
-    from txaware.http.client.async_table import AsyncTable
-    from txaware.http.client.async_transaction import AsyncTransaction
+    from txaware.http.client.aio.async_table import AsyncTable
+    from txaware.http.client.aio.async_transaction import AsyncTransaction
     from txaware.http.server.server import HttpServer
 
 __all__ = [
@@ -212,19 +212,19 @@ __all__ = [
 # These are imported when they are first asked for: a server and an event loop take long
 # to import, and most programs have neither.
 _WHERE = {
-    "AsyncJob": "txaware.http.client.async_queue",
-    "AsyncMessaging": "txaware.http.client.aio",
-    "AsyncPopper": "txaware.http.client.async_queue",
-    "AsyncProducer": "txaware.http.client.async_producer",
-    "AsyncPusher": "txaware.http.client.async_queue",
-    "AsyncQueue": "txaware.http.client.async_queue",
-    "AsyncTable": "txaware.http.client.async_table",
-    "AsyncTransaction": "txaware.http.client.async_transaction",
-    "AsyncTransactionalProducer": "txaware.http.client.async_producer",
+    "AsyncJob": "txaware.http.client.aio.async_queue",
+    "AsyncMessaging": "txaware.http.client.aio.async_messaging",
+    "AsyncPopper": "txaware.http.client.aio.async_queue",
+    "AsyncProducer": "txaware.http.client.aio.async_producer",
+    "AsyncPusher": "txaware.http.client.aio.async_queue",
+    "AsyncQueue": "txaware.http.client.aio.async_queue",
+    "AsyncTable": "txaware.http.client.aio.async_table",
+    "AsyncTransaction": "txaware.http.client.aio.async_transaction",
+    "AsyncTransactionalProducer": "txaware.http.client.aio.async_producer",
     "HttpServer": "txaware.http.server.server",
-    "TopicConsumer": "txaware.http.client.async_consumer",
-    "TopicPublisher": "txaware.http.client.async_publisher",
-    "connect_async": "txaware.http.client.aio",
+    "TopicConsumer": "txaware.http.client.aio.async_consumer",
+    "TopicPublisher": "txaware.http.client.aio.async_publisher",
+    "connect_async": "txaware.http.client.aio.async_messaging",
 }
 
 

@@ -19,7 +19,7 @@ from tests.support.doubles import Clock, Recorder
 from tests.support.fake_disk import FakeDisk
 from tests.support.interrupts import Interrupted, interrupted_at, places
 from tests.support.messagings import Site, payloads
-from txaware.http.client.async_transaction import AsyncTransaction, Worker, Workers
+from txaware.http.client.aio.async_transaction import AsyncTransaction, Worker, Workers
 
 ENDED = {Status.NEW, Status.COMMITTED, Status.ABORTED, Status.INVALIDATED}
 

@@ -29,10 +29,10 @@ from txaware.errors import (
     Unavailable,
 )
 from txaware.http.client import ClientSettings, Link
-from txaware.http.client.aio import AsyncMessaging, connect_async
-from txaware.http.client.async_service import AsyncService
-from txaware.http.client.async_transaction import Worker, Workers
-from txaware.http.client.async_transport import AsyncTransport
+from txaware.http.client.aio.async_messaging import AsyncMessaging, connect_async
+from txaware.http.client.aio.async_service import AsyncService
+from txaware.http.client.aio.async_transaction import Worker, Workers
+from txaware.http.client.aio.async_transport import AsyncTransport
 from txaware.messages import Message
 
 

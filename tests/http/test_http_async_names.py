@@ -14,11 +14,11 @@ from txaware.errors import (
     MisusedTransaction,
     TopicNotFound,
 )
-from txaware.http.client.aio import AsyncMessaging, connect_async
-from txaware.http.client.async_consumer import TopicConsumer
-from txaware.http.client.async_producer import AsyncTransactionalProducer
-from txaware.http.client.async_publisher import TopicPublisher
-from txaware.http.client.async_queue import (
+from txaware.http.client.aio.async_consumer import TopicConsumer
+from txaware.http.client.aio.async_messaging import AsyncMessaging, connect_async
+from txaware.http.client.aio.async_producer import AsyncTransactionalProducer
+from txaware.http.client.aio.async_publisher import TopicPublisher
+from txaware.http.client.aio.async_queue import (
     AsyncJob,
     AsyncPopper,
     AsyncPusher,

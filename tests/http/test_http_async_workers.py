@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.http_served import ServedStore, served
 from txaware.http.client import ClientSettings
-from txaware.http.client.aio import connect_async
+from txaware.http.client.aio.async_messaging import connect_async
 
 THREADS = 3
 DEADLINE_S = 25.0

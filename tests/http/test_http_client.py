@@ -40,7 +40,7 @@ from txaware.http.client import (
     Transport,
     within_limits,
 )
-from txaware.http.client.calls import ServiceCalls
+from txaware.http.client.calls.service_calls import ServiceCalls
 from txaware.http.client.link import Address
 from txaware.http.server.server import Access
 from txaware.http.wire import OWN, PollRequest, decode_page, encode_poll

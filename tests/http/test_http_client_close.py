@@ -19,7 +19,7 @@ from tests.support.http_served import served
 from tests.support.scripted_server import Act, ScriptedServer, answers
 from txaware.errors import TxAwareError, Unavailable
 from txaware.http.client import ClientSettings, HttpService, Link, Transport
-from txaware.http.client.aio import connect_async
+from txaware.http.client.aio.async_messaging import connect_async
 from txaware.http.client.connections import Connections, destination
 from txaware.http.client.http_connection import HttpConnection
 

@@ -31,7 +31,7 @@ from txaware.http.client import (
     Link,
     Transport,
 )
-from txaware.http.client.call import Call, Repeat, done
+from txaware.http.client.calls.call import Call, Repeat, done
 from txaware.messages import MessageId, PublishResponse
 
 NAMES = answers(200, ["t"], Txaware_Instance="one")

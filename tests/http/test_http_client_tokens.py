@@ -10,7 +10,7 @@ import txaware
 from tests.support.scripted_server import ScriptedServer, answers
 from txaware.config import Settings
 from txaware.http.client import ClientSettings, Link
-from txaware.http.client.aio import connect_async
+from txaware.http.client.aio.async_messaging import connect_async
 from txaware.http.server.server_file import read_server_file
 
 QUIET = Settings(janitor_interval_s=0)

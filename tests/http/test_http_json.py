@@ -16,7 +16,7 @@ from tests.support.http_access import ROUTES, TRANSACTIONS, Answer, Caller
 from tests.support.http_raw import Raw, request
 from tests.support.http_served import ServedStore, served
 from txaware.http.client import CoordinatorSend, Link, Transport
-from txaware.http.client.call import Call
+from txaware.http.client.calls.call import Call
 from txaware.http.openapi.document import operation_of
 from txaware.http.server.routing import Route
 

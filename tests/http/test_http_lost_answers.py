@@ -15,7 +15,7 @@ from tests.support.http_served import ServedStore, served
 from tests.support.lossy_proxy import LossyProxy
 from txaware.errors import Unavailable
 from txaware.http.client import CoordinatorSend, HttpService, Link, Transport
-from txaware.http.client.aio import connect_async
+from txaware.http.client.aio.async_messaging import connect_async
 from txaware.interfaces import Isolation
 from txaware.publish import Publisher
 

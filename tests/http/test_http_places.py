@@ -21,7 +21,7 @@ from tests.support.scripted_server import (
 from txaware.config import Settings
 from txaware.errors import BadRequest, TransactionConflict, Unavailable
 from txaware.http.client import ClientSettings, HttpService, Link, Transport
-from txaware.http.client.call import Call, Repeat, done
+from txaware.http.client.calls.call import Call, Repeat, done
 from txaware.http.client.retry import Retry
 from txaware.messaging import Messaging
 from txaware.spark.addresses import StoreAddress

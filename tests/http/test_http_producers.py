@@ -19,7 +19,7 @@ from txaware.errors import (
     ProducerFenced,
     Unavailable,
 )
-from txaware.http.client.aio import connect_async
+from txaware.http.client.aio.async_messaging import connect_async
 from txaware.http.client.transport import Transport
 from txaware.messaging import Messaging
 

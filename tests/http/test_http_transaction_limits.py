@@ -21,7 +21,7 @@ from txaware.clock import system_clock_ms
 from txaware.config import Settings
 from txaware.errors import NotAuthorized, Unavailable
 from txaware.http.client import ClientSettings, Link
-from txaware.http.client.aio import AsyncMessaging
+from txaware.http.client.aio.async_messaging import AsyncMessaging
 from txaware.http.server.server import HttpServer
 from txaware.messaging import Messaging
 

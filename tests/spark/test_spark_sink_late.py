@@ -25,7 +25,7 @@ from txaware.errors import (
     TransactionRefused,
     Unavailable,
 )
-from txaware.http.client.call import Call
+from txaware.http.client.calls.call import Call
 from txaware.http.client.transport import Transport
 from txaware.spark.options import Options
 from txaware.spark.sink import Sink

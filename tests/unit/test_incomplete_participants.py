@@ -10,7 +10,7 @@ from coordinator.context import TransactionContext
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from tests.support.doubles import Recorder
 from txaware.errors import BadRequest
-from txaware.http.client.aio import connect_async
+from txaware.http.client.aio.async_messaging import connect_async
 from txaware.messaging import Messaging
 
 

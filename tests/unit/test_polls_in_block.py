@@ -12,7 +12,7 @@ from tests.support.concurrency import in_loop
 from tests.support.http_served import served
 from tests.support.messagings import payloads, publish
 from txaware.errors import BadRequest, MisusedTransaction
-from txaware.http.client.aio import connect_async
+from txaware.http.client.aio.async_messaging import connect_async
 from txaware.messages import MessageId
 from txaware.messaging import Messaging
 

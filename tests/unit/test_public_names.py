@@ -16,8 +16,8 @@ import pytest
 import txaware
 from txaware.consume import subscribe
 from txaware.http.client import HttpService
-from txaware.http.client.admin_calls import AdminCalls
-from txaware.http.client.calls import ServiceCalls
+from txaware.http.client.calls.admin_calls import AdminCalls
+from txaware.http.client.calls.service_calls import ServiceCalls
 from txaware.http.server.server import Access
 from txaware.interfaces import MessagingService, OperatorService
 from txaware.publish import AsyncPublisher, AtMostOncePublisher
@@ -262,7 +262,11 @@ def test_mypy_finds_a_wrong_option_and_no_right_one(tmp_path: Path) -> None:
 LATER = (
     *("txaware.http.server.server", "txaware.http.server.app", "txaware.http.routes"),
     *("txaware.http.openapi", "txaware.http.metrics", "txaware.http.dashboard"),
-    *("txaware.http.client.aio", "txaware.http.client.async_transport", "asyncio"),
+    *(
+        "txaware.http.client.aio.async_messaging",
+        "txaware.http.client.aio.async_transport",
+        "asyncio",
+    ),
     *("uvicorn", "uvloop", "prometheus_client", "click"),
     *("plyvel", "happybase", "py4j", "thriftpy2", "pyspark", "pyarrow"),
     *("txaware.cli", "txaware.spark", "txaware.bench", "txaware.local_hbase"),
@@ -288,4 +292,4 @@ def test_an_import_leaves_the_server_and_the_asyncio_client_for_later() -> None:
     assert "txaware.messaging" in at_once
     assert [name for name in LATER if name in at_once] == []
     assert [name for name in LATER if name in opened] == []
-    assert found == ["txaware.http.client.aio", "HttpServer"]
+    assert found == ["txaware.http.client.aio.async_messaging", "HttpServer"]

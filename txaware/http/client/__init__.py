@@ -1,6 +1,6 @@
 """The client: the same calls as embedded, made of a server."""
 
-from txaware.http.client.coordinator_calls import CoordinatorSend
+from txaware.http.client.calls.coordinator_calls import CoordinatorSend
 from txaware.http.client.link import Link
 from txaware.http.client.server_info import ServerInfo
 from txaware.http.client.service import (

@@ -10,7 +10,7 @@ import httpcore
 import tenacity
 
 from txaware.errors import TxAwareError, Unavailable
-from txaware.http.client.call import Call, HttpAnswer, Repeat, error_of
+from txaware.http.client.calls.call import Call, HttpAnswer, Repeat, error_of
 from txaware.http.client.http11 import AnswerParser, HttpRequest
 from txaware.http.client.link import Link
 

@@ -5,7 +5,7 @@ from typing import Any, Self
 import attrs
 
 from txaware.errors import BadRequest
-from txaware.http.client.call import Call, reading
+from txaware.http.client.calls.call import Call, reading
 from txaware.http.wire.values import read_json
 
 MIB = 1 << 20

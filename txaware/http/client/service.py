@@ -8,12 +8,12 @@ from coordinator.interfaces import Coordinator
 from coordinator.remote.client import RemoteCoordinator
 from coordinator.transaction import Transaction
 from txaware.config import Settings
-from txaware.http.client.admin_calls import AdminCalls
-from txaware.http.client.calls import ServiceCalls
-from txaware.http.client.coordinator_calls import CoordinatorSend
-from txaware.http.client.queue_calls import QueueCalls
+from txaware.http.client.calls.admin_calls import AdminCalls
+from txaware.http.client.calls.coordinator_calls import CoordinatorSend
+from txaware.http.client.calls.queue_calls import QueueCalls
+from txaware.http.client.calls.service_calls import ServiceCalls
+from txaware.http.client.calls.table_calls import TableCalls
 from txaware.http.client.server_info import ServerInfo
-from txaware.http.client.table_calls import TableCalls
 from txaware.http.client.transport import Transport, blocking
 from txaware.http.wire import ColumnarPage
 from txaware.interfaces import MessagingService, OperatorService

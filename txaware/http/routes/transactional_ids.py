@@ -9,7 +9,7 @@ from coordinator.errors import changed_nothing
 from coordinator.remote.wire import is_number
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
-from txaware.http.client.call import encoded_transaction
+from txaware.http.client.calls.call import encoded_transaction
 from txaware.http.routes.transactions import TransactionRoutes
 from txaware.http.server.exchange import DONE, JSON, Reply, Request, json_reply
 from txaware.http.server.permissions import with_transactional_id

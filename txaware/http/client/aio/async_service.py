@@ -1,9 +1,9 @@
 """The verbs for programs and for operators as coroutines."""
 
-from txaware.http.client.admin_calls import AdminCalls
-from txaware.http.client.async_transport import AsyncTransport, awaited
-from txaware.http.client.calls import ServiceCalls
-from txaware.http.client.producer_calls import ProducerCalls
+from txaware.http.client.aio.async_transport import AsyncTransport, awaited
+from txaware.http.client.calls.admin_calls import AdminCalls
+from txaware.http.client.calls.producer_calls import ProducerCalls
+from txaware.http.client.calls.service_calls import ServiceCalls
 from txaware.http.client.server_info import ServerInfo
 from txaware.interfaces import MessagingService, OperatorService
 from txaware.producers import ProducerService

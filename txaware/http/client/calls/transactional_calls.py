@@ -4,7 +4,7 @@ from typing import Any
 
 from coordinator.transaction import Transaction, checked_timeout_s
 from txaware.errors import BadRequest
-from txaware.http.client.call import (
+from txaware.http.client.calls.call import (
     Call,
     Repeat,
     Steps,
@@ -16,7 +16,7 @@ from txaware.http.client.call import (
     reading_field,
     reading_json,
 )
-from txaware.http.client.topic_calls import TopicCalls
+from txaware.http.client.calls.topic_calls import TopicCalls
 from txaware.http.wire.json_body import read_transaction
 from txaware.http.wire.values import from_json, read_json
 from txaware.producers import (

@@ -11,7 +11,7 @@ import httpcore
 import tenacity
 
 from txaware.errors import TxAwareError, Unavailable
-from txaware.http.client.call import Call, Steps
+from txaware.http.client.calls.call import Call, Steps
 from txaware.http.client.connections import destination, shown
 from txaware.http.client.http_connection import AsyncHttpConnection
 from txaware.http.client.link import Link, ServerPlace

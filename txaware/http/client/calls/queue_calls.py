@@ -9,7 +9,7 @@ import attrs
 
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
-from txaware.http.client.call import (
+from txaware.http.client.calls.call import (
     Call,
     Repeat,
     Steps,
@@ -19,8 +19,8 @@ from txaware.http.client.call import (
     reading_field,
     reading_json,
 )
-from txaware.http.client.request_fit import request_of, require_fit, typed
-from txaware.http.client.server_calls import ServerCalls
+from txaware.http.client.calls.request_fit import request_of, require_fit, typed
+from txaware.http.client.calls.server_calls import ServerCalls
 from txaware.http.wire import encode_publish
 from txaware.http.wire.requests import milliseconds
 from txaware.http.wire.values import camel

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from txaware.http.client.call import (
+from txaware.http.client.calls.call import (
     Call,
     Repeat,
     Steps,
@@ -11,8 +11,8 @@ from txaware.http.client.call import (
     reading,
     reading_json,
 )
-from txaware.http.client.request_fit import request_of, require_fit, typed
-from txaware.http.client.transactional_calls import TransactionalCalls
+from txaware.http.client.calls.request_fit import request_of, require_fit, typed
+from txaware.http.client.calls.transactional_calls import TransactionalCalls
 from txaware.http.wire.publish_once import OnceRequest, decode_ids, encode_once
 from txaware.messages import MessageId
 from txaware.producers import (

@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 from coordinator import codec
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
-from txaware.http.client.call import (
+from txaware.http.client.calls.call import (
     Call,
     Paths,
     Repeat,

@@ -1,6 +1,6 @@
 """The base of the verbs as calls: the limits of the server, and turns of waiting."""
 
-from txaware.http.client.call import Paths, Steps
+from txaware.http.client.calls.call import Paths, Steps
 from txaware.http.client.link import Link
 from txaware.http.client.server_info import ServerInfo, server_info
 

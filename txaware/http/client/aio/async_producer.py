@@ -8,8 +8,8 @@ from typing import Any, Generic, Self, TypeVar
 from coordinator.callbacks import check_answer, check_function
 from coordinator.interfaces import Coordinator, TransactionAware
 from txaware.errors import MisusedTransaction
-from txaware.http.client.async_consumer import TopicConsumer, blocking_one
-from txaware.http.client.async_transaction import AsyncTransaction, Workers
+from txaware.http.client.aio.async_consumer import TopicConsumer, blocking_one
+from txaware.http.client.aio.async_transaction import AsyncTransaction, Workers
 from txaware.messages import MessageId
 from txaware.publish import Producer
 from txaware.publish.producer_states import State

@@ -5,7 +5,7 @@ import re
 
 from coordinator.remote.client import BYTES, JSON, ROOT
 from txaware.errors import NotAuthorized
-from txaware.http.client.call import Call, HttpAnswer, Repeat, error_of
+from txaware.http.client.calls.call import Call, HttpAnswer, Repeat, error_of
 from txaware.http.client.transport import Transport
 
 # These calls may be made twice. A second `invalidate` answers False, after which the

@@ -6,7 +6,7 @@ from typing import TypeVar
 import attrs
 
 from txaware.errors import BadRequest, RequestTooLarge
-from txaware.http.client.call import HttpAnswer
+from txaware.http.client.calls.call import HttpAnswer
 from txaware.http.client.server_info import ServerInfo
 from txaware.http.wire import LABELLED, MAX_MESSAGES, OWN, WRONG_TYPE, PublishRequest
 from txaware.messages import Receipt

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from coordinator.interfaces import Coordinator
 from coordinator.joining import JoinsByItself
-from txaware.http.client.async_transaction import Workers
+from txaware.http.client.aio.async_transaction import Workers
 from txaware.tables import Table
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from coordinator.transaction import Transaction
-from txaware.http.client.call import (
+from txaware.http.client.calls.call import (
     Call,
     Repeat,
     Steps,

@@ -15,24 +15,25 @@ from txaware.config import Settings
 from txaware.consume import Consumer, consumer_of
 from txaware.consume.start_places import StartAt
 from txaware.encoding import Decode, Encode
-from txaware.http.client.async_consumer import TopicConsumer
-from txaware.http.client.async_producer import (
+from txaware.http.client.aio.async_consumer import TopicConsumer
+from txaware.http.client.aio.async_producer import (
     AsyncProducer,
     AsyncTransactionalProducer,
 )
-from txaware.http.client.async_publisher import TopicPublisher
-from txaware.http.client.async_queue import AsyncQueue, Loop
-from txaware.http.client.async_service import AsyncService
-from txaware.http.client.async_table import AsyncTable
-from txaware.http.client.async_transaction import (
+from txaware.http.client.aio.async_publisher import TopicPublisher
+from txaware.http.client.aio.async_queue import AsyncQueue, Loop
+from txaware.http.client.aio.async_service import AsyncService
+from txaware.http.client.aio.async_table import AsyncTable
+from txaware.http.client.aio.async_transaction import (
     AsyncTransaction,
     Workers,
     open_transaction,
 )
-from txaware.http.client.async_transport import AsyncTransport
-from txaware.http.client.coordinator_calls import CoordinatorSend
+from txaware.http.client.aio.async_transport import AsyncTransport
+from txaware.http.client.calls.coordinator_calls import CoordinatorSend
+from txaware.http.client.calls.queue_calls import QueueCalls
+from txaware.http.client.calls.table_calls import TableCalls
 from txaware.http.client.link import Link
-from txaware.http.client.queue_calls import QueueCalls
 from txaware.http.client.service import (
     HttpQueues,
     HttpService,
@@ -40,7 +41,6 @@ from txaware.http.client.service import (
     within_limits,
 )
 from txaware.http.client.settings import ClientSettings
-from txaware.http.client.table_calls import TableCalls
 from txaware.http.client.transport import Transport
 from txaware.interfaces import (
     COMMITTED,

@@ -6,8 +6,8 @@ from typing import Any
 from coordinator.interfaces import Coordinator
 from txaware.encoding import Encode, encoded
 from txaware.errors import MisusedTransaction
-from txaware.http.client.async_service import AsyncService
-from txaware.http.client.async_transaction import open_transaction
+from txaware.http.client.aio.async_service import AsyncService
+from txaware.http.client.aio.async_transaction import open_transaction
 from txaware.messages import Receipt
 from txaware.publish import Publisher
 from txaware.publish.publisher import checked_many

@@ -8,8 +8,8 @@ from coordinator.interfaces import Coordinator
 from txaware.consume import Consumer
 from txaware.consume.start_places import StartAt
 from txaware.errors import MisusedTransaction
-from txaware.http.client.async_service import AsyncService
-from txaware.http.client.async_transaction import Workers, open_transaction
+from txaware.http.client.aio.async_service import AsyncService
+from txaware.http.client.aio.async_transaction import Workers, open_transaction
 from txaware.interfaces import Isolation
 from txaware.messages import BlockedBy, Message, MessageId, Page
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-from txaware.http.client.call import (
+from txaware.http.client.calls.call import (
     Call,
     HttpAnswer,
     Repeat,
@@ -15,7 +15,7 @@ from txaware.http.client.call import (
     reading_json,
     start_field,
 )
-from txaware.http.client.server_calls import ServerCalls
+from txaware.http.client.calls.server_calls import ServerCalls
 from txaware.http.wire.values import topic_from_json
 from txaware.interfaces import UNCOMMITTED, Isolation, Start
 from txaware.messages import Bounds

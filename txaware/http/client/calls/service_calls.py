@@ -15,7 +15,7 @@ from txaware.errors import (
     TxAwareError,
     changed_nothing,
 )
-from txaware.http.client.call import (
+from txaware.http.client.calls.call import (
     Call,
     Repeat,
     Steps,
@@ -26,9 +26,14 @@ from txaware.http.client.call import (
     reading_field,
     start_field,
 )
+from txaware.http.client.calls.producer_calls import ProducerCalls
+from txaware.http.client.calls.request_fit import (
+    by_newer,
+    request_of,
+    require_fit,
+    typed,
+)
 from txaware.http.client.link import Link
-from txaware.http.client.producer_calls import ProducerCalls
-from txaware.http.client.request_fit import by_newer, request_of, require_fit, typed
 from txaware.http.client.server_info import ENVELOPE_BYTES, ServerInfo
 from txaware.http.wire import (
     LABELLED,

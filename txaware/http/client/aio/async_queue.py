@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 import attrs
 
 from coordinator.interfaces import Coordinator
-from txaware.http.client.async_transaction import Workers, open_transaction
+from txaware.http.client.aio.async_transaction import Workers, open_transaction
 from txaware.queue import Job, Popper, Pusher, Queue
 from txaware.queue.queue import popper_name
 from txaware.queues import Popped, QueueDescriptor, QueueStats, Waiting

@@ -1,0 +1,1 @@
+"""The client of asyncio: what a program holds, and what it awaits."""
