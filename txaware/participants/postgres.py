@@ -198,7 +198,7 @@ class Postgres:
 
     def _prepare(self, name: str) -> None:
         """Prepares, by plain SQL: psycopg is stuck where somebody else ends it."""
-        self.connection.execute(f"PREPARE TRANSACTION '{name}'")
+        self.connection.execute(f"PREPARE TRANSACTION '{name}'", prepare=False)
 
     def _let_go(self) -> None:
         """Rolls back what is open; nothing is where it was prepared."""
@@ -209,7 +209,7 @@ class Postgres:
         self.connection.autocommit = True
         try:
             verb = "COMMIT" if commit else "ROLLBACK"
-            self.connection.execute(f"{verb} PREPARED '{name}'")
+            self.connection.execute(f"{verb} PREPARED '{name}'", prepare=False)
         finally:
             self.connection.autocommit = False
 
