@@ -41,12 +41,13 @@ TWINS: list[tuple[type, type]] = [
     (Job, AsyncJob),
 ]
 # `wait` asks the first, and a pop the last ones; a producer calls others in its thread,
-# and the loop of a worker blocks.
+# the loop of a worker blocks, and Spark's driver has what is stored pushed.
 NOT_AWAITED_OF: dict[type, set[str]] = {
     Consumer: {"may_go_on", "save_in"},
     Publisher: {"publish_in"},
-    Queue: {"worker", "options", "jobs"},
+    Queue: {"worker", "options", "jobs", "reserve", "push_stored"},
     Popper: {"options", "jobs"},
+    Pusher: {"push_stored"},
 }
 NOT_AWAITED = {
     "administration": "shares a clean-up between processes, as those of Spark",
