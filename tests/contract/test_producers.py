@@ -239,6 +239,13 @@ def test_a_producer_that_a_client_draws_begins_at_epoch_0(messaging: Messaging) 
             service.publish_once("t", [b"a"], producer=drawn, sequence=sequence)
     assert payloads(messaging) == []
     assert messaging.producers() == []
+    opened = service.open_producer().identity
+    taken = ProducerIdentity(opened.producer_id, by_client=True)
+    for _ in range(2):
+        with pytest.raises(BadRequest, match="was opened by a call"):
+            service.publish_once("t", [b"a"], producer=taken, sequence=0)
+        service.publish_once("t", [b"b"], producer=opened, sequence=0)
+    assert payloads(messaging) == [b"b"]
 
 
 def test_an_id_that_nobody_opened_is_refused(messaging: Messaging) -> None:

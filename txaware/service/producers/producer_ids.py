@@ -9,7 +9,7 @@ import attrs
 
 from txaware.auth import Principal
 from txaware.clock import ClockMs
-from txaware.errors import NotAuthorized, ProducerFenced
+from txaware.errors import BadRequest, NotAuthorized, ProducerFenced
 from txaware.interfaces import OrderedTable, Write
 from txaware.producers import MAX_EPOCH, MAX_PRODUCER_ID, ProducerIdentity
 from txaware.store.producer_table import (
@@ -140,6 +140,11 @@ class ProducerIds:
             raise ProducerFenced(
                 f"producer {producer.producer_id} is at epoch {row.epoch}, and nothing "
                 f"is published under epoch {producer.epoch}"
+            )
+        if producer.by_client is not row.by_client:
+            how = "drawn by its client" if row.by_client else "opened by a call"
+            raise BadRequest(
+                f"producer {producer.producer_id} was {how}, and publishes as such"
             )
         return row
 

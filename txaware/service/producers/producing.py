@@ -372,4 +372,5 @@ class Producing:
 def _refuses(
     row: ProducerRow, producer: ProducerIdentity, caller: Principal | None
 ) -> bool:
-    return not may_use(row, caller) or row.has_ended or producer.epoch != row.epoch
+    is_that = producer.epoch == row.epoch and producer.by_client is row.by_client
+    return not is_that or row.has_ended or not may_use(row, caller)
