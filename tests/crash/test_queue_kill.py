@@ -7,11 +7,13 @@ import sys
 import time
 from collections import Counter
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import txaware
+from tests.support.concurrency import until
 from tests.support.killed_server import ROOT, Server, check
 from tests.support.queue_child import BEGAN, DONE, ENDED, LEASE_S, OFTEN, ONCE
 from txaware.errors import TopicExists, TxAwareError
@@ -97,8 +99,9 @@ def run_with_kills(place: Path, *, for_s: float) -> None:
         with txaware.connect(server.url) as messaging:
             prepared(messaging)
             crew = Crew(server.url, logs)
+            pushed = partial(crew.noted, "pushes", ENDED, ONCE)
+            assert until(pushed, timeout_s=STARTS_S)
             until_s, blows = time.monotonic() + for_s, 0
-            time.sleep(2)
             while time.monotonic() < until_s:
                 time.sleep(random.random())
                 blows += 1

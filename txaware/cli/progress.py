@@ -1,5 +1,6 @@
 """A bar for verbs that go through all rows."""
 
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from txaware.cli.show import counted
 from txaware.reports import Progress
 
 STEPS = 1000
+CLEAR_LINE = "\r\x1b[K"
 
 
 @contextmanager
@@ -65,7 +67,18 @@ def later_bar(*, length: int) -> Iterator[LaterBar | None]:
         yield None
         return
     bar = LaterBar(length)
+    handlers = logging.getLogger("txaware").handlers
+    for handler in handlers:
+        handler.addFilter(_clear_line)
     try:
         yield bar
     finally:
+        for handler in handlers:
+            handler.removeFilter(_clear_line)
         bar.close()
+
+
+def _clear_line(_: logging.LogRecord) -> bool:
+    """Has a line of the log begin where the bar is; its next move shows it again."""
+    sys.stderr.write(CLEAR_LINE)
+    return True

@@ -52,7 +52,8 @@ class Pipe:
     not gone. Until `lent_until_ms` somebody may write whom nobody announced. `prefix`
     is the beginning of the keys of its rows. A pipe `is_plain` when it only ever took
     plain pushes, all by this process, and no write of its queue failed: then `seen`
-    counts all that was read, and no row is left when its items are gone.
+    counts all that was read, and no row is left when its items are gone. Its own row is
+    lost, `is_row_lost`, where the write failed that began it.
     """
 
     id: int
@@ -80,6 +81,7 @@ class Pipe:
     buffer: deque[Item] = attrs.field(factory=deque)
     undecided: dict[int, int] = attrs.field(factory=dict)
     reserved: set[int] = attrs.field(factory=set)
+    is_row_lost: bool = False
     owner: str | None = None
     owned_until_ms: int = 0
     handle: TopicHandle | None = None

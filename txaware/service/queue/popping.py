@@ -9,6 +9,7 @@ from itertools import islice
 
 import attrs
 
+from txaware.errors import Unavailable
 from txaware.queues import Popped
 from txaware.service.queue.lease import (
     Lease,
@@ -74,7 +75,12 @@ class Popping:
         second = self._state.meter.at(now_ms)
         left_bytes = math.inf if popper.most_bytes is None else popper.most_bytes
         while len(taken.popped) < limit and left_bytes > 0:
-            found = self._next(popper, judge, now_ms, batch)
+            try:
+                found = self._next(popper, judge, now_ms, batch)
+            except Unavailable:
+                if not taken.popped:
+                    raise
+                return taken
             if found is None:
                 return taken
             lease, item = found
@@ -232,7 +238,8 @@ class Popping:
             if lease.due_ms > now_ms:
                 return None
             batch.wait_here()
-            if (found := self._again(lease, now_ms, batch)) is not None:
+            item = self._look(lease)
+            if (found := self._returned(lease, item, now_ms, batch)) is not None:
                 return found
         for priority in sorted(state.lanes, reverse=True):
             for number in list(state.lanes[priority]):
@@ -326,16 +333,19 @@ class Popping:
     def _from_back(self, now_ms: int, batch: Batch) -> tuple[Lease, Item] | None:
         while (lease := self._state.next_back(now_ms)) is not None:
             batch.wait_here()
-            heapq.heappop(self._state.back)
-            if (found := self._again(lease, now_ms, batch)) is not None:
+            item = self._look(lease)
+            heapq.heappop(self._state.back)  # after what may fail
+            if (found := self._returned(lease, item, now_ms, batch)) is not None:
                 return found
         return None
 
-    def _again(
-        self, lease: Lease, now_ms: int, batch: Batch
+    def _look(self, lease: Lease) -> Item | None:
+        return self._reader.look(lease.pipe.prefix, lease.id)
+
+    def _returned(
+        self, lease: Lease, item: Item | None, now_ms: int, batch: Batch
     ) -> tuple[Lease, Item] | None:
-        """Reads an item that waits again; None if it is gone or expires now."""
-        item = self._reader.look(lease.pipe.prefix, lease.id)
+        """Returns an item that waits again; None if it is gone or expires now."""
         if item is None:
             lease.pipe.counts.committed += 1  # a commit whose answer was lost
         elif item.expires_ms is not None and item.expires_ms <= now_ms:
@@ -347,6 +357,12 @@ class Popping:
         self._state.remove(lease, now_ms)
         batch.drained.append(lease.pipe)
         return None
+
+    def put_back(self, lease: Lease, now_ms: int, batch: Batch) -> None:
+        """Has an item wait again as if it had not been popped."""
+        lease.deliveries -= 1
+        lease.pipe.counts.popped -= 1
+        self.give_back(lease, now_ms, batch, may_die=False)
 
     def give_back(
         self,

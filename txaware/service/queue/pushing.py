@@ -59,6 +59,10 @@ class Pushing:
             self._has_failed(pipe)
             raise
         self._has_pushed(pushed)  # not in the block: once in all
+        if pipe.is_row_lost:
+            with self._state.lock:
+                wait = self._table.submit([pipe.write()])
+            wait()
 
     def push_soon(
         self,
@@ -77,10 +81,13 @@ class Pushing:
         pipe = self._begun(pusher, delay_s, priority, may_wait=False)
 
         def written(error: Unavailable | None) -> None:
-            if error is None:
-                self._has_pushed(Pushed(pipe, rows, payloads.size_bytes))
-            else:
+            if error is not None:
                 self._has_failed(pipe)
+            else:
+                self._has_pushed(Pushed(pipe, rows, payloads.size_bytes))
+                if pipe.is_row_lost:
+                    self._table.hand_over([pipe.write()], then)
+                    return
             then(error)
 
         try:
@@ -197,16 +204,16 @@ class Pushing:
         if delay_s > 0:
             due_ms = math.ceil((now_ms + delay_s * 1000) / 1000) * 1000
             pipe = state.due_pipes.get((due_ms, priority))
-            if pipe is None:
+            if pipe is None or pipe.is_row_lost:
                 pipe = self._begin(now_ms, PipeKind.DELAYED, priority, due_ms)
                 state.due_pipes[due_ms, priority] = pipe
             return pipe
         is_ordered = state.descriptor.is_ordered
         key = (EVERYBODY if is_ordered else pusher, priority)
         pipe = state.pushers.get(key)
-        if pipe is not None and (is_ordered or not self._is_full(pipe, now_ms)):
-            return pipe
         if pipe is not None:
+            if not pipe.is_row_lost and (is_ordered or not self._is_full(pipe, now_ms)):
+                return pipe
             pipe.is_open = False
         kind = PipeKind.ORDERED if is_ordered else PipeKind.PUSHER
         number = 0 if is_ordered else _number_of(pusher)
@@ -237,9 +244,15 @@ class Pushing:
             now_ms, kind, priority=priority, due_ms=due_ms, pusher=pusher
         )
         # It goes with the batch of the first item, or before it: batches keep their
-        # order, so no item is ever in a pipe without a row.
-        self._table.hand_over([pipe.write()], _ignore)
+        # order. Where it fails, who pushes writes it again: an item in a pipe without
+        # a row would be lost with the next start.
+        self._table.hand_over([pipe.write()], partial(self._row_told, pipe))
         return pipe
+
+    def _row_told(self, pipe: Pipe, error: object) -> None:
+        """Hears whether the row of a pipe was written, before its first item is."""
+        if error is not None:
+            pipe.is_row_lost = self._state.is_in_doubt = True
 
     def close_old(self, now_ms: int) -> None:
         """Has pipes take no more pushes whose pushers left them."""
@@ -259,7 +272,3 @@ def _number_of(pusher: str) -> int:
     """Returns the number of a pusher that its pipes have in common, never 0."""
     digest = blake2b(pusher.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") or 1
-
-
-def _ignore(_: object) -> None:
-    """Does nothing: nobody waits for a pipe's row alone."""

@@ -1,7 +1,7 @@
 """One queue of this process: pops, and the ends of jobs."""
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 from queue import SimpleQueue
 
@@ -10,7 +10,6 @@ from coordinator.embedded.group_commit import Then
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest, QueueNotFound, Unavailable
 from txaware.interfaces import Write
-from txaware.keys import LEASE, MARK, MESSAGE, PAYLOAD
 from txaware.queues import Popped, QueueStats, Waiting
 from txaware.requests import Payloads
 from txaware.service.queue.lease import Lease, LeaseRun, LeaseState
@@ -19,12 +18,12 @@ from txaware.service.queue.pipe_reader import Judge, PipeReader
 from txaware.service.queue.popping import Popper, Popping, Taken
 from txaware.service.queue.pushing import Pushing
 from txaware.service.queue.queue_state import QueueState
+from txaware.service.queue.row_repair import leftovers, repairs
 from txaware.service.queue.settling import MakeJudge, Settling
 from txaware.service.queue.statistics import Statistics
 from txaware.service.queue.step_batch import Batch, Step
 from txaware.service.store_context import StoreContext
 from txaware.service.write.publishing import Publishing
-from txaware.store.ranges import pieces
 
 # A popper that waits looks again after this time at the latest.
 LOOK_AGAIN_S = 1.0
@@ -208,7 +207,7 @@ class WorkQueue:
                 batch.writes.append(lease.write())
                 wait = self._submit(batch)
             self._endings.expect(tx.transaction_id, self.state.signal)
-            wait()
+            self._written(wait)
         finally:
             self._transaction_writes.leave(entry)
 
@@ -217,7 +216,7 @@ class WorkQueue:
         with self.step() as (now_ms, batch):
             self.wait_again(item, token, now_ms + int(delay_s * 1000), batch, error)
             wait = self._submit(batch)
-        wait()
+        self._written(wait)
         self.state.signal.tell()
 
     def wait_again(
@@ -231,12 +230,9 @@ class WorkQueue:
     def put_back(self, item: str, token: str) -> None:
         """Has an item wait again as if it had not been popped."""
         with self.step() as (now_ms, batch):
-            lease = self.state.held(item, token)
-            lease.deliveries -= 1
-            lease.pipe.counts.popped -= 1
-            self._popping.give_back(lease, now_ms, batch, may_die=False)
+            self._popping.put_back(self.state.held(item, token), now_ms, batch)
             wait = self._submit(batch)
-        wait()
+        self._written(wait)
 
     def look(self, lease: Lease) -> Item | None:
         """Reads the item of a lease; None if it is gone."""
@@ -247,7 +243,7 @@ class WorkQueue:
         with self.step() as (now_ms, batch):
             until_ms = self.prolong(item, token, seconds, now_ms, batch)
             wait = self._submit(batch)
-        wait()
+        self._written(wait)
         return until_ms
 
     def prolong(
@@ -273,7 +269,7 @@ class WorkQueue:
                 said = lease.error or f"transaction {pointer} was rolled back"
                 self._popping.give_back(lease, now_ms, batch, error=said)
             wait = self._submit(batch)
-        wait()
+        self._written(wait)
         self.state.signal.tell()
 
     def settle(self) -> None:
@@ -316,7 +312,7 @@ class WorkQueue:
             for lease in leases:
                 self._take_back(lease, now_ms, batch)
         if state.is_in_doubt:
-            state.spread_doubt()
+            self._repair(batch)
         if batch.may_wait and state.drained_soon:
             batch.drained += state.drained_soon
             state.drained_soon.clear()
@@ -328,18 +324,35 @@ class WorkQueue:
             self._settling.settle(now_ms, batch)
         return now_ms
 
+    def _repair(self, batch: Batch) -> None:
+        """Writes what a failed write may lack; later, while the disk is away."""
+        batch.wait_here()
+        self.state.spread_doubt()
+        try:
+            batch.writes += repairs(self._table, self.state)
+        except Unavailable:
+            self.state.is_in_doubt = True
+
     def _take_back(self, lease: Lease, now_ms: int, batch: Batch) -> None:
         """Takes back a pop, or the end of a job, that may not be on disk."""
         if lease.state is LeaseState.ENDING:
             lease.pipe.counts.committed -= 1
             self.state.begin_work(lease)
         elif lease.state is LeaseState.IN_WORK:
-            self._popping.give_back(lease, now_ms, batch)
+            self._popping.put_back(lease, now_ms, batch)
 
     def _submit(self, batch: Batch) -> Wait:
         """Submits the writes of a step, in the order of the steps, to be waited for."""
         writes = self._writes(batch)
         return self._table.submit(writes) if writes else _nothing
+
+    def _written(self, wait: Wait) -> None:
+        """Waits for the writes of a step; one that failed leaves a doubt."""
+        try:
+            wait()
+        except BaseException:
+            self.state.is_in_doubt = True
+            raise
 
     def submit_soon(self, batch: Batch, then: Then) -> None:
         """Submits the writes of a step; another thread tells `then` how that ended."""
@@ -385,15 +398,8 @@ class WorkQueue:
                 return
             batch.pipes.pop(pipe.id, None)
             if not pipe.is_plain:
-                batch.writes += self._leftovers(pipe.prefix)
+                batch.writes += leftovers(self._table, pipe.prefix)
             batch.writes += self.state.drop(pipe)
-
-    def _leftovers(self, prefix: bytes) -> Iterator[Write]:
-        """Yields deletions of what is left: references, and what was rolled back."""
-        for table in (MESSAGE, PAYLOAD, MARK, LEASE):
-            for rows in pieces(self._table, table + prefix):
-                for key, _ in rows:
-                    yield table + prefix + key, None
 
     def reap(self) -> None:
         """Ends what is over: leases, transactions, pipes that their pushers left."""
@@ -406,7 +412,7 @@ class WorkQueue:
                     batch.writes += self._reader.fill(pipe, judge, known)
                 batch.drained.append(pipe)
             wait = self._submit(batch)
-        wait()
+        self._written(wait)
 
     def stats(self) -> QueueStats:
         """Returns the counts, and how the queue stands now."""
