@@ -176,6 +176,20 @@ class LeaseRun:
         return [*gone, (self.key, None)]
 
 
+@attrs.define
+class Taken:
+    """What one pop has leased: items one by one, and runs of them."""
+
+    popped: list[Popped] = attrs.field(factory=list)
+    runs: list[LeaseRun] = attrs.field(factory=list)
+    alone: list[Lease] = attrs.field(factory=list)
+
+    def add(self, lease: Lease, item: Item) -> None:
+        """Adds an item that has its own lease."""
+        self.alone.append(lease)
+        self.popped.append(lease.popped(item))
+
+
 def held(lease: Lease | None, item: str, token: str, queue: str) -> Lease:
     """Returns the lease of a job in work; raises `LeaseLost` where it is over."""
     if lease is None or lease.state in (LeaseState.GONE, LeaseState.ENDING):

@@ -10,11 +10,11 @@ from itertools import islice
 import attrs
 
 from txaware.errors import Unavailable
-from txaware.queues import Popped
 from txaware.service.queue.lease import (
     Lease,
     LeaseRun,
     LeaseState,
+    Taken,
     first_token,
     new_token,
 )
@@ -44,20 +44,6 @@ class Popper:
     is_local: bool = True
     owns_pipe: bool = False
     most_bytes: int | None = None
-
-
-@attrs.define
-class Taken:
-    """What one pop has leased: items one by one, and runs of them."""
-
-    popped: list[Popped] = attrs.field(factory=list)
-    runs: list[LeaseRun] = attrs.field(factory=list)
-    alone: list[Lease] = attrs.field(factory=list)
-
-    def add(self, lease: Lease, item: Item) -> None:
-        """Adds an item that has its own lease."""
-        self.alone.append(lease)
-        self.popped.append(lease.popped(item))
 
 
 class Popping:
