@@ -113,6 +113,57 @@ class TestPostgresThatDecides(TestPostgres):
     outbox = True
 
 
+class TestSqlalchemy(TestSqlite):
+    @pytest.fixture(autouse=True)
+    def sessions(self, place: None) -> Iterator[None]:
+        sqlalchemy = pytest.importorskip("sqlalchemy")
+        orm = pytest.importorskip("sqlalchemy.orm")
+        self.text, engine = sqlalchemy.text, sqlalchemy.create_engine(self.url())
+        with engine.begin() as connection:
+            connection.execute(self.text(self.schema))
+        with orm.Session(engine) as self.session:
+            yield
+        engine.dispose()
+
+    schema = "CREATE TABLE pairs (key BLOB PRIMARY KEY, value BLOB)"
+
+    def url(self) -> str:
+        return f"sqlite:///{self.path}"
+
+    def make(self, messaging: Messaging) -> Any:
+        return participants.sqlalchemy(messaging, self.session, relay=False)
+
+    def write(self, participant: Any, key: bytes, value: bytes) -> None:
+        put = self.text(
+            "INSERT INTO pairs VALUES (:key, :value) "
+            "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+        )
+        participant.session.execute(put, {"key": key, "value": value})
+
+    def read(self, participant: Any, key: bytes) -> bytes | None:
+        get = self.text("SELECT value FROM pairs WHERE key = :key")
+        found = participant.session.execute(get, {"key": key}).scalar()
+        return None if found is None else bytes(found)
+
+
+class TestSqlalchemyPrepared(TestSqlalchemy):
+    decides = False
+    schema = "CREATE TABLE pairs (key bytea PRIMARY KEY, value bytea)"
+
+    @pytest.fixture(autouse=True)
+    def place(self, postgres_server: PostgresServer) -> None:
+        self.server = postgres_server
+
+    def url(self) -> str:
+        return self.server.url.replace("postgresql:", "postgresql+psycopg:")
+
+    def make(self, messaging: Messaging) -> Any:
+        """Recovers first: later the coordinator may fail."""
+        shop = super().make(messaging)
+        with messaging.transaction(shop):
+            return shop
+
+
 class Versions:
     """A table in memory, as a user may write one; faults are named in `broken`."""
 

@@ -124,6 +124,18 @@ def test_rows_tables_and_messages_commit_together(
     assert prepared(opened) == []
 
 
+def test_the_first_use_may_be_in_a_block_that_is_open(
+    messaging: Messaging, opened: Opened
+) -> None:
+    with messaging.transaction() as tx:
+        shop = participants.postgres(messaging, opened())
+        tx.join(shop)
+        shop.connection.execute("INSERT INTO orders VALUES ('ann')")
+        messaging.publisher("t").publish(b"ann")
+    assert orders(opened) == ["ann"]
+    assert committed(messaging) == [b"ann"]
+
+
 @pytest.mark.parametrize("commits", [True, False])
 def test_what_a_crash_left_prepared_is_ended_at_the_next_start(
     messaging: Messaging, shop: Postgres, opened: Opened, commits: bool

@@ -135,8 +135,7 @@ class Postgres:
 
     def start_tx(self, tx: Transaction) -> None:
         """Begins the transaction of PostgreSQL."""
-        if self._pointer is not None and self._is_asked:
-            self._end_of_unknown(self._pointer)
+        self.end_of_unknown()
         if self._pointer is not None:
             raise MisusedTransaction(
                 f"{self.transaction_aware_name} is in the block of transaction "
@@ -147,6 +146,25 @@ class Postgres:
         self._name = self._prepared.new_name(tx.transaction_id)
         self._begin(self._name)
         self._pointer = tx.transaction_id
+
+    def end_of_unknown(self) -> bool | None:
+        """Ends an earlier block whose outcome nobody knew; tells whether it committed.
+
+        None says that there is none. Raises `TransactionOutcomeUnknown` while nobody
+        knows.
+        """
+        pointer = self._pointer
+        if pointer is None or not self._is_asked:
+            return None
+        outcome = self._coordinator.outcome(pointer)
+        if outcome not in (Outcome.COMMITTED, Outcome.ROLLED_BACK):
+            self._prepared.recover_soon()
+            raise TransactionOutcomeUnknown(
+                f"transaction {pointer} before this one is {outcome.value}, and "
+                f"{self.transaction_aware_name} waits for its outcome"
+            )
+        self._end(commit=outcome is Outcome.COMMITTED)
+        return outcome is Outcome.COMMITTED
 
     def update_tx(self, tx: Transaction) -> None:
         """Does nothing: the transaction of PostgreSQL goes on."""
@@ -225,17 +243,6 @@ class Postgres:
                 f"{self._name}, for the next start or recover(): "
                 f"{cause}"
             ) from error
-
-    def _end_of_unknown(self, pointer: int) -> None:
-        """Ends an earlier block, whose outcome nobody knew."""
-        outcome = self._coordinator.outcome(pointer)
-        if outcome not in (Outcome.COMMITTED, Outcome.ROLLED_BACK):
-            self._prepared.recover_soon()
-            raise TransactionOutcomeUnknown(
-                f"transaction {pointer} before this one is {outcome.value}, and "
-                f"{self.transaction_aware_name} waits for its outcome"
-            )
-        self._end(commit=outcome is Outcome.COMMITTED)
 
     def __repr__(self) -> str:
         return f"<Postgres: {self.transaction_aware_name}>"

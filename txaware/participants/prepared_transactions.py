@@ -1,5 +1,6 @@
 """The transactions that PostgreSQL has prepared for a store, and what ends them."""
 
+import contextvars
 import os
 import uuid
 from typing import Any
@@ -130,7 +131,14 @@ class PreparedTransactions:
 
 
 def store_id(messaging: Messaging) -> str:
-    """Returns the id of a store, drawn by who asks first."""
+    """Returns the id of a store, drawn by who asks first.
+
+    A block that is open here has no part in it.
+    """
+    return contextvars.Context().run(_store_id, messaging)
+
+
+def _store_id(messaging: Messaging) -> str:
     table = messaging.table(PROGRESS)
 
     @retry_on_conflict

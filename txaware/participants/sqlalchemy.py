@@ -79,6 +79,7 @@ class SqlalchemySession:
 
     def start_tx(self, tx: Transaction) -> None:
         """Begins the session's transaction."""
+        self._end_of_unknown()
         if self.session.in_transaction():
             raise MisusedTransaction(
                 f"{self.transaction_aware_name} has a transaction open that began "
@@ -130,6 +131,19 @@ class SqlalchemySession:
             return database is None or database.rollback_tx()
         finally:
             self.session.rollback()
+
+    def _end_of_unknown(self) -> None:
+        """Ends an earlier block, whose outcome nobody knew, as it ended."""
+        database = self._database
+        if not isinstance(database, Postgres):
+            return
+        has_committed = database.end_of_unknown()
+        if has_committed is not None:
+            self._database = None
+            if has_committed:
+                self.session.commit()
+            else:
+                self.session.rollback()
 
     def _database_of(self, connection: Any) -> Database:
         if isinstance(connection, sqlite3.Connection):
