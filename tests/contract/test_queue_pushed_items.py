@@ -19,24 +19,41 @@ from txaware.service.topic_handles import TopicHandle
 from txaware.service.write.publishing import Publishing
 
 
-def test_a_push_behind_one_whose_answer_was_lost_hides_nothing(
+def test_a_push_whose_answer_was_lost_is_popped_and_hides_nothing(
     mail: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mail.push(b"a")
     assert taken(mail) == [b"a"]
-    plain = Publishing.plain
+    lose_answer(mail, b"b", monkeypatch)
+    assert taken(mail) == [b"b"]
+    lose_answer(mail, b"c", monkeypatch)
+    mail.push(b"d")
+    assert taken(mail) == [b"c", b"d"]
+
+
+def lose_answer(mail: Queue, item: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pushes an item, and does not hear that it is there."""
+    plain, plain_soon = Publishing.plain, Publishing.plain_soon
+    error = Unavailable("lost")
+
+    def uncounted(handle: Any) -> TopicHandle:
+        return TopicHandle(handle.topic, handle.writer, TopicCounters(Latencies()))
 
     def lost(self: Publishing, handle: Any, payloads: Any, **options: Any) -> None:
-        other = TopicHandle(handle.topic, handle.writer, TopicCounters(Latencies()))
-        plain(self, other, payloads, **options)
-        raise Unavailable("lost")
+        plain(self, uncounted(handle), payloads, **options)
+        raise error
+
+    def lost_soon(
+        self: Publishing, handle: Any, payloads: Any, then: Any, **options: Any
+    ) -> None:
+        place = uncounted(handle)
+        plain_soon(self, place, payloads, lambda _: then(error), **options)
 
     with monkeypatch.context() as patched:
         patched.setattr(Publishing, "plain", lost)
+        patched.setattr(Publishing, "plain_soon", lost_soon)
         with pytest.raises(Unavailable):
-            mail.push(b"b")
-    mail.push(b"c")
-    assert taken(mail) == [b"b", b"c"]
+            mail.push(item)
 
 
 def test_an_item_that_is_read_before_its_push_returns_comes_once(

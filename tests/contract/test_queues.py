@@ -19,11 +19,8 @@ from txaware.errors import (
 )
 from txaware.keys import LEASE, MESSAGE, PAYLOAD
 from txaware.messages import Outgoing
-from txaware.metrics import Latencies, TopicCounters
 from txaware.queue import Job, Queue
 from txaware.queues import row_name
-from txaware.service.topic_handles import TopicHandle
-from txaware.service.write.publishing import Publishing
 from txaware.topics import data_prefix
 
 
@@ -488,25 +485,3 @@ def test_nothing_is_left_of_a_pipe_whose_items_are_gone(site: Site) -> None:
     prefix = data_prefix(row_name("mail"), 1)
     for table in (MESSAGE, PAYLOAD, LEASE):
         assert not site.table.scan(table + prefix)
-
-
-def test_a_push_whose_answer_was_lost_is_popped(
-    mail: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mail.push(b"a")
-    assert taken(mail) == [b"a"]
-    plain = Publishing.plain
-
-    def lost(self: Publishing, handle: Any, payloads: Any, **options: Any) -> None:
-        plain(
-            self,
-            TopicHandle(handle.topic, handle.writer, TopicCounters(Latencies())),
-            payloads,
-            **options,
-        )
-        raise Unavailable("lost")
-
-    monkeypatch.setattr(Publishing, "plain", lost)
-    with pytest.raises(Unavailable):
-        mail.push(b"b")
-    assert taken(mail) == [b"b"]

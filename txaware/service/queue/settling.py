@@ -44,26 +44,25 @@ class Settling:
         """Ends what is known to be over by now, one way or the other."""
         if self._gate is None:
             batch.wait_here()
-        over = self._over(now_ms)
+        state = self._state
+        every_ms = ASK_EVERY_MS if self._gate is None else ASK_OURS_EVERY_MS
+        asks_of_all = now_ms - state.settled_ms >= every_ms
+        over = state.pointers()
+        if not asks_of_all:
+            over = {one for one in over if self._is_known_to_be_over(one)}
         if not over:
             return
         judge = self.judge(batch, None)
+        if asks_of_all:  # where an event loop would have waited, a thread asks again
+            state.settled_ms = now_ms
         for pointer in over:
             verdict = judge.verdict(pointer)
             if verdict != STOP:
                 self._ended(pointer, now_ms, batch, committed=verdict == DELIVER)
 
-    def _over(self, now_ms: int) -> list[int]:
-        """Returns the transactions that may be over; asks nobody."""
-        state, gate = self._state, self._gate
-        pointers = state.pointers()
-        every_ms = ASK_EVERY_MS if gate is None else ASK_OURS_EVERY_MS
-        if now_ms - state.settled_ms >= every_ms:
-            state.settled_ms = now_ms
-            return list(pointers)
-        if gate is None:
-            return []
-        return [pointer for pointer in pointers if not gate.is_open(pointer)]
+    def _is_known_to_be_over(self, pointer: int) -> bool:
+        """Tells whether a transaction is over; asks nobody."""
+        return self._gate is not None and not self._gate.is_open(pointer)
 
     def _ended(
         self, pointer: int, now_ms: int, batch: Batch, *, committed: bool
