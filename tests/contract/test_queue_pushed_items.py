@@ -8,15 +8,16 @@ import pytest
 import txaware
 from tests.support.messagings import Site, commit
 from tests.support.queues import made, numbered, popped, taken
-from txaware.errors import LeaseLost, Unavailable
-from txaware.keys import LEASE
-from txaware.messages import Outgoing
+from txaware.errors import LeaseLost, StoreCorrupted, Unavailable
+from txaware.keys import LEASE, row_key
+from txaware.messages import MessageId, Outgoing
 from txaware.metrics import Latencies, TopicCounters
 from txaware.queue import Queue
 from txaware.queues import Popped
 from txaware.service.queue.pipe_reader import PipeReader
 from txaware.service.topic_handles import TopicHandle
 from txaware.service.write.publishing import Publishing
+from txaware.store.queue_table import LeaseRow
 
 
 def test_a_push_whose_answer_was_lost_is_popped_and_hides_nothing(
@@ -203,3 +204,15 @@ def test_a_crash_behind_a_commit_loses_no_end_of_many(lasting: Site) -> None:
     assert (stats.popped, stats.committed, stats.expired_leases) == (9, 5, 4)
     assert (stats.in_work, stats.depth) == (0, 4)
     assert [job.deliveries for job in mail.pop_many(9)] == [2] * 4
+
+
+def test_the_row_of_many_leases_has_stretches_of_items() -> None:
+    places = [(5, 65_534), (5, 65_535), (6, 0), (6, 2), (9, 0), (9, 1)]
+    items = tuple(MessageId.of_row(row_key(*place)) for place in places)
+    row = LeaseRow(7, 1, 60_000, -1, False, 9, "popper", "", items)
+    data = row.to_bytes()
+    assert LeaseRow.from_bytes(data) == row
+    assert len(data) < len(LeaseRow.from_bytes(data).popper) + 80
+    damaged = data[: data.index(b"popper") - 1]
+    with pytest.raises(StoreCorrupted):
+        LeaseRow.from_bytes(damaged)

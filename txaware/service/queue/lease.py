@@ -130,7 +130,7 @@ class LeaseRun:
 
     def popped(self, items: Iterable[Item]) -> list[Popped]:
         """Returns its items as they are handed out."""
-        pipe = f"{self.pipe.id:0{2 * PIPE_BYTES}x}"
+        pipe, digits = f"{self.pipe.id:0{2 * PIPE_BYTES}x}", 2 * TOKEN_BYTES
         until_ms = None if self.until_ms == NO_TIME else self.until_ms
         return [
             Popped(
@@ -140,7 +140,7 @@ class LeaseRun:
                 unpacked(headers) if headers else {},
                 1,
                 int.from_bytes(item[:8], "big"),
-                token_text(token),
+                f"{token:0{digits}x}",
                 until_ms,
             )
             for token, (item, payload, key, headers, _, _, _) in enumerate(

@@ -226,10 +226,16 @@ class LocalQueues:
         queue = self._queue(name)
         self._bury(queue)
         look = partial(queue.pop, who, transaction, limit=limit)
-        until_s = time.monotonic() + wait_s
+        is_main = threading.get_ident() == self.calls.main_thread
+        until_s = time.monotonic() + wait_s if wait_s else 0
         while True:
             seen = queue.state.signal.count
-            popped: list[Popped] = self.calls(look, undo=partial(self.put_back, name))
+            if is_main:
+                popped: list[Popped] = self.calls(
+                    look, undo=partial(self.put_back, name)
+                )
+            else:
+                popped = look()
             left_s = until_s - time.monotonic() if wait_s else 0
             if popped or left_s <= 0:
                 self._bury(queue)

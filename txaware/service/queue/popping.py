@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from functools import partial
 from itertools import islice
-
-import attrs
+from typing import NamedTuple
 
 from txaware.errors import Unavailable
 from txaware.service.queue.lease import (
@@ -31,8 +30,7 @@ OLDEST_EVERY = 10
 MOST_PARKED = 10_000
 
 
-@attrs.frozen
-class Popper:
+class Popper(NamedTuple):
     """The one that pops: its name, its transaction, and how it takes turns.
 
     With `owns_pipe` it keeps to one pipe, which nobody else pops from meanwhile. The
