@@ -27,6 +27,7 @@ from tests.support.checker import FAIL, OK, UNKNOWN
 from txaware.config import Settings
 from txaware.errors import (
     ParticipantFailed,
+    ProducerFenced,
     TransactionOutcomeUnknown,
     TransactionRefused,
     Unavailable,
@@ -34,6 +35,9 @@ from txaware.errors import (
 from txaware.interfaces import Isolation
 from txaware.messages import MessageId
 from txaware.messaging import Messaging
+from txaware.publish import Producer
+from txaware.publish.producer_states import State
+from txaware.publish.transactional_producer import TransactionalProducer
 
 TOPICS = ("a", "b", "c")
 COPIES = {"copiers": ("a", "b"), "tellers": ("b", "c")}  # a group, from and to
@@ -42,9 +46,11 @@ SPILLS_ABOVE_BYTES = 60
 # Some have timed out when the server is there again, others go on.
 TIMEOUTS_S = (0.3, 60)
 LONGEST_HOLD_S, NEVER_SHORTER_S = 2.5, 1.5
+PRODUCERS, TRIES = ("p", "q"), 20
 # What a client may be told while its server is killed again and again.
 EXPECTED = (
     ParticipantFailed,
+    ProducerFenced,
     TransactionOutcomeUnknown,
     TransactionRefused,
     Unavailable,
@@ -147,10 +153,13 @@ class Client:
         self._messaging, self._notes, self._name = messaging, notes, name
         self._count = 0
         self._looked: dict[str, MessageId | None] = {}
+        self._idempotent: Producer | None = None
+        self._fenced: TransactionalProducer | None = None
 
     def any(self) -> None:
-        """A plain publish or a short transaction."""
-        self.chance.choice([self.plain, self.both, self.spilled, self.rolled_back])()
+        """A plain publish or a short transaction, perhaps of a producer."""
+        plain = [self.plain, self.both, self.spilled, self.rolled_back]
+        self.chance.choice([*plain, self.once, self.produced])()
 
     def plain(self) -> None:
         """Some messages in one piece, without a transaction."""
@@ -166,6 +175,34 @@ class Client:
         else:
             outcome = OK
         self._notes.add("ended", number, outcome)
+
+    def once(self) -> None:
+        """The same by a producer, tried again as long as nobody knows how it ended."""
+        topic = self.chance.choice(TOPICS[:2])
+        sent = self._values(topic, 3)
+        number, outcome = self._began(sent), UNKNOWN
+        for _ in range(TRIES):
+            try:
+                if self._idempotent is None:
+                    self._idempotent = self._messaging.producer()
+                self._idempotent.publish(topic, _payloads(sent, topic))
+                outcome = OK
+                break
+            except Unavailable:
+                time.sleep(self.chance.uniform(0, 0.2))
+        self._notes.add("ended", number, outcome)
+
+    def produced(self) -> None:
+        """Messages on two topics by a producer that other clients fence."""
+        if self._fenced is None or self.chance.random() < 0.2:
+            self._fenced = self._messaging.producer(self.chance.choice(PRODUCERS))
+        sent = [*self._values("a", 3), *self._values("b", 3)]
+        context = self._fenced.transaction(timeout_s=self.chance.choice(TIMEOUTS_S))
+        try:
+            self._transact(sent, lambda _: self._publish(sent), context=context)
+        finally:
+            if self._fenced.state is State.FENCED:
+                self._fenced = None
 
     def both(self) -> None:
         """Messages on two topics, in one transaction."""
@@ -269,10 +306,11 @@ class Client:
         *,
         timeout_s: float | None = None,
         number: str | None = None,
+        context: TransactionContext | None = None,
     ) -> None:
         timeout_s = timeout_s or self.chance.choice(TIMEOUTS_S)
         number = self._began(sent, transactional=True, number=number)
-        context = self._messaging.transaction(timeout_s=timeout_s)
+        context = context or self._messaging.transaction(timeout_s=timeout_s)
         with suppress(*EXPECTED), context:
             pointer = context.transaction.transaction_id
             self._notes.add("open", number, pointer)
