@@ -283,13 +283,17 @@ def checked_limit(limit: object) -> int:
     return limit
 
 
+LONGEST_WAIT_S = 1e300
+
+
 def checked_wait_s(wait_s: object) -> float:
     """Returns the time to wait; below 0 there is no wait."""
     if isinstance(wait_s, bool) or not isinstance(wait_s, int | float):
         raise BadRequest(f"wait_s is a number of seconds, not {wait_s!r}")
-    if math.isnan(wait_s):
+    if wait_s != wait_s:
         raise BadRequest("wait_s is a number of seconds, not NaN")
-    return wait_s
+    # No float is as large as a whole number may be.
+    return wait_s if wait_s < LONGEST_WAIT_S else math.inf
 
 
 def checked_isolation(isolation: object) -> str:

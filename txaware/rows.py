@@ -1,5 +1,6 @@
 """Rows of a user's table as values: names, keys, values, and their limits."""
 
+import sys
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -109,4 +110,4 @@ def checked_row_limit(limit: object) -> int | None:
         return None
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
         raise BadRequest(f"a limit is a whole number from 0 on, not {limit!r:.100}")
-    return limit
+    return min(limit, sys.maxsize)

@@ -16,6 +16,8 @@ def messaging() -> Messaging:
     opened = txaware.connect("memory:", coordinator=EmbeddedCoordinator())
     opened.create_topic("t")
     opened.publish("t", [b"so that nobody waits"])
+    opened.create_queue("q")
+    opened.queue("q").push_all([b"so that nobody waits"] * 2 * len(ODD))
     return opened
 
 

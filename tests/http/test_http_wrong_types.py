@@ -111,9 +111,12 @@ def sides(opened: Sides) -> Iterator[Sides]:
     for messaging in (opened.near, opened.far):
         messaging.create_topic("t")
         messaging.publish("t", [b"a"])
+        messaging.create_queue("q")
+        messaging.queue("q").push_all([b"a"] * 2 * len(ODDER))
     yield opened
     for messaging in (opened.near, opened.far):
         messaging.delete_topic("t")
+        messaging.delete_queue("q")
 
 
 def differences(sides: Sides, name: str, call: Call, values: list[object]) -> list[str]:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import txaware
 from txaware.messages import MessageId, Outgoing, PublishResponse, Receipt
+from txaware.messaging import Messaging
 
 ODD: list[object] = [
     *(None, True, 0, -1, 1, 2**63, 2**80, 1.5, float("nan"), float("inf")),
@@ -15,6 +16,20 @@ Call = Callable[..., object]
 
 def receipt(pointer: int, attempt: object = b"", count: object = 1) -> Receipt:
     return Receipt(pointer, "t", attempt, count)  # type: ignore[arg-type]
+
+
+def within(messaging: Messaging, call: Callable[[], object]) -> None:
+    """Makes a call in a transaction."""
+    with messaging.transaction():
+        call()
+
+
+def prepare(messaging: Messaging, name: object) -> None:
+    """Prepares a transaction, and rolls it back."""
+    with messaging.transaction() as tx:
+        messaging.table("t").put(b"k", b"a")
+        tx.prepare(name)  # type: ignore[arg-type]
+    messaging.rollback_prepared(name)  # type: ignore[arg-type]
 
 
 # One wrong value in one place of one call; `tx` is an open transaction.
@@ -92,6 +107,50 @@ CALLS: dict[str, Call] = {
     "peek limit": lambda m, tx, v: m.peek("t", limit=v),
     "inspect": lambda m, tx, v: m.inspect(v),
     "lag": lambda m, tx, v: m.lag_ms(v, v),
+    "create queue": lambda m, tx, v: m.create_queue(v),
+    "queue lease": lambda m, tx, v: m.create_queue("c", lease_s=v),
+    "queue deliveries": lambda m, tx, v: m.create_queue("c", max_deliveries=v),
+    "queue dead letters": lambda m, tx, v: m.create_queue("c", dead_letter_queue=v),
+    "queue order": lambda m, tx, v: m.create_queue("c", order=v),
+    "queue": lambda m, tx, v: m.queue(v).push(b"a"),
+    "push": lambda m, tx, v: m.queue("q").push(v),
+    "push all": lambda m, tx, v: m.queue("q").push_all(v),
+    "push key": lambda m, tx, v: m.queue("q").push(b"a", key=v),
+    "push headers": lambda m, tx, v: m.queue("q").push(b"a", headers=v),
+    "push delay": lambda m, tx, v: m.queue("q").push(b"a", delay_s=v),
+    "push priority": lambda m, tx, v: m.queue("q").push(b"a", priority=v),
+    "push within": lambda m, tx, v: within(
+        m, lambda: m.queue("q").push(b"a", priority=v)
+    ),
+    "push later within": lambda m, tx, v: within(
+        m, lambda: m.queue("q").push(b"a", delay_s=v)
+    ),
+    "pop": lambda m, tx, v: m.queue("q").pop_many(v),
+    "pop wait": lambda m, tx, v: m.queue("q").pop(v),
+    "popper": lambda m, tx, v: m.queue("q").popper(name=v).pop(),
+    "popper of a pipe": lambda m, tx, v: m.queue("q").popper(owns_pipe=v).pop(),
+    "job delay": lambda m, tx, v: m.queue("q").pop().rollback(v),
+    "job error": lambda m, tx, v: m.queue("q").pop().rollback(error=v),
+    "job lease": lambda m, tx, v: m.queue("q").pop().extend(v),
+    "queue peek": lambda m, tx, v: m.queue("q").peek(v),
+    "redrive": lambda m, tx, v: m.queue("q").redrive(v),
+    "worker": lambda m, tx, v: m.queue("q").worker(print, participants=v).close(),
+    "table": lambda m, tx, v: m.table(v).get(b"k"),
+    "get": lambda m, tx, v: m.table("t").get(v),
+    "put": lambda m, tx, v: m.table("t").put(v, b"a"),
+    "put value": lambda m, tx, v: m.table("t").put(b"k", v),
+    "put expiry": lambda m, tx, v: m.table("t").put(b"k", b"a", ttl_s=v),
+    "scan": lambda m, tx, v: list(m.table("t").scan(v)),
+    "scan stop": lambda m, tx, v: list(m.table("t").scan(start=b"", stop=v)),
+    "scan limit": lambda m, tx, v: list(m.table("t").scan(limit=v)),
+    "producer": lambda m, tx, v: m.producer(v),
+    "producer publish": lambda m, tx, v: m.producer().publish("t", v),
+    "producer topic": lambda m, tx, v: m.producer().publish(v, [b"a"]),
+    "producer sequence": lambda m, tx, v: m.producer().publish("t", [b"a"], v),
+    "run once": lambda m, tx, v: m.producer("id").run_once(v, lambda *_: None),
+    "prepare": lambda m, tx, v: prepare(m, v),
+    "commit prepared": lambda m, tx, v: m.commit_prepared(v),
+    "rollback prepared": lambda m, tx, v: m.rollback_prepared(v),
     "time-out": lambda m, tx, v: m.transaction(timeout_s=v).start(),
     "invalidate": lambda m, tx, v: m.coordinator.invalidate(v),
     "truncate": lambda m, tx, v: m.coordinator.truncate_invalid_tx(v),

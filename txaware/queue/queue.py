@@ -232,6 +232,8 @@ class Popper:
         name: str | None = None,
         owns_pipe: bool = False,
     ) -> None:
+        if not isinstance(owns_pipe, bool):
+            raise BadRequest(f"owns_pipe is true or false, not {owns_pipe!r:.100}")
         self.queue = queue
         self._access = access
         self._popper = name
@@ -376,6 +378,8 @@ class Queue(Popper):
         transaction, which `participants` join, and which also ends the job. A handler
         may be `async def`. `WorkerOptions` explains the options.
         """
+        if not isinstance(participants, Iterable):
+            raise BadRequest(f"participants are many, not {participants!r:.100}")
         participants = tuple(participants)
         for participant in participants:
             checked_participant(participant)

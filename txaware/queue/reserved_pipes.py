@@ -5,6 +5,7 @@ from typing import Any, Protocol
 from coordinator.transaction import Transaction
 from txaware.errors import MisusedTransaction
 from txaware.queue_service import QueueService
+from txaware.queues import checked_delay_s, checked_priority
 
 
 class LendsNames(Protocol):
@@ -39,7 +40,8 @@ class ReservedPipes:
         """Returns the name of the pipe for a push; one without delay is remembered."""
         if self._tx is None:
             raise MisusedTransaction("this push takes part in no transaction")
-        key = (queue, pusher or id(free), options["priority"])
+        checked_delay_s(options["delay_s"])
+        key = (queue, pusher or id(free), checked_priority(options["priority"]))
         if not options["delay_s"] and key in self._pipes:
             return self._pipes[key]
         name = pusher

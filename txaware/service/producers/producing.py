@@ -171,6 +171,7 @@ class Producing:
             self.counters.out_of_order()
             if isinstance(error, SequenceGap):
                 self.ids.end(producer.producer_id)
+                raise OutOfOrderSequence(str(error)) from error
             raise
 
     def publish_soon(
