@@ -34,7 +34,9 @@ def test_what_was_pushed_is_peeked_at_and_popped() -> None:
 
 
 def test_queues_are_listed_with_how_they_stand() -> None:
-    run("queue", "create", "ns:late", "--lease", "5m", "--max-deliveries", "3")
+    options = ["--lease", "5m", "--max-deliveries", "3", "--max-pop-width", "7"]
+    options += ["--max-pushes-per-pipe", "5", "--max-push-time-of-pipe", "1h"]
+    run("queue", "create", "ns:late", *options)
     run("queue", "push", "mail", "a", "b", "--delay", "1h")
     lines = run("queue", "list").stdout.splitlines()
     assert lines[0].split() == [
@@ -43,6 +45,8 @@ def test_queues_are_listed_with_how_they_stand() -> None:
     assert lines[1].startswith("mail         2        0  0s      lease 30s, order")
     [other] = run_json("queue", "list", "--namespace", "ns")
     assert (other["name"], other["lease_s"], other["depth"]) == ("ns:late", 300, 0)
+    pipes = ("max_pushes_per_pipe", "max_push_time_of_pipe_s", "max_pop_width")
+    assert [other[name] for name in pipes] == [5, 3600, 7]
     text = run("queue", "list", "--namespace", "ns").stdout
     assert "lease 5m, order mostly, after 3 deliveries to ns:late-dead" in text
 

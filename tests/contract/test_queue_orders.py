@@ -25,6 +25,26 @@ def test_pipes_are_popped_in_turn(mail: Queue) -> None:
     assert found == b"M2 M9 M10 M1 M11 M3 M6 M7 M4 M5 M8"
 
 
+def test_no_pipe_waits_for_longer_than_a_round(site: Site) -> None:
+    """Others are pushed to and what fails comes back all the time meanwhile."""
+    site.messaging.create_queue("mail", max_pop_width=3, max_pushes_per_pipe=5)
+    queue = site.messaging.queue("mail")
+    with ExitStack() as stack:
+        pushers = [stack.enter_context(queue.pusher()) for _ in range(5)]
+        for number, pusher in enumerate(pushers):
+            pusher.push_all([b"%d" % number] * 4)
+        since = dict.fromkeys((b"0", b"1", b"2"), 0)
+        for _ in range(12):
+            pushers[3].push(b"3")
+            job = popped(queue)
+            since = {name: pops + 1 for name, pops in since.items()}
+            if job.deliveries == 1 and job.payload in since:
+                since[job.payload] = 0
+            assert max(since.values()) <= 4
+            job.rollback()
+        assert set(taken(queue)) == {b"0", b"1", b"2", b"3", b"4"}
+
+
 def test_a_strict_queue_keeps_the_order_of_all_pushers(site: Site) -> None:
     site.messaging.create_queue("mail", order="strict", max_pushes_per_pipe=3)
     queue = site.messaging.queue("mail")

@@ -1,6 +1,7 @@
 """`txaware queue`: work queues on the command line."""
 
 import sys
+from typing import Any
 
 import attrs
 import click
@@ -22,7 +23,13 @@ from txaware.cli.show import (
 from txaware.cli.values import duration, full_name, json_option, namespace_option
 from txaware.messages import text_or_base64
 from txaware.queue import Job
-from txaware.queues import LEASE_S, ORDERS, Order, QueueDescriptor, Waiting
+from txaware.queues import (
+    MAX_POP_WIDTH,
+    MAX_PUSHES,
+    ORDERS,
+    QueueDescriptor,
+    Waiting,
+)
 
 name_argument = click.argument("name", metavar="QUEUE")
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
@@ -71,18 +78,25 @@ queue.add_command(watch)
     help="mostly: items of one pusher in order; strict: all of them; key: those of one "
     "key, one after the other.  [mostly]",
 )
+@click.option(
+    "--max-pushes-per-pipe",
+    type=click.IntRange(min=1),
+    help=f"A pusher begins another pipe after so many items.  [{MAX_PUSHES}]",
+)
+@click.option(
+    "--max-push-time-of-pipe",
+    "max_push_time_of_pipe_s",
+    type=duration,
+    help="A pusher begins another pipe after this time.  [10m]",
+)
+@click.option(
+    "--max-pop-width",
+    type=click.IntRange(min=1),
+    help=f"Pops take turns over so many pipes.  [{MAX_POP_WIDTH}]",
+)
 @json_option
 @pass_session
-def create(
-    session: Session,
-    *,
-    name: str,
-    lease_s: float | None,
-    max_deliveries: int | None,
-    dead_letter_queue: str | None,
-    order: Order | None,
-    as_json: bool,
-) -> None:
+def create(session: Session, /, *, name: str, as_json: bool, **options: Any) -> None:
     """Create a queue, and the data directory where there is none.
 
     One that exists stays as it is.
@@ -92,14 +106,9 @@ def create(
       txaware queue create mail --lease 5m --max-deliveries 5
       txaware queue create payments --order key
     """
+    named = {option: value for option, value in options.items() if value is not None}
     with session.open(create=True) as messaging:
-        made = messaging.create_queue(
-            name,
-            lease_s=LEASE_S if lease_s is None else lease_s,
-            max_deliveries=max_deliveries,
-            dead_letter_queue=dead_letter_queue,
-            order=order or "mostly",
-        )
+        made = messaging.create_queue(name, **named)
     if as_json:
         echo_json(attrs.asdict(made))
     else:
