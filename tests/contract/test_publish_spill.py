@@ -219,7 +219,7 @@ def test_a_million_messages_in_one_transaction_take_bounded_memory(
     publisher = here.publisher(buffer_limit_bytes=1 << 20)
     tracemalloc.start()
     try:
-        with here.transaction():
+        with here.transaction(timeout_s=900):
             publisher.publish_all(bytes(size) for _ in range(1_000_000))
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:

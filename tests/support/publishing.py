@@ -43,8 +43,10 @@ class Setting:
         options.setdefault("shares_journal", True)
         return Publisher(self.service, self.coordinator, topic, **options)
 
-    def transaction(self, *participants: Any) -> TransactionContext:
-        return TransactionContext(self.coordinator, *participants)
+    def transaction(
+        self, *participants: Any, timeout_s: float | None = None
+    ) -> TransactionContext:
+        return TransactionContext(self.coordinator, *participants, timeout_s=timeout_s)
 
     def writes(self) -> list[str]:
         return [name for name in self.service.names() if not name.startswith("topic")]
