@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote_plus
 
 import attrs
 
@@ -115,7 +115,7 @@ class QueueCalls(ServerCalls):
         It is keyed, so that a repeat pushes nothing twice.
         """
         asked = _push_fields(pusher, delay_s, priority)
-        path = f"{_path(name)}/push?{urlencode(asked)}"
+        path = f"{_path(name)}/push?{_query(asked)}"
         info = yield from self.info()
         payloads = checked_payloads(messages, limit_bytes=info.message_bytes)
         if not len(payloads):
@@ -260,6 +260,13 @@ def _push_fields(pusher: str, delay_s: float, priority: int) -> dict[str, Any]:
         "delayMs": _ms(checked_delay_s(delay_s)),
         "priority": checked_priority(priority),
     }
+
+
+def _query(fields: dict[str, Any]) -> str:
+    # As `urlencode` makes it, which takes more than twice as long.
+    return "&".join(
+        f"{name}={quote_plus(str(value))}" for name, value in fields.items()
+    )
 
 
 def _ms(seconds: float) -> int:
