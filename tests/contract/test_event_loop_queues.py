@@ -120,6 +120,26 @@ def refused(_: object) -> None:
     raise AssertionError("nothing was begun")
 
 
+def test_no_row_is_read_for_what_was_pushed_popped_and_ended_here(
+    site: Site, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(*_: object, **__: object) -> None:
+        raise AssertionError("an event loop reads nothing")
+
+    loop.push(b"first")
+    kind = type(site.table)
+    monkeypatch.setattr(kind, "get", read)
+    monkeypatch.setattr(kind, "scan", read)
+    for number in range(205):  # two pipes are filled, drained and dropped meanwhile
+        loop.push(b"%d" % number)
+        job = loop.pop()
+        loop.told(loop.queues.extend_job, job.id, job.lease, 60)
+        loop.told(loop.queues.commit_job, job.id, job.lease)
+    monkeypatch.undo()
+    stats = site.messaging.queue("mail").stats()
+    assert (stats.committed, stats.depth, stats.pipes) == (205, 1, 1)
+
+
 def test_a_lock_that_another_thread_has_is_not_waited_for(loop: Loop) -> None:
     loop.push(b"a")
     job, queues, gate = loop.pop(), loop.queues, Gate()

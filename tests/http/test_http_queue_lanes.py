@@ -20,7 +20,7 @@ from tests.support.http_lanes import (
     counts,
     on_disk,
 )
-from tests.support.http_raw import Raw, Served, request
+from tests.support.http_raw import PING, Raw, Served, request
 from txaware.auth import new_token
 
 MAIL = "/v1/namespaces/default/queues/mail"
@@ -181,6 +181,7 @@ def test_a_repeat_of_a_pop_under_way_gets_the_same_job(
         for raw in poppers:
             raw.send(asked("pop", {}, "Idempotency-Key: k"))
         assert until(lambda: held.in_flight == 3)
+        assert held.ask(PING).status == 200  # the event loop waits for no disk
         stuck.open.set()
         bodies = {raw.response().body for raw in poppers}
         assert len(bodies) == 1
