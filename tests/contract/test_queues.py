@@ -193,6 +193,16 @@ def test_a_pipe_that_its_pusher_left_ends_when_it_is_empty(site: Site) -> None:
     assert taken(queue) == [b"b"]
 
 
+def test_pipes_that_were_left_end_as_others_begin(site: Site) -> None:
+    """Programs that push once and are gone leave no pipe until the next clean-up."""
+    queue = made(site.messaging)
+    for number in range(30):
+        queue.pusher().push(b"%d" % number)
+        assert taken(queue) == [b"%d" % number]
+        site.clock.advance_s(100)
+    assert queue.stats().pipes <= 8
+
+
 def test_counts_add_up_while_pipes_come_and_go(site: Site) -> None:
     """Scenario 125."""
     site.messaging.create_queue("mail", max_pushes_per_pipe=10)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from hashlib import blake2b
+from itertools import islice
 
 import attrs
 
@@ -12,6 +13,7 @@ from coordinator.embedded.group_commit import Then
 from txaware.errors import QueueNotFound, Unavailable
 from txaware.interfaces import Write
 from txaware.metrics import Latencies, TopicCounters
+from txaware.queues import MAX_PRIORITY
 from txaware.requests import Payloads
 from txaware.service.queue.pipe import Pipe, PipeCounters, opened
 from txaware.service.queue.queue_state import Pushed, QueueState
@@ -24,6 +26,8 @@ from txaware.store.queue_table import NO_TIME, PipeKind
 
 # A pipe is kept so long after somebody asked for it who did not announce a push.
 LENT_MS = 60_000
+# A pipe that begins closes so many that were left: more than come.
+OLD_AT_ONCE = 2
 # The pusher of the one pipe that keeps an order for all.
 EVERYBODY = ""
 
@@ -157,8 +161,10 @@ class Pushing:
     def close_pusher(self, pusher: str) -> None:
         """Has the pipes of a pusher take no more pushes."""
         with self._state.lock:
-            for key in [key for key in self._state.pushers if key[0] == pusher]:
-                self._state.pushers.pop(key).is_open = False
+            for priority in range(MAX_PRIORITY + 1):
+                pipe = self._state.pushers.pop((pusher, priority), None)
+                if pipe is not None:
+                    pipe.is_open = False
 
     def lent(self, number: int) -> TopicHandle:
         """Returns what publishes to a pipe, or rolls back there, for a while."""
@@ -215,6 +221,8 @@ class Pushing:
             if not pipe.is_row_lost and (is_ordered or not self._is_full(pipe, now_ms)):
                 return pipe
             pipe.is_open = False
+            del state.pushers[key]  # the newest comes last
+        self.close_old(now_ms, most=OLD_AT_ONCE)
         kind = PipeKind.ORDERED if is_ordered else PipeKind.PUSHER
         number = 0 if is_ordered else _number_of(pusher)
         pipe = self._begin(now_ms, kind, priority, NO_TIME, pusher=number)
@@ -254,9 +262,9 @@ class Pushing:
         if error is not None:
             pipe.is_row_lost = self._state.is_in_doubt = True
 
-    def close_old(self, now_ms: int) -> None:
-        """Has pipes take no more pushes whose pushers left them."""
-        for key, pipe in list(self._state.pushers.items()):
+    def close_old(self, now_ms: int, *, most: int | None = None) -> None:
+        """Has pipes take no more pushes whose pushers left them; the oldest first."""
+        for key, pipe in list(islice(self._state.pushers.items(), most)):
             if pipe.kind is PipeKind.PUSHER and self.is_too_old(pipe, now_ms):
                 pipe.is_open = False
                 del self._state.pushers[key]
