@@ -3,6 +3,7 @@
 import json
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +11,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import txaware
 from tests.support.doubles import Clock
+from tests.support.http_access import guarded
 from txaware.config import Settings
 from txaware.messaging import Messaging
+from txaware.service.monitor import queue_overview
 
 SETTINGS = Settings(janitor_interval_s=0)
 
@@ -120,3 +123,27 @@ def test_rates_and_times_are_of_the_last_minute(
     clock.advance_s(45)
     now = mail.stats()
     assert (now.pushed_per_s, now.committed_per_s, now.average_wait_s) == (0, 0, 0)
+
+
+def test_of_very_many_queues_those_in_use_are_looked_at(
+    messaging: Messaging, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_overview, "MOST_QUEUES", 2)
+    for number in range(5):
+        messaging.create_queue(f"q{number}")
+    messaging.queue("q3").push(b"1")
+    found = overview(url)
+    assert [one["queue"] for one in found["queues"]] == ["mail", "q3"]
+    assert found["queueCount"] == 6
+
+
+def test_of_queues_those_are_told_that_one_may_see(tmp_path: Path) -> None:
+    with guarded(tmp_path) as site:
+        for queue in ("mail", "hidden-work"):
+            site.messaging.create_queue(queue)
+        for path in ("/v1/overview", "/metrics"):
+            told = site.caller("looks at mail").ask("GET", path).body
+            assert b'"mail"' in told
+            assert b"hidden-work" not in told
+            assert b"mail" not in site.caller("watcher").ask("GET", path).body
+            assert b"hidden-work" in site.caller("overseer").ask("GET", path).body
