@@ -178,7 +178,7 @@ class LeaseRun:
 
 @attrs.define
 class Taken:
-    """What one pop has leased: items one by one, and runs of them."""
+    """The items that one pop has leased: one by one, and runs of them."""
 
     popped: list[Popped] = attrs.field(factory=list)
     runs: list[LeaseRun] = attrs.field(factory=list)

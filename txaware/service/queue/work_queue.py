@@ -13,12 +13,12 @@ from txaware.interfaces import Write
 from txaware.queues import Popped, QueueStats, Waiting
 from txaware.requests import Payloads
 from txaware.service.queue.lease import Lease, LeaseRun, LeaseState, Taken
+from txaware.service.queue.loading import leftovers, repairs
 from txaware.service.queue.pipe import Item, Pipe
 from txaware.service.queue.pipe_reader import Judge, PipeReader
 from txaware.service.queue.popping import Popper, Popping
 from txaware.service.queue.pushing import Pushing
 from txaware.service.queue.queue_state import QueueState
-from txaware.service.queue.row_repair import leftovers, repairs
 from txaware.service.queue.settling import MakeJudge, Settling
 from txaware.service.queue.statistics import Statistics
 from txaware.service.queue.step_batch import Batch, Step
