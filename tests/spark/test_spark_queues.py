@@ -18,7 +18,8 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def mail(shared: Shared) -> Queue:
-    return made(shared.messaging)
+    shared.messaging.create_queue("mail", lease_s=3600)  # Spark may take its time
+    return shared.messaging.queue("mail")
 
 
 def test_a_save_pushes_all_rows_at_once(shared: Shared, mail: Queue) -> None:
