@@ -9,7 +9,7 @@ RANDOM = re.compile("txa_|sha256:", re.IGNORECASE)
 PLACE = re.compile(" at 0x[0-9a-f]+")
 # What takes servers of its own: one Spark and one HBase at a time leave time-outs room.
 # A test has the group of its first marker here.
-SERVERS = {"spark": "spark", "hbase": "hbase", "tephra": "hbase"}
+SERVERS = ("spark", "hbase", "tephra")
 # Stores and coordinators that a test is given by name, and that are not in memory.
 OUTSIDE = re.compile("leveldb|durable|http|remote|hbase|tephra")
 LONG = ("soak", "benchmark")
@@ -21,9 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if is_in_memory(item):
             item.add_marker(pytest.mark.memory)
-        of_servers = (
-            SERVERS[each] for each in SERVERS if item.get_closest_marker(each)
-        )
+        of_servers = (each for each in SERVERS if item.get_closest_marker(each))
         group = next(of_servers, item.path.stem)
         item.add_marker(pytest.mark.xdist_group(group))
 
