@@ -54,7 +54,7 @@ def test_an_option_close_to_a_known_one_is_refused(name: str, meant: str) -> Non
 @pytest.mark.parametrize(
     ("use", "name", "told"),
     [
-        (READ, "max_messages", "option max_messages is for readStream, not for read$"),
+        (READ, "max_messages", "option max_messages is for a queue, or for readStrea"),
         (READ_STREAM, "save_id", "option save_id is for write, not for readStream"),
         (READ, "timeout_s", "option timeout_s is for write, writeStream, not for read"),
         (READ_STREAM, "pushdown", "option pushdown is for read, not for readStream"),

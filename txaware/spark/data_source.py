@@ -13,7 +13,14 @@ from txaware.errors import BadRequest
 from txaware.queues import MOST_POPPED, Waiting
 from txaware.spark.columns import SCHEMA, Table
 from txaware.spark.filters import Narrowed
-from txaware.spark.options import READ, READ_STREAM, WRITE, WRITE_STREAM, Options
+from txaware.spark.options import (
+    OF_TOPICS,
+    READ,
+    READ_STREAM,
+    WRITE,
+    WRITE_STREAM,
+    Options,
+)
 from txaware.spark.partitions import Span, read
 from txaware.spark.selection import QuerySelection
 from txaware.spark.sink import Sink
@@ -87,7 +94,7 @@ class QueueSource(DataSourceReader):
     """
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        for name in ("topic", "topics", "topic_pattern", "start", "end", "pushdown"):
+        for name in OF_TOPICS:
             if options.text(name) is not None:
                 raise BadRequest(f"a queue is read as it stands: leave out {name}")
         self._queue = str(QueueName.parse(options.text("queue")))

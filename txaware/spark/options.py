@@ -14,10 +14,11 @@ from txaware.spark.addresses import StoreAddress
 
 ADDRESS = ("url", "coordinator", "token", "token_file")
 _WHAT = ("topic", "topics", "topic_pattern", "start", "end", "isolation", "part_bytes")
+OF_TOPICS = (*_WHAT, "pushdown")
 READ, READ_STREAM, WRITE, WRITE_STREAM = "read", "readStream", "write", "writeStream"
 # The options of each of the four.
 USES: Mapping[str, tuple[str, ...]] = {
-    READ: (*ADDRESS, *_WHAT, "pushdown", "queue", "max_messages"),
+    READ: (*ADDRESS, *OF_TOPICS, "queue", "max_messages"),
     READ_STREAM: (*ADDRESS, *_WHAT, "max_messages", "max_bytes"),
     WRITE: (*ADDRESS, "topic", "queue", "timeout_s", "save_id", "repeat_by"),
     WRITE_STREAM: (*ADDRESS, "topic", "queue", "timeout_s", "name", "repeat_by"),
@@ -48,6 +49,10 @@ class Options:
                 _check_name(name, use)
                 if not texts[name] and name not in ADDRESS:
                     raise BadRequest(f"option {name} is empty")
+            if use == READ and "max_messages" in texts and "queue" not in texts:
+                raise BadRequest(
+                    "option max_messages is for a queue, or for readStream"
+                )
             _check_path(texts, use)
         return cls(texts)
 
