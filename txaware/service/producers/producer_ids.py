@@ -99,9 +99,12 @@ class ProducerIds:
             return row
 
     def opened(self, row: ProducerRow) -> None:
-        """Notes that the row of a new producer is on disk."""
-        with self._lock:
-            self._remember(row)
+        """Notes that the row of a new producer is on disk.
+
+        It takes no lock: the thread that wrote the row calls it, and whoever has the
+        lock may wait for that thread. What was read meanwhile is newer.
+        """
+        self._known.setdefault(row.producer_id, row)
 
     def failed(self) -> None:
         """Notes that the row of a new producer may not be on disk."""
