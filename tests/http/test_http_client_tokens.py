@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 import txaware
+from tests.support.concurrency import until
+from tests.support.http_access import guarded
 from tests.support.scripted_server import ScriptedServer, answers
 from txaware.config import Settings
+from txaware.errors import NotAuthenticated
 from txaware.http.client import ClientSettings, Link
 from txaware.http.client.aio.async_messaging import connect_async
 from txaware.http.server.server_file import read_server_file
@@ -69,6 +72,16 @@ def test_another_coordinator_gets_the_token_of_the_environment(
     with txaware.connect(f"leveldb:{data}", coordinator=server.url, settings=QUIET):
         pass
     assert sent_to(server) == {"Bearer from-environment"}
+
+
+def test_a_coordinator_that_refuses_the_caller_is_left_without_a_connection(
+    tmp_path: Path,
+) -> None:
+    with guarded(tmp_path) as site:
+        with pytest.raises(NotAuthenticated) as kept:
+            txaware.connect("memory:", coordinator=site.server.url, settings=QUIET)
+        state = site.server._server.server_state
+        assert until(lambda: not state.connections), kept
 
 
 def topics_by_asyncio(server: ScriptedServer, token: str | None = None) -> None:

@@ -168,11 +168,12 @@ def named_coordinator(
     """Opens the coordinator at an address, or returns the caller's own."""
     if is_http(coordinator):
         link = Link(str(coordinator), token=token_to_send(token))
-        hosted = HostedCoordinator(Transport(link))
+        transport = Transport(link)
         try:
+            hosted = HostedCoordinator(transport)
             hosted.say_that_rows_are_elsewhere()
         except BaseException:
-            hosted.close()
+            transport.close()
             raise
         return hosted
     if isinstance(coordinator, str):
