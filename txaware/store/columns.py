@@ -78,7 +78,7 @@ def value_head(
 
 
 class KeyedHeads(dict[int, bytes]):
-    """What stands before the keys of some values, by their size; made as it is asked.
+    """The bytes before the key of a value, by the size of the key; each made once.
 
     To find out all sizes beforehand would take as long as half of the values.
     """
