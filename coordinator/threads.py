@@ -181,6 +181,20 @@ class JoinableThread(threading.Thread):
         super().join(timeout)
 
 
+class Turns(threading.local):
+    """The event loop of this thread, if it never waits for what it hands over.
+
+    `call_soon` calls a function when the turn of the loop is over. Another thread that
+    is woken before that only queues for the interpreter, again and again: a loop gives
+    it up between any two of its callbacks.
+    """
+
+    call_soon: Callable[..., object] | None = None
+
+
+turns = Turns()
+
+
 def try_lock(lock: Any, taken: list[bool]) -> bool:
     """Takes a lock if it is free, and notes in `taken` whether it did, in one step."""
     taken.extend(map(lock.acquire, (False,)))

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from coordinator.embedded.batch import Then
 from coordinator.embedded.commit_log import Wait
-from coordinator.embedded.group_commit import Then
 from coordinator.interfaces import Cargo
 from coordinator.transaction import Transaction
 from txaware.clock import StoreClock

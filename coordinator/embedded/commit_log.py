@@ -5,7 +5,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from coordinator.embedded.group_commit import End
+from coordinator.embedded.batch import End
 from coordinator.embedded.journal import Journal
 from coordinator.embedded.ledger import Ledger
 from coordinator.embedded.open_transactions import ENDING, UNDECIDED, OpenTransaction

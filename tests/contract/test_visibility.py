@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from coordinator.embedded.batch import Then
 from coordinator.embedded.commit_log import Wait
-from coordinator.embedded.group_commit import Then
 from tests.support.concurrency import in_background
 from tests.support.messagings import Site, commit, committed, payloads, publish
 from txaware.errors import (

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coordinator.embedded.batch import Then
 from coordinator.embedded.commit_log import Wait
-from coordinator.embedded.group_commit import Then
 from coordinator.errors import TransactionNotInProgress, Unavailable
 from tests.support.doubles import Clock
 from tests.support.messagings import Site, commit, payloads, publish

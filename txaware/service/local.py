@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from functools import partial
 
-from coordinator.embedded.group_commit import Then
+from coordinator.embedded.batch import Then
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest

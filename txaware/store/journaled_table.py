@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from operator import itemgetter
 
+from coordinator.embedded.batch import End, Then
 from coordinator.embedded.commit_log import Wait
-from coordinator.embedded.group_commit import End, GroupCommit, Then
+from coordinator.embedded.group_commit import GroupCommit
 from coordinator.embedded.records import Aborted, Invalidated, Record
 from txaware.clock import ClockMs, StoreClock, system_clock_ms
 from txaware.errors import StoreCorrupted, Unavailable

@@ -7,8 +7,8 @@ from typing import NoReturn
 
 from sortedcontainers import SortedDict
 
+from coordinator.embedded.batch import Then
 from coordinator.embedded.commit_log import Wait
-from coordinator.embedded.group_commit import Then
 from txaware.clock import ClockMs, StoreClock, system_clock_ms
 from txaware.errors import BadRequest, Unavailable
 from txaware.interfaces import Emptiness, Row, Write

@@ -17,7 +17,7 @@ import attrs
 import uvicorn
 import uvloop
 
-from coordinator.threads import JoinableThread, SafeFuture
+from coordinator.threads import JoinableThread, SafeFuture, turns
 from txaware.auth import EVERYTHING, AuditLog, Principal, Tokens, new_token
 from txaware.errors import BadRequest, Unavailable
 from txaware.http.metrics.exposition import Exposition
@@ -246,6 +246,7 @@ class HttpServer:
             self._socket.close()  # nobody shall wait for an answer that never comes
 
     async def _serve(self) -> None:
+        turns.call_soon = self._loop.call_soon
         with Threads(self._served.settings.server_threads) as threads:
             self._config.loaded_app = self._app(threads)
             self._began.set_result(None)

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 
 import attrs
 
-from coordinator.embedded.group_commit import Then
+from coordinator.embedded.batch import Then
 from coordinator.interfaces import Coordinator
 from coordinator.optional_ports import InProcess, in_process
 from txaware.auth import Principal

@@ -5,7 +5,7 @@ from functools import partial
 
 import attrs
 
-from coordinator.embedded.group_commit import Then
+from coordinator.embedded.batch import Then
 from txaware.auth import Principal
 from txaware.errors import (
     BadRequest,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
-from coordinator.embedded.group_commit import Then
+from coordinator.embedded.batch import Then
 from txaware.errors import Unavailable
 from txaware.queues import (
     MAX_LEASE_S,

@@ -9,7 +9,7 @@ from itertools import islice
 
 import attrs
 
-from coordinator.embedded.group_commit import Then
+from coordinator.embedded.batch import Then
 from txaware.errors import QueueNotFound, Unavailable
 from txaware.interfaces import Write
 from txaware.metrics import Latencies, TopicCounters

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from functools import partial
 from queue import SimpleQueue
 
+from coordinator.embedded.batch import Then
 from coordinator.embedded.commit_log import Wait
-from coordinator.embedded.group_commit import Then
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest, QueueNotFound, Unavailable
 from txaware.interfaces import Write

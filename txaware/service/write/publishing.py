@@ -6,7 +6,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import cast
 
-from coordinator.embedded.group_commit import Then
+from coordinator.embedded.batch import Then
 from coordinator.embedded.open_transactions import OpenTransaction
 from coordinator.transaction import POINTERS_PER_MS, Transaction
 from txaware.errors import (

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from coordinator.embedded.batch import Then
 from coordinator.embedded.commit_log import Wait
-from coordinator.embedded.group_commit import Then
 from coordinator.interfaces import SubmitRows
 from txaware.errors import Unavailable
 from txaware.interfaces import OrderedTable, Write

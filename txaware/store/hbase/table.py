@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
+from coordinator.embedded.batch import End, Then
 from coordinator.embedded.commit_log import Wait
-from coordinator.embedded.group_commit import End, Then
 from coordinator.embedded.records import Record
 from txaware.clock import ClockMs
 from txaware.config import Settings
