@@ -51,16 +51,18 @@ def as_json(path: str, value: Any, *headers: str) -> bytes:
     return request("POST", path, json.dumps(value).encode(), JSON, *headers)
 
 
-def answered(here: Served, data: bytes) -> Any:
-    """What is compared of one answer, or that there was none."""
+def answered(here: Served, data: bytes, times: int = 1) -> Any:
+    """What is compared of the answers on one connection, or that there was none."""
+    answers = []
     with here.connect() as raw:
-        raw.send(data)
         is_head = data.startswith(b"HEAD")
         try:
-            answer = raw.response(to_head=is_head)
+            for _ in range(times):
+                raw.send(data)
+                answers.append(_compared(raw.response(to_head=is_head)))
         except (EOFError, ConnectionError):
-            return None
-        return _compared(answer), raw.half_close().has_ended()
+            return [*answers, None]
+        return [*answers, raw.half_close().has_ended()]
 
 
 def _compared(answer: Response) -> tuple[Any, ...]:

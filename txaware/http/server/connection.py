@@ -1,16 +1,16 @@
 """One connection: uvicorn's, with the limits that it leaves to others."""
 
 import asyncio
-import json
 from contextlib import suppress
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from txaware.http.server.app import Expecting
 from txaware.http.server.connection_limits import ConnectionLimits, is_vital
-from txaware.http.server.direct_lane import DirectRequest, Lane
+from txaware.http.server.direct_lane import DirectRequest, KnownHead, Lane
 from txaware.http.server.exchange import Headers
+from txaware.http.server.failures import last_answer
 from txaware.http.server.request_parser import BODY, HEAD, NOTHING, Feeding, WrongHead
 from txaware.http.server.routing import Match
 from txaware.http.server.server_context import Stopping
@@ -50,6 +50,7 @@ class Connection(Feeding):
         self._running: Any = None
         self._lane: Lane = self.app.lane
         self._direct: DirectRequest | None = None  # until all of it has come
+        self._known: KnownHead | None = None  # of the last one
         self._is_driving = False
         self._idle_since_s = 0.0
         self.app_state = {"peer": self}
@@ -151,8 +152,14 @@ class Connection(Feeding):
         """Feeds the parser, until nothing more is answered."""
         if self._sink.is_over or self._refusal is not None:
             return
+        known, is_first = self._known, self.is_between
+        if known is not None and known.is_of(data) and is_first and self._may_begin:
+            self._begin_direct(self._lane.again(known, data, self))
+            self._drive()
+            return
         self.feed(data)
         if self._direct is not None:
+            self._known = self._direct.known_head(data) if is_first else None
             self._drive()
         if self.part is not NOTHING:
             self._expect_rest()
@@ -178,17 +185,19 @@ class Connection(Feeding):
             super().begin_request()
             self.cycle.transport = self._sink  # type: ignore[assignment]
         else:
-            self.cycle = self._running = direct  # type: ignore[assignment]
-            self._direct = self.growing = direct
+            self._begin_direct(direct)
+            self.growing = direct
+
+    def _begin_direct(self, direct: DirectRequest) -> None:
+        self.cycle = self._running = self._direct = direct  # type: ignore[assignment]
 
     def _direct_request(self, match: Match, query: bytes) -> DirectRequest | None:
         """Returns a request for the lane, if this connection may have one now."""
         parser = self.parser
         if (
-            self._is_answering
+            not self._may_begin
             or self._too_many is not None
             or self.expect_100_continue
-            or self.flow.write_paused
             or parser.should_upgrade()
             or parser.get_http_version() != "1.1"
             or parser.get_method() != b"POST"
@@ -329,15 +338,7 @@ class Connection(Feeding):
         """
         self._stop_expecting()
         self.drop_unfed()
-        body = json.dumps({"error": name, "message": message}).encode()
-        retry = b"retry-after: 1\r\n" if status == 503 else b""
-        self._refusal = (
-            STATUS_LINE[status]
-            + b"content-type: application/json\r\n"
-            + retry
-            + b"content-length: %d\r\nconnection: close\r\n\r\n" % len(body)
-            + body
-        )
+        self._refusal = last_answer(status, name, message)
         if self.part is BODY and not self._drop_incomplete():
             if self.cycle.response_started:
                 self._end()  # two answers to one request would be one too many
@@ -352,6 +353,10 @@ class Connection(Feeding):
         if cycle.waiting_for_100_continue:
             app = Expecting(cycle, app)
         super()._start_asgi_task(cycle, app)
+
+    @property
+    def _may_begin(self) -> bool:
+        return not (self._is_answering or self.flow.write_paused)
 
     @property
     def _is_answering(self) -> bool:

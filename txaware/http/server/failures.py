@@ -2,6 +2,8 @@
 
 import json
 
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
 from txaware.errors import (
     BadRequest,
     KeeperMissing,
@@ -84,6 +86,19 @@ def reply_to(error: TxAwareError, message: str) -> Reply:
 def name_of(error: TxAwareError) -> str:
     """Returns the name that clients know: that of the nearest public class."""
     return next(kind.__name__ for kind in type(error).mro() if kind.__name__ in PUBLIC)
+
+
+def last_answer(status: int, name: str, message: str) -> bytes:
+    """Returns an answer as it is sent, which ends its connection."""
+    body = json.dumps({"error": name, "message": message}).encode()
+    retry = b"retry-after: %d\r\n" % RETRY_AFTER_S if status == 503 else b""
+    return (
+        STATUS_LINE[status]
+        + b"content-type: application/json\r\n"
+        + retry
+        + b"content-length: %d\r\nconnection: close\r\n\r\n" % len(body)
+        + body
+    )
 
 
 def _headers(error: TxAwareError) -> Headers:

@@ -83,6 +83,11 @@ class Feeding(HttpToolsProtocol):
             self._unfed = self._unfed[self._fed(piece) :]
 
     @property
+    def is_between(self) -> bool:
+        """True when the last request has come, and nothing of the next one."""
+        return self.part is NOTHING and not self._unfed
+
+    @property
     def has_unfed(self) -> bool:
         """True when something came that was not looked at."""
         return bool(self._unfed)
