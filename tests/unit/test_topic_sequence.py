@@ -49,7 +49,7 @@ def publish(line: TopicSequence, *data: bytes, caller: object = None) -> list[in
     size_bytes = sum(map(len, data))
     ids = None
     if caller is None:
-        ids = line.publish_alone([*data], size_bytes, None)
+        ids = line.publish_alone([*data], None)
     if ids is None:
         call = SequenceCall([*data], size_bytes, None, caller=caller)
         line.take(call)
@@ -203,7 +203,7 @@ def test_an_interrupt_at_any_place_hangs_nobody_and_loses_nothing(
         def call() -> None:
             for data in (b"a", b"b"):
                 if is_alone:
-                    assert line.publish_alone([data], 1, None) is not None
+                    assert line.publish_alone([data], None) is not None
                 else:
                     line.publish(SequenceCall([data], 1, None))
                 done.append(data)

@@ -70,11 +70,11 @@ class Producer:
         last five requests are a repeat. A gap ends the producer: every later publish
         raises `OutOfOrderSequence` too.
         """
-        line, messages, size_bytes = self._checked(topic, payloads, sequence)
-        ids = line.publish_alone(messages, size_bytes, sequence)
+        line, messages = self._checked(topic, payloads, sequence)
+        ids = line.publish_alone(messages, sequence)
         if ids is not None:
             return ids
-        return line.publish(SequenceCall(messages, size_bytes, sequence))
+        return line.publish(self._call(messages, sequence))
 
     def take(
         self,
@@ -89,25 +89,30 @@ class Producer:
         Nothing waits until that is called, which it has to be. `caller` is a task, for
         callers that are no threads.
         """
-        line, messages, size_bytes = self._checked(topic, payloads, sequence)
-        call = SequenceCall(messages, size_bytes, sequence, caller=caller)
+        line, messages = self._checked(topic, payloads, sequence)
+        call = self._call(messages, sequence, caller)
         line.take(call)
         return partial(line.finish, call)
 
     def _checked(
         self, topic: str, payloads: Iterable[Payload], sequence: int | None
-    ) -> tuple[TopicSequence, list[Payload], int]:
+    ) -> tuple[TopicSequence, list[Payload]]:
         if self._closed:
             raise PublisherClosed("the producer is closed, and took nothing")
         line = self._sequence(topic)
         messages = list(checked_many(payloads, call="publish"))
         if not messages:
             raise BadRequest("a publish of a producer has messages")
-        limit_bytes = self._message_limit_bytes
-        size_bytes = checked_sizes_bytes(messages, limit_bytes)
         if sequence is not None:
             checked_sequence(sequence)
-        return line, messages, size_bytes
+        return line, messages
+
+    def _call(
+        self, messages: list[Payload], sequence: int | None, caller: object = None
+    ) -> SequenceCall:
+        """Returns a call that may go out with others, once its messages are checked."""
+        size_bytes = checked_sizes_bytes(messages, self._message_limit_bytes)
+        return SequenceCall(messages, size_bytes, sequence, caller=caller)
 
     def _sequence(self, topic: str) -> TopicSequence:
         found = self._sequences.get(topic) if isinstance(topic, str) else None

@@ -142,10 +142,15 @@ def decode_state(value: bytes) -> SequenceState:
     return SequenceState(_EPOCH.unpack_from(value)[0], requests)
 
 
+def epoch_of(value: bytes) -> int:
+    """Returns the epoch of a sequence row."""
+    return int.from_bytes(value[:2], "big")
+
+
 def next_of(value: bytes) -> tuple[int, int]:
     """Returns the epoch of a sequence row, and the sequence of the next message."""
     base, count = _LAST_NUMBERS(value, len(value) - _REQUEST.size)
-    return int.from_bytes(value[:2], "big"), (base + count) % SEQUENCES
+    return epoch_of(value), (base + count) % SEQUENCES
 
 
 def value_after(

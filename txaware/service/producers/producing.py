@@ -43,7 +43,7 @@ from txaware.store.columns import PRODUCED, with_column
 from txaware.store.producer_table import (
     ProducerRow,
     encode_mark,
-    next_of,
+    epoch_of,
     producer_write,
     value_after,
 )
@@ -88,7 +88,7 @@ class Written:
         request, producer = self._request, self._request.producer
         self._keys = keys
         before = self._before
-        if before is not None and next_of(before)[0] != producer.epoch:
+        if before is not None and epoch_of(before) != producer.epoch:
             before = None
         self.value = value_after(
             before,
