@@ -133,6 +133,8 @@ class QueueDescriptor:
 
 def described(name: str, options: Mapping[str, Any]) -> QueueDescriptor:
     """Returns a queue as the caller describes it; else a `BadRequest`."""
+    if "is_paused" in options:
+        raise BadRequest("a queue is paused by `pause()`, once it was created")
     made = QueueDescriptor(str(QueueName.parse(name)), 1, **options)
     for option, most in (
         ("lease_s", MAX_LEASE_S),

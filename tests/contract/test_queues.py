@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -409,13 +410,26 @@ def test_a_deleted_queue_is_gone_and_comes_back_empty(site: Site) -> None:
     + [{"max_deliveries": most} for most in (0, -1, 1.5, "1", True)]
     + [{"order": "fifo"}, {"max_pushes_per_pipe": 0}, {"max_pop_width": -1}]
     + [{"max_push_time_of_pipe_s": 0}, {"ttl_s": 0}, {"dead_letter_queue": "a b"}]
-    + [{"dead_letter_queue": "mail"}],
+    + [{"dead_letter_queue": "mail"}, {"is_paused": True}],
     ids=repr,
 )
 def test_a_queue_that_makes_no_sense_is_refused(site: Site, options: Any) -> None:
     with pytest.raises(BadRequest):
         site.messaging.create_queue("mail", **options)
     assert site.messaging.queues() == []
+
+
+def test_dead_letters_do_not_go_round(site: Site) -> None:
+    """An item that kills all its workers would come for ever."""
+    create: Any = partial(site.messaging.create_queue, max_deliveries=3)
+    create("a", dead_letter_queue="b")
+    create("b", dead_letter_queue="c")
+    for last in ("a", "b"):
+        with pytest.raises(BadRequest, match="round: c to .*b to c$"):
+            create("c", dead_letter_queue=last)
+    assert site.messaging.queues() == ["a", "b"]
+    site.messaging.create_queue("c", dead_letter_queue="a")  # it keeps what it has
+    assert create("a", dead_letter_queue="b").dead_letters == "b"
 
 
 @pytest.mark.parametrize("name", ["", "a b", ".mail", "a:b:c", "mäil", None, 5])

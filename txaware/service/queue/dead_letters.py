@@ -1,8 +1,11 @@
 """Dead letters: items that were delivered too often, and their way back."""
 
+from collections.abc import Callable
+
+from txaware.errors import BadRequest, QueueNotFound
 from txaware.labels import unpacked
 from txaware.messages import Outgoing
-from txaware.queues import Popped
+from txaware.queues import Popped, QueueDescriptor
 from txaware.requests import checked_payloads
 from txaware.service.queue.lease import Lease, LeaseState
 from txaware.service.queue.work_queue import WorkQueue
@@ -12,6 +15,19 @@ QUEUE, ID, DELIVERIES, ERROR = "queue", "id", "deliveries", "error"
 ORIGIN = (QUEUE, ID, DELIVERIES, ERROR)
 MOST_BYTES = 2**62
 MOST_ERROR_BYTES = 2_000
+
+
+def check_way(made: QueueDescriptor, known: Callable[[str], QueueDescriptor]) -> None:
+    """Refuses a queue whose dead letters would come back to it, by way of others."""
+    way, last = [made.name], made
+    while last.max_deliveries is not None and last.dead_letters not in way[1:]:
+        way.append(last.dead_letters)
+        if way[-1] == made.name:
+            raise BadRequest(f"dead letters would go round: {' to '.join(way)}")
+        try:
+            last = known(last.dead_letters)
+        except QueueNotFound:
+            return
 
 
 def bury(queue: WorkQueue, lease: Lease, target: WorkQueue) -> bool:

@@ -47,7 +47,7 @@ from txaware.requests import (
     checked_wait_s,
 )
 from txaware.service.local import LocalService
-from txaware.service.queue.dead_letters import bury, origin_of, send_back
+from txaware.service.queue.dead_letters import bury, check_way, origin_of, send_back
 from txaware.service.queue.loading import loaded
 from txaware.service.queue.pipe_reader import Judge
 from txaware.service.queue.popping import Popper
@@ -86,6 +86,8 @@ class LocalQueues:
     def create_queue(self, name: str, **options: Any) -> QueueDescriptor:
         """Creates a queue; one that exists is returned as it is."""
         wanted = described(name, options)
+        if not self._exists(wanted.name):
+            check_way(wanted, self.queue_descriptor)
         keep_earlier_versions_away(self._site.table)
         try:
             return QueueDescriptor.of(self._topics.create(wanted.topic()))
