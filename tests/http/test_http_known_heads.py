@@ -1,10 +1,14 @@
 """Heads that come again on their connection: read once, and judged each time."""
 
+from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import accumulate, cycle
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.support.background import Gate
 from tests.support.concurrency import until
@@ -17,6 +21,7 @@ from tests.support.http_raw import (
     PUBLISH,
     TOPIC,
     Raw,
+    Served,
     one,
     poll,
     publish,
@@ -24,6 +29,7 @@ from tests.support.http_raw import (
     serving,
 )
 from txaware.http.server.direct_lane import Lane
+from txaware.http.server.routing import Routes
 
 __all__ = ["stuck"]
 Known = list[bytes]
@@ -152,3 +158,58 @@ def test_heads_that_change_the_connection_are_read_each_time(
         if headers != ("Connection: close",):
             assert raw.ask(data).status == 200
         assert not known
+
+
+@pytest.fixture(scope="module")
+def both() -> Iterator[tuple[Served, Served]]:
+    """A server with the lane, and one without."""
+    with ExitStack() as stack, pytest.MonkeyPatch.context() as patched:
+        direct = stack.enter_context(serving())
+        patched.setattr(Routes, "direct", lambda *_: None)
+        yield direct, stack.enter_context(serving())
+
+
+REQUESTS = st.sampled_from(
+    [
+        *(publish(one(payload)) for payload in (b"a", b"b", b"\r\n\r\nc", b"12345")),
+        publish(one(publish())),
+        publish(b"\x02\x02"),  # no right body
+        publish(ONE, "X-Odd: 1"),
+        publish(ONE, "Origin: http://evil"),
+        *(poll(), PING),
+    ]
+)
+
+
+@given(
+    sent=st.lists(REQUESTS, min_size=2, max_size=8),
+    cuts=st.lists(st.integers(1, 400), max_size=6),
+    waits=st.lists(st.booleans(), min_size=20, max_size=20),
+)
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+def test_however_requests_come_they_are_answered_as_the_general_way_does(
+    both: tuple[Served, Served], sent: list[bytes], cuts: list[int], waits: list[bool]
+) -> None:
+    found = []
+    for here in both:
+        here.messaging.delete_topic("t")
+        here.messaging.create_topic("t")
+        found.append((statuses(here, sent, cuts, waits), here.payloads()))
+    assert found[0] == found[1]
+
+
+def statuses(
+    here: Served, sent: list[bytes], cuts: list[int], waits: list[bool]
+) -> list[int]:
+    """The answers to requests in pieces; some pieces wait for the answers before."""
+    whole, ends = b"".join(sent), [*accumulate(map(len, sent))]
+    stops = sorted({*ends, *(cut for cut in cuts if cut < len(whole))})
+    found: list[int] = []
+    with here.connect() as raw:
+        for start, stop, is_waiting in zip([0, *stops], stops, cycle(waits)):
+            raw.send(whole[start:stop])
+            if is_waiting or stop == len(whole):
+                due = sum(end <= stop for end in ends) - len(found)
+                found += [raw.response().status for _ in range(due)]
+    assert here.is_well()
+    return found
