@@ -16,7 +16,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from txaware.auth import Principal
 from txaware.http.server.admission import Bodies, ClientGone, Memory
 from txaware.http.server.exchange import Head, Headers, Peer, Reply, Stream, dressed
-from txaware.http.server.idempotency import INSTANCE, Scope
+from txaware.http.server.idempotency import INSTANCE, KEY, Scope
 from txaware.http.server.request_rules import RequestRules
 from txaware.http.server.routing import Answer, Begun, Match, whole
 from txaware.http.server.streams import Send, send_stream
@@ -176,6 +176,8 @@ class DirectRequest:
         """Returns its head if `data` is this request, whole, and nothing else."""
         end = len(data) - len(self.body)
         if self.more_body or not self.keep_alive or end > KNOWN_BYTES:
+            return None
+        if KEY in self._head.headers:  # which is another one each time
             return None
         sent = data[:end]
         if sent.find(b"\n\r\n") != end - 3 or b"\n\n" in sent:
