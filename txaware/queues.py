@@ -170,7 +170,7 @@ def checked_seconds(
     is_enough = seconds > 0 if least is None else seconds >= least
     if not (is_enough and seconds <= most):
         bound = "above 0" if least is None else f"at least {least:g}"
-        raise BadRequest(f"{name} is {bound} and at most {most:g}, not {seconds!r}")
+        raise BadRequest(f"{name} is {bound} and at most {most:.15g}, not {seconds!r}")
     return float(seconds)
 
 

@@ -51,6 +51,14 @@ def test_queues_are_listed_with_how_they_stand() -> None:
     assert "lease 5m, order mostly, after 3 deliveries to ns:late-dead" in text
 
 
+def test_a_queue_that_is_there_stays_as_it_is_and_is_told() -> None:
+    again = run("queue", "create", "mail", "--lease", "30s")
+    other = run("queue", "create", "mail", "--lease", "5m")
+    assert again.stdout == other.stdout == "queue mail: lease 30s, order mostly\n"
+    assert again.stderr == ""
+    assert other.stderr == "(queue mail was there before, and stays as it was)\n"
+
+
 def test_the_figures_of_a_queue_say_who_has_its_jobs() -> None:
     run("queue", "push", "mail", *"abc")
     with txaware.connect("leveldb:data") as messaging:
@@ -88,7 +96,8 @@ def test_watch_goes_on_until_it_is_told_to_stop() -> None:
 def test_a_paused_queue_pops_nothing_until_it_goes_on() -> None:
     run("queue", "push", "mail", "a")
     assert run("queue", "pause", "mail").stdout == "queue mail is paused\n"
-    assert not run("queue", "pop", "mail").stdout
+    popped = run("queue", "pop", "mail")
+    assert (popped.stdout, popped.stderr) == ("", "(mail is paused)\n")
     assert "paused" in run("queue", "list").stdout
     run("queue", "resume", "mail")
     assert run("queue", "pop", "mail", "--raw").stdout == "a\n"
@@ -114,4 +123,5 @@ def test_a_queue_is_emptied_and_deleted() -> None:
     run("queue", "drop", "mail", "--yes")
     for verb in ("stats", "peek", "pop", "push", "pause", "drop"):
         told = error_of("queue", verb, "mail", *(["a"] if verb == "push" else []))
-        assert told.startswith("queue mail does not exist")
+        known = "queue mail does not exist; txaware queue list shows those that do"
+        assert told.strip() == known

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.cli_runs import PROGRAM, error_of, run, run_json
 from txaware.auth import Tokens, digest_text
-from txaware.topics import TopicName
+from txaware.topics import QueueName, TopicName
 
 FILE = ("--file", "tokens.toml")
 
@@ -70,6 +70,7 @@ def test_the_options_are_the_rule() -> None:
     token = made(
         *("billing", *FILE, "--topic", "orders*", "--topic", "audit:*"),
         *("--verb", "publish", "--verb", "consume", "--group", "bill*"),
+        *("--queue", "mail*", "--verb", "pop", "--table", "stock"),
         *("--transactional-id", "pay-*", "--transactions", "--monitor"),
     )
     caller = Tokens.load("tokens.toml").principal(f"Bearer {token}")
@@ -77,10 +78,21 @@ def test_the_options_are_the_rule() -> None:
     assert caller.may("consume", TopicName("x", "audit"))
     assert not caller.may("admin", TopicName("orders1"))
     assert caller.may_use_group("default", "bills")
+    assert caller.may_on_queue("pop", QueueName("mails"))
+    assert not caller.may_on_queue("push", QueueName("mails"))
     assert caller.may_use_transactional_id("pay-1")
     assert caller.may_use_transactions
     assert not caller.may_use_long_transactions
     assert caller.may_monitor
+
+
+def test_queues_and_tables_need_no_topics_beside_them() -> None:
+    made("worker", *FILE, "--queue", "mail*", "--verb", "push", "--verb", "pop")
+    made("reader", *FILE, "--table", "stock", "--verb", "consume")
+    assert run("token", "check", *FILE).stdout.splitlines()[1:] == [
+        "worker          1  push, pop on queues mail*",
+        "reader          1  read tables stock",
+    ]
 
 
 def test_long_is_said_of_whoever_may_use_transactions() -> None:
@@ -122,7 +134,13 @@ def test_without_a_file_the_lines_to_put_there_are_on_standard_error(
     [
         ([], "Missing argument"),
         (["a b"], "'a b' is no name of a principal"),
-        (["ann", "--verb", "admin"], "--verb needs --topic"),
+        (["ann", "--verb", "admin"], "--verb needs --topic, --table or --queue"),
+        (["ann", "--verb", "pop", "--topic", "x"], "--verb pop needs --queue"),
+        (
+            ["ann", "--verb", "consume", "--queue", "x"],
+            "--queue needs --verb push, pop",
+        ),
+        (["ann", "--table", "x", "--monitor"], "--table needs --verb"),
         (["ann", "--topic", "x"], "--topic needs --verb, or --monitor"),
         (["ann", "--topic", "x", "--verb", "*"], "'*' is not one of 'admin', "),
         (["ann", "--topic", "x y", "--verb", "admin"], "'x y' is no pattern of a"),

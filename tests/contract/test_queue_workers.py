@@ -294,6 +294,9 @@ def test_wrong_calls_are_refused(mail: Queue, site: Site) -> None:
     for options in wrong:
         with pytest.raises((BadRequest, TypeError)):
             mail.worker(lambda _: None, **options)
+    not_callable: Any = 5
+    with pytest.raises(BadRequest, match="5 is no function to call"):
+        mail.worker(not_callable)
     worker = working(mail, lambda _: None)
     with (
         site.messaging.transaction(),

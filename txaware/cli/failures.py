@@ -12,6 +12,7 @@ from txaware.auth.own_token import TOKEN, TOKEN_FILE
 from txaware.errors import (
     BadRequest,
     NotAuthenticated,
+    QueueNotFound,
     StoreCorrupted,
     TopicNotFound,
     TransactionOutcomeUnknown,
@@ -108,8 +109,9 @@ def _kind(error: TxAwareError) -> type[Failure]:
 
 def _sentence(error: TxAwareError) -> str:
     text = str(error) or (type(error).__doc__ or "").strip()
-    if isinstance(error, TopicNotFound):
-        text += "; txaware topic list shows those that do"
+    if isinstance(error, TopicNotFound | QueueNotFound):
+        kind = "topic" if isinstance(error, TopicNotFound) else "queue"
+        text += f"; txaware {kind} list shows those that do"
     if isinstance(error, NotAuthenticated):
         text += (
             f"; this command sends what is in {TOKEN}, or in the file that "

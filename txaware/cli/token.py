@@ -4,7 +4,7 @@ import os
 import stat
 import sys
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import click
 
@@ -49,9 +49,10 @@ def token() -> None:
     "--verb",
     "verbs",
     multiple=True,
-    type=click.Choice(VERBS),
+    type=click.Choice((*VERBS, *QUEUE_VERBS)),
     help="What it may do with them; none includes another. admin is to create, change "
-    "and delete; on `*:*` also clean-up, prune, check and backup. May be repeated.",
+    "and delete topics; on `*:*` also clean-up, prune, check and backup. push, pop and "
+    "manage are for queues. May be repeated.",
 )
 @click.option(
     "--group",
@@ -67,6 +68,15 @@ def token() -> None:
     metavar="PATTERN",
     help="Tables that --verb is about, written as topics are: consume is to read rows, "
     "publish to change them. May be repeated.",
+)
+@click.option(
+    "--queue",
+    "queues",
+    multiple=True,
+    metavar="PATTERN",
+    help="Queues that --verb and --monitor are about, written as topics are: pop is "
+    "also to peek; manage is to create, delete, truncate, pause, resume and redrive. "
+    "May be repeated.",
 )
 @click.option(
     "--transactional-id",
@@ -85,11 +95,10 @@ def token() -> None:
 @click.option(
     "--monitor",
     is_flag=True,
-    help="It may see metrics and the overview: totals, and of --topic what names it.",
+    help="It may see metrics and the overview: totals, and of --topic and --queue "
+    "what names them.",
 )
-def new(
-    *, principal: str, file: Path | None, **options: tuple[str, ...] | bool
-) -> None:
+def new(*, principal: str, file: Path | None, **options: Any) -> None:
     """Make a token for PRINCIPAL, and print it this once.
 
     Its digest goes into --file, as a new principal with the rule that the options
@@ -102,15 +111,11 @@ def new(
     \b
     Example:
       txaware token new billing --file tokens.toml --topic 'orders*' --verb publish
+      txaware token new mailer --file tokens.toml --queue 'mail*' --verb pop
       txaware token new root --file tokens.toml --topic '*:*' --verb admin --monitor
       (umask 077; txaware token new billing --file tokens.toml > billing.token)
     """
-    if options["verbs"] and not options["topics"]:
-        raise click.UsageError("--verb needs --topic")
-    if options["topics"] and not (options["verbs"] or options["monitor"]):
-        raise click.UsageError("--topic needs --verb, or --monitor")
-    if options["long"] and not options["transactions"]:
-        raise click.UsageError("--long needs --transactions")
+    _check_rule(**options)
     rule = {
         key: value if isinstance(value, bool) else list(value)
         for key, value in options.items()
@@ -130,6 +135,35 @@ def new(
             "next time: (umask 077; txaware token new ... > FILE)"
         )
     click.echo(made)
+
+
+def _check_rule(
+    *,
+    topics: tuple[str, ...],
+    tables: tuple[str, ...],
+    queues: tuple[str, ...],
+    verbs: tuple[str, ...],
+    transactions: bool,
+    long: bool,
+    monitor: bool,
+    **_others: object,
+) -> None:
+    """Refuses names without a verb for them, and verbs without a name."""
+    of_queues = [verb for verb in verbs if verb in QUEUE_VERBS]
+    others = [verb for verb in verbs if verb in VERBS]
+    if of_queues and not queues:
+        raise click.UsageError(f"--verb {of_queues[0]} needs --queue")
+    if others and not (topics or tables):
+        named = "--queue needs --verb push, pop or manage" if queues else ""
+        raise click.UsageError(named or "--verb needs --topic, --table or --queue")
+    if topics and not (others or monitor):
+        raise click.UsageError("--topic needs --verb, or --monitor")
+    if tables and not others:
+        raise click.UsageError("--table needs --verb")
+    if queues and not (of_queues or monitor):
+        raise click.UsageError("--queue needs --verb push, pop or manage")
+    if long and not transactions:
+        raise click.UsageError("--long needs --transactions")
 
 
 def _others_may_read(out: TextIO) -> bool:

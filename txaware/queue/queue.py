@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import attrs
 
+from coordinator.callbacks import check_function
 from coordinator.context import TransactionContext, current_transaction
 from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator, TransactionAware
@@ -378,6 +379,7 @@ class Queue(Popper):
         transaction, which `participants` join, and which also ends the job. A handler
         may be `async def`. `WorkerOptions` explains the options.
         """
+        check_function(handler, may_await=True)
         if not isinstance(participants, Iterable):
             raise BadRequest(f"participants are many, not {participants!r:.100}")
         participants = tuple(participants)

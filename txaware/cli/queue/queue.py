@@ -29,6 +29,7 @@ from txaware.queues import (
     ORDERS,
     QueueDescriptor,
     Waiting,
+    described,
 )
 
 name_argument = click.argument("name", metavar="QUEUE")
@@ -99,7 +100,7 @@ queue.add_command(watch)
 def create(session: Session, /, *, name: str, as_json: bool, **options: Any) -> None:
     """Create a queue, and the data directory where there is none.
 
-    One that exists stays as it is.
+    One that exists stays as it is, and the command says so.
 
     \b
     Example:
@@ -109,6 +110,9 @@ def create(session: Session, /, *, name: str, as_json: bool, **options: Any) -> 
     named = {option: value for option, value in options.items() if value is not None}
     with session.open(create=True) as messaging:
         made = messaging.create_queue(name, **named)
+    wanted = described(name, named)
+    if any(getattr(made, option) != getattr(wanted, option) for option in named):
+        note(f"queue {name} was there before, and stays as it was")
     if as_json:
         echo_json(attrs.asdict(made))
     else:
@@ -257,8 +261,9 @@ def pop(
                 _echo_item(job, as_json=as_json, raw=raw)
                 sys.stdout.flush()
             count += 1
+        is_paused = not count and messaging.queue(name).descriptor.is_paused
     if not count:
-        note(f"nothing to pop from {name}")
+        note(f"{name} is paused" if is_paused else f"nothing to pop from {name}")
 
 
 @queue.command()
