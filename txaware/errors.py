@@ -102,6 +102,8 @@ class KeeperMissing(TxAwareError):
 class KeeperNotFound(TxAwareError):
     """There is no keeper of that name; the message says which there are."""
 
+    changed_nothing = True
+
 
 class PlanForgotten(TxAwareError):
     """The plan of a clean-up is finished, or too old; make a new one."""
@@ -133,8 +135,12 @@ class StoreCorrupted(TxAwareError):
 
 
 def error_text(error: BaseException) -> str:
-    """Returns an error as the last line of a traceback has it."""
-    return "".join(traceback.format_exception_only(error)).strip()
+    """Returns an error as the last line of a traceback has it.
+
+    It may quote data: what UTF-8 does not have, and a zero byte, are escaped.
+    """
+    said = "".join(traceback.format_exception_only(error)).strip()
+    return said.encode(errors="backslashreplace").decode().replace("\0", r"\x00")
 
 
 __all__ = [

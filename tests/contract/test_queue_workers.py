@@ -86,17 +86,18 @@ def test_pauses_double_up_to_the_longest_and_differ() -> None:
 
 
 def test_what_fails_too_often_is_a_dead_letter_with_its_error(site: Site) -> None:
+    """An error may quote what no header takes as text."""
     site.messaging.create_queue("mail", max_deliveries=1)
     queue = site.messaging.queue("mail")
     queue.push(b"bad")
 
     def handler(job: Job) -> None:
-        raise ValueError("cannot be")
+        raise ValueError("cannot be \0")
 
     worker = working(queue, handler)
     run_until(worker, lambda: worker.metrics().failed == 1)
     [letter] = site.messaging.queue("mail-dead").peek()
-    assert letter.headers["error"] == b"ValueError: cannot be"
+    assert letter.headers["error"] == rb"ValueError: cannot be \x00"
 
 
 def test_in_a_transaction_all_of_a_job_happens_once(mail: Queue, site: Site) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.concurrency import until
 from tests.support.messagings import Site
 from tests.support.queues import made, numbered, popped, taken, waiting
 from txaware.errors import (
@@ -102,6 +103,30 @@ def test_a_pop_without_any_item_answers_none(mail: Queue, site: Site) -> None:
     site.messaging.close()
     with pytest.raises(Unavailable, match="closed"):
         mail.pop()
+
+
+def waiting_poppers(site: Site) -> int:
+    queues: Any = site.embedded._queue_service
+    signal = queues.signal("mail")
+    return len(signal._listeners) + int(signal._waiting)
+
+
+def test_who_waits_goes_on_in_a_truncated_queue_until_the_data_is_closed(
+    mail: Queue, site: Site
+) -> None:
+    queues = [site.embedded.queue("mail"), mail]
+    with ThreadPoolExecutor(len(queues)) as pool:
+        poppers = [pool.submit(queue.pop, wait_s=20) for queue in queues]
+        assert until(lambda: waiting_poppers(site) == len(queues))
+        mail.truncate()
+        mail.push_all([b"a", b"b"])
+        jobs = [popper.result(20) for popper in poppers]
+        assert {job and job.payload for job in jobs} == {b"a", b"b"}
+        last = pool.submit(queues[0].pop, wait_s=20)
+        assert until(lambda: waiting_poppers(site) == 1)
+        site.close()
+        with pytest.raises(Unavailable, match="closed"):
+            last.result(20)
 
 
 def test_a_committed_job_is_gone(mail: Queue) -> None:
@@ -274,6 +299,20 @@ def test_a_block_commits_its_job_or_rolls_it_back(mail: Queue) -> None:
     with popped(mail) as job:
         assert job.deliveries == 2
     assert mail.stats().committed == 1
+
+
+def test_whatever_the_error_of_a_block_says_its_job_comes_again(mail: Queue) -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise ZeroDivisionError
+
+    mail.push(b"a")
+    errors = [ValueError("\0"), ValueError("\udc80"), Mute()]
+    for error in errors:
+        with pytest.raises(type(error)) as raised, popped(mail):
+            raise error
+        assert not getattr(raised.value, "__notes__", [])
+    assert popped(mail).deliveries == len(errors) + 1
 
 
 def notes_of_a_block(job: Job, act: Callable[[Job], object]) -> list[str]:

@@ -19,7 +19,13 @@ from tests.support.http_raw import (
     request,
     serving,
 )
-from txaware.errors import BadRequest, NotWritten, TopicNotFound, Unavailable
+from txaware.errors import (
+    BadRequest,
+    KeeperNotFound,
+    NotWritten,
+    TopicNotFound,
+    Unavailable,
+)
 from txaware.http.server import idempotency as repeats
 from txaware.http.server.exchange import DONE, Reply
 from txaware.http.server.idempotency import Idempotency, OutcomeUnknown
@@ -211,7 +217,8 @@ def test_the_minute_begins_with_the_answer(memory: Remembering) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [BadRequest("no"), TopicNotFound("no"), NotWritten("no")]
+    "error",
+    [BadRequest("no"), TopicNotFound("no"), KeeperNotFound("no"), NotWritten("no")],
 )
 def test_what_was_refused_is_tried_again(memory: Remembering, error: Exception) -> None:
     memory.fail(error)

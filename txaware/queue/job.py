@@ -7,7 +7,7 @@ from typing import Self
 
 from coordinator.context import current_transaction
 from coordinator.interfaces import Coordinator
-from txaware.errors import MisusedTransaction, TxAwareError
+from txaware.errors import MisusedTransaction, TxAwareError, error_text
 from txaware.queue.popped_jobs import PoppedJobs, joined_jobs
 from txaware.queue_service import QueueService
 from txaware.queues import Popped, time_of
@@ -135,7 +135,7 @@ class Job:
             self.commit()
         elif self._within is None or self._within.is_open:
             try:
-                self.rollback(error=f"{type(error).__name__}: {error}")
+                self.rollback(error=error_text(error))
             except TxAwareError as failed:  # the error of the block matters more
                 error.add_note(f"the job was not rolled back: {failed}")
 

@@ -18,6 +18,7 @@ from txaware.errors import (
     QueueNotFound,
     TopicExists,
     TopicNotFound,
+    Unavailable,
 )
 from txaware.keys import LEASE, MARK, MESSAGE, PAYLOAD, PIPE
 from txaware.queues import (
@@ -79,6 +80,7 @@ class LocalQueues:
         self._make_judge = Reading(site).judge
         self._lock = threading.RLock()
         self._queues: dict[str, WorkQueue] = {}
+        self._is_closed = False
         self.calls = MainThreadCalls("queues")
         self._handles.pipes = self._pipe
 
@@ -165,8 +167,16 @@ class LocalQueues:
         priority: int = 0,
     ) -> None:
         """Pushes in one piece, all or none; on disk when it returns."""
-        items, pushing = self.checked_items(messages), self._queue(name).pushing
-        pushing.push(items, **checked_push(pusher, delay_s, priority))
+        items = self.checked_items(messages)
+        options = checked_push(pusher, delay_s, priority)
+        while True:
+            queue = self._queue(name)
+            try:
+                queue.pushing.push(items, **options)
+                return
+            except QueueNotFound:  # nothing was pushed, as it was truncated just now
+                if not queue.state.is_gone:
+                    raise
 
     def checked_items(self, messages: Iterable[Payload]) -> Payloads:
         """Returns the items of a push; raises where they are none, or too large."""
@@ -225,19 +235,22 @@ class LocalQueues:
         who = Popper(
             checked_text("popper", popper), pointer, is_local, owns_pipe, most_bytes
         )
-        queue = self._queue(name)
-        self._bury(queue)
-        look = partial(queue.pop, who, transaction, limit=limit)
+        self._bury(self._queue(name))
         is_main = threading.get_ident() == self.calls.main_thread
         until_s = time.monotonic() + wait_s if wait_s else 0
         while True:
-            seen = queue.state.signal.count
-            if is_main:
-                popped: list[Popped] = self.calls(
-                    look, undo=partial(self.put_back, name)
-                )
-            else:
-                popped = look()
+            queue = self._queue(name)  # another one, once it was truncated
+            seen, popped = queue.state.signal.count, list[Popped]()
+            look = partial(queue.pop, who, transaction, limit=limit)
+            try:
+                if is_main:
+                    popped = self.calls(look, undo=partial(self.put_back, name))
+                else:
+                    popped = look()
+            except QueueNotFound:
+                if not queue.state.is_gone:
+                    raise
+                continue
             left_s = until_s - time.monotonic() if wait_s else 0
             if popped or left_s <= 0:
                 self._bury(queue)
@@ -370,6 +383,7 @@ class LocalQueues:
     def close(self) -> None:
         """Ends all waits, and refuses later pops."""
         with self._lock:
+            self._is_closed = True
             for name in list(self._queues):
                 self._end(name)
         self.calls.close()
@@ -401,6 +415,8 @@ class LocalQueues:
     @whole
     def _known(self, name: str) -> WorkQueue:
         with self._lock:
+            if self._is_closed:
+                raise Unavailable("the messaging service is closed")
             descriptor = self.queue_descriptor(name)
             found = self._queues.get(descriptor.name)
             if found is None:

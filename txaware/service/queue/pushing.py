@@ -116,6 +116,8 @@ class Pushing:
         if not self._state.lock.acquire(blocking=may_wait):
             raise WouldWait
         try:
+            if self._state.is_gone and not may_wait:
+                raise WouldWait  # a thread finds out whether it is there anew
             pipe = self._pipe_for(pusher, delay_s, priority)
             self.handle(pipe)
             pipe.pushing += 1

@@ -292,6 +292,7 @@ class WorkQueue:
         """Has end what ended by itself since the last step, or failed; returns now."""
         state, now_ms = self.state, self.now_ms()
         if state.is_gone:
+            batch.wait_here()  # a thread finds out whether it is there anew
             raise QueueNotFound(
                 f"queue {state.descriptor.name} does not exist any more"
             )
