@@ -8,6 +8,7 @@ from txaware.messages import Outgoing
 from txaware.queues import Popped, QueueDescriptor
 from txaware.requests import checked_payloads
 from txaware.service.queue.lease import Lease, LeaseState
+from txaware.service.queue.popping import Popper
 from txaware.service.queue.work_queue import WorkQueue
 
 # The headers that say where a dead letter came from; they go when it goes back.
@@ -61,3 +62,27 @@ def send_back(queue: WorkQueue, letter: Popped, target: WorkQueue) -> bool:
     again = Outgoing(letter.payload, letter.key, headers or None)
     payloads = checked_payloads([again], limit_bytes=MOST_BYTES)
     return queue.move(lease, LeaseState.IN_WORK, target, payloads)
+
+
+def send_all_back(
+    letters: WorkQueue,
+    most: int,
+    target: Callable[[str], WorkQueue | None],
+    *,
+    popper: str,
+) -> int:
+    """Moves dead letters back, but for those without a target; returns how many."""
+    moved, kept = 0, list[Popped]()
+    while moved < most:
+        found = letters.pop(Popper(popper), None, limit=1)
+        if not found:
+            break
+        origin = origin_of(found[0])
+        queue = None if origin is None else target(origin)
+        if queue is None:
+            kept += found
+        elif send_back(letters, found[0], queue):
+            moved += 1
+    for one in kept:
+        letters.put_back(one.id, one.lease)
+    return moved

@@ -48,7 +48,7 @@ from txaware.requests import (
     checked_wait_s,
 )
 from txaware.service.local import LocalService
-from txaware.service.queue.dead_letters import bury, check_way, origin_of, send_back
+from txaware.service.queue.dead_letters import bury, check_way, send_all_back
 from txaware.service.queue.loading import loaded
 from txaware.service.queue.pipe_reader import Judge
 from txaware.service.queue.popping import Popper
@@ -172,8 +172,7 @@ class LocalQueues:
         while True:
             queue = self._queue(name)
             try:
-                queue.pushing.push(items, **options)
-                return
+                return queue.pushing.push(items, **options)
             except QueueNotFound:  # nothing was pushed, as it was truncated just now
                 if not queue.state.is_gone:
                     raise
@@ -236,17 +235,15 @@ class LocalQueues:
             checked_text("popper", popper), pointer, is_local, owns_pipe, most_bytes
         )
         self._bury(self._queue(name))
+        undo = partial(self.put_back, name)
         is_main = threading.get_ident() == self.calls.main_thread
         until_s = time.monotonic() + wait_s if wait_s else 0
         while True:
             queue = self._queue(name)  # another one, once it was truncated
-            seen, popped = queue.state.signal.count, list[Popped]()
+            seen = queue.state.signal.count
             look = partial(queue.pop, who, transaction, limit=limit)
             try:
-                if is_main:
-                    popped = self.calls(look, undo=partial(self.put_back, name))
-                else:
-                    popped = look()
+                popped = self.calls(look, undo=undo) if is_main else look()
             except QueueNotFound:
                 if not queue.state.is_gone:
                     raise
@@ -346,26 +343,14 @@ class LocalQueues:
         letters, only = queue, None
         if self._exists(queue.state.descriptor.dead_letters):
             letters, only = self._queue(queue.state.descriptor.dead_letters), wanted
-        moved, kept = 0, list[Popped]()
-        popper = Popper(f"redrive of {wanted}")
 
-        def goes_to(origin: str) -> bool:
+        def target(origin: str) -> WorkQueue | None:
             if only not in (None, origin) or not self._exists(origin):
-                return False
-            return may_push is None or origin == wanted or may_push(origin)
+                return None
+            may = may_push is None or origin == wanted or may_push(origin)
+            return self._queue(origin) if may else None
 
-        while moved < most:
-            found = letters.pop(popper, None, limit=1)
-            if not found:
-                break
-            origin = origin_of(found[0])
-            if origin is None or not goes_to(origin):
-                kept += found
-            elif send_back(letters, found[0], self._queue(origin)):
-                moved += 1
-        for one in kept:
-            letters.put_back(one.id, one.lease)
-        return moved
+        return send_all_back(letters, most, target, popper=f"redrive of {wanted}")
 
     def clean_up(self, invalid: Collection[int], marking: Marking) -> int:
         """Ends what is over, and marks rows of invalid transactions; counts those."""
