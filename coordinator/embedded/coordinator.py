@@ -11,8 +11,9 @@ import attrs
 from coordinator.embedded.commit_log import CommitLog, Wait
 from coordinator.embedded.file_journal import FileJournal
 from coordinator.embedded.history import outcome_records
+from coordinator.embedded.invalid_pointers import Ended
 from coordinator.embedded.journal import Journal, MemoryJournal
-from coordinator.embedded.ledger import Ended, Limits
+from coordinator.embedded.ledger import Limits
 from coordinator.embedded.open_transactions import (
     HELD_ABOVE_S,
     OPEN,

@@ -1,8 +1,9 @@
 """Restores a coordinator from its journal, and reserves pointers to give out."""
 
 from coordinator.embedded.history import History, outcome_records
+from coordinator.embedded.invalid_pointers import Ended, InvalidPointers
 from coordinator.embedded.journal import Journal
-from coordinator.embedded.ledger import Ended, InvalidPointers, Ledger, Limits
+from coordinator.embedded.ledger import Ledger, Limits
 from coordinator.embedded.open_transactions import OPEN, PREPARED, OpenTransaction
 from coordinator.embedded.records import Reached, Record, Reserved, Seen, Started
 from coordinator.pointers import Pointers
