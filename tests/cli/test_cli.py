@@ -38,8 +38,7 @@ def every_verb(group: click.Group, *names: str) -> list[tuple[str, ...]]:
 def test_every_verb_has_a_help(names: tuple[str, ...]) -> None:
     text = run(*names, "--help").stdout
     assert f"Usage: txaware {' '.join(names)}" in text
-    if names[0] != "bench":
-        assert "Example:\n    " in text
+    assert "Example:\n    " in text
 
 
 def test_help_has_the_first_steps_completion_and_exit_codes() -> None:

@@ -53,9 +53,12 @@ MOVED = (
 )
 
 
-def help_text(method: str, figures: Sequence[Measured]) -> str:
+def help_text(method: str, figures: Sequence[Measured], *, example: str = "") -> str:
     """Returns a help text that says how each figure is measured."""
-    return "\n\n".join([method, *(f"{one.letter}) {one.method}" for one in figures)])
+    parts = [method, *(f"{one.letter}) {one.method}" for one in figures)]
+    if example:
+        parts.append(f"\b\nExample:\n  {example}")
+    return "\n\n".join(parts)
 
 
 def bench_options(letters: str) -> Callable[[F], F]:
@@ -109,10 +112,22 @@ def _large_moved(_: object, __: object, value: str | None) -> None:
 
 @click.group()
 def bench() -> None:
-    """Measures this machine: every figure beside its limit, in one run."""
+    """Measures this machine: every figure beside its limit, in one run.
+
+    \b
+    Example:
+      txaware bench embedded --quick
+      txaware bench http --only a,b
+    """
 
 
-@bench.command(help=help_text(METHOD, embedded_figures.FIGURES))
+@bench.command(
+    help=help_text(
+        METHOD,
+        embedded_figures.FIGURES,
+        example="txaware bench embedded --quick --only a,b",
+    )
+)
 @bench_options(embedded_figures.LETTERS)
 @click.option("--messages", hidden=True, callback=_large_moved, expose_value=False)
 def embedded(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
@@ -124,7 +139,13 @@ def embedded(*, quick: bool, only: str, directory: Path, only_json: bool) -> Non
     end_with(kept, quick=quick)
 
 
-@bench.command(help=help_text(HTTP_METHOD, http_figures.FIGURES))
+@bench.command(
+    help=help_text(
+        HTTP_METHOD,
+        http_figures.FIGURES,
+        example="txaware bench http --json > figures.json",
+    )
+)
 @bench_options(http_figures.LETTERS)
 def http(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
     """Measures a server; the help is made of what is measured."""
@@ -136,7 +157,13 @@ def http(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
     end_with(kept, quick=quick)
 
 
-@bench.command(help=help_text(PRODUCERS_METHOD, producer_figures.FIGURES))
+@bench.command(
+    help=help_text(
+        PRODUCERS_METHOD,
+        producer_figures.FIGURES,
+        example="txaware bench producers --directory /mnt/disk",
+    )
+)
 @bench_options(producer_figures.LETTERS)
 def producers(*, quick: bool, only: str, directory: Path, only_json: bool) -> None:
     """Measures producers; the help is made of what is measured."""

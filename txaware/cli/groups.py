@@ -1,6 +1,5 @@
 """`txaware groups`: the positions of consumer groups, their lag, and moving one."""
 
-import sys
 from contextlib import suppress
 
 import attrs
@@ -15,7 +14,14 @@ from txaware.cli.show import (
     echo_json,
     time_text,
 )
-from txaware.cli.values import full_name, json_option, namespace_option, place
+from txaware.cli.values import (
+    full_name,
+    is_sure,
+    json_option,
+    namespace_option,
+    place,
+    yes_option,
+)
 from txaware.consume.start_places import BEGINNING, StartAt, place_of
 from txaware.errors import BadRequest, NotAuthorized, TxAwareError
 from txaware.markers import is_marker
@@ -200,7 +206,7 @@ def _rows(messaging: Messaging, group: str, topic: str) -> int | None:
     metavar="PLACE",
     help="What it reads next: first, last, next, an id, a time in ms or ISO.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @namespace_option
 @json_option
 @pass_session
@@ -225,13 +231,12 @@ def reset(
       txaware groups reset billing orders --to first
       txaware groups reset billing orders --to 2026-01-31T12:00:00Z --yes
     """
-    asks = not yes and sys.stdin.isatty()
     with session.open() as messaging:
         name = str(messaging.topic(full_name(topic, namespace)).topic)
         _require_readers(group)
         before = messaging.position(group, name)
         told = f"group {group} in {name} from {_after(before)}"
-        if asks and not click.confirm(f"Move {told}?"):
+        if not is_sure(f"Move {told}?", yes=yes):
             return
         position = place_of(messaging, name, start) or BEGINNING
         consumer = messaging.consumer(name, group=group)

@@ -1,7 +1,5 @@
 """`txaware topic`: create, list, update and delete topics, and look into them."""
 
-import sys
-
 import attrs
 import click
 
@@ -21,12 +19,14 @@ from txaware.cli.show import (
 from txaware.cli.values import (
     duration,
     full_name,
+    is_sure,
     json_option,
     namespace_option,
     pair,
     place,
     properties_text,
     topic_json,
+    yes_option,
 )
 from txaware.consume.start_places import StartAt
 from txaware.messages import BlockedBy, MessageId, text_or_base64
@@ -319,7 +319,7 @@ def update(
 
 @topic.command()
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @namespace_option
 @pass_session
 def delete(
@@ -331,11 +331,10 @@ def delete(
     Example:
       txaware topic delete orders --yes
     """
-    asks = not yes and sys.stdin.isatty()
     with session.open() as messaging:
         for name in names:
             found = messaging.topic(full_name(name, namespace))
-            if asks and not click.confirm(f"Delete {found.topic} and its messages?"):
+            if not is_sure(f"Delete {found.topic} and its messages?", yes=yes):
                 continue
             messaging.delete_topic(full_name(name, namespace))
             click.echo(f"deleted topic {found.topic}")

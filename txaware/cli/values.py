@@ -1,6 +1,7 @@
 """Values of the command line: durations, places in a topic, properties."""
 
 import re
+import sys
 
 import click
 
@@ -66,9 +67,15 @@ namespace_option = click.option(
     default=DEFAULT_NAMESPACE,
     show_default=True,
 )
+yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="One JSON object a line."
 )
+
+
+def is_sure(question: str, *, yes: bool) -> bool:
+    """Asks on a terminal, unless `yes` was said; elsewhere nobody could answer."""
+    return yes or not sys.stdin.isatty() or click.confirm(question)
 
 
 def full_name(name: str, namespace: str) -> str:

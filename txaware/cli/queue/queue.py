@@ -20,7 +20,14 @@ from txaware.cli.show import (
     payload_text,
     time_text,
 )
-from txaware.cli.values import duration, full_name, json_option, namespace_option
+from txaware.cli.values import (
+    duration,
+    full_name,
+    is_sure,
+    json_option,
+    namespace_option,
+    yes_option,
+)
 from txaware.messages import text_or_base64
 from txaware.queue import Job
 from txaware.queues import (
@@ -33,7 +40,6 @@ from txaware.queues import (
 )
 
 name_argument = click.argument("name", metavar="QUEUE")
-yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
 @click.group(short_help="Create, fill, empty, watch and repair work queues.")
@@ -379,7 +385,7 @@ def truncate(session: Session, *, name: str, yes: bool) -> None:
     """
     with session.open() as messaging:
         found = messaging.queue(name)
-        if _is_sure(f"Remove {_all_of(found.stats().depth)} of {name}?", yes=yes):
+        if is_sure(f"Remove {_all_of(found.stats().depth)} of {name}?", yes=yes):
             found.truncate()
             click.echo(f"queue {name} is empty")
 
@@ -397,14 +403,10 @@ def drop(session: Session, *, name: str, yes: bool) -> None:
     """
     with session.open() as messaging:
         depth = messaging.queue(name).stats().depth
-        if _is_sure(f"Delete queue {name} with {_all_of(depth)}?", yes=yes):
+        if is_sure(f"Delete queue {name} with {_all_of(depth)}?", yes=yes):
             messaging.delete_queue(name)
             click.echo(f"deleted queue {name}")
 
 
 def _all_of(depth: int) -> str:
     return f"{counted(depth, 'item')} that wait" if depth != 1 else "1 item that waits"
-
-
-def _is_sure(question: str, *, yes: bool) -> bool:
-    return yes or not sys.stdin.isatty() or click.confirm(question)

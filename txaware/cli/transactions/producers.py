@@ -1,14 +1,12 @@
 """`txaware producers`: who publishes, how far each has come, and forgetting one."""
 
-import sys
-
 import attrs
 import click
 
 from txaware.cli.failures import Failure
 from txaware.cli.session import Session, pass_session
 from txaware.cli.show import NOTHING, echo_columns, echo_json, time_text
-from txaware.cli.values import json_option
+from txaware.cli.values import is_sure, json_option, yes_option
 from txaware.messaging import Messaging
 from txaware.producers import MAX_PRODUCER_ID, SEQUENCES, KnownProducer, ProducedTopic
 
@@ -103,7 +101,7 @@ def describe(
 @producers.command()
 @producer_argument
 @name_option
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @pass_session
 def forget(
     session: Session,
@@ -121,9 +119,8 @@ def forget(
       txaware producers forget 6004861582214639321 --yes
     """
     _check_named(producer_id, transactional_id)
-    asks = not yes and sys.stdin.isatty()
     named = transactional_id or producer_id
-    if asks and not click.confirm(f"Forget producer {named}?"):
+    if not is_sure(f"Forget producer {named}?", yes=yes):
         return
     with session.open() as messaging:
         number = _found(messaging, producer_id, transactional_id)

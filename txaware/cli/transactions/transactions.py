@@ -28,7 +28,7 @@ from txaware.cli.transactions.transaction_view import (
     roll_back_all,
     waiting_rows,
 )
-from txaware.cli.values import duration, full_name, pointer
+from txaware.cli.values import duration, full_name, json_option, pointer
 from txaware.errors import NotAuthorized
 from txaware.keeper import UNREGISTERED
 from txaware.messaging import Messaging
@@ -41,10 +41,6 @@ WHAT_IT_MEANS = {
     ENDED: "committed, or rolled back with nothing left",
     NEVER: "this coordinator never gave out that id",
 }
-
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="One JSON object a line."
-)
 
 
 def full_topic(text: str) -> str:
@@ -75,12 +71,13 @@ topic_option = click.option(
 
 @click.group(short_help="List, describe and abort transactions; find hanging ones.")
 def transactions() -> None:
-    """List and describe transactions, find hanging ones, and abort them.
+    """List and describe transactions, abort those that hang, end prepared ones.
 
     \b
     Example:
       txaware transactions find-hanging --older-than 15m
       txaware transactions abort 1763740800000000000
+      txaware transactions commit order-7
     """
 
 
