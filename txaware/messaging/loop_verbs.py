@@ -155,7 +155,7 @@ class LoopVerbs:
         it returns is published to `target` in the transaction that moves the `group`,
         one for each batch. `producer` is the transactional id: when this returns, an
         older loop of that id is fenced, and this one goes on behind its last commit.
-        The options are those of `subscribe`.
+        The options are those of `subscribe`, without `together`.
         """
         check_function(function)
         if group is None:  # or the next loop would begin anew
