@@ -204,7 +204,7 @@ def checked_properties(properties: Mapping[str, Any] | None) -> dict[str, str]:
         if not (_is_unicode(key) and _is_unicode(value)):
             raise BadRequest(f"half of a surrogate pair is in {key!r}: {value!r}")
         if key in ("ttl", "generation"):
-            raise BadRequest(f"{key} is not a free property")
+            raise BadRequest(f"{key} is no property of yours: the topic has it itself")
         checked[key] = value
     if checked.get("publishing", "any") not in PUBLISHING:
         raise BadRequest(

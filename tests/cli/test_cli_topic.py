@@ -78,7 +78,7 @@ def test_a_namespace_is_an_option_or_part_of_the_name() -> None:
         (["create", "x", "--ttl", "0.5"], 2, "a ttl is a whole number of seconds"),
         (["create", "x", "--ttl", "1y"], 2, "'1y' is no duration; 90, 15m, 12h and"),
         (["create", "x", "--property", "a"], 2, "'a' is not NAME=VALUE"),
-        (["create", "x", "--property", "ttl=1"], 2, "ttl is not a free property"),
+        (["create", "x", "--property", "ttl=1"], 2, "ttl is no property of yours"),
         (["create"], 2, "Missing argument"),
         (["update", "t"], 2, "nothing to change"),
         (["update", "no", "--ttl", "1"], 1, "topic no does not exist; txaware topic"),
