@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from txaware.auth import Tokens, digest_text
 from txaware.topics import QueueName, TopicName
 
 FILE = ("--file", "tokens.toml")
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -93,6 +95,21 @@ def test_queues_and_tables_need_no_topics_beside_them() -> None:
         "worker          1  push, pop on queues mail*",
         "reader          1  read tables stock",
     ]
+
+
+@pytest.mark.parametrize(
+    "text", ["docs/operations.md", "txaware/http/dashboard/index.html"]
+)
+def test_the_token_for_whoever_watches_sees_all_topics_and_queues(text: str) -> None:
+    words = " ".join((ROOT / text).read_text().split())
+    [options] = re.findall(
+        r"txaware token new \w+ --file FILE (--monitor [^<`]+)", words
+    )
+    token = made("watcher", *FILE, *shlex.split(options))
+    watcher = Tokens.load("tokens.toml").principal(f"Bearer {token}")
+    assert watcher.may_monitor
+    assert watcher.may_see(TopicName("x", "audit"))
+    assert watcher.may_see_queue(QueueName("x", "audit"))
 
 
 def test_long_is_said_of_whoever_may_use_transactions() -> None:
