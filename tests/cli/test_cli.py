@@ -41,6 +41,17 @@ def test_every_verb_has_a_help(names: tuple[str, ...]) -> None:
     assert "Example:\n    " in text
 
 
+def test_every_option_says_what_it_does() -> None:
+    for names in every_verb(command):
+        verb: click.Command = command
+        for name in names:
+            assert isinstance(verb, click.Group)
+            verb = verb.commands[name]
+        for option in verb.params:
+            if isinstance(option, click.Option) and not option.hidden:
+                assert option.help, f"{' '.join(names)} {option.name}"
+
+
 def test_help_has_the_first_steps_completion_and_exit_codes() -> None:
     text = run("--help").stdout
     assert "txaware demo" in text

@@ -105,7 +105,14 @@ def _report_fields(report: TopicReport) -> list[tuple[str, object]]:
     default="first",
     help="Where to begin: an id, a time, first, last or next.",
 )
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True)
+@click.option(
+    "--limit",
+    "-n",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="At most so many rows.",
+)
 @namespace_option
 @json_option
 @pass_session

@@ -54,7 +54,7 @@ def stats(session: Session, *, name: str, with_pipes: bool, as_json: bool) -> No
 @click.command()
 @click.argument("name", metavar="QUEUE")
 @click.option(
-    "--every", type=interval, default="2", show_default=True, help="How often, in s."
+    "--every", type=interval, default="2s", show_default=True, help="How often: 5s, 1m."
 )
 @json_option
 @pass_session

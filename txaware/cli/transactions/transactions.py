@@ -87,7 +87,13 @@ transactions.add_command(rollback)
 
 
 @transactions.command("list")
-@click.option("--state", type=click.Choice(STATES), default="open", show_default=True)
+@click.option(
+    "--state",
+    type=click.Choice(STATES),
+    default="open",
+    show_default=True,
+    help="Only those that are so; prepared ones are open, too.",
+)
 @click.option("--older-than", type=duration, help="Only those begun before: 15m, 2h.")
 @principal_option
 @producer_option
@@ -190,7 +196,13 @@ def describe(
 
 
 @transactions.command("find-hanging")
-@click.option("--older-than", type=duration, default="15m", show_default=True)
+@click.option(
+    "--older-than",
+    type=duration,
+    default="15m",
+    show_default=True,
+    help="Only those begun, and not heard of, for so long: 15m, 2h.",
+)
 @principal_option
 @producer_option
 @topic_option
