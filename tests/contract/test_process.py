@@ -153,6 +153,8 @@ def test_a_wrong_option_fences_nobody(messaging: Messaging) -> None:
         messaging.process("t", "default:t", upper, **UPPER)
     with pytest.raises(BadRequest, match="has a group"):
         messaging.process("t", "out", upper, **UPPER | {"group": None})
+    with pytest.raises(BadRequest, match="None is no transactional id"):
+        messaging.process("t", "out", upper, **UPPER | {"producer": None})
     with pytest.raises(BadRequest, match="no function"):
         messaging.process("t", "out", b"upper", **UPPER)  # type: ignore[arg-type]
     with pytest.raises(BadRequest, match="a coroutine"):

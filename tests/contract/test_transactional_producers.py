@@ -508,6 +508,10 @@ def test_a_key_whose_function_failed_runs_again(messaging: Messaging) -> None:
 
     with pytest.raises(ZeroDivisionError):
         producer.run_once("k", fail)
+    with pytest.raises(ZeroDivisionError) as raised:
+        producer.run_once("k", lambda: 1 / 0)
+    assert raised.value.__context__ is None  # nothing but its own error is shown
+    assert not producer.run_once("k", lambda tx: tx.abort())
     assert producer.run_once("k", lambda: producer.publish("t", [b"done"]))
     assert committed(messaging) == [b"done"]
 

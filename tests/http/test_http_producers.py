@@ -70,6 +70,7 @@ async def test_the_asyncio_client_has_the_same_producers() -> None:
                 await producer.begin()
                 await producer.publish("out", [b"undone"])
                 await producer.abort()
+                assert not await producer.run_once("k", lambda tx: tx.abort())
                 assert await producer.run_once("k", lambda: None)
                 assert not await producer.run_once("k", lambda: None)
                 assert await producer.commits() == 3

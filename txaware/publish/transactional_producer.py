@@ -28,6 +28,7 @@ from txaware.publish.fenced_transaction import (
 from txaware.publish.producer import Producer
 from txaware.publish.producer_states import REFUSALS, State
 from txaware.publish.publisher import Publisher, checked_many
+from txaware.topics import checked_transactional_id
 
 
 class SavesPosition(Protocol):
@@ -57,7 +58,7 @@ class TransactionalProducer:
         shares_journal: bool,
         begins: BeginsTransactions | None = None,
     ) -> None:
-        opened = service.open_producer(transactional_id)
+        opened = service.open_producer(checked_transactional_id(transactional_id))
         self.transactional_id = transactional_id
         self._instance = Instance(
             service, transactional_id, opened.identity, shares_journal, begins
@@ -115,8 +116,9 @@ class TransactionalProducer:
     def run_once(self, key: str, function: Callable[..., object]) -> bool:
         """Runs a function in a transaction, unless this id has committed that key.
 
-        Returns True if it ran and committed now, and False if it had before. The key is
-        saved with the commit. `function` gets the transaction if it takes an argument.
+        Returns True if it ran and committed now; False if that was before, or if it
+        aborted. The key is saved with the commit. `function` gets the transaction if it
+        takes an argument.
         """
         check_function(function)
         context = keyed(self, key)
@@ -125,7 +127,7 @@ class TransactionalProducer:
                 context.abort()
                 return False
             check_answer(call(function, context))
-        return True
+        return context.status is Status.COMMITTED
 
     def begin(
         self, *participants: TransactionAware, timeout_s: float | None = None
@@ -285,10 +287,9 @@ def keyed(producer: TransactionalProducer, key: str) -> FencedTransaction:
 
 def call(function: Callable[..., Any], context: object) -> Any:
     """Calls a function, with the transaction if it takes an argument."""
+    given: tuple[object, ...] = (context,)
     try:
         inspect.signature(function).bind(context)
-    except TypeError:
-        return function()
-    except ValueError:  # not every callable has a signature
-        return function()
-    return function(context)
+    except (TypeError, ValueError):  # not every callable has a signature
+        given = ()
+    return function(*given)

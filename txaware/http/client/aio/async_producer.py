@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, Self, TypeVar
 
 from coordinator.callbacks import check_answer, check_function
+from coordinator.context import Status
 from coordinator.interfaces import Coordinator, TransactionAware
 from txaware.errors import MisusedTransaction
 from txaware.http.client.aio.async_consumer import TopicConsumer, blocking_one
@@ -153,7 +154,7 @@ class AsyncTransactionalProducer(Opened[TransactionalProducer]):
                 await call(function, block)
             else:
                 check_answer(await block.run(call, function, context))
-        return True
+        return context.status is Status.COMMITTED
 
     async def begin(
         self, *participants: TransactionAware, timeout_s: float | None = None
