@@ -131,10 +131,18 @@ class QueueDescriptor:
         return Topic(row_name(self.name), self.generation, MAX_TTL_S, kept)
 
 
+# What a queue is created with; it is paused once it is there.
+SETTINGS = tuple(
+    field.name
+    for field in attrs.fields(QueueDescriptor)
+    if field.name not in ("name", "generation", "is_paused")
+)
+
+
 def described(name: str, options: Mapping[str, Any]) -> QueueDescriptor:
     """Returns a queue as the caller describes it; else a `BadRequest`."""
-    if "is_paused" in options:
-        raise BadRequest("a queue is paused by `pause()`, once it was created")
+    if unknown := options.keys() - {*SETTINGS}:
+        raise TypeError(f"create_queue() has no option {', '.join(sorted(unknown))}")
     made = QueueDescriptor(str(QueueName.parse(name)), 1, **options)
     for option, most in (
         ("lease_s", MAX_LEASE_S),

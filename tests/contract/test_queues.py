@@ -449,13 +449,20 @@ def test_a_deleted_queue_is_gone_and_comes_back_empty(site: Site) -> None:
     + [{"max_deliveries": most} for most in (0, -1, 1.5, "1", True)]
     + [{"order": "fifo"}, {"max_pushes_per_pipe": 0}, {"max_pop_width": -1}]
     + [{"max_push_time_of_pipe_s": 0}, {"ttl_s": 0}, {"dead_letter_queue": "a b"}]
-    + [{"dead_letter_queue": "mail"}, {"is_paused": True}],
+    + [{"dead_letter_queue": "mail"}],
     ids=repr,
 )
 def test_a_queue_that_makes_no_sense_is_refused(site: Site, options: Any) -> None:
     with pytest.raises(BadRequest):
         site.messaging.create_queue("mail", **options)
     assert site.messaging.queues() == []
+
+
+@pytest.mark.parametrize("option", ["is_paused", "lease", "generation"])
+def test_an_option_that_a_queue_does_not_have_is_named(site: Site, option: str) -> None:
+    options: Any = {option: 5}
+    with pytest.raises(TypeError, match=rf"create_queue\(\) has no option {option}$"):
+        site.messaging.create_queue("mail", **options)
 
 
 def test_dead_letters_do_not_go_round(site: Site) -> None:

@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote_plus
 
-import attrs
-
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
 from txaware.http.client.calls.call import (
@@ -27,6 +25,7 @@ from txaware.http.wire.values import camel
 from txaware.queues import (
     MAX_LEASE_S,
     MOST_POPPED,
+    SETTINGS,
     Popped,
     QueueDescriptor,
     QueueStats,
@@ -52,11 +51,6 @@ _popped, _waiting = reading_json(list[Popped]), reading_json(list[Waiting])
 _stats = reading_json(QueueStats)
 _pipe, _moved = reading_field("pipe", str), reading_field("moved", int)
 _until_ms = reading_field("leaseUntilMs", int)
-_SETTINGS = [
-    field.name
-    for field in attrs.fields(QueueDescriptor)
-    if field.name not in ("name", "generation", "is_paused")
-]
 
 
 class QueueCalls(ServerCalls):
@@ -65,7 +59,7 @@ class QueueCalls(ServerCalls):
     def create_queue(self, name: str, **options: Any) -> Steps[QueueDescriptor]:
         """Creates a queue; one that exists is answered as it is."""
         wanted = described(name, options)
-        settings = {camel(key): getattr(wanted, key) for key in _SETTINGS}
+        settings = {camel(key): getattr(wanted, key) for key in SETTINGS}
         body = json_body(**settings)
         yield from self.info()
         found: QueueDescriptor = yield Call(
