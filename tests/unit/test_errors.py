@@ -7,6 +7,7 @@ from txaware.errors import changed_nothing
 
 NO = {
     "BadRequest",
+    "KeeperNotFound",
     "LeaseLost",
     "MalformedTransaction",
     "MisusedTransaction",
