@@ -21,6 +21,7 @@ from txaware.cli.values import (
     full_name,
     is_sure,
     json_option,
+    limit_option,
     namespace_option,
     pair,
     place,
@@ -105,14 +106,7 @@ def _report_fields(report: TopicReport) -> list[tuple[str, object]]:
     default="first",
     help="Where to begin: an id, a time, first, last or next.",
 )
-@click.option(
-    "--limit",
-    "-n",
-    type=click.IntRange(min=1),
-    default=20,
-    show_default=True,
-    help="At most so many rows.",
-)
+@limit_option("rows", 20)
 @namespace_option
 @json_option
 @pass_session

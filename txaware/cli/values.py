@@ -2,6 +2,8 @@
 
 import re
 import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
@@ -15,6 +17,8 @@ UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 MOST_INTERVAL_S = 52 * UNITS_S["w"]
 WORDS: dict[str, StartAt] = {"first": "first", "last": "last", "next": "next"}
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw]?)")
+
+T = TypeVar("T", bound=Callable[..., Any])
 
 
 def duration(text: str) -> float:
@@ -71,6 +75,18 @@ yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="One JSON object a line."
 )
+
+
+def limit_option(what: str, default: int) -> Callable[[T], T]:
+    """Returns the option that bounds how many of something are shown."""
+    return click.option(
+        "--limit",
+        "-n",
+        type=click.IntRange(min=1),
+        default=default,
+        show_default=True,
+        help=f"At most so many {what}.",
+    )
 
 
 def is_sure(question: str, *, yes: bool) -> bool:

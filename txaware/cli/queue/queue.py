@@ -25,6 +25,7 @@ from txaware.cli.values import (
     full_name,
     is_sure,
     json_option,
+    limit_option,
     namespace_option,
     yes_option,
 )
@@ -230,14 +231,7 @@ def push(
 
 @queue.command()
 @name_argument
-@click.option(
-    "--limit",
-    "-n",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="At most so many items.",
-)
+@limit_option("items", 1)
 @click.option(
     "--wait", "wait_s", type=duration, default="0", help="Wait for the first."
 )
@@ -274,14 +268,7 @@ def pop(
 
 @queue.command()
 @name_argument
-@click.option(
-    "--limit",
-    "-n",
-    type=click.IntRange(min=1),
-    default=10,
-    show_default=True,
-    help="At most so many items.",
-)
+@limit_option("items", 10)
 @json_option
 @pass_session
 def peek(session: Session, *, name: str, limit: int, as_json: bool) -> None:

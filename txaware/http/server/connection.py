@@ -415,7 +415,7 @@ class Connection(Feeding):
 
     def _end(self) -> None:
         """Ends when all is written; what the client still sends is read to nowhere."""
-        if self.part is NOTHING and not self.has_unfed and not self.pipeline:
+        if self.is_between and not self.pipeline:
             self._close()
         else:
             self._linger()

@@ -90,7 +90,7 @@ def name_of(error: TxAwareError) -> str:
 
 def last_answer(status: int, name: str, message: str) -> bytes:
     """Returns an answer as it is sent, which ends its connection."""
-    body = json.dumps({"error": name, "message": message}).encode()
+    body = error_reply(status, name, message).body
     retry = b"retry-after: %d\r\n" % RETRY_AFTER_S if status == 503 else b""
     return (
         STATUS_LINE[status]

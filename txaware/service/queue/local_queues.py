@@ -88,13 +88,13 @@ class LocalQueues:
     def create_queue(self, name: str, **options: Any) -> QueueDescriptor:
         """Creates a queue; one that exists is returned as it is."""
         wanted = described(name, options)
-        if not self._exists(wanted.name):
-            check_way(wanted, self.queue_descriptor)
-        keep_earlier_versions_away(self._site.table)
-        try:
-            return QueueDescriptor.of(self._topics.create(wanted.topic()))
-        except TopicExists:
+        with suppress(QueueNotFound):
             return self.queue_descriptor(name)
+        check_way(wanted, self.queue_descriptor)
+        keep_earlier_versions_away(self._site.table)
+        with suppress(TopicExists):  # by another thread, just now
+            self._topics.create(wanted.topic())
+        return self.queue_descriptor(name)
 
     def queue_descriptor(self, name: str) -> QueueDescriptor:
         """Returns the settings of a queue."""
