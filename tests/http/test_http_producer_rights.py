@@ -1,5 +1,6 @@
 """Producers belong to who opened them, and transactional ids to who may use them."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from txaware.errors import NotAuthorized, ProducerFenced
 from txaware.producers import ProducerIdentity
 
 PRODUCERS = "/v1/producers"
+FORGET = PRODUCERS + "/forget"
 
 
 @pytest.fixture
@@ -64,10 +66,31 @@ def test_the_producer_of_an_id_is_for_those_that_may_use_the_id(site: Guarded) -
         for name in ("loader-7", "writer-1"):
             with pytest.raises(NotAuthorized, match="transactional id"):
                 writer.producer(name)
-        with pytest.raises(NotAuthorized, match="somebody else opened it"):
+        with pytest.raises(NotAuthorized, match="transactional id 'loader-7'"):
             writer.forget_producer(opened["producerId"])
     assert stored(site) == []
     assert site.messaging.producer("loader-7").epoch == 1
+
+
+def test_an_id_is_forgotten_by_who_may_use_it_and_not_by_who_used_it_first(
+    site: Guarded,
+) -> None:
+    opened = opens(site, "loader", "loader-7").json
+    other = {"loader": "holder", "holder": "loader"}  # who has whose rules from now on
+    rules = re.sub(
+        r"principals\.(loader|holder)(?=[].])",
+        lambda found: f"principals.{other[found[1]]}",
+        site.tokens_file.read_text(),
+    )
+    site.tokens_file.write_text(rules)
+    site.server.reload()
+    named = {"producerId": opened["producerId"]}
+    refused = site.caller("holder").ask("POST", FORGET, named)
+    assert refused.status == 403
+    assert "transactional id 'loader-7'" in refused.json["message"]
+    assert site.messaging.producer("loader-7").epoch == 1
+    assert site.caller("loader").ask("POST", FORGET, named).status == 200
+    assert site.messaging.producers() == []
 
 
 def test_a_principal_has_so_many_producers_and_ids_at_most(site: Guarded) -> None:
@@ -80,7 +103,6 @@ def test_a_principal_has_so_many_producers_and_ids_at_most(site: Guarded) -> Non
     assert opens(site, "loader", "loader-1").json["epoch"] == 1  # it has that one
     assert opens(site, "writer").status == 200  # others have their own
     body = {"producerId": first}
-    forget = PRODUCERS + "/forget"
-    assert site.caller("writer").ask("POST", forget, body).status == 403
-    assert site.caller("loader").ask("POST", forget, body).status == 200
+    assert site.caller("writer").ask("POST", FORGET, body).status == 403
+    assert site.caller("loader").ask("POST", FORGET, body).status == 200
     assert opens(site, "loader", "loader-2").status == 200

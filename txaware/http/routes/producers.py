@@ -32,7 +32,11 @@ NAMED_PRODUCER = Body("the body", (Field("producerId", plain(0, MAX_PRODUCER_ID)
 
 
 class ProducerRoutes:
-    """Routes of producers. An id belongs to the principal that opened it."""
+    """Routes of producers.
+
+    An id belongs to the principal that opened it, and that of a transactional id to all
+    that may use the name.
+    """
 
     def __init__(self, hosted: ServerContext) -> None:
         self._hosted = hosted
@@ -131,7 +135,10 @@ class ProducerRoutes:
     def _forget_own(self, request: Request, producer_id: int) -> None:
         principal = request.principal
         found = self._producing.describe_producer(producer_id)
-        if found.owner != principal.name and not principal.is_operator:
+        if found.transactional_id is not None and not principal.is_operator:
+            named = {"transactional_id": found.transactional_id}
+            with_transactional_id(principal, named)
+        elif found.owner != principal.name and not principal.is_operator:
             raise NotAuthorized(
                 f"{principal.name} may not forget producer {producer_id}: somebody "
                 f"else opened it"
