@@ -17,6 +17,16 @@ MAX_PRODUCER_ID = 2**63 - 1
 LONGEST_KEY = 10_000
 
 
+class KeyReused(BadRequest):
+    """A key that names one request came with another one; nothing was stored."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the Idempotency-Key has been used for another request; each request has "
+            "its own"
+        )
+
+
 @attrs.frozen
 class ProducerIdentity:
     """The id of a producer and its epoch; a newer epoch fences all older ones.

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import threading
+import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
@@ -95,16 +96,34 @@ def test_a_plain_publish_goes_on_after_a_restart_of_the_server(tmp_path: Path) -
 
 @pytest.mark.parametrize("size", [1, 200_000])
 def test_a_key_is_known_after_a_restart(tmp_path: Path, size: int) -> None:
+    """With its request: another one with the same key is refused."""
     data = f"leveldb:{tmp_path / 'data'}"
-    body = {"messages": ["x" * size]}
+    first: dict[str, Any] = {"utf8": "x" * size, "key": "k", "headers": {"h": "1"}}
+    messages = [first, {"utf8": "z", "expireAfterMs": 86_400_000}]
+    others = [
+        *(messages[:1], [*messages, "more"], [messages[0], "z"]),
+        *([first | {"utf8": "y" * size}, messages[1]], messages[::-1]),
+        *([first | {"key": "l"}, messages[1]], [first | {"headers": {}}, messages[1]]),
+    ]
     for key in ("one", "one", "two"):
         with connect(data) as owner, owner.serve() as server:
             if not owner.topics():
                 owner.create_topic("t")
             path = server.url + "/v1/namespaces/default/topics/t/publish"
-            post_json(path, body, key=key)
+            post_json(path, {"messages": messages}, key=key)
             count = len(owner.poll("t"))
-    assert count == 2
+    assert count == 4
+    with connect(data) as owner, owner.serve() as server:
+        path = server.url + "/v1/namespaces/default/topics/t/publish"
+        for other in others:
+            with pytest.raises(urllib.error.HTTPError, match="422") as refused:
+                post_json(path, {"messages": other}, key="one")
+            assert b"has been used for another request" in refused.value.read()
+        assert len(owner.poll("t")) == 4
+        owner.delete_topic("t")
+        owner.create_topic("t")  # what is known of the messages is how many
+        post_json(path, {"messages": messages}, key="one")
+        assert not owner.poll("t")
 
 
 def test_a_forked_child_publishes_by_producers_of_its_own(store: ServedStore) -> None:

@@ -28,7 +28,12 @@ from txaware.errors import (
 )
 from txaware.http.server import idempotency as repeats
 from txaware.http.server.exchange import DONE, Reply
-from txaware.http.server.idempotency import Idempotency, OutcomeUnknown
+from txaware.http.server.idempotency import (
+    Idempotency,
+    KeyedRequest,
+    OutcomeUnknown,
+)
+from txaware.producers import KeyReused
 
 KEY = "Idempotency-Key: k1"
 IN_TX = bytes.fromhex("000a02026100")
@@ -63,6 +68,26 @@ def test_keys_tell_requests_apart(here: Served) -> None:
     assert here.ask(request("POST", other, one(b"u"), *AVRO, "Idempotency-Key: a"))
     assert here.payloads() == [b"a", b"a", b"k", b"k", b"k"]
     assert here.payloads("u") == [b"u"]
+
+
+@pytest.mark.parametrize("body", [IN_TX, one(b"a")])
+def test_another_request_with_the_same_key_is_422(here: Served, body: bytes) -> None:
+    assert here.ask(publish(body, KEY)).status == 200
+    for other in (one(b"b"), body + b"?", b""):
+        answer = here.ask(publish(other, KEY, to(here)))
+        assert (answer.status, answer.json()["error"]) == (422, "BadRequest")
+        assert "has been used for another request" in answer.json()["message"]
+    assert here.ask(publish(body, KEY)).status == 200
+    assert here.payloads() == [b"a"]
+
+
+def test_a_push_with_another_query_is_another_request(here: Served) -> None:
+    here.messaging.create_queue("q")
+    path = "/v1/namespaces/default/queues/q/push"
+    for query, status in (("", 200), ("?priority=1", 422), ("", 200)):
+        push = request("POST", path + query, one(b"a"), *AVRO, KEY)
+        assert here.ask(push).status == status
+    assert here.messaging.queue("q").stats().depth == 1
 
 
 @pytest.mark.parametrize("key", ["", "x" * 65])
@@ -157,16 +182,21 @@ class Remembering:
         self.tries = 0
         self.repeats = Idempotency("here", lambda: self.now_s)
 
-    def ask(self, key: bytes = b"k", *, instance: bytes | None = None) -> Reply:
+    def ask(
+        self, key: bytes = b"k", *, instance: bytes | None = None, body: int = 0
+    ) -> Reply:
         """A request that is carried out at once, if it is."""
-        return asyncio.run(self._once(key, instance, self._perform))
+        return asyncio.run(self._once(key, instance, self._perform, body))
 
     async def _perform(self) -> Reply:
         self.tries += 1
         return Reply(200, b"%d" % self.tries)
 
-    async def _once(self, key: bytes, instance: bytes | None, perform: Any) -> Reply:
-        return await self.repeats.once(("p", "POST", "/", key), instance, perform)
+    async def _once(
+        self, key: bytes, instance: bytes | None, perform: Any, body: int = 0
+    ) -> Reply:
+        keyed = KeyedRequest(("p", "POST", "/", key), instance, body)
+        return await self.repeats.once(keyed, perform)
 
     def fail(self, error: BaseException, key: bytes = b"k") -> None:
         """A request that fails."""
@@ -207,12 +237,16 @@ def test_the_minute_begins_with_the_answer(memory: Remembering) -> None:
         memory.now_s += 100
         second = asyncio.create_task(memory._once(b"k", b"here", perform))
         await asyncio.sleep(0)
+        with pytest.raises(KeyReused):  # while the first one is under way
+            await memory._once(b"k", b"here", perform, 1)
         going.set()
         return [await first, await second]
 
     assert asyncio.run(run()) == [DONE, DONE]
     memory.now_s += 59
     assert memory.ask() is DONE
+    with pytest.raises(KeyReused):
+        memory.ask(body=1)
     assert memory.tries == 1
 
 
@@ -222,7 +256,7 @@ def test_the_minute_begins_with_the_answer(memory: Remembering) -> None:
 )
 def test_what_was_refused_is_tried_again(memory: Remembering, error: Exception) -> None:
     memory.fail(error)
-    assert memory.ask(instance=b"here").body == b"1"
+    assert memory.ask(instance=b"here", body=1).body == b"1"
 
 
 @pytest.mark.parametrize("error", [Unavailable("?"), OSError("?"), KeyError("?")])

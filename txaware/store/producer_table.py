@@ -62,6 +62,11 @@ class StoredRequest:
     first: bytes
 
     @property
+    def keys(self) -> list[bytes]:
+        """The keys of its rows."""
+        return [_key_at(self.first, number) for number in range(self.count)]
+
+    @property
     def last(self) -> bytes:
         """The key of its last row."""
         return _key_at(self.first, self.count - 1)

@@ -65,6 +65,7 @@ _REASONS = {
     409: "The topic exists already, the transaction is refused, the lease is over, the "
     "producer is fenced or out of order, or there is no such plan any more.",
     413: "The body, or a message in it, is above a limit.",
+    422: "The Idempotency-Key has been used for another request; nothing was stored.",
     429: "As many transactions are open as one principal may have.",
     503: "Part of the server is away, or has too much to do; or what became of an "
     "earlier try is not known.",
@@ -99,6 +100,8 @@ def refusals(route: Route, operation: Operation) -> dict[str, Schema]:
         statuses.add(401)
     if route.method != "GET":
         statuses |= {408, 413}
+    if route.keyed:
+        statuses.add(422)
     if any(name in route.path for name in _CAN_BE_MISSING):
         statuses.add(404)
     found = {str(status): _refusal(status) for status in sorted(statuses)}
@@ -147,7 +150,7 @@ _KEYED = [
         "in": "header",
         "description": "The server remembers its answer for a minute, and a publish "
         "without a transaction for an hour, also across a restart: a repeat with this "
-        "key gets it, and is not carried out twice.",
+        "key gets it, and is not carried out twice. Another request with it is 422.",
         "schema": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY},
     },
     {

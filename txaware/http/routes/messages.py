@@ -124,11 +124,10 @@ class MessageRoutes:
             self._owners.used((asked.pointer,), request.principal)
         keyed = _producer_of(request)
         if keyed is not None and asked.pointer is None and asked.receipts is None:
-            self._service.producing.publish_once(
+            self._service.producing.publish_alone(
                 request.topic,
                 asked.labelled,
                 producer=keyed,
-                sequence=0,
                 caller=request.principal,
             )
             return _done(request, format_)
@@ -182,7 +181,7 @@ def _check_pipe(request: Request, asked: PublishRequest) -> None:
 def _producer_of(request: Request) -> ProducerIdentity | None:
     """Returns the producer that a key stands for, which publishes one request.
 
-    So a repeat is known after a restart, too.
+    So a repeat is known after a restart, too, and so is another request.
     """
     key = request.headers.get(KEY)
     if key is None:

@@ -10,7 +10,6 @@ from txaware.errors import TxAwareError
 from txaware.http.server.admission import Bodies, ClientGone, Memory, Receive
 from txaware.http.server.direct_lane import Lane
 from txaware.http.server.exchange import Head, Reply, Request, Stream, dressed
-from txaware.http.server.idempotency import INSTANCE
 from txaware.http.server.request_rules import RequestRules
 from txaware.http.server.routing import Answer, Match, Route, whole
 from txaware.http.server.streams import Send, gathered, send_stream
@@ -86,9 +85,7 @@ class App:
         try:
             if repeat is None:
                 return await route.handle(request)
-            return await repeats.once(
-                repeat, request.headers.get(INSTANCE), partial(whole, route, request)
-            )
+            return await repeats.once(repeat, partial(whole, route, request))
         except (TxAwareError, ClientGone):
             raise
         except Exception as error:

@@ -16,7 +16,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from txaware.auth import Principal
 from txaware.http.server.admission import Bodies, ClientGone, Memory
 from txaware.http.server.exchange import Head, Headers, Peer, Reply, Stream, dressed
-from txaware.http.server.idempotency import INSTANCE, KEY, Scope
+from txaware.http.server.idempotency import KEY, KeyedRequest
 from txaware.http.server.request_rules import RequestRules
 from txaware.http.server.routing import Answer, Begun, Match, whole
 from txaware.http.server.streams import Send, send_stream
@@ -125,7 +125,7 @@ class DirectRequest:
     disconnected = response_started = response_complete = False
     _is_counted = _is_over = False
     _principal: Principal | None = None
-    _repeat: Scope | None = None
+    _repeat: KeyedRequest | None = None
 
     def __init__(
         self, lane: Lane, match: Match, head: Head, line: Line, *, keep_alive: bool
@@ -206,10 +206,9 @@ class DirectRequest:
         request = rules.request(match, head, principal, self.body)
         repeat = rules.repeat_of(match, request)
         if repeat is not None:
-            instance = head.headers.get(INSTANCE)
-            if rules.repeats.begin(repeat, instance) is not None:
+            if rules.repeats.begin(repeat) is not None:
                 perform = partial(whole, match.route, request)
-                return rules.repeats.once(repeat, instance, perform)
+                return rules.repeats.once(repeat, perform)
             self._repeat = repeat
         assert match.route.begin is not None
         return match.route.begin(request, self.told)

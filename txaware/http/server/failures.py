@@ -31,6 +31,7 @@ from txaware.errors import __all__ as public_names
 from txaware.http.server.admission import RETRY_AFTER_S, Full, TooManyOpen
 from txaware.http.server.exchange import JSON, Headers, Reply
 from txaware.http.server.idempotency import UNKNOWN, OutcomeUnknown
+from txaware.producers import KeyReused
 
 LONGEST = 2000
 PUBLIC = frozenset(public_names)
@@ -49,6 +50,7 @@ _STATUS: tuple[tuple[type[TxAwareError], int], ...] = (
     (OutOfOrderSequence, 409),
     (KeeperMissing, 409),
     (RequestTooLarge, 413),
+    (KeyReused, 422),
     (NotAuthenticated, 401),
     (NotAuthorized, 403),
     (TooManyOpen, 429),

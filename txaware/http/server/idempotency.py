@@ -4,12 +4,14 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import NamedTuple
 
 import attrs
 
 from txaware.errors import BadRequest, Unavailable, changed_nothing
 from txaware.http.server.admission import ClientGone
 from txaware.http.server.exchange import Reply
+from txaware.producers import KeyReused
 
 KEY, INSTANCE = b"idempotency-key", b"txaware-instance"
 UNKNOWN = (b"txaware-outcome", b"unknown")
@@ -20,14 +22,27 @@ MOST, MOST_BYTES = 100_000, 64 << 20
 Scope = tuple[str, str, str, bytes]
 
 
+class KeyedRequest(NamedTuple):
+    """A request with a key, as far as a repeat of it has to be the same.
+
+    `scope` is the principal, the request's method and path, and the key. `instance` is
+    that of the first try, which a repeat names. `digest` stands for all that it asks.
+    """
+
+    scope: Scope
+    instance: bytes | None
+    digest: int
+
+
 class OutcomeUnknown(Unavailable):
     """The first try's outcome is not known here; it is not tried again."""
 
 
 @attrs.define(eq=False)
-class _Remembered:
-    at_s: float
+class _First:
+    digest: int
     reply: asyncio.Future[Reply]
+    at_s: float = 0.0
 
     @property
     def size_bytes(self) -> int:
@@ -47,53 +62,49 @@ class Idempotency:
         self._instance = instance.encode()
         self._clock_s = clock_s
         self._forgetful_until_s = float("-inf")
-        self._under_way: dict[Scope, asyncio.Future[Reply]] = {}
-        self._remembered: OrderedDict[Scope, _Remembered] = OrderedDict()
+        self._under_way: dict[Scope, _First] = {}
+        self._remembered: OrderedDict[Scope, _First] = OrderedDict()
         self._size_bytes = 0
 
     async def once(
-        self,
-        scope: Scope,
-        instance: bytes | None,
-        perform: Callable[[], Awaitable[Reply]],
+        self, asked: KeyedRequest, perform: Callable[[], Awaitable[Reply]]
     ) -> Reply:
-        """Returns the answer of the first request with that key; it may be under way.
-
-        `scope` is the principal, the request's method and path, and the key.
-        """
-        while (found := self.begin(scope, instance)) is not None:
+        """Returns the first answer to that key, which may be under way."""
+        while (found := self.begin(asked)) is not None:
             with suppress(ClientGone):  # the first: nothing was done for it
                 return await asyncio.shield(found)
         try:
             reply = await perform()
         except BaseException as error:
-            self.end(scope, error)
+            self.end(asked, error)
             raise
-        self.end(scope, reply)
+        self.end(asked, reply)
         return reply
 
-    def begin(
-        self, scope: Scope, instance: bytes | None
-    ) -> asyncio.Future[Reply] | None:
+    def begin(self, asked: KeyedRequest) -> asyncio.Future[Reply] | None:
         """Returns the answer to the first request; None where this one is the first.
 
-        `end` then has to be told its answer.
+        `end` then has to be told its answer. Another request than the first is refused.
         """
+        scope = asked.scope
         if not 0 < len(scope[-1]) <= LONGEST_KEY:
             raise BadRequest(f"an Idempotency-Key has 1 to {LONGEST_KEY} characters")
         self._forget_old()
-        if scope in self._under_way:
-            return self._under_way[scope]
-        if scope in self._remembered:
-            return self._remembered[scope].reply
-        if instance is not None:
-            self._check_repeat(instance)
-        self._under_way[scope] = asyncio.get_running_loop().create_future()
+        first = self._under_way.get(scope) or self._remembered.get(scope)
+        if first is not None:
+            if first.digest != asked.digest:
+                raise KeyReused
+            return first.reply
+        if asked.instance is not None:
+            self._check_repeat(asked.instance)
+        reply = asyncio.get_running_loop().create_future()
+        self._under_way[scope] = _First(asked.digest, reply)
         return None
 
-    def end(self, scope: Scope, outcome: Reply | BaseException) -> None:
+    def end(self, asked: KeyedRequest, outcome: Reply | BaseException) -> None:
         """Remembers how the first request ended."""
-        future = self._under_way[scope]
+        scope = asked.scope
+        future = self._under_way[scope].reply
         if isinstance(outcome, Reply):
             future.set_result(outcome)
         elif isinstance(outcome, ClientGone) or (
@@ -108,10 +119,9 @@ class Idempotency:
 
     def _remember(self, scope: Scope) -> None:
         """Begins the minute with the answer, however long that took."""
-        future = self._under_way.pop(scope)
-        remembered = _Remembered(self._clock_s(), future)
-        self._remembered[scope] = remembered
-        self._size_bytes += remembered.size_bytes
+        first = self._remembered[scope] = self._under_way.pop(scope)
+        first.at_s = self._clock_s()
+        self._size_bytes += first.size_bytes
 
     def _check_repeat(self, instance: bytes) -> None:
         """Raises where a key that is not known here may have come before."""

@@ -12,7 +12,12 @@ from txaware.http.server.admission import Admission, ClientGone
 from txaware.http.server.exchange import Head, Headers, Reply, Request, check_query
 from txaware.http.server.failures import error_reply, name_of, reply_to, status_of
 from txaware.http.server.hidden_paths import HiddenPaths
-from txaware.http.server.idempotency import INSTANCE, KEY, Idempotency, Scope
+from txaware.http.server.idempotency import (
+    INSTANCE,
+    KEY,
+    Idempotency,
+    KeyedRequest,
+)
 from txaware.http.server.permissions import Origins
 from txaware.http.server.routing import Match, Route, Routes
 
@@ -91,11 +96,12 @@ class RequestRules:
             partial(self._allowed, match, head.headers),
         )
 
-    def repeat_of(self, match: Match, request: Request) -> Scope | None:
-        """Returns the name that its answer is remembered by; None without a key."""
+    def repeat_of(self, match: Match, request: Request) -> KeyedRequest | None:
+        """Returns what its answer is remembered by; None without a key."""
         if not match.route.keyed:
             return None
-        if request.headers.get(INSTANCE) == b"":
+        instance = request.headers.get(INSTANCE)
+        if instance == b"":
             raise BadRequest(
                 "the header Txaware-Instance is empty; it names the instance that an "
                 "earlier answer came from, or is left out"
@@ -103,7 +109,8 @@ class RequestRules:
         key = request.headers.get(KEY)
         if key is None:
             return None
-        return request.principal.name, match.route.method, request.path, key
+        scope = (request.principal.name, match.route.method, request.path, key)
+        return KeyedRequest(scope, instance, hash((request.query_string, request.body)))
 
     def refusal(self, error: BaseException, head: Head) -> Reply:
         """Returns the answer to a request that raised this; others are raised on."""

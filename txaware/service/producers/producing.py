@@ -18,6 +18,7 @@ from txaware.interfaces import Write
 from txaware.messages import NO_PAYLOAD_ROW, MessageId
 from txaware.metrics import ProducerMetrics
 from txaware.producers import (
+    KeyReused,
     KnownProducer,
     ProducedTopic,
     ProducerIdentity,
@@ -42,6 +43,7 @@ from txaware.signatures import passed_on
 from txaware.store.columns import PRODUCED, with_column
 from txaware.store.producer_table import (
     ProducerRow,
+    decode_state,
     encode_mark,
     epoch_of,
     producer_write,
@@ -54,7 +56,8 @@ class Request:
     """A request of a producer: its messages, from sequence `base` on.
 
     `key` is the sequence that it belongs to, and `count` the number of messages.
-    `opens` is the row of a producer that it opens.
+    `opens` is the row of a producer that it opens. `is_alone` is True for the only
+    request of its producer: a repeat has the same messages.
     """
 
     place: TopicHandle
@@ -64,6 +67,7 @@ class Request:
     key: SequenceKey
     count: int
     opens: ProducerRow | None = None
+    is_alone: bool = False
 
 
 class Written:
@@ -162,6 +166,25 @@ class Producing:
     ) -> list[MessageId]:
         """Publishes in one piece, unless it did already; returns the ids either way."""
         request = self._request(self._places.at(topic), messages, producer, sequence)
+        return self._counted(request, caller)
+
+    def publish_alone(
+        self,
+        topic: str,
+        messages: Iterable[Payload],
+        *,
+        producer: ProducerIdentity,
+        caller: Principal,
+    ) -> None:
+        """Publishes the only request of a producer, unless it did already.
+
+        If other messages are there under that producer, it raises `KeyReused`. Where
+        they are no longer there, only their number is compared.
+        """
+        request = self._request(self._places.at(topic), messages, producer, 0)
+        self._counted(attrs.evolve(request, is_alone=True), caller)
+
+    def _counted(self, request: Request, caller: Principal | None) -> list[MessageId]:
         try:
             return self._publish(request, caller)
         except ProducerFenced:
@@ -170,7 +193,7 @@ class Producing:
         except OutOfOrderSequence as error:
             self.counters.out_of_order()
             if isinstance(error, SequenceGap):
-                self.ids.end(producer.producer_id)
+                self.ids.end(request.producer.producer_id)
                 raise OutOfOrderSequence(str(error)) from error
             raise
 
@@ -299,6 +322,8 @@ class Producing:
             self._sequences.enter(key, turn)
             request = self._admitted(request, caller)
             before = turn.value(self._sequences.rows, key.producer_id, key.topic)
+            if request.is_alone and before is not None:
+                self._check_same(request, before)
             ids = repeated(before, producer, request.base, request.count)
             if ids is not None:
                 turn.leave()
@@ -320,6 +345,13 @@ class Producing:
         except BaseException:
             turn.interrupted()
             raise
+
+    def _check_same(self, request: Request, before: bytes) -> None:
+        first, publishing = decode_state(before).requests[0], self._publishing
+        if first.count != request.count or not publishing.is_there(
+            request.place, first.keys, request.payloads
+        ):
+            raise KeyReused
 
     def _admitted(self, request: Request, caller: Principal | None) -> Request:
         """Returns a request whose producer may publish; perhaps it opens it."""

@@ -30,6 +30,7 @@ from txaware.store.columns import (
     HEADERS,
     KEY,
     RECEIPTS,
+    decode,
     decode_receipts,
     encode_expiry,
     keyed_values,
@@ -104,6 +105,24 @@ class Publishing:
         if also is not None:
             rows = partial(_rows_and, place.message_prefix, payloads, also)
         place.writer.publish_soon(len(payloads), rows, written)
+
+    def is_there(
+        self, place: TopicHandle, keys: list[bytes], payloads: Payloads
+    ) -> bool:
+        """Tells whether the rows under these keys, which rise, are those messages.
+
+        Rows that are no longer there are taken for the same.
+        """
+        prefix = place.message_prefix
+        wanted = {key: value or b"" for key, value in _rows(prefix, payloads, keys)}
+        found = self._messages.rows(
+            place.topic.prefix, start=keys[0], stop=keys[-1] + b"\0"
+        )
+        return all(
+            value == wanted[prefix + key]
+            or decode(value) == decode(wanted[prefix + key])
+            for key, value in found
+        )
 
     def rows(self, place: TopicHandle, payloads: Payloads) -> Rows:
         """Returns what makes the rows of messages without a transaction."""
