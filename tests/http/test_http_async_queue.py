@@ -1,11 +1,14 @@
 """Queues for asyncio."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import httpcore
 import pytest
 
 from tests.support.concurrency import in_loop
+from tests.support.http_raw import serving
 from tests.support.http_served import ServedStore, served
 from tests.support.queues import numbered
 from txaware import AsyncJob, AsyncQueue, Outgoing, connect_async
@@ -24,6 +27,32 @@ def store() -> Iterator[ServedStore]:
         opened.messaging.create_queue("mail")
         opened.messaging.create_topic("t")
         yield opened
+
+
+class HeldAnswers(httpcore.AnyIOBackend):
+    """Connections that read an answer when the test says so."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def connect_tcp(
+        self, *args: Any, **named: Any
+    ) -> httpcore.AsyncNetworkStream:
+        stream = await super().connect_tcp(*args, **named)
+        read = stream.read
+
+        async def held(*args: Any) -> bytes:
+            await self.gate.wait()
+            return await read(*args)
+
+        stream.read = held  # type: ignore
+        return stream
+
+
+async def reached(look: Callable[[], object]) -> None:
+    while not look():
+        await asyncio.sleep(0)
 
 
 async def popped(queue: AsyncQueue) -> AsyncJob:
@@ -123,3 +152,31 @@ async def test_the_verbs_of_a_queue_are_awaited(store: ServedStore) -> None:
             await queue.pop()
         with pytest.raises(BadRequest):
             await messaging.queue("a b")
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+@in_loop
+async def test_a_cancelled_pop_hands_back_the_job_that_it_was_given(
+    is_closed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the client is closed at once, as by a task that ends a program."""
+    held = HeldAnswers()
+    monkeypatch.setattr(httpcore, "AnyIOBackend", lambda: held)
+    with serving() as here:
+        here.messaging.create_queue("mail", max_deliveries=5)
+        mail = here.messaging.queue("mail")
+        async with connect_async(here.url) as messaging:
+            queue = await messaging.queue("mail")
+            assert await queue.pop() is None
+            mail.push_all([b"a", b"b"])
+            held.gate.clear()
+            popping = asyncio.create_task(queue.pop_many(2, wait_s=20))
+            await reached(lambda: mail.stats().in_work == 2 and not here.in_flight)
+            popping.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await popping
+            held.gate.set()
+            if not is_closed:
+                await reached(lambda: mail.stats().depth == 2)
+        jobs = mail.pop_many(2)
+        assert [(job.payload, job.deliveries) for job in jobs] == [(b"a", 2), (b"b", 2)]

@@ -8,6 +8,7 @@ import ssl
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from copy import copy
 from typing import Any
 
 import attrs
@@ -154,19 +155,39 @@ class AsyncHttpConnection(_OneAtATime):
     ) -> None:
         super().__init__(destination)
         self._backend = backend or httpcore.AnyIOBackend()
+        self._answer = AnswerParser()
 
     async def ask(self, request: HttpRequest) -> AnswerParser:
         """Sends a request, and returns its whole answer."""
         stream: httpcore.AsyncNetworkStream = self._stream or await self._connect()
         pieces = self._begun(request)
+        answer = self._answer = AnswerParser()
         with suppress(httpcore.WriteError):
             for piece in pieces:
                 await stream.write(piece, request.write_s)
             self._all_sent = True
-        answer = AnswerParser()
         while not answer.is_complete:
             self._came(answer, await stream.read(READ_BYTES, self._read_s))
         return answer
+
+    def taken_over(self) -> "AsyncHttpConnection | None":
+        """Returns a connection with the request under way, which leaves this one.
+
+        None where none was begun.
+        """
+        if self._stream is None:
+            return None
+        other = copy(self)
+        self._stream = None
+        return other
+
+    async def rest(self) -> AnswerParser:
+        """Returns the answer under way, and tells the server to begin none any more."""
+        self._stream.get_extra_info("socket").shutdown(socket.SHUT_WR)
+        while not self._answer.is_complete:
+            data = await self._stream.read(READ_BYTES, self._read_s)
+            self._came(self._answer, data)
+        return self._answer
 
     async def _connect(self) -> httpcore.AsyncNetworkStream:
         stream = await self._backend.connect_tcp(**self._to.tcp())

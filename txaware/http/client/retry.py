@@ -44,7 +44,7 @@ class Retry(Generic[T]):
     def __init__(self, call: Call[T], link: Link) -> None:
         self.pause_s: float | None = None
         self.place = link.place
-        self._call = call
+        self.call = call
         self._link = link
         self._began_s = link.clock_s()
         self._failed = self._unable = 0
@@ -62,12 +62,12 @@ class Retry(Generic[T]):
     @property
     def waits(self) -> bool:
         """True when the server may take its time."""
-        return self._call.longer_s > 0
+        return self.call.longer_s > 0
 
     def request(self) -> HttpRequest:
         """Returns what the next try sends."""
         self.pause_s, self.place = None, self._link.place
-        call, headers = self._call, self._headers
+        call, headers = self.call, self._headers
         if not self._in_doubt:
             self._asked = self.place.instance
         elif call.repeat is Repeat.KEYED and self._asked is not None:
@@ -92,7 +92,7 @@ class Retry(Generic[T]):
             self._link.leave(self.place)
         if status in (429, 503):
             self._refused(answer)
-        return self._call.read(answer)
+        return self.call.read(answer)
 
     def failed(self, error: Exception) -> Unavailable:
         """Returns the error that the caller gets for a try that got no answer."""
@@ -112,9 +112,9 @@ class Retry(Generic[T]):
     @property
     def _may_repeat(self) -> bool:
         """True when what may have been done is asked again: its instance is known."""
-        if self._call.repeat is Repeat.KEYED:
+        if self.call.repeat is Repeat.KEYED:
             return self._asked is not None
-        return self._call.repeat is Repeat.HARMLESS
+        return self.call.repeat is Repeat.HARMLESS
 
     def _refused(self, answer: HttpAnswer) -> None:
         """Tries again in a moment where the server was too busy to begin.
@@ -128,7 +128,7 @@ class Retry(Generic[T]):
         if retry_after is None:
             self._try_elsewhere(answer)
             return
-        if not is_ours and self._call.repeat is not Repeat.HARMLESS:
+        if not is_ours and self.call.repeat is not Repeat.HARMLESS:
             return
         is_number = retry_after.isdigit() and len(retry_after) < 10
         after_s = int(retry_after) if is_number else 1
@@ -140,7 +140,7 @@ class Retry(Generic[T]):
         """Leaves a place that cannot serve; a harmless call asks each place once."""
         self._link.leave(self.place)
         self._unable += 1
-        is_harmless = self._call.repeat is Repeat.HARMLESS
+        is_harmless = self.call.repeat is Repeat.HARMLESS
         if is_harmless and self._unable < len(self._link.places):
             self._again(0)
             if self.pause_s is not None:
@@ -165,7 +165,7 @@ class Retry(Generic[T]):
 
     def _why(self, error: Exception) -> str:
         settings = self._link.settings
-        answer_s = settings.answer_timeout_s + self._call.longer_s
+        answer_s = settings.answer_timeout_s + self.call.longer_s
         if isinstance(error, httpcore.PoolTimeout):
             return f"all {settings.limit(waits=self.waits)} connections are in use"
         if isinstance(error, httpcore.ConnectTimeout):

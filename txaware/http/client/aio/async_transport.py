@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -17,6 +17,9 @@ from txaware.http.client.http_connection import AsyncHttpConnection
 from txaware.http.client.link import Link, ServerPlace
 from txaware.http.client.retry import FAILURES, Retry, again
 from txaware.signatures import signed_as
+
+# The time that a client which is closed may still give back what nobody waits for.
+GIVE_BACK_S = 2.0
 
 
 class AsyncConnections:
@@ -65,6 +68,8 @@ class AsyncConnections:
             raise httpcore.PoolTimeout from error
 
     async def _latest(self) -> AsyncHttpConnection:
+        if len(self._idle) > 1 and self._idle[0].has_expired():
+            await _close(self._idle.popleft())
         while self._idle:
             connection = self._idle.pop()
             if not connection.has_expired():
@@ -77,8 +82,6 @@ class AsyncConnections:
             await _close(connection)
             return
         self._idle.append(connection)
-        if len(self._idle) > 1 and self._idle[0].has_expired():
-            await _close(self._idle.popleft())
 
     async def close(self) -> None:
         """Closes all, also those in use."""
@@ -102,6 +105,7 @@ class AsyncTransport:
     """Performs calls for any number of tasks of one event loop.
 
     A task that is cancelled gives its connection up; what it had asked for may be done.
+    What it was given by then is given back by a task of its own.
     """
 
     def __init__(
@@ -122,6 +126,7 @@ class AsyncTransport:
             for waits in (False, True):
                 pool = AsyncConnections(limit(waits=waits), connect)
                 self._pools[place, waits] = pool
+        self._giving_back: set[asyncio.Task[None]] = set()
         self._closed = False
 
     async def run(self, steps: Steps[T] | Call[T]) -> T:
@@ -166,14 +171,47 @@ class AsyncTransport:
             raise Unavailable(f"{self.link.url}: this client is closed")
         try:
             async with pool.one(self.link.settings.connect_timeout_s) as connection:
-                answer = await connection.ask(request)
+                try:
+                    answer = await connection.ask(request)
+                except asyncio.CancelledError:
+                    self._leave(tries, connection)
+                    raise
         except FAILURES as error:
             raise tries.failed(error) from error
         return tries.answered(answer)
 
+    def _leave(self, tries: Retry[Any], connection: AsyncHttpConnection) -> None:
+        """Has another task give back what may have been given already."""
+        given_back = tries.call.given_back
+        other = None if given_back is None else connection.taken_over()
+        if given_back is not None and other is not None:
+            task = asyncio.create_task(self._give_back(tries, other, given_back))
+            self._giving_back.add(task)
+            task.add_done_callback(self._giving_back.discard)
+
+    async def _give_back(
+        self,
+        tries: Retry[T],
+        connection: AsyncHttpConnection,
+        given_back: Callable[[T], Iterable[Steps[None]]],
+    ) -> None:
+        try:
+            value = tries.answered(await connection.rest())
+        except (*FAILURES, TxAwareError):
+            return  # nothing was given
+        finally:
+            await _close(connection)
+        for steps in given_back(value):
+            with suppress(TxAwareError):  # it comes back by itself, though later
+                await self.run(steps)
+
     async def close(self) -> None:
         """Closes all connections; what is asked later is `Unavailable`."""
+        if self._giving_back:
+            await asyncio.wait(self._giving_back, timeout=GIVE_BACK_S)
         self._closed = True
+        for task in self._giving_back:
+            task.cancel()
         for pool in self._pools.values():
             await pool.close()
 

@@ -5,7 +5,7 @@ import enum
 import inspect
 import json
 import struct
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import attrs
@@ -59,7 +59,8 @@ class HttpAnswer(NamedTuple):
 class Call(Generic[T]):
     """A request; `longer_s` is what the server may take beyond the usual time.
 
-    `read` makes its value of the answer, or raises what went wrong.
+    `read` makes its value of the answer, or raises what went wrong. `given_back` makes
+    the calls that give the value back, where nobody waits for it any more.
     """
 
     method: str
@@ -70,6 +71,7 @@ class Call(Generic[T]):
     accept: bytes = b"application/json"
     repeat: Repeat = Repeat.HARMLESS
     longer_s: float = 0
+    given_back: "Callable[[T], Iterable[Steps[None]]] | None" = None
 
 
 # A verb of one request or more: it yields them, is sent what each of them gave, and

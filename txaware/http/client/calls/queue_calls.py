@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 from urllib.parse import quote_plus
 
@@ -174,9 +175,16 @@ class QueueCalls(ServerCalls):
                 json_body(**fields, waitMs=milliseconds(asked_s)),
                 repeat=Repeat.KEYED,
                 longer_s=asked_s,
+                given_back=None if transaction else partial(self._given_back, name),
             )
             if popped or is_last:
                 return popped
+
+    def _given_back(self, name: str, popped: list[Popped]) -> list[Steps[None]]:
+        return [
+            self.rollback_job(name, one.id, one.lease, error="its pop was cancelled")
+            for one in popped
+        ]
 
     def commit_job(
         self,
