@@ -19,6 +19,7 @@ from txaware.errors import (
     TopicNotFound,
     TransactionNotInProgress,
     TransactionRefused,
+    Unavailable,
 )
 from txaware.messages import Outgoing
 from txaware.messaging import Messaging
@@ -514,6 +515,24 @@ def test_a_key_whose_function_failed_runs_again(messaging: Messaging) -> None:
     assert not producer.run_once("k", lambda tx: tx.abort())
     assert producer.run_once("k", lambda: producer.publish("t", [b"done"]))
     assert committed(messaging) == [b"done"]
+
+
+def test_a_key_that_is_done_is_known_though_the_service_is_away_then(
+    messaging: Messaging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = messaging.producer("p")
+    assert producer.run_once("k", lambda: None)
+    service = producer._instance.service
+
+    def away(*_: object, **__: object) -> None:
+        raise Unavailable("it was killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(messaging.coordinator, "abort", away)
+        patched.setattr(service, "leave_transaction", away)
+        assert not producer.run_once("k", lambda: 1 / 0)
+    assert not producer.run_once("k", lambda: 1 / 0)
+    assert producer.commits == 1
 
 
 @pytest.mark.parametrize(

@@ -147,6 +147,8 @@ class CommitCount:
     def rollback_tx(self) -> bool:
         """Takes the rows back; False where nobody knows whether they were written."""
         tx, name = self._tx, self.instance.transactional_id
+        if self.entered.is_done:  # none were written
+            return True
         leave = self.instance.service.leave_transaction
         return tx is None or self._write.undo(lambda: leave(name, tx, key=self._key))
 

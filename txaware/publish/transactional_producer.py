@@ -3,7 +3,7 @@
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol, Self
 
 from coordinator.callbacks import check_answer, check_function
@@ -13,6 +13,7 @@ from coordinator.interfaces import TransactionAware
 from txaware.errors import (
     BadRequest,
     MisusedTransaction,
+    ParticipantFailed,
     ProducerFenced,
     PublisherClosed,
     TransactionNotInProgress,
@@ -124,7 +125,7 @@ class TransactionalProducer:
         context = keyed(self, key)
         with context:
             if context.count.entered.is_done:
-                context.abort()
+                give_up(context)
                 return False
             check_answer(call(function, context))
         return context.status is Status.COMMITTED
@@ -283,6 +284,15 @@ class TransactionalProducer:
 def keyed(producer: TransactionalProducer, key: str) -> FencedTransaction:
     """Returns a transaction that commits a key, or finds out that it is committed."""
     return producer._made((), None, "transaction", key=checked_key(key))
+
+
+def give_up(context: FencedTransaction) -> None:
+    """Ends a transaction whose key is committed already.
+
+    It has written nothing, so that it may time out where the service is away.
+    """
+    with suppress(ParticipantFailed):
+        context.abort()
 
 
 def call(function: Callable[..., Any], context: object) -> Any:

@@ -17,6 +17,7 @@ from txaware.publish.producer_states import State
 from txaware.publish.transactional_producer import (
     TransactionalProducer,
     call,
+    give_up,
     keyed,
 )
 from txaware.requests import Payload
@@ -148,7 +149,7 @@ class AsyncTransactionalProducer(Opened[TransactionalProducer]):
         context = keyed(self._producer, key)
         async with AsyncTransaction(context, self._workers) as block:
             if context.count.entered.is_done:
-                await block.abort()
+                await block.run(give_up, context)
                 return False
             if inspect.iscoroutinefunction(function):
                 await call(function, block)
