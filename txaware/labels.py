@@ -139,6 +139,13 @@ def packed(headers: object) -> bytes:
     return checked_size(b"".join(parts))
 
 
+def packed_bytes(headers: Mapping[str, bytes]) -> int:
+    """Returns the size that headers have when they are packed."""
+    return sum(
+        _SIZES.size + len(name.encode()) + len(value) for name, value in headers.items()
+    )
+
+
 def checked_size(headers: bytes) -> bytes:
     """Returns packed headers as they are; raises `BadRequest` if they are too many."""
     if len(headers) > MAX_HEADERS_BYTES:

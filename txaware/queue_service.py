@@ -124,4 +124,7 @@ class QueueService(Protocol):
         """Returns the counts of a queue, and how it stands now."""
 
     def redrive(self, name: str, limit: int | None = None) -> int:
-        """Moves dead letters back to where they came from; returns how many."""
+        """Moves dead letters back to where they came from; returns how many.
+
+        An error in between says how many went; the next call goes on with the others.
+        """

@@ -1,6 +1,7 @@
 """Queues: pipes in turn, orders, delays, priorities, and dead letters."""
 
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -8,6 +9,7 @@ from tests.support.messagings import Site
 from tests.support.queues import made, numbered, popped, taken, waiting
 from txaware.errors import Unavailable
 from txaware.queue import Job, Queue
+from txaware.service.queue.work_queue import WorkQueue
 
 
 def test_pipes_are_popped_in_turn(mail: Queue) -> None:
@@ -222,6 +224,64 @@ def test_dead_letters_can_be_sent_back(site: Site) -> None:
     job.rollback()
     assert dead.redrive() == 1
     assert sorted(taken(queue)) == [b"a", b"b"]
+
+
+@pytest.mark.in_process
+def test_a_redrive_that_fails_midway_says_how_many_it_moved(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the next one goes on, at once."""
+    site.messaging.create_queue("mail", max_deliveries=1, dead_letter_queue="dead")
+    queue, dead = site.messaging.queue("mail"), made(site.messaging, "dead")
+    dead.push(b"of nobody")
+    queue.push_all(numbered(4))
+    for job in queue.pop_many(4):
+        job.rollback()
+    move, moves = WorkQueue.move, iter((True, True, False))
+
+    def moved(*args: Any) -> bool:
+        if not next(moves):
+            raise Unavailable("the disk is full")
+        return move(*args)
+
+    with monkeypatch.context() as lost:
+        lost.setattr(WorkQueue, "move", moved)
+        with pytest.raises(Unavailable, match=r"2 dead letters went back.*is full"):
+            queue.redrive()
+    assert (dead.stats().depth, dead.stats().in_work) == (3, 0)
+    assert (queue.redrive(), queue.stats().depth) == (2, 4)
+
+
+def test_a_letter_of_a_letter_goes_back_as_it_was(site: Site) -> None:
+    """With the headers that it had under the names that letters have."""
+    for name in ("mail", "mail-dead"):
+        site.messaging.create_queue(name, max_deliveries=1)
+    queue, dead = (site.messaging.queue(name) for name in ("mail", "mail-dead"))
+    headers = {"id": b"42", "before.id": b"41", "h": b"1"}
+    queue.push(b"a", headers=headers)
+    popped(queue).rollback(error="no")
+    letter = popped(dead)
+    assert letter.headers.items() >= {"queue": b"mail", "before.id": b"42"}.items()
+    letter.rollback(error="never")
+    assert popped(site.messaging.queue("mail-dead-dead")).headers["error"] == b"never"
+    site.clock.advance_s(31)
+    assert (queue.redrive(), dead.redrive()) == (0, 1)
+    assert [one.headers for one in dead.peek()] == [letter.headers]
+    assert queue.redrive() == 1
+    assert popped(queue).headers == headers
+
+
+@pytest.mark.parametrize("size", [65_300, 65_520])
+def test_a_letter_whose_headers_are_large_is_written(site: Site, size: int) -> None:
+    """Its error is cut, and where nothing has room its headers stay as they are."""
+    site.messaging.create_queue("mail", max_deliveries=1)
+    queue = site.messaging.queue("mail")
+    queue.push(b"a", headers={"h": bytes(size)})
+    popped(queue).rollback(error="e" * 2000)
+    assert queue.pop() is None
+    letter = popped(site.messaging.queue("mail-dead"))
+    assert letter.headers["h"] == bytes(size)
+    assert (0 < len(letter.headers.get("error", b"")) < 2000) is (size == 65_300)
 
 
 @pytest.mark.in_process

@@ -16,6 +16,7 @@ from tests.support.queues import numbered, popped, taken, waiting
 from txaware.errors import LeaseLost, Unavailable
 from txaware.messaging import Messaging
 from txaware.queue import Job
+from txaware.service.queue.work_queue import WorkQueue
 from txaware.store.leveldb_store import Database
 
 
@@ -159,6 +160,34 @@ def test_a_push_after_a_full_disk_is_there_after_a_restart(
         found = taken(messaging.queue(name))
         assert sorted(found) == [b"after", b"after", b"within"]
         assert messaging.queue(name).stats().pushed == 3
+
+
+def test_a_redrive_on_a_full_disk_goes_on_later(
+    durable: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, messaging = FullDisk(monkeypatch), durable.messaging
+    messaging.create_queue("mail", max_deliveries=1)
+    mail = messaging.queue("mail")
+    mail.push_all(numbered(4))
+    for job in mail.pop_many(4):
+        job.rollback()
+    move, moves = WorkQueue.move, iter((False, False, True))
+
+    def moved(*args: Any) -> bool:
+        disk.is_full = next(moves, False)
+        return move(*args)
+
+    monkeypatch.setattr(WorkQueue, "move", moved)
+    with pytest.raises(Unavailable, match="2 dead letters went back"):
+        mail.redrive()
+    disk.is_full = False
+    assert until(lambda: is_back(messaging), timeout_s=20)
+    durable.clock.advance_s(31)
+    assert mail.redrive() == 2
+    assert messaging.check().problems == ()
+    again = durable.open()
+    assert sorted(taken(again.queue("mail"))) == numbered(4)
+    assert again.queue("mail-dead").stats().depth == 0
 
 
 def test_an_item_of_a_pop_that_failed_was_not_delivered(

@@ -345,7 +345,8 @@ def resume(session: Session, *, name: str) -> None:
 def redrive(session: Session, *, name: str, limit: int | None) -> None:
     """Send dead letters back to the queue that they came from.
 
-    QUEUE is that queue, or the one that has the letters; peek shows why they died.
+    QUEUE is that queue, or the one that has the letters and none of its own; peek shows
+    why they died. Where it fails midway, the next one goes on.
 
     \b
     Example:

@@ -1,9 +1,10 @@
 """Dead letters: items that were delivered too often, and their way back."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 
-from txaware.errors import BadRequest, QueueNotFound
-from txaware.labels import unpacked
+from txaware.errors import BadRequest, LeaseLost, QueueNotFound, Unavailable
+from txaware.labels import MAX_HEADERS_BYTES, packed_bytes, unpacked
 from txaware.messages import Outgoing
 from txaware.queues import Popped, QueueDescriptor
 from txaware.requests import checked_payloads
@@ -14,6 +15,8 @@ from txaware.service.queue.work_queue import WorkQueue
 # The headers that say where a dead letter came from; they go when it goes back.
 QUEUE, ID, DELIVERIES, ERROR = "queue", "id", "deliveries", "error"
 ORIGIN = (QUEUE, ID, DELIVERIES, ERROR)
+# Headers that an item had under these names, as a letter that dies again has.
+BEFORE = "before."
 MOST_BYTES = 2**62
 MOST_ERROR_BYTES = 2_000
 
@@ -36,16 +39,41 @@ def bury(queue: WorkQueue, lease: Lease, target: WorkQueue) -> bool:
     item = queue.look(lease)
     if item is None:
         return False
-    headers = {
-        **unpacked(item.headers),
+    origin = {
         QUEUE: queue.state.descriptor.name.encode(),
         ID: lease.text.encode(),
         DELIVERIES: str(lease.deliveries).encode(),
         ERROR: lease.error.encode()[:MOST_ERROR_BYTES],
     }
-    letter = Outgoing(item.payload, item.key, headers)
+    headers = with_origin(unpacked(item.headers), origin)
+    letter = Outgoing(item.payload, item.key, headers or None)
     payloads = checked_payloads([letter], limit_bytes=MOST_BYTES)
     return queue.move(lease, LeaseState.DYING, target, payloads)
+
+
+def with_origin(
+    headers: Mapping[str, bytes], origin: Mapping[str, bytes]
+) -> Mapping[str, bytes]:
+    """Adds where a letter comes from to the headers of the item.
+
+    The error is cut to what has room. Headers that leave no room at all stay as they
+    are: the letter has no way back then, but its queue goes on.
+    """
+    found = {
+        BEFORE + name if name in ORIGIN or name.startswith(BEFORE) else name: value
+        for name, value in headers.items()
+    }
+    room = MAX_HEADERS_BYTES - packed_bytes({**found, **origin, ERROR: b""})
+    return headers if room < 0 else {**found, **origin, ERROR: origin[ERROR][:room]}
+
+
+def without_origin(headers: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Returns the headers that an item had before it died."""
+    return {
+        name.removeprefix(BEFORE): value
+        for name, value in headers.items()
+        if name not in ORIGIN
+    }
 
 
 def origin_of(letter: Popped) -> str | None:
@@ -58,7 +86,7 @@ def origin_of(letter: Popped) -> str | None:
 def send_back(queue: WorkQueue, letter: Popped, target: WorkQueue) -> bool:
     """Moves a dead letter that was popped back to its queue, as it was pushed there."""
     lease = queue.state.held(letter.id, letter.lease)
-    headers = {name: letter.headers[name] for name in letter.headers.keys() - {*ORIGIN}}
+    headers = without_origin(letter.headers)
     again = Outgoing(letter.payload, letter.key, headers or None)
     payloads = checked_payloads([again], limit_bytes=MOST_BYTES)
     return queue.move(lease, LeaseState.IN_WORK, target, payloads)
@@ -71,18 +99,30 @@ def send_all_back(
     *,
     popper: str,
 ) -> int:
-    """Moves dead letters back, but for those without a target; returns how many."""
+    """Moves dead letters back, but for those without a target; returns how many.
+
+    Where it fails midway, the others wait again, and the error says how many went.
+    """
     moved, kept = 0, list[Popped]()
-    while moved < most:
-        found = letters.pop(Popper(popper), None, limit=1)
-        if not found:
-            break
-        origin = origin_of(found[0])
-        queue = None if origin is None else target(origin)
-        if queue is None:
+    try:
+        while moved < most:
+            found = letters.pop(Popper(popper), None, limit=1)
+            if not found:
+                break
             kept += found
-        elif send_back(letters, found[0], queue):
-            moved += 1
-    for one in kept:
-        letters.put_back(one.id, one.lease)
+            origin = origin_of(found[0])
+            queue = None if origin is None else target(origin)
+            if queue is not None:
+                moved += send_back(letters, found[0], queue)
+                kept.pop()
+    except Unavailable as error:
+        if not moved:
+            raise
+        raise Unavailable(
+            f"{moved} dead letters went back, and then: {error}"
+        ) from error
+    finally:
+        for one in kept:
+            with suppress(LeaseLost, Unavailable):  # its lease ends by itself
+                letters.put_back(one.id, one.lease)
     return moved

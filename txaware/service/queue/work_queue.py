@@ -189,6 +189,7 @@ class WorkQueue:
                 with self.state.lock:
                     self._count_move(lease, -1, is_dead=is_dead)
                     lease.state = state
+                    self.state.is_in_doubt = True
                 raise error
             handle.counters.published(len(payloads), payloads.size_bytes, 0.0)
         self._forget(lease)
