@@ -2,7 +2,8 @@
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Self
+from itertools import chain
+from typing import Self, cast
 
 import attrs
 
@@ -30,7 +31,7 @@ class Labels:
     @classmethod
     def of_keys(cls, keys: Sequence[bytes], sizes: Sequence[int] | None = None) -> Self:
         """Returns the labels of messages that have a key each, and nothing else."""
-        return cls(keys, [NO_HEADERS] * len(keys), sizes or [*map(len, keys)])
+        return cls(keys, [NO_HEADERS] * len(keys), sizes or sizes_of(keys))
 
     @classmethod
     def nothing(cls, count: int) -> Self:
@@ -46,15 +47,23 @@ class Labels:
         if not any(labels for labels, _ in listed):
             return None
         each = [labels or cls.nothing(count) for labels, count in listed]
+        sizes = [labels.sizes for labels in each if labels.sizes is not None]
         return cls(
-            [key for labels in each for key in labels.keys],
-            [headers for labels in each for headers in labels.headers],
+            [*chain.from_iterable([labels.keys for labels in each])],
+            [*chain.from_iterable([labels.headers for labels in each])],
+            [*chain.from_iterable(sizes)] if len(sizes) == len(each) else None,
         )
 
     def part(self, first: int, last: int) -> "Labels":
         """Returns the labels of some of the messages."""
         sizes = None if self.sizes is None else self.sizes[first:last]
         return Labels(self.keys[first:last], self.headers[first:last], sizes)
+
+    def part_bytes(self, first: int, last: int) -> int:
+        """Returns the size of the labels of some of the messages."""
+        if self.sizes is not None:
+            return sum(self.sizes[first:last])
+        return self.part(first, last).size_bytes
 
     @property
     def is_mixed(self) -> bool:
@@ -69,6 +78,14 @@ class Labels:
         if self.sizes is not None:
             return sum(self.sizes)
         return _sum_bytes(self.keys) + _sum_bytes(self.headers)
+
+
+def sizes_of(keys: Iterable[bytes]) -> Sequence[int]:
+    """Returns the sizes of keys; as bytes, which take the least time, if these do."""
+    try:
+        return bytes(map(len, keys))
+    except ValueError:  # one has 256 bytes or more
+        return [*map(len, keys)]
 
 
 def _sum_bytes(values: Sequence[bytes | None]) -> int:
@@ -89,7 +106,11 @@ def labels_or_none(
     keys: Sequence[bytes | None], headers: Sequence[bytes]
 ) -> Labels | None:
     """Returns the labels of some messages; None where none of them has any."""
-    return Labels(keys, headers) if is_any_said(keys) or any(headers) else None
+    if any(headers):
+        return Labels(keys, headers)
+    if None not in keys:
+        return Labels.of_keys(cast(Sequence[bytes], keys)) if keys else None
+    return Labels(keys, headers) if is_any_said(keys) else None
 
 
 def label_bytes(key: bytes | None, headers: bytes) -> int:
@@ -108,12 +129,16 @@ def checked_keys(keys: list[bytes | None]) -> list[bytes | None]:
     if not types <= {bytes, type(None)}:
         return checked_keys([_key(key) for key in keys])
     if bytes in types:
-        largest = max(map(len, filter(None, keys)), default=0)
-        if largest > MAX_KEY_BYTES:
-            raise BadRequest(
-                f"a key has up to {MAX_KEY_BYTES} bytes, and this one {largest}"
-            )
+        check_key_bytes(max(map(len, filter(None, keys)), default=0))
     return keys
+
+
+def check_key_bytes(largest: int) -> None:
+    """Raises `BadRequest` for a key of so many bytes if these are too many."""
+    if largest > MAX_KEY_BYTES:
+        raise BadRequest(
+            f"a key has up to {MAX_KEY_BYTES} bytes, and this one {largest}"
+        )
 
 
 def _key(key: object) -> bytes | None:

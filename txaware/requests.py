@@ -20,6 +20,7 @@ from txaware.labels import (
     labels_or_none,
     packed,
     size_bytes_of,
+    sizes_of,
     unpacked,
 )
 from txaware.messages import ID_BYTES, MessageId, Outgoing, PublishResponse, Receipt
@@ -107,8 +108,7 @@ def _checked(messages: Iterable[Payload]) -> Payloads:
     if kind is bytes and are_all(listed, bytes):
         plain: list[bytes] = listed
         return Payloads(plain, sum(map(len, plain)))
-    is_outgoing = kind is Outgoing and are_all(listed, Outgoing)
-    found = _all_keyed(listed) if is_outgoing else None
+    found = _all_keyed(listed) if kind is Outgoing else None
     return found or _with_labels(listed)
 
 
@@ -122,17 +122,23 @@ def _all_keyed(listed: list[Outgoing]) -> Payloads | None:
 
     A key must cost little more than the payload alone: these are the fewest loops.
     """
-    if [0 for m in listed if m.headers is not None or m.expire_after_s is not None]:
+    keys = [
+        message.key
+        for message in listed
+        if message.__class__ is Outgoing
+        and message.headers is None
+        and message.expire_after_s is None
+    ]
+    if len(keys) < len(listed) or [0 for key in keys if key.__class__ is not bytes]:
         return None
     payloads = [message.payload for message in listed]
-    keys = [message.key for message in listed]
-    if not are_all(payloads, bytes) or not are_all(keys, bytes):
+    if [0 for payload in payloads if payload.__class__ is not bytes]:
         return None
-    labels = Labels.of_keys(cast(list[bytes], keys))
-    if max(labels.sizes or (), default=0) > MAX_KEY_BYTES:
+    sizes = sizes_of(cast(list[bytes], keys))
+    if sizes.__class__ is not bytes and max(sizes) > MAX_KEY_BYTES:
         return None
-    size_bytes = sum(map(len, payloads)) + labels.size_bytes
-    return Payloads(payloads, size_bytes, None, labels)
+    labels = Labels(keys, [NO_HEADERS] * len(keys), sizes)
+    return Payloads(payloads, sum(map(len, payloads)) + sum(sizes), None, labels)
 
 
 def _largest(payloads: Payloads, limit_bytes: int) -> int:

@@ -8,7 +8,7 @@ import attrs
 from txaware.avro_items import Encoded
 from txaware.interfaces import OrderedTable, Row
 from txaware.keys import MESSAGE
-from txaware.labels import NO_HEADERS, Labels, labels_or_none, part_of
+from txaware.labels import NO_HEADERS, Labels, labels_or_none
 from txaware.messages import NO_PAYLOAD_ROW, Message, MessageId
 from txaware.store.columns import (
     EXPIRY,
@@ -74,13 +74,15 @@ class Block:
         keys, end = self.keys[first:last], NO_PAYLOAD_ROW
         payloads: Sequence[bytes] = self.payloads[first:last]  # type: ignore[assignment]
         new, none = tuple.__new__, NO_HEADERS  # one loop is faster than two
-        labels = part_of(self.labels, first, last)
+        labels = self.labels
         if labels is not None and labels.sizes is not None:
+            given = labels.keys[first:last]
             return [
                 new(Message, (MessageId(key + end), payload, label, none))
-                for key, payload, label in zip(keys, payloads, labels.keys, strict=True)
+                for key, payload, label in zip(keys, payloads, given, strict=True)
             ]
         if labels is not None:
+            labels = labels.part(first, last)
             columns = zip(keys, payloads, labels.keys, labels.headers, strict=True)
             return [
                 new(Message, (MessageId(key + end), payload, label, headers))
@@ -96,25 +98,20 @@ def decode_block(rows: Sequence[Row]) -> Block:
     """Makes a block of rows of a message table, keyed by time and sequence."""
     # Most topics have rows of one kind; without a call for each, polls are faster.
     keys, values = zip(*rows, strict=True) if rows else ((), ())
-    tags = {*map(_tag, values)}
     size_bytes = sum(map(len, values))
+    found = decode_keyed(values) if values else None
+    if found is not None:
+        labels = Labels.of_keys(found.keys, found.sizes)
+        payloads = found.payloads
+        return Block(
+            keys, payloads, found.pointers, _NOTHING, size_bytes, labels=labels
+        )
+    tags = {*map(_tag, values)}
     if tags == {PLAIN}:
         return Block(keys, plain_payloads(values), None, _NOTHING, size_bytes)
     if tags == {POINTED}:
         payloads, pointers = pointed_payloads(values), pointers_of(values)
         return Block(keys, payloads, pointers, _NOTHING, size_bytes)
-    if len(tags) == 1:
-        found = decode_keyed(values)
-        if found is not None:
-            labels = Labels.of_keys(found.keys, found.sizes)
-            return Block(
-                keys,
-                found.payloads,
-                found.pointers,
-                _NOTHING,
-                size_bytes,
-                labels=labels,
-            )
     return _mixed(rows, keys, size_bytes)
 
 

@@ -12,6 +12,7 @@ from functools import partial
 
 import attrs
 
+from txaware.avro_items import long_bytes
 from txaware.errors import BadRequest
 from txaware.http.wire.avro_reading import Cursor, read, read_end, read_items
 from txaware.http.wire.avro_writing import (
@@ -29,6 +30,8 @@ from txaware.http.wire.label_columns import (
 )
 from txaware.labels import Labels, part_of, size_bytes_of
 from txaware.messages import ID_BYTES, BlockedBy, Message, MessageId
+
+_ONE = long_bytes(1)
 
 
 @attrs.frozen
@@ -96,7 +99,8 @@ class ColumnarWriter(OwnPage):
         """Writes one piece, of messages that are taken apart already."""
         if not payloads:
             return b""
-        columns = (ids, places_of(payloads), b"".join(payloads))
+        places = places_of([*map(len, payloads)])
+        columns = (ids, places, b"".join(payloads))
         return block(1, b"".join(map(data_bytes, columns)) + self.label_bytes(labels))
 
     def label_bytes(self, labels: Labels | None) -> bytes:
@@ -121,7 +125,9 @@ class LabelledPage(OwnPage):
 
     def labelled(self, blocks: bytes, labels: Labels | None) -> bytes:
         """Writes one piece, of blocks."""
-        return block(1, blocks + FIRST + write_labels(labels)) if blocks else b""
+        if not blocks:
+            return b""
+        return b"".join((_ONE, blocks, FIRST, write_labels(labels)))
 
 
 def decode_columnar_page(body: bytes) -> ColumnarPage:

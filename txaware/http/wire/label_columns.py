@@ -5,16 +5,24 @@ every one of them begins, and where the last one ends. A byte for each message t
 whether it has a key, so that an empty key is not taken for none.
 """
 
-import sys
-from array import array
+import struct
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
+from io import BytesIO
+from itertools import accumulate
+from operator import sub
 from typing import cast
 
 from txaware.errors import BadRequest
 from txaware.http.wire.avro_reading import Cursor
 from txaware.http.wire.avro_writing import data_bytes, optional
-from txaware.labels import NO_HEADERS, Labels, checked_keys, packed, unpacked
+from txaware.labels import (
+    NO_HEADERS,
+    Labels,
+    check_key_bytes,
+    checked_keys,
+    packed,
+    unpacked,
+)
 
 PLACE_BYTES = 4
 
@@ -27,23 +35,21 @@ def write_labels(labels: Labels | None) -> bytes:
 def _label_columns(labels: Labels) -> bytes:
     keys, headers = labels.keys, labels.headers
     known, listed = b"", cast(Sequence[bytes], keys)
-    if None in keys:
-        known = bytes([key is not None for key in keys])
-        listed = [key or b"" for key in keys]
-    packed_headers = _column(headers) if any(headers) else (b"", b"")
-    return b"".join(map(data_bytes, (known, *_column(listed), *packed_headers)))
+    columns: tuple[bytes, ...] = (b"", b"")
+    if labels.sizes is None:
+        if None in keys:
+            known = bytes([key is not None for key in keys])
+            listed = [key or b"" for key in keys]
+        if any(headers):
+            columns = places_of([*map(len, headers)]), b"".join(headers)
+    sizes = [*map(len, listed)] if labels.sizes is None else labels.sizes
+    columns = known, places_of(sizes), b"".join(listed), *columns
+    return b"".join(map(data_bytes, columns))
 
 
-def _column(values: Sequence[bytes]) -> tuple[bytes, bytes]:
-    return places_of(values), b"".join(values)
-
-
-def places_of(values: Sequence[bytes]) -> bytes:
+def places_of(sizes: Sequence[int]) -> bytes:
     """Returns where each value begins, and the last one ends, in 32 bits each."""
-    places = array("i", accumulate(map(len, values), initial=0))
-    if sys.byteorder == "big":
-        places.byteswap()
-    return places.tobytes()
+    return struct.pack(f"<{len(sizes) + 1}i", *accumulate(sizes, initial=0))
 
 
 def read_labels(cursor: Cursor, count: int) -> Labels | None:
@@ -51,33 +57,32 @@ def read_labels(cursor: Cursor, count: int) -> Labels | None:
     if not cursor.branch(2):
         return None
     known = cursor.data()
-    values = _read_column(cursor, count)
+    values, sizes = _cut(cursor, count, cursor.data(), cursor.data())
     keys: Sequence[bytes | None] = values
     if known:
         if len(known) != count or max(known) > 1:
             raise BadRequest(f"{cursor.what} does not tell which message has a key")
         keys = [key if has else None for key, has in zip(values, known, strict=True)]
-    headers = _read_column(cursor, count, missing=NO_HEADERS)
-    return Labels(keys, headers)
+    places, data = cursor.data(), cursor.data()
+    if places or data:
+        return Labels(keys, _cut(cursor, count, places, data)[0])
+    return Labels(keys, [NO_HEADERS] * count, None if known else sizes)
 
 
-def _read_column(
-    cursor: Cursor, count: int, *, missing: bytes | None = None
-) -> list[bytes]:
-    data, values = cursor.data(), cursor.data()
-    if missing is not None and not data and not values:
-        return [missing] * count
+def _cut(
+    cursor: Cursor, count: int, data: bytes, values: bytes
+) -> tuple[list[bytes], list[int]]:
+    """Returns the values of a column, and their sizes."""
     if len(data) != PLACE_BYTES * (count + 1):
         raise BadRequest(f"{cursor.what} has labels of other messages than its own")
-    places = array("i", data)
-    if sys.byteorder == "big":
-        places.byteswap()
+    places = struct.unpack(f"<{count + 1}i", data)
     if places[0] or places[-1] != len(values):
         raise BadRequest(f"{cursor.what} has labels that do not fill their value")
-    rising = places.tolist()
-    if rising != sorted(rising):
+    sizes = [*map(sub, places[1:], places)]
+    if min(sizes, default=0) < 0:
         raise BadRequest(f"{cursor.what} has labels whose places do not rise")
-    return [values[start:end] for start, end in pairwise(rising)]
+    # A read takes half the time of a slice that is made for each.
+    return [*map(BytesIO(values).read, sizes)], sizes
 
 
 def checked_labels(labels: Labels | None) -> Labels | None:
@@ -85,9 +90,10 @@ def checked_labels(labels: Labels | None) -> Labels | None:
     if labels is None:
         return None
     headers = labels.headers
+    if labels.sizes is not None:
+        check_key_bytes(max(labels.sizes, default=0))
+        return labels
     keys = checked_keys([*labels.keys])
-    if not labels.is_mixed:
-        return Labels.of_keys(cast(list[bytes], keys))
     if any(headers):
         headers = [packed(unpacked(each)) for each in headers]
     return Labels(keys, headers)

@@ -317,7 +317,7 @@ class Scan:
             self.count += last - first
             self.size_bytes += sum(map(len, block.payloads[first:last]))  # type: ignore[arg-type]
             if block.labels is not None:
-                self.size_bytes += block.labels.part(first, last).size_bytes
+                self.size_bytes += block.labels.part_bytes(first, last)
             self.next = MessageId.of_row(block.keys[last - 1])
         return last == len(block)
 
