@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Literal, cast
 
 import attrs
@@ -63,6 +64,18 @@ class Payloads:
     expire_after_s: list[float | None] | None = None
     labels: Labels | None = None
 
+    @classmethod
+    def joined(cls, parts: Sequence["Payloads"]) -> "Payloads":
+        """Returns the payloads of parts, none of which has any that expire."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            [*chain.from_iterable([part.payloads for part in parts])],
+            sum([part.size_bytes for part in parts]),
+            None,
+            Labels.joined([(part.labels, len(part)) for part in parts]),
+        )
+
     def __len__(self) -> int:
         return len(self.payloads)
 
@@ -104,12 +117,20 @@ def _checked(messages: Iterable[Payload]) -> Payloads:
     ):
         raise BadRequest(f"messages are a list of bytes, not {messages!r:.100}")
     listed = list(messages)
+    found = alike(listed)
+    return _with_labels(listed) if found is None else found
+
+
+def alike(listed: list[Payload]) -> Payloads | None:
+    """Returns messages that are all bytes, or all have a key and nothing else.
+
+    None for any others, right or wrong. The caller keeps the list as it is.
+    """
     kind = type(listed[0]) if listed else bytes
     if kind is bytes and are_all(listed, bytes):
-        plain: list[bytes] = listed
+        plain = cast(list[bytes], listed)
         return Payloads(plain, sum(map(len, plain)))
-    found = _all_keyed(listed) if kind is Outgoing else None
-    return found or _with_labels(listed)
+    return _all_keyed(cast(list[Outgoing], listed)) if kind is Outgoing else None
 
 
 def are_all(values: Sequence[object], kind: type) -> bool:
@@ -154,19 +175,18 @@ def _outgoing(message: object) -> Outgoing:
     return message if isinstance(message, Outgoing) else Outgoing(_payload(message))
 
 
-def _with_labels(listed: list[Outgoing]) -> Payloads:
+def _with_labels(listed: Sequence[Payload]) -> Payloads:
     """Checks column by column: a key must cost little more than the payload alone."""
-    if {*map(type, listed)} != {Outgoing}:
-        listed = [*map(_outgoing, listed)]
-    payloads = [message.payload for message in listed]
+    described = [*map(_outgoing, listed)]
+    payloads = [message.payload for message in described]
     if not {*map(type, payloads)} <= {bytes}:
         payloads = [*map(_payload, payloads)]
-    keys = checked_keys([message.key for message in listed])
-    given = [message.headers for message in listed]
+    keys = checked_keys([message.key for message in described])
+    given = [message.headers for message in described]
     headers = [NO_HEADERS] * len(listed)
     if is_any_said(given):
         headers = [*map(packed, given)]
-    expiries = [message.expire_after_s for message in listed]
+    expiries = [message.expire_after_s for message in described]
     labels = labels_or_none(keys, headers)
     return Payloads(
         payloads,

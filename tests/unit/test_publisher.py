@@ -57,6 +57,31 @@ def test_72_messages_go_out_with_the_commit_one_publish_a_topic(here: Setting) -
     assert log.index("commit_tx table") < log.index("publish") < log.index("commit")
 
 
+@pytest.mark.parametrize("between", [[], [b"alone"]], ids=["lists", "mixed"])
+def test_lists_and_single_messages_go_out_in_their_order(
+    here: Setting, between: list[Payload]
+) -> None:
+    keyed: list[Payload] = [Outgoing(b"%d" % n, bytes(100 * n)) for n in range(4)]
+    parts = [[b"a", b"b"], keyed, [], [b"c", keyed[0]], [Outgoing(b"d", b"k")]]
+    listed: list[list[Payload]] = [*parts]
+    with here.transaction():
+        for part in listed[:3]:
+            here.publisher().publish_all(part)
+        for message in between:
+            here.publisher().publish(message)
+        for part in listed[3:]:
+            here.publisher().publish_all(part)
+            part.clear()  # what was taken is not the caller's any more
+    expected = [b"a", b"b", *keyed, *between, b"c", keyed[0], Outgoing(b"d", b"k")]
+    assert here.service.published("a") == expected
+
+
+def test_a_list_with_a_wrong_message_leaves_those_before_it(here: Setting) -> None:
+    with here.transaction(), pytest.raises(BadRequest):
+        here.publisher().publish_all([b"a", Outgoing(b"b", b"k"), None, b"c"])  # type: ignore[list-item]
+    assert here.service.published("a") == [b"a", Outgoing(b"b", b"k")]
+
+
 def test_all_topics_of_a_transaction_have_one_participant_without_keys(
     here: Setting,
 ) -> None:

@@ -1,7 +1,7 @@
 """The messages of a transaction: an outbox for each topic, flushed last of all."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
@@ -13,21 +13,36 @@ from txaware.errors import (
 )
 from txaware.interfaces import CargoCounted, MessagingService, Payload
 from txaware.messages import PublishResponse, Receipt
+from txaware.requests import Payloads
 
 
 class TopicBuffer:
     """Messages in the order of publishing, and their size in memory."""
 
-    __slots__ = ("messages", "size_bytes")
+    __slots__ = ("_checked", "messages", "size_bytes")
 
     def __init__(self) -> None:
         self.messages: list[Payload] = []
         self.size_bytes = 0
+        self._checked: list[Payloads] = []
+
+    @property
+    def contents(self) -> Iterable[Payload]:
+        """The messages; where all came in lists, as they were checked then."""
+        if sum(map(len, self._checked)) == len(self.messages):
+            return Payloads.joined(self._checked)
+        return self.messages
 
     def add(self, message: Payload, size_bytes: int) -> None:
         """Adds a message."""
         self.messages.append(message)
         self.size_bytes += size_bytes
+
+    def add_all(self, messages: list[Payload], checked: Payloads, size: int) -> None:
+        """Adds messages, which were checked together."""
+        self.messages += messages
+        self._checked.append(checked)
+        self.size_bytes += size
 
     def first(self, limit_bytes: int) -> list[Payload]:
         """Returns the first messages, of about `limit_bytes`; at least one."""
@@ -39,6 +54,7 @@ class TopicBuffer:
         """Forgets the first messages."""
         self.size_bytes -= self.size_bytes * count // len(self.messages)
         del self.messages[:count]
+        self._checked = []
 
 
 ATTEMPT_BYTES = 16
@@ -137,7 +153,7 @@ class Outbox:
     def _published(self) -> PublishResponse | None:
         if not self.receipts:
             return self._service.publish(
-                self._topic, self.buffer.messages, transaction=self._tx
+                self._topic, self.buffer.contents, transaction=self._tx
             )
         return self._service.publish(
             self._topic, [], transaction=self._tx, receipts=self.receipts
@@ -226,6 +242,28 @@ class TransactionPublisher:
         outbox.buffer.add(message, size_bytes)
         self._held_bytes += size_bytes
 
+    def publish_all(
+        self,
+        topic: str,
+        messages: list[Payload],
+        checked: Payloads,
+        *,
+        size_bytes: int,
+        limit_bytes: int,
+    ) -> bool:
+        """Holds messages that were checked; False, and none taken, if some go ahead."""
+        outbox = self._outbox(topic)
+        limit_of_all = max(limit_bytes, self._limit_bytes)
+        if (
+            outbox.buffer.size_bytes + size_bytes > limit_bytes
+            or self._held_bytes + size_bytes > limit_of_all
+        ):
+            return False
+        self._limit_bytes = limit_of_all
+        outbox.buffer.add_all(messages, checked, size_bytes)
+        self._held_bytes += size_bytes
+        return True
+
     def publish_stored(self, topic: str, receipts: list[Receipt]) -> None:
         """Takes what others have stored, to be published with the commit."""
         outbox = self._outbox(topic)
@@ -252,11 +290,11 @@ class TransactionPublisher:
         """Returns the messages for the commit to carry; None if they go before it."""
         if self._carry is None or not self._outboxes:
             return None
-        messages: list[tuple[str, list[Payload]]] = []
+        messages: list[tuple[str, Iterable[Payload]]] = []
         for topic, outbox in self._outboxes.items():
             if outbox.receipts or outbox.in_doubt or not outbox.buffer.messages:
                 return None
-            messages += ((topic, outbox.buffer.messages),)
+            messages += ((topic, outbox.buffer.contents),)
         self._cargo = self._carry(coordinator, self._tx, messages)
         return self._cargo
 

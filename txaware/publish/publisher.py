@@ -11,7 +11,7 @@ from txaware.errors import BadRequest, MisusedTransaction, RequestTooLarge
 from txaware.interfaces import MessagingService, Payload
 from txaware.messages import Receipt
 from txaware.publish.outbox import TransactionPublisher
-from txaware.requests import checked_payloads, keyed_bytes
+from txaware.requests import alike, checked_payloads, keyed_bytes
 from txaware.topics import TopicName
 
 # The memory of a message beside its payload. With it a limit in bytes also bounds how
@@ -176,16 +176,13 @@ class Publisher:
         if joined is None:
             self._direct.publish_all(payloads)
             return
-        for payload in checked_many(payloads):
-            self._hold(joined, payload)
+        self._hold_all(joined, checked_many(payloads))
 
     def publish_in(
         self, context: TransactionContext, payloads: Iterable[Payload]
     ) -> None:
         """Publishes many messages in order with a transaction, open here or not."""
-        joined = self._joined_in(context)
-        for payload in payloads:
-            self._hold(joined, payload)
+        self._hold_all(self._joined_in(context), payloads)
 
     def publish_stored(self, receipts: Iterable[Receipt]) -> None:
         """Publishes with the open transaction what others stored for it.
@@ -213,6 +210,28 @@ class Publisher:
         if self.topic not in self._known_topics.names:
             self._known_topics.require(self.topic)
         return context.joined(self._key, self._make)
+
+    def _hold_all(
+        self, joined: TransactionPublisher, payloads: Iterable[Payload]
+    ) -> None:
+        """Holds all at once where they are alike and there is room, else one by one."""
+        listed = payloads.copy() if payloads.__class__ is list else []
+        checked = alike(listed) if listed else None
+        is_held = (
+            checked is not None
+            and checked.size_bytes <= self._message_limit_bytes
+            and joined.publish_all(
+                self.topic,
+                listed,
+                checked,
+                size_bytes=checked.size_bytes + OVERHEAD_BYTES * len(listed),
+                limit_bytes=self._buffer_limit_bytes,
+            )
+        )
+        if is_held:
+            return
+        for payload in listed or payloads:
+            self._hold(joined, payload)
 
     def _hold(self, joined: TransactionPublisher, payload: Payload) -> None:
         joined.publish(

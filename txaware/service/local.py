@@ -150,7 +150,7 @@ class LocalService:
         self,
         coordinator: Coordinator,
         tx: Transaction,
-        messages: Iterable[tuple[str, list[Payload]]],
+        messages: Iterable[tuple[str, Iterable[Payload]]],
     ) -> TopicCargo | TopicsCargo | None:
         """Returns messages as rows that the commit of `tx` carries.
 
