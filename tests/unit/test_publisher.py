@@ -62,8 +62,14 @@ def test_lists_and_single_messages_go_out_in_their_order(
     here: Setting, between: list[Payload]
 ) -> None:
     keyed: list[Payload] = [Outgoing(b"%d" % n, bytes(100 * n)) for n in range(4)]
-    parts = [[b"a", b"b"], keyed, [], [b"c", keyed[0]], [Outgoing(b"d", b"k")]]
-    listed: list[list[Payload]] = [*parts]
+    last = Outgoing(b"d", b"k")
+    listed: list[list[Payload]] = [
+        [b"a", b"b"],
+        keyed.copy(),
+        [],
+        [b"c", keyed[0]],
+        [last],
+    ]
     with here.transaction():
         for part in listed[:3]:
             here.publisher().publish_all(part)
@@ -72,7 +78,7 @@ def test_lists_and_single_messages_go_out_in_their_order(
         for part in listed[3:]:
             here.publisher().publish_all(part)
             part.clear()  # what was taken is not the caller's any more
-    expected = [b"a", b"b", *keyed, *between, b"c", keyed[0], Outgoing(b"d", b"k")]
+    expected = [b"a", b"b", *keyed, *between, b"c", keyed[0], last]
     assert here.service.published("a") == expected
 
 
