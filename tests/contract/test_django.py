@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 import txaware
+from coordinator.context import current_transaction
+from coordinator.errors import TransactionNotInProgress
 from tests.support.messagings import committed
 from tests.support.postgres import PostgresServer
 from txaware import participants
@@ -24,8 +26,8 @@ def database(postgres_server: PostgresServer) -> Any:
         django.setup()
     place = {"ENGINE": "django.db.backends.postgresql", "NAME": "postgres"}
     place |= {"USER": "txaware", "HOST": "127.0.0.1", "PORT": str(postgres_server.port)}
-    connections = ConnectionHandler({"default": place})
-    connection = connections["default"]
+    connection = ConnectionHandler({"default": place})["default"]
+    django.db.connections["default"] = connection
     with connection.cursor() as cursor:
         cursor.execute("CREATE TABLE orders (who text)")
     connection.set_autocommit(False)
@@ -40,10 +42,8 @@ def orders(server: PostgresServer) -> list[str]:
 
 def order(connection: Any, messaging: Messaging, who: str) -> None:
     """What a view does: an atomic block of Django around its SQL."""
-    from django.db import connections
     from django.db.transaction import Atomic
 
-    connections["default"] = connection
     with Atomic("default", savepoint=True, durable=False):
         with connection.cursor() as cursor:
             cursor.execute("INSERT INTO orders VALUES (%s)", [who])
@@ -72,3 +72,45 @@ def test_atomic_is_a_savepoint_of_the_block(
             shop.relay()
         assert committed(messaging) == [b"ann", b"bob"]
     assert orders(postgres_server) == ["ann", "bob"]
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "participants.md"
+
+
+def documented(messaging: Messaging) -> Any:
+    """The context manager that docs/participants.md has for Django."""
+    _, _, page = PAGE.read_text().partition("### Django")
+    names = {"messaging": messaging, "participants": participants}
+    exec(page.partition("```py\n")[2].partition("\n\nwith ")[0], names)
+    return names["in_one_transaction"]
+
+
+def test_after_the_block_of_the_documents_django_commits_by_itself(
+    tmp_path: Path, postgres_server: PostgresServer, database: Any
+) -> None:
+    from django.db.transaction import on_commit
+
+    told: list[str] = []
+    with txaware.connect(f"leveldb:{tmp_path / 'data'}") as messaging:
+        messaging.create_topic("t")
+        in_one_transaction = documented(messaging)
+        database.set_autocommit(True)
+        with in_one_transaction():
+            order(database, messaging, "ann")
+            on_commit(lambda: told.append("ann"))
+            assert told == []
+        assert told == ["ann"]
+        with pytest.raises(TransactionNotInProgress), in_one_transaction():  # noqa: PT012
+            order(database, messaging, "eve")
+            on_commit(lambda: told.append("eve"))
+            context = current_transaction(messaging.coordinator)
+            assert context is not None
+            messaging.coordinator.invalidate(context.transaction.transaction_id)
+        with database.cursor() as cursor:  # as the session of a request is saved
+            cursor.execute("INSERT INTO orders VALUES ('a session')")
+        with in_one_transaction():
+            order(database, messaging, "bob")
+        assert committed(messaging) == [b"ann", b"bob"]
+    database.close()  # what is not committed would be lost here
+    assert orders(postgres_server) == ["ann", "a session", "bob"]
+    assert told == ["ann"]
