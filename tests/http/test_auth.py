@@ -23,7 +23,7 @@ from txaware.auth import (
 from txaware.auth.digests import digest
 from txaware.auth.rights import REMEMBERED, NamePattern, Pattern
 from txaware.errors import BadRequest, NotAuthenticated, NotAuthorized
-from txaware.topics import TopicName
+from txaware.topics import QueueName, TopicName
 
 ORDERS = TopicName("orders")
 AUDIT = TopicName("trail", "audit")
@@ -227,21 +227,31 @@ def test_a_refusal_says_what_is_missing() -> None:
         with pytest.raises(NotAuthorized) as found:
             need(caller)
         told.append(str(found.value))
-    with pytest.raises(NotAuthorized) as found:
-        caller.require_sight(ORDERS)
-    told.append(str(found.value))
+    others: list[Callable[[], None]] = [
+        lambda: caller.require_sight(ORDERS),
+        lambda: caller.require_group("audit", "billing"),
+        lambda: caller.require_table("consume", "default", "stock"),
+        lambda: caller.require_queue("pop", QueueName("mail")),
+    ]
+    for ask in others:
+        with pytest.raises(NotAuthorized) as found:
+            ask()
+        told.append(str(found.value))
     assert told == [
         "ann may not create, change or delete topic orders: "
         "no rule gives it admin there",
         "ann may not publish to topic orders: no rule gives it publish there",
         "ann may not consume from topic orders: no rule gives it consume there",
         "ann may not consume from topic audit:trail: no rule gives it consume there",
-        "ann may not use group default:billing: no rule gives it that group",
+        "ann may not use group billing: no rule gives it that group",
         "ann may not use transactional id 'pay-1': no rule gives it that id",
         "ann may not use transactions: no rule gives it transactions",
         "ann may not monitor the server: no rule gives it monitor",
         "ann may not operate the server: no rule gives it admin on *:*",
         "ann may not see topic orders: no rule gives it a verb there",
+        "ann may not use group audit:billing: no rule gives it that group",
+        "ann may not read table stock: no rule gives it consume there",
+        "ann may not pop from queue mail: no rule gives it pop there",
     ]
 
 

@@ -310,15 +310,15 @@ class Principal(Rights):
     def require_group(self, namespace: str, group: str) -> None:
         """Requires the right to use a consumer group."""
         if not self.may_use_group(namespace, group):
-            raise self._refused(f"use group {namespace}:{group}", "that group")
+            named = NamespacedName(group, namespace)
+            raise self._refused(f"use group {named}", "that group")
 
     def require_table(self, verb: Verb, namespace: str, table: str) -> None:
         """Requires a verb on a table."""
         if not self.may_on_table(verb, namespace, table):
             act = "read" if verb == "consume" else "change"
-            raise self._refused(
-                f"{act} table {namespace}:{table}", f"{verb} on that table"
-            )
+            named = NamespacedName(table, namespace)
+            raise self._refused(f"{act} table {named}", f"{verb} there")
 
     def require_queue(self, verb: QueueVerb, queue: NamespacedName) -> None:
         """Requires a verb on a queue."""
