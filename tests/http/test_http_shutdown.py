@@ -1,13 +1,17 @@
 """A server that ends does not begin what nobody waits for any more."""
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import txaware
 from tests.support.concurrency import PATIENCE_S, until
 from tests.support.http_raw import TOPIC, request, serving
 from txaware.errors import BadRequest
@@ -17,6 +21,29 @@ from txaware.service.check.table_scan import CheckScan
 from txaware.service.monitor.inspection import Inspection
 from txaware.service.retention.clean_up import Retention
 
+# Nobody closes anything, and a thread asks once the main thread has ended.
+FORGETFUL = r"""
+import sys, threading, urllib.error, urllib.request
+import txaware
+
+messaging = txaware.connect(sys.argv[1])
+messaging.create_topic("t")
+server = messaging.serve()
+
+def ask():
+    threading.main_thread().join()
+    url = server.url + "/v1/namespaces/default/topics/t/publish"
+    head = {"Content-Type": "avro/binary", "Idempotency-Key": "k"}
+    try:
+        urllib.request.urlopen(urllib.request.Request(url, b"\2\2\2a\0", head))
+    except urllib.error.HTTPError as error:
+        assert error.code == 503, error
+    except OSError:
+        pass
+
+threading.Thread(target=ask).start()
+messaging.publish("t", [b"there"])
+"""
 ROUNDS, TAKES_S = 15, 0.5
 
 
@@ -96,3 +123,13 @@ def test_what_takes_long_ends_at_its_next_step_when_the_time_to_drain_is_up(
         assert begun.wait(PATIENCE_S)
         here.server.close()
     assert len(steps) == 1
+
+
+def test_a_server_that_nobody_closes_ends_with_its_program(tmp_path: Path) -> None:
+    data = f"leveldb:{tmp_path / 'data'}"
+    command = [sys.executable, "-c", FORGETFUL, data]
+    ended = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert not (tmp_path / "data" / "SERVER").exists()
+    with txaware.connect(data) as messaging:
+        assert messaging.poll("t")[0].payload == b"there"

@@ -8,6 +8,7 @@ import socket
 import ssl
 import threading
 import time
+import weakref
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -98,7 +99,10 @@ class Access:
 
 
 class HttpServer:
-    """A server that listens from its making to `close`, in threads of its own."""
+    """A server that listens from its making to `close`, in threads of its own.
+
+    One that nobody closes ends with the main thread.
+    """
 
     def __init__(self, served: Served, access: Access) -> None:
         if served.settings.allow_plain_tokens:
@@ -124,6 +128,7 @@ class HttpServer:
         self._server_file: ServerFile | None = None
         self._began: Future[None] = SafeFuture()
         self._thread.start()
+        _open.add(self)
         try:
             self._began.result()
             self._server_file = self._made_known()
@@ -175,6 +180,7 @@ class HttpServer:
             finally:
                 self._audit.close()
             self._has_ended = True  # or a second close finishes what is left
+            _open.discard(self)
 
     def _drain(self) -> None:
         """Waits for the thread; an interrupt does not wait for what is in flight."""
@@ -337,6 +343,22 @@ class HttpServer:
         except OSError as error:
             raise _wrong_certificate(error) from error
         return config
+
+
+_open: weakref.WeakSet[HttpServer] = weakref.WeakSet()
+
+
+def _close_open() -> None:
+    """Closes what nobody closed, while the threads that answer are still there.
+
+    Python ends the pools of `concurrent.futures` with the main thread, and waits for
+    all other threads then. What is registered last is called first.
+    """
+    for server in list(_open):
+        server.close()
+
+
+threading._register_atexit(_close_open)  # type: ignore[attr-defined]
 
 
 async def _not_yet(_: object, __: object, ___: object) -> None:
