@@ -7,6 +7,7 @@ import time
 from binascii import a2b_base64
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from coordinator.errors import BadRequest, Unavailable
@@ -27,10 +28,10 @@ class _Connection:
         self._socket = socket.create_connection(
             ("127.0.0.1", port), timeout=answer_timeout_s
         )
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._answers = self._socket.makefile("rb")
-        self.local_port: int = self._socket.getsockname()[1]
         try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.local_port: int = self._socket.getsockname()[1]
             self.ask(f"A\n{token}\n")
         except BaseException:
             self.close()
@@ -121,6 +122,8 @@ class Py4JClient:
             connection.close()
             raise
         self._idle.append(connection)
+        if not self.is_connected:  # it was closed just now
+            self.close()
         return answer
 
     def read_bytes(self, target: str, method: str, argument: str) -> bytes | None:
@@ -153,8 +156,9 @@ class Py4JClient:
     def close(self) -> None:
         """Closes all connections; calls from now on are refused."""
         self.is_connected = False
-        while self._idle:
-            self._idle.pop().close()
+        with suppress(IndexError):  # another thread may be here, too
+            while True:
+                self._idle.pop().close()
 
     shutdown_gateway = close
 

@@ -18,7 +18,7 @@ from tests.support.concurrency import until
 from tests.support.http_served import served
 from tests.support.scripted_server import Act, ScriptedServer, answers
 from txaware.errors import TxAwareError, Unavailable
-from txaware.http.client import ClientSettings, HttpService, Link, Transport
+from txaware.http.client import ClientSettings, HttpService, Link, Transport, transport
 from txaware.http.client.aio.async_messaging import connect_async
 from txaware.http.client.connections import Connections, destination
 from txaware.http.client.http_connection import HttpConnection
@@ -191,6 +191,44 @@ def test_who_was_connecting_at_a_close_does_not_wait_for_an_answer(
     assert ended(asking)
     assert len(raised) == 1
     never.set()
+
+
+def test_a_call_that_begins_during_a_close_leaves_no_connection(
+    server: ScriptedServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It saw the client open, and has its first connections just behind the close."""
+    service = connect(server.url)
+
+    def late(*given: Any) -> Connections:
+        service.close()
+        return Connections(*given)
+
+    monkeypatch.setattr(transport, "Connections", late)
+    with pytest.raises(Unavailable, match="this client is closed"):
+        service.topics()
+    assert server.connections == 0
+
+
+class FailsAtTLS(httpcore.SyncBackend):
+    """Connects, and is interrupted as TLS begins."""
+
+    def connect_tcp(self, *given: Any, **options: Any) -> httpcore.NetworkStream:
+        self.stream = super().connect_tcp(*given, **options)
+        self.stream.start_tls = self.start_tls  # type: ignore[method-assign]
+        return self.stream
+
+    def start_tls(self, *_: object, **__: object) -> httpcore.NetworkStream:
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_as_tls_begins_leaves_no_connection(
+    server: ScriptedServer, connect: Connect
+) -> None:
+    backend = FailsAtTLS()
+    service = connect(server.url.replace("http:", "https:"), backend)
+    with pytest.raises(KeyboardInterrupt):
+        service.topics()
+    assert backend.stream.get_extra_info("socket").fileno() == -1
 
 
 def test_a_forked_child_that_closes_leaves_its_parent_the_answer(

@@ -121,10 +121,10 @@ class HttpConnection(_OneAtATime):
         self._came(answer, self._stream.read(READ_BYTES, self._read_s))
 
     def _connect(self) -> httpcore.NetworkStream:
-        stream = self._backend.connect_tcp(**self._to.tcp())
+        # From here on it is closed with this connection, whatever comes of the rest.
+        stream = self._stream = self._backend.connect_tcp(**self._to.tcp())
         if self._to.ssl_context is not None:
-            stream = stream.start_tls(**self._to.tls())
-        self._stream = stream
+            stream = self._stream = stream.start_tls(**self._to.tls())
         if self._is_shut:  # by another thread, which has not seen it
             raise httpcore.ConnectError("this client is closed")
         return stream
@@ -190,10 +190,9 @@ class AsyncHttpConnection(_OneAtATime):
         return self._answer
 
     async def _connect(self) -> httpcore.AsyncNetworkStream:
-        stream = await self._backend.connect_tcp(**self._to.tcp())
+        stream = self._stream = await self._backend.connect_tcp(**self._to.tcp())
         if self._to.ssl_context is not None:
-            stream = await stream.start_tls(**self._to.tls())
-        self._stream = stream
+            stream = self._stream = await stream.start_tls(**self._to.tls())
         if self._is_shut:
             raise httpcore.ConnectError("this client is closed")
         return stream

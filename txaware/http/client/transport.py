@@ -125,7 +125,11 @@ class Transport:
         _, place, waits = key
         limit = self.link.settings.limit(waits=waits)
         connect = partial(HttpConnection, self._destinations[place], self._backend)
-        return self._pools.setdefault(key, Connections(limit, connect))
+        pool = self._pools.setdefault(key, Connections(limit, connect))
+        if self._closed:  # just now, and the pool was not seen there
+            self.close()
+            raise Unavailable(f"{self.link.url}: this client is closed")
+        return pool
 
     def close(self) -> None:
         """Closes all connections; what is asked later is `Unavailable`."""

@@ -207,13 +207,15 @@ class AsyncTransport:
 
     async def close(self) -> None:
         """Closes all connections; what is asked later is `Unavailable`."""
-        if self._giving_back:
-            await asyncio.wait(self._giving_back, timeout=GIVE_BACK_S)
-        self._closed = True
-        for task in self._giving_back:
-            task.cancel()
-        for pool in self._pools.values():
-            await pool.close()
+        try:
+            if self._giving_back:
+                await asyncio.wait(self._giving_back, timeout=GIVE_BACK_S)
+        finally:
+            self._closed = True
+            for task in self._giving_back:
+                task.cancel()
+            for pool in self._pools.values():
+                await pool.close()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else shown(*self._pools.values())
