@@ -31,7 +31,7 @@ class Labels:
     @classmethod
     def of_keys(cls, keys: Sequence[bytes], sizes: Sequence[int] | None = None) -> Self:
         """Returns the labels of messages that have a key each, and nothing else."""
-        return cls(keys, [NO_HEADERS] * len(keys), sizes or sizes_of(keys))
+        return cls(keys, [NO_HEADERS] * len(keys), sizes or compact([*map(len, keys)]))
 
     @classmethod
     def nothing(cls, count: int) -> Self:
@@ -80,12 +80,12 @@ class Labels:
         return _sum_bytes(self.keys) + _sum_bytes(self.headers)
 
 
-def sizes_of(keys: Iterable[bytes]) -> Sequence[int]:
-    """Returns the sizes of keys; as bytes, which take the least time, if these do."""
+def compact(sizes: list[int]) -> Sequence[int]:
+    """Returns sizes as bytes, which take the least time, if all are below 256."""
     try:
-        return bytes(map(len, keys))
-    except ValueError:  # one has 256 bytes or more
-        return [*map(len, keys)]
+        return bytes(sizes)
+    except ValueError:
+        return sizes
 
 
 def _sum_bytes(values: Sequence[bytes | None]) -> int:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import chain
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import attrs
 
@@ -16,12 +16,12 @@ from txaware.labels import (
     NO_HEADERS,
     Labels,
     checked_keys,
+    compact,
     is_any_said,
     label_bytes,
     labels_or_none,
     packed,
     size_bytes_of,
-    sizes_of,
     unpacked,
 )
 from txaware.messages import ID_BYTES, MessageId, Outgoing, PublishResponse, Receipt
@@ -127,15 +127,19 @@ def alike(listed: list[Payload]) -> Payloads | None:
     None for any others, right or wrong. The caller keeps the list as it is.
     """
     kind = type(listed[0]) if listed else bytes
-    if kind is bytes and are_all(listed, bytes):
+    if kind is bytes:
         plain = cast(list[bytes], listed)
-        return Payloads(plain, sum(map(len, plain)))
+        sizes = _exact_sizes(plain)
+        return Payloads(plain, sum(sizes)) if len(sizes) == len(plain) else None
     return _all_keyed(cast(list[Outgoing], listed)) if kind is Outgoing else None
 
 
-def are_all(values: Sequence[object], kind: type) -> bool:
-    """Tells whether values are of that very type; two thirds of the time of a set."""
-    return [*map(type, values)].count(kind) == len(values)
+def _exact_sizes(values: Iterable[Any]) -> list[int]:
+    """Returns the sizes of those values that are bytes, and of no derived type.
+
+    To check and to measure in one loop takes three quarters of the time of two.
+    """
+    return [len(value) for value in values if value.__class__ is bytes]
 
 
 def _all_keyed(listed: list[Outgoing]) -> Payloads | None:
@@ -150,16 +154,16 @@ def _all_keyed(listed: list[Outgoing]) -> Payloads | None:
         and message.headers is None
         and message.expire_after_s is None
     ]
-    if len(keys) < len(listed) or [0 for key in keys if key.__class__ is not bytes]:
+    if len(keys) < len(listed):
         return None
     payloads = [message.payload for message in listed]
-    if [0 for payload in payloads if payload.__class__ is not bytes]:
+    sizes, key_sizes = _exact_sizes(payloads), compact(_exact_sizes(keys))
+    if len(sizes) < len(listed) or len(key_sizes) < len(listed):
         return None
-    sizes = sizes_of(cast(list[bytes], keys))
-    if sizes.__class__ is not bytes and max(sizes) > MAX_KEY_BYTES:
+    if key_sizes.__class__ is not bytes and max(key_sizes) > MAX_KEY_BYTES:
         return None
-    labels = Labels(keys, [NO_HEADERS] * len(keys), sizes)
-    return Payloads(payloads, sum(map(len, payloads)) + sum(sizes), None, labels)
+    labels = Labels(keys, [NO_HEADERS] * len(keys), key_sizes)
+    return Payloads(payloads, sum(sizes) + sum(key_sizes), None, labels)
 
 
 def _largest(payloads: Payloads, limit_bytes: int) -> int:

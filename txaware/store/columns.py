@@ -92,6 +92,9 @@ class KeyedHeads(dict[int, bytes]):
         return self[size]
 
 
+_PLAIN_HEADS = KeyedHeads(None, {})
+
+
 def keyed_values(
     keys: Sequence[bytes],
     payloads: Sequence[bytes],
@@ -102,7 +105,8 @@ def keyed_values(
 ) -> Iterator[bytes]:
     """Encodes values that have a key each; `sizes` of these may be known already."""
     sizes = [*map(len, keys)] if sizes is None else sizes
-    heads = KeyedHeads(pointer, more)
+    is_plain = pointer is None and not more
+    heads = _PLAIN_HEADS if is_plain else KeyedHeads(pointer, more)
     # Without a step in Python for each value.
     return map(
         b"".join, zip(map(heads.__getitem__, sizes), keys, payloads, strict=True)

@@ -306,7 +306,7 @@ def _rows(
         more=more,
         sizes=labels.sizes,
     )
-    return [(prefix + key, value) for key, value in zip(keys, values, strict=True)]
+    return [*zip([prefix + key for key in keys], values, strict=True)]
 
 
 def _mixed_rows(
