@@ -17,6 +17,8 @@ from tests.benchmarks import memory as memory_figures
 from tests.benchmarks import producers as producer_figures
 from tests.benchmarks import queue as queue_figures
 from tests.benchmarks import spark as spark_figures
+from txaware.bench.embedded import LETTERS as EMBEDDED
+from txaware.bench.http import LETTERS as HTTP
 from txaware.bench.trial import MANY_MESSAGES
 from txaware.cli.bench import (
     bench_options,
@@ -184,7 +186,13 @@ def commit(*, directory: Path, transactions: int) -> None:
 )
 @click.argument("kind", type=click.Choice(["embedded", "http"]))
 @click.option("--only", metavar="a,b,...", help="Measure these figures only.")
-@click.option("--rounds", default=5, help="So many turns; the default is 5.")
+@click.option(
+    "--rounds",
+    type=click.IntRange(1),
+    default=5,
+    help="So many turns; the default is 5.",
+)
+@click.option("--quick", is_flag=True, help="Measure little in each turn.")
 @click.option(
     "--directory",
     type=click.Path(path_type=Path, file_okay=False),
@@ -192,16 +200,29 @@ def commit(*, directory: Path, transactions: int) -> None:
     help="Measure on the disk of this directory; the default is the current one.",
 )
 def before(
-    *, checkout: Path, kind: str, only: str | None, rounds: int, directory: Path
+    *,
+    checkout: Path,
+    kind: str,
+    only: str | None,
+    rounds: int,
+    quick: bool,
+    directory: Path,
 ) -> None:
     """Measures what an older CHECKOUT did beside this one, in turns.
 
     KIND is a benchmark of `txaware bench`, which both have. An older checkout is made
     by `git worktree add --detach DIRECTORY COMMIT`.
+
+    Each figure is shown when its turns are over. All of http take 40 minutes, and 7
+    with --quick.
     """
+    known = {"embedded": EMBEDDED, "http": HTTP}[kind]
+    letters = known if only is None else only.replace(",", "").replace(" ", "")
+    if set(letters) - set(known):
+        raise click.BadParameter(f"figures are {', '.join(known)}, not {only!r}")
     with bench_trial(directory) as trial:
         trial = attrs.evolve(trial, rounds=rounds)
-        figures = before_figures.figures(trial, checkout, kind, only)
+        figures = before_figures.figures(trial, checkout, kind, letters, quick=quick)
         show_all(figures, only_json=False)
 
 

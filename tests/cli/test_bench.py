@@ -11,7 +11,7 @@ import pytest
 from click import Command
 from click.testing import CliRunner
 
-from tests.benchmarks import hbase, large, memory, queue
+from tests.benchmarks import before, hbase, large, memory, queue
 from tests.benchmarks import producers as beside_kafka
 from tests.benchmarks.__main__ import benchmarks
 from tests.benchmarks.measure import peer, program
@@ -324,3 +324,35 @@ def test_a_peer_whose_program_is_missing_names_its_package(
     monkeypatch.setenv("PATH", "")
     with pytest.raises(MissingExtra, match="apt-get install redis-server"):
         program("redis-server", package="redis-server")
+
+
+OLDER = """
+import json, sys
+
+letter = sys.argv[sys.argv.index("--only") + 1]
+if letter == "b":
+    sys.exit(2)
+assert ("--quick" in sys.argv) is (letter == "a")
+print(json.dumps({"figure": letter, "unit": "calls/s", "value": %d}))
+"""
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_an_older_checkout_is_measured_letter_by_letter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: bool
+) -> None:
+    """What it does not know is left out, and figures are there when they are done."""
+    for name, value in (("now", 3), ("then", 2)):
+        package = tmp_path / name / "txaware"
+        package.mkdir(parents=True)
+        (package / "__init__.py").touch()
+        (package / "__main__.py").write_text(OLDER % value)
+    monkeypatch.setattr(before, "NOW", tmp_path / "now")
+    told = list[str]()
+    trial = Trial(directory=tmp_path, rounds=2, tell=told.append)
+    letters = "ba" if quick else "bc"
+    found = before.figures(trial, tmp_path / "then", "http", letters, quick=quick)
+    first = next(found)
+    assert (first.name, first.values, first.limits) == (letters[1], [3, 3], [2, 2])
+    assert told[-1] == f"{letters[1]} of {letters}, turn 2 of 2"
+    assert [*found] == []
