@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -163,6 +164,30 @@ def test_a_wrong_option_fences_nobody(messaging: Messaging) -> None:
         with pytest.raises(TopicNotFound):
             messaging.process(*topics, upper, **UPPER)
     assert running.run_once() == 0
+
+
+def test_messages_wait_for_a_target_that_was_deleted(messaging: Messaging) -> None:
+    for topic in ("out", "dead"):
+        messaging.create_topic(topic)
+    messaging.publish("t", [b"a", b"bad", b"b"])
+
+    def function(message: Message) -> bytes:
+        if message.payload == b"bad":
+            messaging.publisher("elsewhere").publish(b"lost")
+        return upper(message)
+
+    patient = {**UPPER, "tries": 1, "dead_letter_topic": "dead"}
+    processor = messaging.process("t", "out", function, **patient)
+    messaging.delete_topic("out")
+    for _ in range(3):
+        with pytest.raises(TopicNotFound, match="out"):
+            processor.run_once()
+    messaging.create_topic("out")
+    for _ in range(2):  # another topic that is missing is the message's fault
+        with suppress(TopicNotFound):
+            until_idle(processor)
+    assert committed(messaging, "out") == [b"A", b"B"]
+    assert committed(messaging, "dead") == [b"bad"]
 
 
 def test_close_ends_a_run_and_the_producer(messaging: Messaging) -> None:

@@ -32,6 +32,7 @@ from txaware.consume.subscribe_options import (
 from txaware.errors import (
     MisusedTransaction,
     ProducerFenced,
+    TopicNotFound,
     TransactionConflict,
     TransactionNotInProgress,
     TransactionOutcomeUnknown,
@@ -63,6 +64,7 @@ class MessageBatches:
         clock_ms: ClockMs,
         group: Group | None = None,
         begin: Callable[..., TransactionContext] | None = None,
+        target: str | None = None,
     ) -> None:
         self.metrics = SubscriberMetrics()
         self._consumer = consumer
@@ -80,6 +82,7 @@ class MessageBatches:
         if group is not None and delivery.tries is not None:
             self._durable = DurableTries(group, coordinator, self._suspects)
         self._topic = topic
+        self._target = target
         self._origins: str | None = None
         self._began_s = 0.0
 
@@ -208,14 +211,25 @@ class MessageBatches:
     def _is_messages_fault(self, error: BaseException) -> bool:
         """Tells whether the messages of the batch may have caused an error.
 
-        An interrupt, a service that is away, a newer instance of a producer and a
-        transaction that somebody else ended are not their fault. A transaction that
-        timed out is: the handler took too long.
+        An interrupt, a service that is away, a target that was deleted, a newer
+        instance of a producer and a transaction that somebody else ended are not their
+        fault. A transaction that timed out is: the handler took too long.
         """
         if isinstance(error, TransactionNotInProgress):
             return self._clock_s() - self._began_s >= self._delivery.timeout_s
+        if isinstance(error, TopicNotFound) and self._lacks_target():
+            return False
         away = (Unavailable, TransactionOutcomeUnknown, ProducerFenced)
         return isinstance(error, Exception) and not isinstance(error, away)
+
+    def _lacks_target(self) -> bool:
+        """Tells whether the topic that the loop publishes to is not there now."""
+        try:
+            if self._target is not None:
+                self._service.topic(self._target)
+        except (TopicNotFound, Unavailable):
+            return True
+        return False
 
     def _passed(self, step: Step) -> None:
         if not step.done:

@@ -136,6 +136,7 @@ def subscribe(
     clock_ms: ClockMs = system_clock_ms,
     sleep: Callable[[float], object] | None = None,
     begin: Callable[..., TransactionContext] | None = None,
+    target: str | None = None,
     **options: Any,
 ) -> Subscriber:
     """Makes a subscriber that calls `handler(message)` for every message of a topic.
@@ -144,6 +145,8 @@ def subscribe(
     transaction commits with it. `message` has an `id` and a `payload`. `options` are
     those of `Delivery`. Without a `group` the position ends with the process. `begin`
     makes each transaction of participants and a `timeout_s`, other than the usual one.
+    While the topic `target`, which the handler publishes to, is missing, no message is
+    given up.
     """
     check_function(handler)
     delivery, participants = Delivery(**options), tuple(participants)
@@ -180,5 +183,6 @@ def subscribe(
         clock_s=clock_s,
         clock_ms=clock_ms,
         begin=begin,
+        target=target,
     )
     return Subscriber(consumer, batches, delivery, coordinator=coordinator, sleep=sleep)

@@ -168,6 +168,7 @@ class LoopVerbs:
             source,
             processor.handle,
             begin=processor.begin,
+            target=target,
             group=group,
             start=start,
             inclusive=inclusive,

@@ -127,13 +127,13 @@ class Idempotency:
         """Raises where a key that is not known here may have come before."""
         if instance != self._instance:
             raise OutcomeUnknown(
-                "the server was started anew since the first request with this key; "
-                "what became of that is not known here"
+                "the server was started anew since the first try of this call; whether "
+                "that took place is not known here"
             )
         if self._clock_s() < self._forgetful_until_s:
             raise OutcomeUnknown(
-                "there were too many keys to remember them all; what became of the "
-                "first request with this one is not known"
+                "there were too many calls to remember them all; whether the first try "
+                "of this one took place is not known"
             )
 
     def _forget_old(self) -> None:
