@@ -175,13 +175,12 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
                 return
             asked_s = self._clock_s()
             first, last = self._participants.apart_with_cargo()
-            if first or changes:
-                self._check(changes)
             if first:
+                self._check(changes)
                 persist_and_flush(self.coordinator, first, tx)
             cargo = take_cargo(last, self.coordinator, tx)
-            if cargo is None and not (first or changes):
-                self._check(changes)
+            if not first and (changes or cargo is None):
+                self._check(changes, at_commit=not last)
             if last:
                 persist_and_flush(self.coordinator, last, tx)
             interrupt = self._commit(tx, asked_s, cargo)
@@ -297,16 +296,18 @@ class TransactionContext(CallsBack, TakesDecider, Prepares):
                 f"{self.status.value}"
             ) from self._failure
 
-    def _check(self, changes: Collection[bytes]) -> None:
-        """Asks `can_commit`; without changed keys it may leave that to the commit.
+    def _check(self, changes: Collection[bytes], *, at_commit: bool = False) -> None:
+        """Asks `can_commit`, or leaves that to the commit, which is one call less.
 
-        Nothing can conflict then, and it is one call less.
+        It may where nothing can conflict, or where nothing is written before.
         """
-        later = None if changes else getattr(self.coordinator, "check_at_commit", None)
+        later = None
+        if at_commit or not changes:
+            later = getattr(self.coordinator, "check_at_commit", None)
         if later is None:
             self.coordinator.can_commit(self.transaction, changes)
         else:
-            later(self.transaction)
+            later(self.transaction, changes)
 
     def _commit(
         self, tx: Transaction, asked_s: float, cargo: Cargo | None

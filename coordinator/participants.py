@@ -300,6 +300,14 @@ class JoinedCargo:
         return self._cargoes[at].load(add)
 
 
+def empty_cargo(coordinator: Coordinator) -> Cargo | None:
+    """Returns the cargo of a participant that has nothing to write at the commit.
+
+    Returns None for a coordinator whose commits carry nothing.
+    """
+    return JoinedCargo() if hasattr(type(coordinator), "commit_with") else None
+
+
 def _tell_all(listeners: Sequence[Told]) -> Told:
     """Returns a listener that tells each of the given ones, and then wakes for all."""
 

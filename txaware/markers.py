@@ -62,6 +62,11 @@ def producer_marker(transactional_id: str) -> str:
     return PRODUCERS + transactional_id
 
 
+def producer_change(transactional_id: str) -> bytes:
+    """Returns the key on which all transactions of a transactional id conflict."""
+    return b"producer:" + transactional_id.encode("ascii")
+
+
 def is_producer_marker(group: str) -> bool:
     """Tells whether a group is the marker of a transactional id."""
     return group.startswith(PRODUCERS)

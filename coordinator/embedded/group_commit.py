@@ -146,6 +146,15 @@ class GroupCommit:
         else:
             turns.call_soon(self._have_led, batch)
 
+    def put(self, rows: Sequence[Any]) -> None:
+        """Puts rows into the next batch, whenever somebody waits for that.
+
+        They are not in an earlier batch than the notes made before, nor in a later one.
+        """
+        self._require_open()
+        with self._queue:
+            self._forming.submit((), None, rows)
+
     def append(self, *records: Record) -> None:
         """Returns when the records, and every note made before, are on disk."""
         self.submit(*records)()

@@ -22,6 +22,7 @@ from coordinator.errors import (
     TxAwareError,
     Unavailable,
 )
+from coordinator.interfaces import Cargo, Told
 from coordinator.outcome import Outcome, checked_written
 from coordinator.pointers import Pointers
 from coordinator.prepared_transactions import PreparedTransaction, checked_prepared_name
@@ -65,6 +66,9 @@ class RemoteCoordinator:
         self._send = send
         self._takes_writers = takes_writers
         self._writers: dict[int, list[str]] = {}
+        # The changed keys that a commit names, as a body has them, and those which no
+        # `can_commit` has checked.
+        self._changes: dict[int, list[str]] = {}
         self._unchecked: set[int] = set()
         self._ended: deque[int] = deque(maxlen=MOST_ENDED)
 
@@ -82,14 +86,13 @@ class RemoteCoordinator:
 
     def can_commit(self, tx: Transaction, changes: Iterable[bytes]) -> None:
         """Checks the changed keys, and remembers them for `commit`."""
-        try:
-            encoded = [base64.b64encode(change).decode("ascii") for change in changes]
-        except TypeError as error:
-            raise BadRequest(f"changes are a list of bytes: {error}") from error
+        encoded = _encoded(changes)
         self._post_for(tx, "can-commit", changes=encoded)
+        self._changes[tx.transaction_id] = encoded
 
-    def check_at_commit(self, tx: Transaction) -> None:
-        """Has `commit` check `tx`, which changed no keys, instead of `can_commit`."""
+    def check_at_commit(self, tx: Transaction, changes: Iterable[bytes] = ()) -> None:
+        """Has the commit of `tx` check its changed keys, instead of `can_commit`."""
+        self._changes[tx.transaction_id] = _encoded(changes)
         self._unchecked.add(tx.transaction_id)
 
     def persist(self, tx: Transaction) -> None:
@@ -110,9 +113,33 @@ class RemoteCoordinator:
         asks again where `tx` is said to have ended: a request that the network delivers
         twice may have been carried out before the one that is answered.
         """
+        self._commit(tx)
+
+    def commit_with(self, tx: Transaction, cargo: Cargo) -> None:
+        """Commits as `commit` does, and has the cargo written with it: both or neither.
+
+        The rows of such a cargo are objects for the body of the request, with the name
+        of its field. A repeat has them again, and they are written once. The keys are
+        checked with them, whatever was checked before.
+        """
+        self._unchecked.add(tx.transaction_id)
+
+        def submit(parts: Sequence[Any], _: Told) -> Callable[[], None]:
+            fields: dict[str, Any] = {}
+            for name, part in parts:
+                fields.setdefault(name, []).append(part)
+            self._commit(tx, **fields)
+            return _waited
+
+        cargo.load(submit)
+
+    def _commit(self, tx: Transaction, **fields: Any) -> None:
         transaction_id = tx.transaction_id
-        fields = {"check": True} if transaction_id in self._unchecked else {}
-        self._unchecked.discard(transaction_id)
+        if transaction_id in self._unchecked:
+            fields["check"] = True
+            if changes := self._changes.get(transaction_id):
+                fields["changes"] = changes
+        self._forget(transaction_id)
         try:
             self._post_for(tx, "commit", **fields)
         except NotWritten:
@@ -125,14 +152,14 @@ class RemoteCoordinator:
 
     def abort(self, tx: Transaction) -> None:
         """Ends a transaction whose holder has undone everything it wrote."""
-        self._unchecked.discard(tx.transaction_id)
+        self._forget(tx.transaction_id)
         self._ended.append(tx.transaction_id)
         self._post_for(tx, "abort")
 
     def invalidate(self, tx: Transaction | int) -> bool:
         """Ends a transaction so that nobody ever sees what it wrote."""
         tx = tx if isinstance(tx, Transaction) else Transaction(checked_pointer(tx), 0)
-        self._unchecked.discard(tx.transaction_id)
+        self._forget(tx.transaction_id)
         self._ended.append(tx.transaction_id)
         return _field(self._post_for(tx, "invalidate"), "invalidated", bool)
 
@@ -152,7 +179,7 @@ class RemoteCoordinator:
         """
         fields = {"name": checked_prepared_name(name)}
         _again(lambda: self._post_for(tx, "prepare", **fields))
-        self._unchecked.discard(tx.transaction_id)
+        self._forget(tx.transaction_id)
 
     def prepared(self) -> list[PreparedTransaction]:
         """Returns all that are prepared and that this caller may end."""
@@ -230,6 +257,10 @@ class RemoteCoordinator:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
+    def _forget(self, transaction_id: int) -> None:
+        self._changes.pop(transaction_id, None)
+        self._unchecked.discard(transaction_id)
+
     def _post_for(self, tx: Transaction, call: str, **fields: Any) -> Fields:
         body = self._post(
             f"/{_known(checked_pointer(tx))}/{call}",
@@ -250,6 +281,17 @@ class RemoteCoordinator:
         if status != 200:
             raise _raised(status, answer)
         return answer
+
+
+def _encoded(changes: Iterable[bytes]) -> list[str]:
+    try:
+        return [base64.b64encode(change).decode("ascii") for change in changes]
+    except TypeError as error:
+        raise BadRequest(f"changes are a list of bytes: {error}") from error
+
+
+def _waited() -> None:
+    """Does nothing: the answer has come."""
 
 
 def _again(call: Callable[[], object]) -> None:

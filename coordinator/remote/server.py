@@ -112,7 +112,7 @@ class CoordinatorRoutes:
             "outcome": {"GET": _Call(self._outcome)},
             "can-commit": {"POST": _of_one(self._can_commit, "changes")},
             "persist": {"POST": _of_one(self._persist, "participants")},
-            "commit": {"POST": _of_one(self._commit, "check", "repeat")},
+            "commit": {"POST": _of_one(self._commit, "check", "changes", "repeat")},
             "abort": {"POST": _of_one(self._abort)},
             "invalidate": {"POST": _of_one(self._invalidate)},
             "checkpoint": {"POST": _of_one(self._checkpoint)},
@@ -243,12 +243,7 @@ class CoordinatorRoutes:
         return json_answer({"truncated": done})
 
     def _can_commit(self, tx: Transaction, fields: Fields) -> Answer:
-        listed = list_of(fields, "changes")
-        try:
-            changes = [base64.b64decode(change, validate=True) for change in listed]
-        except (TypeError, ValueError) as error:
-            raise BadRequest("changes are not all strings of base64") from error
-        self._coordinator.can_commit(tx, changes)
+        self._coordinator.can_commit(tx, _changes(fields))
         return Answer(200)
 
     def _persist(self, tx: Transaction, fields: Fields) -> Answer:
@@ -263,17 +258,36 @@ class CoordinatorRoutes:
             note_writers(tx, names)
 
     def _commit(self, tx: Transaction, fields: Fields) -> Answer:
+        self._end(tx, fields, self._coordinator.commit)
+        return Answer(200)
+
+    def commit_by(
+        self, pointer: int, fields: Fields, commit: Callable[[Transaction], None]
+    ) -> None:
+        """Answers a commit that `commit` makes; raises where it is refused.
+
+        `fields` are those that every commit has.
+        """
+        check_known(fields, self._single["commit"]["POST"].known)
+        self._end(_named(pointer, fields), fields, commit)
+
+    def _end(
+        self, tx: Transaction, fields: Fields, commit: Callable[[Transaction], None]
+    ) -> None:
+        """Checks the changed keys if that is asked for, and commits."""
+        changes = _changes(fields)
+        if changes and fields.get("check") is not True:
+            raise BadRequest("changes are for a commit that checks them: check is true")
         try:
             if fields.get("check") is True:
-                self._coordinator.can_commit(tx, [])
-            self._coordinator.commit(tx)
+                self._coordinator.can_commit(tx, changes)
+            commit(tx)
         except TransactionNotInProgress:
             # A client that lost the answer to a commit asks again; the transaction may
             # have ended by then.
             is_repeat = fields.get("repeat") is True and self._began(tx)
             if not is_repeat or not self._committed(tx):
                 raise
-        return Answer(200)
 
     def _began(self, tx: Transaction) -> bool:
         return standing(self._coordinator, tx.transaction_id).state != NEVER
@@ -315,6 +329,16 @@ def _of_one(answer: Callable[[Transaction, Fields], Answer], *known: str) -> _Ca
         lambda pointer, fields: answer(_named(pointer, fields), fields),
         (*_NAMED, *known),
     )
+
+
+def _changes(fields: Fields) -> list[bytes]:
+    try:
+        return [
+            base64.b64decode(change, validate=True)
+            for change in list_of(fields, "changes")
+        ]
+    except (TypeError, ValueError) as error:
+        raise BadRequest("changes are not all strings of base64") from error
 
 
 def _status_of(error: TxAwareError) -> int:

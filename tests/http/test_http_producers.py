@@ -42,6 +42,7 @@ def test_a_transaction_survives_a_restart_until_another_client_opens_its_produce
         with txaware.connect(url) as other:
             newer: Any = other.producer("left")
             assert newer.commits == 0
+        assert not owner.coordinator.snapshot().in_progress
         with pytest.raises(ProducerFenced):
             two.commit()
         assert committed(owner) == [b"kept"]

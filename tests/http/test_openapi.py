@@ -61,10 +61,11 @@ class Described:
 
 
 @pytest.fixture
-def described() -> Iterator[Described]:
+def described(tmp_path: Path) -> Iterator[Described]:
     token, tokens = new_token(), Tokens(Path("no file"))
     tokens.admit(token, Principal(name="ann", rules=(EVERYTHING,)))
-    with txaware.connect("memory:", settings=SETTINGS) as messaging:
+    data = f"leveldb:{tmp_path / 'data'}"
+    with txaware.connect(data, settings=SETTINGS) as messaging:
         assert messaging._parts.served is not None
         with HttpServer(messaging._parts.served, Access(tokens=tokens)) as server:
             messaging.create_topic("orders")

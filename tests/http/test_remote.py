@@ -98,7 +98,7 @@ def test_wrong_requests_get_a_status_and_a_reason(
         (
             *("POST", "/5/commit", {"checkpoint": []}),
             "the body has a field 'checkpoint', which is none of type, checkpoints, "
-            "check, repeat",
+            "check, changes, repeat",
         ),
         ("POST", "/5/can-commit", {"change": []}, "the body has a field 'change',"),
         ("POST", "/5/abort", {"repeat": True}, "the body has a field 'repeat',"),

@@ -107,6 +107,8 @@ def open_remote(
         transport.close()
         raise
 
+    if coordinator is None:
+        service.carrier.coordinator = chosen
     limited = within_limits(settings, info)
 
     def close() -> None:
@@ -118,7 +120,7 @@ def open_remote(
 
     return Parts(
         service,
-        HttpTables(transport),
+        HttpTables(transport, service.carrier),
         HttpQueues(transport),
         service,
         chosen,

@@ -16,6 +16,7 @@ from txaware.errors import (
     TransactionRefused,
 )
 from txaware.interfaces import CargoCounted
+from txaware.markers import producer_change
 from txaware.producers import (
     BeginsTransactions,
     Begun,
@@ -102,8 +103,6 @@ class CommitCount:
     def enter(self) -> None:
         """Begins; called once it has joined, so that a lost answer is undone."""
         self._enter(**({"ahead": False} if self._carries else {}))
-        if not self.entered.is_written:
-            self._write = TrackedWrite()
 
     def start_tx(self, tx: Transaction) -> None:
         """Remembers the transaction, whose first pointer goes with the row."""
@@ -114,20 +113,23 @@ class CommitCount:
 
     def get_tx_changes(self) -> Iterable[bytes]:
         """Returns the key on which all transactions of the producer conflict."""
-        return (b"producer:" + self.instance.transactional_id.encode("ascii"),)
+        return (producer_change(self.instance.transactional_id),)
 
     def commit_cargo(self, coordinator: Coordinator) -> CargoCounted | None:
         """Returns the rows for the commit to carry; None if they go before it."""
         if self.entered.is_written:
             return None
-        service: Any = self.instance.service
-        self._cargo = service.producer_cargo(
-            coordinator,
-            self.instance.transactional_id,
-            self._tx,
-            self.entered.commits + 1,
-            key=self._key,
-        )
+        instance, tx = self.instance, self._tx
+        service: Any = instance.service
+        name, producer = instance.transactional_id, instance.producer
+
+        def cargo() -> CargoCounted | None:
+            found: CargoCounted | None = service.producer_cargo(
+                coordinator, name, producer, tx, key=self._key
+            )
+            return found
+
+        self._cargo = instance.ask(cargo)
         return self._cargo
 
     def commit_tx(self) -> bool:
@@ -203,7 +205,8 @@ class FencedTransaction(TransactionContext):
         """Commits; raises `ProducerFenced` if that was refused for a newer instance."""
         try:
             super().finish()
-        except ProducerFenced:
+        except ProducerFenced as fenced:
+            self.count.instance.fenced = fenced
             raise
         except TransactionRefused as refusal:
             self.raise_if_fenced(refusal)

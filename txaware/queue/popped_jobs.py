@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from coordinator.context import TransactionContext
+from coordinator.interfaces import Cargo, Coordinator
+from coordinator.participants import empty_cargo
 from coordinator.transaction import Transaction, TransactionType
 from txaware.errors import (
     MisusedTransaction,
@@ -74,6 +76,10 @@ class PoppedJobs:
     def get_tx_changes(self) -> tuple[bytes, ...]:
         """Returns no keys: a lease keeps all others from the job."""
         return ()
+
+    def commit_cargo(self, coordinator: Coordinator) -> Cargo | None:
+        """Returns a cargo without rows; None after an answer that was lost."""
+        return None if self._in_doubt else empty_cargo(coordinator)
 
     def commit_tx(self) -> bool:
         """Writes nothing; refuses after an answer that was lost."""

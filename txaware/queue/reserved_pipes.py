@@ -2,6 +2,8 @@
 
 from typing import Any, Protocol
 
+from coordinator.interfaces import Cargo, Coordinator
+from coordinator.participants import empty_cargo
 from coordinator.transaction import Transaction
 from txaware.errors import MisusedTransaction
 from txaware.queue_service import QueueService
@@ -65,6 +67,10 @@ class ReservedPipes:
     def get_tx_changes(self) -> tuple[bytes, ...]:
         """Returns no keys: any number of transactions push to one queue."""
         return ()
+
+    def commit_cargo(self, coordinator: Coordinator) -> Cargo | None:
+        """Returns a cargo without rows."""
+        return empty_cargo(coordinator)
 
     def commit_tx(self) -> bool:
         """Writes nothing."""

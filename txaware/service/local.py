@@ -166,6 +166,12 @@ class LocalService:
             loads += ((self._places.at(topic), payloads),)
         return self._publishing.cargo(loads, tx)
 
+    def carried_bytes(self, coordinator: Coordinator) -> int:
+        """Returns how many bytes of rows a commit carries, about; 0 for none."""
+        if coordinator is not self._carrier or not self._publishing.may_carry:
+            return 0
+        return self._settings.sync_limit_bytes
+
     def publish_soon(
         self, place: TopicHandle, messages: Iterable[Payload], then: Then
     ) -> None:

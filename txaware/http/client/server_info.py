@@ -13,7 +13,10 @@ MIB = 1 << 20
 
 @attrs.frozen
 class ServerInfo:
-    """The limits of a server; the defaults are for a server that does not tell them."""
+    """The limits of a server; the defaults are for a server that does not tell them.
+
+    A commit carries so many bytes of rows; 0 where they go before it.
+    """
 
     instance: str = ""
     version: str = ""
@@ -25,6 +28,7 @@ class ServerInfo:
     shares_journal: bool = False
     takes_writers: bool = False
     takes_producers: bool = False
+    carried_bytes: int = 0
 
     @classmethod
     def parse(cls, body: bytes) -> Self:
@@ -44,6 +48,7 @@ class ServerInfo:
             fields.get("sharesJournal") is True,
             fields.get("takesParticipants") is True,
             fields.get("takesProducers") is True,
+            int(_limit(limits, "carriedBytes", 0, least=0)),
         )
 
     @property

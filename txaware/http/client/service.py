@@ -1,6 +1,6 @@
 """The services at the other end of a connection, for programs and for operators."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import attrs
 
@@ -13,14 +13,17 @@ from txaware.http.client.calls.coordinator_calls import CoordinatorSend
 from txaware.http.client.calls.queue_calls import QueueCalls
 from txaware.http.client.calls.service_calls import ServiceCalls
 from txaware.http.client.calls.table_calls import TableCalls
+from txaware.http.client.carried import CarriedParts, Carrier
 from txaware.http.client.server_info import ServerInfo
 from txaware.http.client.transport import Transport, blocking
 from txaware.http.wire import ColumnarPage
-from txaware.interfaces import MessagingService, OperatorService
+from txaware.interfaces import MessagingService, OperatorService, Payload
 from txaware.keeper import Keeper, KeepsRows, named_pointer
-from txaware.producers import BeginsTransactions, ProducerService
+from txaware.messages import MessageId
+from txaware.producers import BeginsTransactions, ProducerIdentity, ProducerService
 from txaware.queue_service import QueueService
 from txaware.requests import Start
+from txaware.rows import RowChange
 from txaware.tables.interfaces import TableService
 
 
@@ -34,6 +37,7 @@ class HttpService:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._calls = ServiceCalls(transport.link)
+        self.carrier = Carrier(self.info)
 
     create_topic = blocking(MessagingService.create_topic, ServiceCalls.create_topic)
     update_topic = blocking(MessagingService.update_topic, ServiceCalls.update_topic)
@@ -90,6 +94,38 @@ class HttpService:
             )
         )
 
+    def cargo(
+        self,
+        coordinator: Coordinator,
+        _: Transaction,
+        messages: Iterable[tuple[str, list[Payload]]],
+    ) -> CarriedParts | None:
+        """Returns messages for the commit to carry; None where they go before it."""
+        return self.carrier.messages(coordinator, messages)
+
+    def position_cargo(
+        self,
+        coordinator: Coordinator,
+        _: Transaction,
+        group: str,
+        topic: str,
+        position: MessageId | None,
+    ) -> CarriedParts | None:
+        """Returns a position for the commit to carry; None where it goes before it."""
+        return self.carrier.position(coordinator, group, topic, position)
+
+    def producer_cargo(
+        self,
+        coordinator: Coordinator,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        _: Transaction,
+        *,
+        key: str | None = None,
+    ) -> CarriedParts | None:
+        """Returns a producer's count for the commit; None where it goes before it."""
+        return self.carrier.producer(coordinator, transactional_id, producer, key)
+
     def info(self) -> ServerInfo:
         """Returns the instance of the server, and its limits."""
         return self._transport.run(self._calls.info())
@@ -103,17 +139,31 @@ class HttpService:
 
 
 class HttpTables:
-    """A `TableService` by way of a server."""
+    """A `TableService` by way of a server.
 
-    def __init__(self, transport: Transport) -> None:
+    Commits carry its rows where it has the `carrier` of the messages beside them.
+    """
+
+    def __init__(self, transport: Transport, carrier: Carrier | None = None) -> None:
         self._transport = transport
         self._calls = TableCalls()
+        self._carrier = carrier
 
     tables = blocking(TableService.tables, TableCalls.tables)
     get_row = blocking(TableService.get_row, TableCalls.get_row)
     scan_rows = blocking(TableService.scan_rows, TableCalls.scan_rows)
     save_rows = blocking(TableService.save_rows, TableCalls.save_rows)
     take_back_rows = blocking(TableService.take_back_rows, TableCalls.take_back_rows)
+
+    def row_cargo(
+        self,
+        coordinator: Coordinator,
+        _: Transaction,
+        tables: Iterable[tuple[str, Iterable[RowChange]]],
+    ) -> CarriedParts | None:
+        """Returns changes for the commit to carry; None where they go before it."""
+        carrier = self._carrier
+        return None if carrier is None else carrier.rows(coordinator, tables)
 
 
 class HttpQueues:

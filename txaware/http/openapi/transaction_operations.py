@@ -9,6 +9,7 @@ from coordinator.remote.wire import LONGEST_NAME
 from coordinator.transaction_status import ENDED, INVALID, NEVER, OPEN, STATES
 from txaware.http.openapi.operation import Content, Operation, json_of
 from txaware.http.openapi.server_operations import OPERATORS
+from txaware.http.routes.commits import CARRIED, COMMIT
 from txaware.http.routes.keepers import FORGET, KEEPERS, REPORT
 from txaware.http.routes.keepers import NAMED as KEEPER_NAMED
 from txaware.http.routes.transactions import ONE
@@ -104,7 +105,7 @@ def _look(summary: str, schema: Schema, **query: Schema) -> Operation:
 
 
 _CHECK: dict[str, Any] = {
-    "description": "True where can-commit was not asked, as no keys were changed."
+    "description": "True where can-commit was not asked: it is now, for the changes."
 }
 _REPEAT: dict[str, Any] = {
     "description": "True where it is asked again after a lost answer, and what became "
@@ -161,8 +162,25 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
             array(_NAME, description="Who writes them, by name; none is nobody.")
         ),
     ),
-    ("POST", ONE + "/commit"): _call(
-        "Makes its writes visible.", check=_CHECK, repeat=_REPEAT
+    ("POST", COMMIT): Operation(
+        summary="Makes its writes visible, and what comes with the commit: all of it "
+        "or nothing.",
+        tag=TAG,
+        body=json_of(
+            fields(
+                {},
+                NAMED
+                | {"check": _CHECK, "changes": array(BASE64), "repeat": _REPEAT}
+                | CARRIED.schema["properties"],
+            ),
+            example={
+                "check": True,
+                "publishes": [{"topic": "orders", "messages": [{"utf8": "paid"}]}],
+            },
+        ),
+        needs_body=False,
+        answer=_NOTHING,
+        refuses=(404, 409),
     ),
     ("POST", ONE + "/abort"): _call(
         "Ends one whose writes are all undone; of one that others may have begun, "

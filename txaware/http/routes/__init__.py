@@ -1,6 +1,7 @@
 """All routes of the server."""
 
 from txaware.http.metrics.exposition import Exposition
+from txaware.http.routes.commits import CommitRoutes
 from txaware.http.routes.dashboard import DashboardRoutes, MetricsRoutes
 from txaware.http.routes.groups import GroupRoutes
 from txaware.http.routes.keepers import KeeperRoutes
@@ -36,6 +37,7 @@ def all_routes(
         *QueueRoutes(hosted).routes(),
         *QueueJobRoutes(hosted).routes(),
         *transactions.routes(),
+        *CommitRoutes(hosted, transactions).routes(),
         *TransactionalIdRoutes(hosted, transactions).routes(),
         *OperatorRoutes(hosted).routes(),
         *CleanUpRoutes(hosted).routes(),

@@ -18,7 +18,7 @@ from txaware.http.server.permissions import on_queue, queue_in, to_list, to_see_
 from txaware.http.server.routing import Route
 from txaware.http.server.server_context import ServerContext
 from txaware.http.wire.json_body import LEFT_OUT, Body, Field, Kind, plain, text
-from txaware.http.wire.json_schema import INT_MAX, QUEUE_NAME
+from txaware.http.wire.json_schema import FULL_NAME, INT_MAX
 from txaware.http.wire.json_values import load
 from txaware.http.wire.values import camel, read_json, to_json
 from txaware.queues import MAX_DELAY_S, MAX_LEASE_S, ORDERS
@@ -42,7 +42,7 @@ _COUNT = plain(1, INT_MAX)
 _SETTINGS = {
     "lease_s": _seconds(MAX_LEASE_S),
     "max_deliveries": _COUNT.or_null(),
-    "dead_letter_queue": text(QUEUE_NAME).or_null(),
+    "dead_letter_queue": text(FULL_NAME).or_null(),
     "order": text({"enum": [*ORDERS]}),
     "max_pushes_per_pipe": _COUNT,
     "max_push_time_of_pipe_s": _seconds(MAX_DELAY_S),

@@ -8,10 +8,17 @@ from txaware.http.server.exchange import DONE, Reply, Request, json_reply
 from txaware.http.server.permissions import on_table, to_list
 from txaware.http.server.routing import Route
 from txaware.http.server.server_context import ServerContext
-from txaware.http.wire.json_body import SNAPSHOT, Body, Field, Kind, Reads, long, plain
-from txaware.http.wire.json_schema import BASE64, array
-from txaware.http.wire.json_values import Fields, from_base64, items, load, to_base64
-from txaware.http.wire.requests import MAX_MESSAGES
+from txaware.http.wire.json_body import (
+    SNAPSHOT,
+    Body,
+    Field,
+    Kind,
+    array_of,
+    long,
+    plain,
+)
+from txaware.http.wire.json_schema import BASE64
+from txaware.http.wire.json_values import Fields, from_base64, load, to_base64
 from txaware.requests import MAX_TIME_MS
 from txaware.rows import RowChange
 
@@ -19,21 +26,12 @@ TABLES = "/v1/namespaces/{namespace}/tables"
 TABLE = TABLES + "/{table}"
 
 
-def _array_of(kind: Reads) -> Kind:
-    def read(value: object, *, what: str) -> list[Any]:
-        return [
-            kind.read(one, what=f"one of {what}") for one in items(value, what=what)
-        ]
-
-    return Kind(read, array(kind.schema, maxItems=MAX_MESSAGES))
-
-
 _BYTES = Kind(from_base64, BASE64)
 _SNAPSHOT = Field("transaction", SNAPSHOT.or_null(), default=None)
 _POINTER = Field("transaction", plain(1))
 _EXPIRY = Field("expireAfterMs", long(1, MAX_TIME_MS // 2).or_null(), default=None)
-_CHANGE = Body(
-    "a change", (Field("key", _BYTES), Field("value", _BYTES.or_null()), _EXPIRY)
+CHANGES = array_of(
+    Body("a change", (Field("key", _BYTES), Field("value", _BYTES.or_null()), _EXPIRY))
 )
 
 GET = Body("the body", (Field("key", _BYTES), _SNAPSHOT))
@@ -47,8 +45,8 @@ SCAN = Body(
         _SNAPSHOT,
     ),
 )
-SAVE = Body("the body", (_POINTER, Field("changes", _array_of(_CHANGE))))
-TAKE_BACK = Body("the body", (_POINTER, Field("keys", _array_of(_BYTES))))
+SAVE = Body("the body", (_POINTER, Field("changes", CHANGES)))
+TAKE_BACK = Body("the body", (_POINTER, Field("keys", array_of(_BYTES))))
 
 
 class TableRoutes:
@@ -101,16 +99,7 @@ class TableRoutes:
 
     async def _save(self, request: Request) -> Reply:
         asked = SAVE.read(load(request.body))
-        changes = [
-            RowChange(
-                change["key"],
-                change["value"],
-                None
-                if change["expireAfterMs"] is None
-                else change["expireAfterMs"] / 1000,
-            )
-            for change in asked["changes"]
-        ]
+        changes = [*map(row_change, asked["changes"])]
         return await self._write(self._tables.save_rows, request, asked, changes)
 
     async def _take_back(self, request: Request) -> Reply:
@@ -128,6 +117,14 @@ class TableRoutes:
             write, _name(request), rows, transaction=Transaction(pointer, 0)
         )
         return DONE
+
+
+def row_change(fields: Fields) -> RowChange:
+    """Returns one of `CHANGES` as a table takes it."""
+    after_ms = fields["expireAfterMs"]
+    return RowChange(
+        fields["key"], fields["value"], None if after_ms is None else after_ms / 1000
+    )
 
 
 def _name(request: Request) -> str:

@@ -15,7 +15,15 @@ from txaware.http.server.exchange import DONE, JSON, Reply, Request, json_reply
 from txaware.http.server.permissions import with_transactional_id
 from txaware.http.server.routing import Route
 from txaware.http.server.server_context import ServerContext
-from txaware.http.wire.json_body import SNAPSHOT, TEXT, Body, Field, Kind, plain
+from txaware.http.wire.json_body import (
+    FLAG,
+    SNAPSHOT,
+    TEXT,
+    Body,
+    Field,
+    Kind,
+    plain,
+)
 from txaware.http.wire.json_schema import TIMEOUT_S
 from txaware.http.wire.values import read_json, to_json
 from txaware.producers import (
@@ -38,6 +46,7 @@ def _seconds(value: object, *, what: str) -> object:
 
 SECONDS = Kind(_seconds, TIMEOUT_S).or_null()
 KEY = Field("key", TEXT.or_null(), default=None)
+AHEAD = Field("ahead", FLAG, default=True)
 INSTANCE = Body(
     "the producer",
     (
@@ -47,11 +56,17 @@ INSTANCE = Body(
 )
 SEEN_COMMITS = Body("the body", (Field("producer", INSTANCE, default=None),))
 ENTER = Body(
-    "the body", (Field("producer", INSTANCE), Field("transaction", SNAPSHOT), KEY)
+    "the body",
+    (Field("producer", INSTANCE), Field("transaction", SNAPSHOT), KEY, AHEAD),
 )
 BEGIN = Body(
     "the body",
-    (Field("producer", INSTANCE), Field("timeoutS", SECONDS, default=None), KEY),
+    (
+        Field("producer", INSTANCE),
+        Field("timeoutS", SECONDS, default=None),
+        KEY,
+        AHEAD,
+    ),
 )
 LEAVE = Body("the body", (Field("transaction", plain(1)), KEY))
 
@@ -81,7 +96,7 @@ class TransactionalIdRoutes:
         commits = await self._in_thread(
             self._producing.producer_commits,
             _name(request),
-            None if asked is None else _instance(asked),
+            None if asked is None else instance(asked),
         )
         return json_reply({"commits": commits})
 
@@ -95,9 +110,10 @@ class TransactionalIdRoutes:
         entered = await self._in_thread(
             self._entered,
             _name(request),
-            _instance(asked["producer"]),
+            instance(asked["producer"]),
             tx,
             key=asked["key"],
+            ahead=asked["ahead"],
         )
         counted = read_json(to_json(entered))
         return json_reply({"transaction": encoded_transaction(tx)} | counted)
@@ -107,12 +123,11 @@ class TransactionalIdRoutes:
         name: str,
         producer: ProducerIdentity,
         tx: Transaction,
-        *,
-        key: str | None,
+        **options: Any,
     ) -> Entered:
         """Enters a transaction; ends it where that is refused, or is not known."""
         try:
-            return self._producing.enter_transaction(name, producer, tx, key=key)
+            return self._producing.enter_transaction(name, producer, tx, **options)
         except BaseException as error:
             if changed_nothing(error):
                 self._coordinator.abort(tx)
@@ -128,9 +143,10 @@ class TransactionalIdRoutes:
         entered = await self._in_thread(
             self._producing.enter_transaction,
             _name(request),
-            _instance(asked["producer"]),
+            instance(asked["producer"]),
             transaction,
             key=asked["key"],
+            ahead=asked["ahead"],
         )
         return Reply(200, to_json(entered), JSON)
 
@@ -150,5 +166,6 @@ def _name(request: Request) -> str:
     return request.params["transactional_id"]
 
 
-def _instance(fields: Mapping[str, Any]) -> ProducerIdentity:
+def instance(fields: Mapping[str, Any]) -> ProducerIdentity:
+    """Returns an `INSTANCE` as a service takes it."""
     return ProducerIdentity(fields["producerId"], fields["epoch"])

@@ -13,7 +13,13 @@ from coordinator.transaction import LONGEST_TIMEOUT_S, TransactionType
 from txaware.auth import Principal
 from txaware.http.server.exchange import JSON, Reply, Request, json_reply
 from txaware.http.server.owners import Owners
-from txaware.http.server.permissions import Allow, Params, monitor, operator
+from txaware.http.server.permissions import (
+    Allow,
+    Params,
+    holder,
+    monitor,
+    operator,
+)
 from txaware.http.server.routing import Route
 from txaware.http.server.server_context import ServerContext
 
@@ -24,12 +30,13 @@ _BEGIN_OF_BEFORE = re.compile(
     rb'\{"type": "(long"|short", "timeoutS": (null|[0-9.e+-]+))\}'
 )
 _SNAPSHOT_OF_BEFORE = re.compile(rb"\{\}")
-CALLS = ("can-commit", "persist", "commit", "abort", "checkpoint")
+CALLS = ("can-commit", "persist", "abort", "checkpoint")
 
 
 class TransactionRoutes:
-    """Routes below `/v1/transactions`; each call has a route of its own.
+    """Routes below `/v1/transactions`, all but that of a commit.
 
+    Each call has a route of its own.
     A call that is passed on is named by its route, and only a number comes from the
     path that was sent: parsed anew, `truncate%2F` would be another call than the one
     that was allowed.
@@ -38,24 +45,24 @@ class TransactionRoutes:
     def __init__(self, hosted: ServerContext) -> None:
         self._hosted = hosted
         self._owners = hosted.owners
-        self._coordinator = CoordinatorRoutes(
+        self.coordinator = CoordinatorRoutes(
             hosted.coordinator, clock_ms=hosted.clock_ms, told=hosted.owners.told
         )
 
     def routes(self) -> list[Route]:
         """Returns these routes. Only operators see transactions of others."""
         return [
-            Route("POST", ROOT, self._begin, _holder),
+            Route("POST", ROOT, self._begin, holder),
             self._whole("GET", "", operator, "state"),
             self._whole("GET", "/find-hanging", operator, "olderThanS"),
             self._whole("GET", "/state", monitor),
             self._whole("GET", "/invalid-size", monitor),
-            self._whole("GET", "/status", _holder),
-            Route("POST", ROOT + "/snapshot", self._snapshot, _holder),
+            self._whole("GET", "/status", holder),
+            Route("POST", ROOT + "/snapshot", self._snapshot, holder),
             self._whole("POST", "/truncate", operator),
             Route("GET", ONE, self._describe, holder_or_operator),
             Route("GET", ONE + "/outcome", self._outcome, holder_or_operator),
-            *(self._single(call, _holder) for call in CALLS),
+            *(self._single(call, holder) for call in CALLS),
             self._single("invalidate", holder_or_operator),
         ]
 
@@ -70,7 +77,7 @@ class TransactionRoutes:
 
     async def _pass_on(self, request: Request, *, method: str, call: str) -> Reply:
         answer = await self._hosted.in_coordinator_thread(
-            self._coordinator.call,
+            self.coordinator.call,
             method,
             call,
             query=request.query_string.decode("latin-1"),
@@ -129,9 +136,9 @@ class TransactionRoutes:
         """Answers in the event loop where nothing waits: a thread would take longer."""
         if self._hosted.coordinator_may_wait():
             return await self._hosted.in_coordinator_thread(
-                self._coordinator.call, "POST", call, body=body
+                self.coordinator.call, "POST", call, body=body
             )
-        return self._coordinator.call("POST", call, body=body)
+        return self.coordinator.call("POST", call, body=body)
 
     async def _describe(self, request: Request) -> Reply:
         return await self._look(request, "")
@@ -143,15 +150,16 @@ class TransactionRoutes:
         pointer = int(request.params["transaction"])
         self._owners.check((pointer,), request.principal)
         answer = await self._hosted.in_coordinator_thread(
-            self._coordinator.call, "GET", call, pointer=pointer
+            self.coordinator.call, "GET", call, pointer=pointer
         )
         return self.passed_on(request, answer)
 
     async def _call(self, request: Request, *, call: str) -> Reply:
-        answer = await self._hosted.in_coordinator_thread(self._called, request, call)
+        answer = await self._hosted.in_coordinator_thread(self.called, request, call)
         return self.passed_on(request, answer)
 
-    def _called(self, request: Request, call: str) -> Answer:
+    def called(self, request: Request, call: str) -> Answer:
+        """Answers a call of one transaction, of its holder."""
         pointer = int(request.params["transaction"])
         self._owners.used((pointer,), request.principal)
         try:
@@ -164,9 +172,7 @@ class TransactionRoutes:
         pointers = (pointer, *checkpoints)
         if call == "abort" and not self._owners.may_abort(pointers, request.principal):
             return self._hide(pointer, request.body)
-        answer = self._coordinator.call(
-            "POST", call, pointer=pointer, body=request.body
-        )
+        answer = self.coordinator.call("POST", call, pointer=pointer, body=request.body)
         if call == "checkpoint" and answer.status == 200:
             made = pointers_of(fields_of(answer.body), "pointers")
             self._owners.given(made, request.principal)
@@ -179,9 +185,7 @@ class TransactionRoutes:
 
         An abort would show what was not undone. This does no harm where all was undone.
         """
-        answer = self._coordinator.call(
-            "POST", "invalidate", pointer=pointer, body=body
-        )
+        answer = self.coordinator.call("POST", "invalidate", pointer=pointer, body=body)
         if answer.status == 200:
             self._owners.ended(pointer)
         # An abort of what nobody began, or what has ended, is no refusal either.
@@ -239,10 +243,6 @@ def _is_of_before(request: Request) -> bool:
         and b"accept-encoding" not in headers
         and body.fullmatch(request.body) is not None
     )
-
-
-def _holder(principal: Principal, _: Params) -> None:
-    principal.require_transactions()
 
 
 def holder_or_operator(principal: Principal, _: Params) -> None:

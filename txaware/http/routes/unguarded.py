@@ -88,6 +88,7 @@ class OpenRoutes:
                     "requestBytes": settings.request_limit_bytes,
                     "messageBytes": settings.message_limit_bytes,
                     "bufferBytes": settings.buffer_limit_bytes,
+                    "carriedBytes": self._hosted.carried_bytes,
                     "pollMessages": settings.poll_limit_messages,
                     "pollBytes": settings.poll_limit_bytes,
                     "longPollS": settings.long_poll_s,

@@ -25,6 +25,7 @@ from txaware.service.queue.local_queues import LocalQueues
 from txaware.service.table_store import TableStore
 from txaware.service.topic_handles import TopicHandle
 
+MOST_CARRIED_BYTES = 256 << 10
 SLOW_THREADS = 4
 PLANNING_THREADS = 4
 MONITOR_THREADS = 2
@@ -159,6 +160,19 @@ class ServerContext:
     @coordinator_here.default
     def _coordinator_here(self) -> InProcess | None:
         return in_process(self.coordinator)
+
+    @property
+    def carried_bytes(self) -> int:
+        """How many bytes of messages, or of changed rows, a commit carries.
+
+        It is so little that the rows of a commit, and its body, are within all limits.
+        """
+        settings = self.settings
+        return min(
+            MOST_CARRIED_BYTES,
+            self.service.carried_bytes(self.coordinator) // 4,
+            settings.request_limit_bytes // 4,
+        )
 
     def told(self, principal: Principal, text: str) -> str:
         """Returns a report's sentence; only operators are told where the data is."""

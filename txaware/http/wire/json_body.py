@@ -19,8 +19,10 @@ from txaware.http.wire.json_values import (
     checked_object,
     flag,
     from_utf8,
+    items,
     number,
 )
+from txaware.http.wire.requests import MAX_MESSAGES
 from txaware.messages import MessageId
 
 REQUIRED, LEFT_OUT = object(), object()
@@ -138,6 +140,17 @@ def int_(least: int, most: int) -> Kind:
 def plain(least: int = 0, most: int = LONG_MAX) -> Kind:
     """Returns the kind of whole numbers from 0 on, which no tag stands around."""
     return Kind(_plain, whole(least, most))
+
+
+def array_of(kind: Reads) -> Kind:
+    """Returns the kind of arrays of values of a kind."""
+
+    def read(value: object, *, what: str) -> list[Any]:
+        return [
+            kind.read(one, what=f"one of {what}") for one in items(value, what=what)
+        ]
+
+    return Kind(read, json_schema.array(kind.schema, maxItems=MAX_MESSAGES))
 
 
 def _plain(value: object, *, what: str) -> int:

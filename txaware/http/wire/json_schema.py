@@ -11,7 +11,7 @@ TOPIC, NAMESPACE, GROUP = "^[A-Za-z0-9_-]+$", "^[A-Za-z0-9_]+$", "^[A-Za-z0-9_.-
 TEXT: Schema = {"type": "string"}
 FLAG: Schema = {"type": "boolean"}
 NULL: Schema = {"type": "null"}
-QUEUE_NAME: Schema = {
+FULL_NAME: Schema = {
     "type": "string",
     "pattern": "^([A-Za-z0-9_]+:)?[A-Za-z0-9_-]+$",
 }

@@ -49,13 +49,16 @@ class Holder:
     """The instance that holds a transactional id, and its transactions.
 
     `producer_id` is None until the row was read. `pointer` is the last transaction that
-    it began, and `left` the last one that it rolled back.
+    it began, which saw so many `commits`, and `left` the last one that it rolled back.
+    Of `pointer` are the rows `with_start`, which a batch to come may have.
     """
 
     lock: threading.RLock = attrs.field(factory=threading.RLock)
     producer_id: int | None = None
     pointer: int = 0
+    commits: int = 0
     left: int = 0
+    with_start: list[Write] = attrs.field(factory=list)
 
 
 class TransactionalIds:
@@ -128,30 +131,29 @@ class TransactionalIds:
     ) -> Entered:
         """Begins a transaction of an instance; returns the commits that it sees.
 
-        With `ahead` its rows are written now, or else with its `producer_cargo` if the
-        commit carries them: then it ends with this process, and no later one has to
-        know of it. Nothing is written if the key was committed before.
+        With `ahead` its rows are on disk before this returns. Otherwise they are there
+        at the latest with its `producer_cargo`, if the commit carries that; a process
+        that knows of the transaction after a crash has them, too. Nothing is written
+        if the key was committed before.
         """
         name, tx = transactional_id, transaction
-        self._require_begun(name, tx.transaction_id)
-        if tx.type is TransactionType.LONG:
-            raise BadRequest(
-                f"producer {name} takes no long transactions: two of them could commit "
-                f"at once without a conflict"
-            )
+        self._check_begun(name, tx)
         if key is not None:
             checked_key(key)
         holder = self._holder(name)
         with holder.lock:
             self._require(name, holder, producer)
             self._advance(name, holder, tx)
-            commits = _number(self._before(name, COMMITS, tx))
+            commits = holder.commits = _number(self._before(name, COMMITS, tx))
             is_done = key is not None and bool(self._before(name, once_marker(key), tx))
             is_written = ahead or self._carrier is None
-            if is_written and not is_done:
-                self._writes.write(
-                    tx, _writes(name, tx.transaction_id, commits + 1, key)
-                )
+            rows = _writes(name, tx.transaction_id, commits + 1, key)
+            if is_done:
+                pass
+            elif is_written:
+                self._writes.write(tx, rows)
+            elif self._writes.write_with_start(tx.transaction_id, rows):
+                holder.with_start = rows
         return Entered(commits, is_done, is_written)
 
     def leave_transaction(
@@ -164,6 +166,9 @@ class TransactionalIds:
         with holder.lock:
             holder.left = max(holder.left, pointer)
             with self._writes.undoing(pointer):
+                if holder.pointer == pointer and holder.with_start:
+                    self._positions.negate(holder.with_start)
+                    return
                 for place in _places(key):
                     self._positions.take_back(marker, place, pointer)
 
@@ -171,20 +176,30 @@ class TransactionalIds:
         self,
         coordinator: Coordinator,
         transactional_id: str,
+        producer: ProducerIdentity,
         tx: Transaction,
-        commits: int,
         *,
         key: str | None = None,
     ) -> RowCargo | None:
         """Returns the rows of a transaction for its commit to carry.
 
-        Returns None where the coordinator cannot carry rows.
+        Returns None where the coordinator cannot carry rows. The store may have been
+        opened anew since the transaction began: then it is entered here, where a fresh
+        snapshot sees as many commits, or the commit conflicts.
         """
         if coordinator is not self._carrier:
             return None
-        marker = producer_marker(transactional_id)
+        name, pointer = transactional_id, tx.transaction_id
+        holder, marker = self._holder(name), producer_marker(name)
+        with holder.lock:
+            self._require(name, holder, producer)
+            if holder.pointer != pointer:
+                self._check_begun(name, tx)
+                self._advance(name, holder, tx)
+                holder.commits = _number(self._seen(marker, COMMITS))
+            commits = holder.commits + 1
         prefix = position_prefix(marker, COMMITS)
-        writes = _writes(transactional_id, tx.transaction_id, commits, key)
+        writes = _writes(name, pointer, commits, key)
         # Now and then rows are removed that nobody reads any more.
         return RowCargo(writes, lambda: self._retention.saved(prefix))
 
@@ -265,6 +280,14 @@ class TransactionalIds:
         self.counters.fenced()
         raise ProducerFenced(why)
 
+    def _check_begun(self, name: str, tx: Transaction) -> None:
+        self._require_begun(name, tx.transaction_id)
+        if tx.type is TransactionType.LONG:
+            raise BadRequest(
+                f"producer {name} takes no long transactions: two of them could commit "
+                f"at once without a conflict"
+            )
+
     def _require_begun(self, name: str, pointer: int) -> None:
         """Refuses a transaction of the future: all that really begin would be late."""
         if self._gate is None:  # the coordinator is elsewhere, with a clock of its own
@@ -291,7 +314,8 @@ class TransactionalIds:
             )
         if before not in (0, pointer) and tx.is_in_progress(before):
             self._end(before)
-        holder.pointer = pointer
+        if before != pointer:
+            holder.pointer, holder.with_start = pointer, []
         if holder.producer_id is not None:
             self._producers.transactions[holder.producer_id] = pointer
 

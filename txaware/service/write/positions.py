@@ -1,6 +1,6 @@
 """Saves the positions of groups, and reads them by a snapshot, like messages."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from coordinator.embedded.commit_log import Wait
 from coordinator.interfaces import SubmitRows
@@ -63,6 +63,10 @@ class Positions:
         """Negates the position that a transaction saved, if there is one."""
         key, _ = position_write(group, topic, pointer, MessageId(bytes(20)))
         value = self._table.get(key)
-        if value is None:
-            return
-        negate(self._table, [(key, value)])
+        if value is not None:
+            self.negate([(key, value)])
+
+    def negate(self, writes: Iterable[Write]) -> None:
+        """Negates rows that were written, or that a batch to come writes."""
+        rows = [(key, value) for key, value in writes if value is not None]
+        negate(self._table, rows)

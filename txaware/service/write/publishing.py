@@ -147,12 +147,17 @@ class Publishing:
         place.counters.flushed(pointer, len(payloads), payloads.size_bytes, took_s)
         return response
 
+    @property
+    def may_carry(self) -> bool:
+        """False where a publish has to find out how old its transaction is."""
+        return self._settings.max_transaction_lifetime_s is None
+
     def cargo(
         self, messages: list[tuple[TopicHandle, Payloads]], tx: Transaction
     ) -> TopicCargo | TopicsCargo | None:
         """Returns messages as rows for their commit; None where they go before it."""
         limit_bytes = self._settings.sync_limit_bytes
-        if self._settings.max_transaction_lifetime_s is not None:
+        if not self.may_carry:
             return None
         topics: list[TopicCargo] = []
         for handle, payloads in messages:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import cast
+from typing import Any, cast
 
 from coordinator.embedded.open_transactions import OpenTransaction
 from coordinator.embedded.write_barrier import WriteBarrier
@@ -61,6 +61,22 @@ class TransactionWrites:
                 then()
         finally:
             self.leave(entry)
+
+    def write_with_start(self, pointer: int, writes: Sequence[Write]) -> bool:
+        """Has rows go to disk as the start of a transaction does: with the next batch.
+
+        Nobody waits for that, and until then nobody reads them. Returns False, and
+        writes nothing, for a transaction that ends with this process.
+        """
+        entry = self.enter(pointer)
+        try:
+            outlives = not waits_for_commit(entry)
+            if outlives:
+                journal: Any = getattr(self._table, "journal")  # noqa: B009
+                journal.put(writes)
+        finally:
+            self.leave(entry)
+        return outlives
 
     def begun(self, transaction: Pointer) -> int:
         """Returns the pointer of a transaction, once its start is on disk.

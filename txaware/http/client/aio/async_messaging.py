@@ -88,7 +88,7 @@ class AsyncMessaging(AsyncService):
         super().__init__(transport)
         blocking = Transport(link)
         self._blocking = HttpService(blocking)
-        self._blocking_tables = HttpTables(blocking)
+        self._blocking_tables = HttpTables(blocking, self._blocking.carrier)
         self._blocking_queues = HttpQueues(blocking)
         self._queue_calls = QueueCalls(link)
         self._known_queues: dict[str, AsyncQueue] = {}
@@ -97,6 +97,7 @@ class AsyncMessaging(AsyncService):
             CoordinatorSend(blocking),
             takes_writers=lambda: self._blocking.info().takes_writers,
         )
+        self._blocking.carrier.coordinator = self._coordinator
         self._workers = Workers(link.settings.pool_connections)
         guard(self, self._blocking, self._coordinator)
 

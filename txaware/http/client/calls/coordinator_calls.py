@@ -3,8 +3,8 @@
 import json
 import re
 
+from coordinator import errors
 from coordinator.remote.client import BYTES, JSON, ROOT
-from txaware.errors import NotAuthorized
 from txaware.http.client.calls.call import Call, HttpAnswer, Repeat, error_of
 from txaware.http.client.transport import Transport
 
@@ -44,9 +44,9 @@ class CoordinatorSend:
 
 
 def _status_and_body(answer: HttpAnswer) -> tuple[int, bytes]:
-    if answer.status in (401, 403):
+    if 400 <= answer.status < 500:
         error = error_of(answer)
-        if isinstance(error, NotAuthorized):  # which the coordinator does not know
+        if not hasattr(errors, type(error).__name__):  # no coordinator raises it
             raise error
     return answer.status, answer.body
 

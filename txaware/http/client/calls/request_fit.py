@@ -49,7 +49,13 @@ def typed(
 
     That type is also the one of the answer.
     """
-    return (_OWN, read) if request.labels is None else (_LABELLED, by_newer(read))
+    kind = type_of(request)
+    return kind, read if kind is _OWN else by_newer(read)
+
+
+def type_of(request: PublishRequest) -> bytes:
+    """Returns the type of the body of a request."""
+    return _OWN if request.labels is None else _LABELLED
 
 
 def by_newer(read: Callable[[HttpAnswer], T]) -> Callable[[HttpAnswer], T]:

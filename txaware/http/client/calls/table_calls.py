@@ -80,14 +80,7 @@ class TableCalls:
         pointer = checked_pointer(transaction)
         body = json_body(
             transaction=pointer,
-            changes=[
-                {
-                    "key": _text(change.key),
-                    "value": _text_or_none(change.value),
-                    "expireAfterMs": _ms(change.expire_after_s),
-                }
-                for change in changes
-            ],
+            changes=[*map(change_fields, changes)],
         )
         yield Call("POST", _path(table) + "/save", done, body, repeat=Repeat.KEYED)
 
@@ -100,6 +93,15 @@ class TableCalls:
             keys=[_text(checked_key(key)) for key in keys],
         )
         yield Call("POST", _path(table) + "/take-back", done, body, repeat=Repeat.KEYED)
+
+
+def change_fields(change: RowChange) -> dict[str, Any]:
+    """Returns a change as a body has it."""
+    return {
+        "key": _text(change.key),
+        "value": _text_or_none(change.value),
+        "expireAfterMs": _ms(change.expire_after_s),
+    }
 
 
 def _path(table: str) -> str:

@@ -64,10 +64,10 @@ class TransactionalCalls(TopicCalls):
         path = _path(transactional_id) + "/begin"
         if timeout_s is not None:
             checked_timeout_s(timeout_s)
-        body = json_body(
-            producer=_fields(producer), timeoutS=timeout_s, key=_checked_key(key)
-        )
-        yield from self.info()
+        named = {"producer": instance_fields(producer), "key": _checked_key(key)}
+        info = yield from self.info()
+        ahead = {"ahead": False} if info.carried_bytes else {}
+        body = json_body(timeoutS=timeout_s, **named, **ahead)
         begun: Begun = yield Call("POST", path, _begun, body, repeat=Repeat.KEYED)
         return begun
 
@@ -78,15 +78,18 @@ class TransactionalCalls(TopicCalls):
         transaction: Transaction,
         *,
         key: str | None = None,
+        ahead: bool = True,
     ) -> Steps[Entered]:
-        """Makes a transaction that of an instance."""
+        """Makes a transaction that of an instance; not `ahead` where a commit can."""
         path = _path(transactional_id) + "/enter"
+        info = yield from self.info()
+        fields = {} if ahead or not info.carried_bytes else {"ahead": False}
         body = json_body(
-            producer=_fields(producer),
+            producer=instance_fields(producer),
             transaction=encoded_transaction(transaction),
             key=_checked_key(key),
+            **fields,
         )
-        yield from self.info()
         entered: Entered = yield Call("POST", path, _entered, body, repeat=Repeat.KEYED)
         return entered
 
@@ -104,7 +107,7 @@ class TransactionalCalls(TopicCalls):
         self, transactional_id: str, producer: ProducerIdentity | None = None
     ) -> Steps[int]:
         """Asks how many transactions of an id have committed."""
-        fields = {} if producer is None else {"producer": _fields(producer)}
+        fields = {} if producer is None else {"producer": instance_fields(producer)}
         path, body = _path(transactional_id) + "/commits", json_body(**fields)
         commits: int = yield Call("POST", path, _commits, body)
         return commits
@@ -115,7 +118,8 @@ def _path(transactional_id: str) -> str:
     return f"/v1/transactional-ids/{name}"
 
 
-def _fields(producer: ProducerIdentity) -> dict[str, Any]:
+def instance_fields(producer: ProducerIdentity) -> dict[str, Any]:
+    """Returns an instance as a body has it."""
     checked_identity(producer)
     return {"producerId": producer.producer_id, "epoch": producer.epoch}
 

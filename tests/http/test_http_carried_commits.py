@@ -1,0 +1,416 @@
+"""Commits over HTTP that carry what they write: all of it in one request, or none."""
+
+import base64
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+import txaware
+from tests.support.http_access import Answer, Caller, guarded
+from tests.support.http_served import served
+from tests.support.lossy_proxy import LossyProxy
+from tests.support.messagings import payloads
+from txaware.config import Settings
+from txaware.errors import (
+    NotAuthorized,
+    ProducerFenced,
+    TopicNotFound,
+    TransactionConflict,
+    TransactionOutcomeUnknown,
+    TxAwareError,
+)
+from txaware.http.client import Transport
+from txaware.messaging import Messaging
+
+Request = tuple[str, str, bytes]
+PUBLISHES = {"publishes": [{"topic": "t", "messages": [{"utf8": "a"}]}]}
+
+
+@attrs.frozen
+class Site:
+    """A store, its server, and a client with what it asked."""
+
+    owner: Messaging
+    url: str
+    client: Messaging
+    asked: list[Request]
+
+    def committed(self, topic: str = "t") -> list[bytes]:
+        """What everybody sees; nothing is in its way."""
+        page = self.owner.poll(topic, isolation="committed")
+        assert page.blocked_by is None
+        return payloads(page)
+
+    def commits(self, pointer: int, **fields: Any) -> Answer:
+        """One commit, as another client sends it."""
+        caller = Caller(self.url, None)
+        answer = caller.ask("POST", f"/v1/transactions/{pointer}/commit", fields)
+        caller.close()
+        return answer
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+    """All requests of clients in this process."""
+    found: list[Request] = []
+    perform = Transport.perform
+
+    def noted(self: Transport, call: Any) -> Any:
+        found.append((call.method, call.path, call.body or b""))
+        return perform(self, call)
+
+    monkeypatch.setattr(Transport, "perform", noted)
+    return found
+
+
+@pytest.fixture
+def site(tmp_path: Path, asked: list[Request]) -> Iterator[Site]:
+    with (
+        txaware.connect(f"leveldb:{tmp_path / 'data'}") as owner,
+        owner.serve() as server,
+    ):
+        for topic in ("t", "u"):
+            owner.create_topic(topic)
+        with txaware.connect(server.url) as client:
+            yield Site(owner, server.url, client, asked)
+
+
+def calls(asked: list[Request]) -> list[str]:
+    return [path.rpartition("/")[2] for _, path, _ in asked]
+
+
+def test_a_transaction_is_a_begin_and_a_commit(site: Site) -> None:
+    client = site.client
+    client.publish("t", [b"in"])
+    client.create_queue("mail")
+    accounts, consumer = client.table("accounts"), client.consumer("t", group="g")
+    with client.producer("p") as producer, producer.transaction():
+        client.publisher("t").publish(b"known")  # topics are looked up once
+        client.publisher("u").publish(b"known")
+    with client.producer("p") as producer:
+        with producer.transaction():
+            accounts.put(b"ann", b"5")
+            client.publisher("t").publish(txaware.Outgoing(b"a", b"key", {"h": b"1"}))
+            client.publisher("u").publish_all([b"b", b"c"])
+            assert payloads(consumer.poll())[:1] == [b"in"]
+            client.queue("mail").push(b"letter")
+            del site.asked[:]
+            assert "a" not in str(site.committed())
+        assert calls(site.asked) == ["commit"]
+        del site.asked[:]
+        with producer.transaction():
+            client.publisher("t").publish(b"d")
+        assert calls(site.asked) == ["begin", "commit"]
+        assert producer.commits == 3
+    del site.asked[:]
+    with client.transaction():
+        client.publisher("t").publish(b"e")
+    assert calls(site.asked) == ["transactions", "commit"]
+    assert site.committed() == [b"in", b"known", b"a", b"d", b"e"]
+    assert site.committed("u") == [b"known", b"b", b"c"]
+    labelled = site.owner.poll("t")[2]
+    assert (labelled.key, labelled.headers) == (b"key", {"h": b"1"})
+    assert site.owner.table("accounts").get(b"ann") == b"5"
+    assert site.owner.consumer("t", group="g").position is not None
+    job = site.owner.queue("mail").pop()
+    assert job is not None
+    assert job.payload == b"letter"
+    assert site.owner.check().is_clean
+
+
+def test_a_commit_that_comes_twice_writes_once(site: Site) -> None:
+    with site.client.producer("p") as producer:
+        with producer.transaction() as tx:
+            site.client.publisher("t").publish(b"once")
+        pointer = tx.transaction.transaction_id
+        (_, path, body) = site.asked[-1]
+        caller = Caller(site.url, None)
+        again = caller.ask("POST", path, body)
+        assert (again.status, again.json["error"]) == (409, "TransactionNotInProgress")
+        repeated = body.replace(b"{", b'{"repeat": true, ', 1)
+        assert caller.ask("POST", path, repeated).status == 200
+        with site.client.producer("p"):  # who has fenced the one that committed
+            assert caller.ask("POST", path, repeated).status == 200
+            again = caller.ask("POST", path, body)
+        assert again.json["error"] == "TransactionNotInProgress"
+        caller.close()
+    assert site.committed() == [b"once"]
+    assert site.owner.coordinator.outcome(pointer).value == "committed"
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_lost_answer_is_asked_for_again(
+    site: Site, monkeypatch: pytest.MonkeyPatch, *, arrives: bool
+) -> None:
+    coordinator: Any = site.client.coordinator
+    send, lost = coordinator._send, list[bytes]()
+
+    def loses_one(method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        if path.endswith("/commit") and not lost:
+            lost.append(body)
+            if arrives:
+                send(method, path, body)
+            raise OSError("the network went away")
+        answer: tuple[int, bytes] = send(method, path, body)
+        return answer
+
+    monkeypatch.setattr(coordinator, "_send", loses_one)
+    with site.client.producer("p") as producer:
+        with producer.transaction():
+            site.client.publisher("t").publish(b"once")
+        assert producer.commits == 1
+    assert lost
+    assert site.committed() == [b"once"]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_what_a_bad_network_does_to_commits_is_known(site: Site, seed: int) -> None:
+    table = site.owner.table("numbers")
+    committed: list[bytes] = []
+    unknown: list[bytes] = []
+    with LossyProxy(site.url, seed=seed, one_in=8) as proxy:
+        with txaware.connect(proxy.url) as client, client.producer("p") as producer:
+            rows = client.table("numbers")
+            for number in range(60):
+                name = b"%d" % number
+                try:
+                    with producer.transaction():
+                        client.publisher("t").publish(name)
+                        rows.put(name, name)
+                    committed.append(name)
+                except TransactionOutcomeUnknown:
+                    unknown.append(name)
+                    producer.abort()
+                except TxAwareError:
+                    continue
+        assert proxy.lost > 10
+    for left in site.owner.coordinator.snapshot().in_progress:
+        site.owner.coordinator.invalidate(left)
+    found = site.committed()
+    assert len({*found}) == len(found)
+    assert {*committed} <= {*found} <= {*committed, *unknown}
+    assert sorted(found) == sorted(key for key, _ in table.items())
+    with site.owner.producer("p") as newer:
+        assert newer.commits == len(found)
+    assert len(committed) > 30
+
+
+def test_a_conflict_writes_nothing(site: Site) -> None:
+    table = site.client.table("accounts")
+
+    def lose() -> None:
+        with site.client.transaction():
+            table.put(b"ann", b"late")
+            site.client.publisher("t").publish(b"late")
+            with site.owner.transaction():
+                site.owner.table("accounts").put(b"ann", b"first")
+
+    with pytest.raises(TransactionConflict):
+        lose()
+    assert site.committed() == []
+    assert table.get(b"ann") == b"first"
+    assert not site.owner.coordinator.snapshot().in_progress
+
+
+def test_two_transactions_of_a_producer_conflict_also_where_no_key_is_named(
+    site: Site,
+) -> None:
+    opened = site.client._producers.open_producer("p")
+    instance = {"producerId": opened.producer_id, "epoch": opened.epoch}
+    part = {"transactionalId": "p", "producer": instance}
+    txs = [site.client.coordinator.start_short() for _ in range(2)]
+    answers = [site.commits(tx.transaction_id, producers=[part]) for tx in txs]
+    assert [answer.status for answer in answers] == [200, 409]
+    assert answers[1].json["error"] == "TransactionConflict"
+    assert site.client._producers.producer_commits("p") == 1
+
+
+def test_a_topic_that_is_gone_by_then_is_the_reason(site: Site) -> None:
+    def lose() -> None:
+        with site.client.transaction():
+            site.client.publisher("t").publish(b"a")
+            site.client.publisher("u").publish(b"b")
+            site.owner.delete_topic("u")
+
+    with pytest.raises(TopicNotFound):
+        lose()
+    assert site.committed() == []
+    assert not site.owner.coordinator.snapshot().in_progress
+
+
+def test_a_fenced_instance_writes_nothing(site: Site) -> None:
+    with txaware.connect(site.url) as other:
+        older, newer = site.client.producer("p"), None
+        older.begin()
+        older.publish("t", [b"older"])
+        newer = other.producer("p")
+        with pytest.raises(ProducerFenced):
+            older.commit()
+        with pytest.raises(ProducerFenced):
+            older.begin()
+        newer.begin()
+        newer.publish("t", [b"newer"])
+        newer.commit()
+        assert newer.commits == 1
+    assert site.committed() == [b"newer"]
+
+
+def test_what_is_rolled_back_does_not_count(site: Site) -> None:
+    with site.client.producer("p") as producer:
+        for number in range(3):
+            producer.begin()
+            producer.publish("t", [b"undone"])
+            producer.abort()
+            site.owner.publish("u", [b"the batch with its start"])
+            producer.begin()
+            producer.publish("t", [b"%d" % number])
+            producer.commit()
+        assert producer.commits == 3
+    assert site.committed() == [b"0", b"1", b"2"]
+    assert site.owner.check().is_clean
+
+
+def test_after_a_crash_a_newer_instance_settles_what_was_begun(
+    site: Site, tmp_path: Path
+) -> None:
+    older = site.client.producer("p")
+    older.begin(timeout_s=600)
+    older.publish("t", [b"older"])
+    site.owner.publish("u", [b"the batch with its start"])
+    shutil.copytree(tmp_path / "data", tmp_path / "crashed")
+    with txaware.connect(f"leveldb:{tmp_path / 'crashed'}") as owner:
+        assert len(owner.coordinator.snapshot().in_progress) == 1
+        with owner.producer("p") as newer:
+            assert newer.commits == 0
+            assert not owner.coordinator.snapshot().in_progress
+    older.abort()
+
+
+def test_more_than_a_commit_carries_goes_before_it(site: Site) -> None:
+    table = site.client.table("accounts")
+    with site.client.producer("p") as producer:
+        with producer.transaction():
+            site.client.publisher("t").publish(b"known")
+        del site.asked[:]
+        with producer.transaction():
+            site.client.publisher("t").publish_all([bytes(1000)] * 300)
+            table.put(b"large", bytes(300_000))
+        made = calls(site.asked)
+        assert {"can-commit", "save", "enter", "publish"} <= {*made}
+        assert made[-1] == "commit"
+        assert producer.commits == 2
+    assert len(site.owner.poll("t", limit=400, isolation="committed")) == 301
+
+
+def test_a_server_that_carries_nothing_gets_everything_before(
+    asked: list[Request],
+) -> None:
+    with served() as store:
+        store.messaging.create_topic("t")
+        with (
+            txaware.connect(store.url) as client,
+            client.producer("p") as producer,
+            producer.transaction() as tx,
+        ):
+            client.publisher("t").publish(b"a")
+        assert calls(asked)[-2:] == ["publish", "commit"]
+        assert store.committed() == [b"a"]
+        tx = store.messaging.coordinator.start_short()
+        caller = Caller(store.url, None)
+        path = f"/v1/transactions/{tx.transaction_id}/commit"
+        answer = caller.ask("POST", path, PUBLISHES)
+        assert (answer.status, answer.json["error"]) == (409, "TransactionTooLarge")
+        assert caller.ask("POST", path, {"publishes": []}).status == 200
+        caller.close()
+
+
+def test_where_nothing_may_be_old_everything_goes_before(tmp_path: Path) -> None:
+    settings = Settings(max_transaction_lifetime_s=60)
+    with (
+        txaware.connect(f"leveldb:{tmp_path / 'data'}", settings=settings) as owner,
+        owner.serve() as server,
+        txaware.connect(server.url) as client,
+    ):
+        owner.create_topic("t")
+        with client.transaction():
+            client.publisher("t").publish(b"a")
+        assert payloads(owner.poll("t", isolation="committed")) == [b"a"]
+
+
+def raw(body: bytes = b"", kind: str = "application/vnd.txaware+avro") -> Any:
+    text = base64.b64encode(body).decode()
+    return [{"topic": "t", "contentType": kind, "body": text}]
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"publishes": {}}, "publishes is an array"),
+        ({"publishes": [{"topic": "t"}]}, "has no messages"),
+        ({"publishes": [{"topic": "?", "messages": ["a"]}]}, "no topic name"),
+        ({"publishes": [{"topic": "t", "messages": [5]}]}, "no string"),
+        ({"publishes": raw(b"\xff")}, "PublishRequest"),
+        ({"publishes": raw(kind="text/plain")}, "Content-Type"),
+        ({"positions": [{"group": "g", "topic": "t", "position": "5"}]}, "5"),
+        ({"positions": [{"group": "g", "topic": "t"}]}, "has no position"),
+        ({"tables": [{"table": "a", "changes": [{"key": "?"}]}]}, "base64"),
+        ({"producers": [{"transactionalId": "p"}]}, "has no producer"),
+        ({**PUBLISHES, "changes": ["?"], "check": True}, "base64"),
+        ({**PUBLISHES, "changes": ["YQ=="]}, "check is true"),
+        ({**PUBLISHES, "what": 1}, "has a field 'what'"),
+        ({"changes": ["YQ=="]}, "check is true"),
+    ],
+)
+def test_a_wrong_body_is_one_sentence_and_writes_nothing(
+    site: Site, fields: dict[str, Any], words: str
+) -> None:
+    tx = site.client.coordinator.start_short()
+    answer = site.commits(tx.transaction_id, **fields)
+    assert (answer.status, answer.json["error"]) == (400, "BadRequest")
+    assert words in answer.json["message"]
+    assert site.commits(tx.transaction_id, **PUBLISHES).status == 200
+    assert site.committed() == [b"a"]
+
+
+@pytest.mark.parametrize(
+    ("who", "part"),
+    [
+        ("holder", PUBLISHES | {"publishes": [{"topic": "orders", "messages": ["a"]}]}),
+        ("writer", {"positions": [{"group": "billing", "topic": "orders"}]}),
+        ("writer", {"tables": [{"table": "accounts", "changes": []}]}),
+        ("writer", {"producers": [{"transactionalId": "loader-7"}]}),
+    ],
+)
+def test_each_part_needs_its_own_right(
+    tmp_path: Path, who: str, part: dict[str, list[dict[str, Any]]]
+) -> None:
+    for each in part.get("positions", []):
+        each["position"] = "00" * 20
+    for each in part.get("producers", []):
+        each["producer"] = {"producerId": 5, "epoch": 0}
+    with guarded(tmp_path) as site:
+        caller = site.caller(who)
+        began = caller.ask(
+            *("POST", "/v1/transactions", {}), {"Accept": "application/json"}
+        )
+        path = f"/v1/transactions/{began.json['transactionId']}/commit"
+        refused = caller.ask("POST", path, part)
+        assert (refused.status, refused.json["error"]) == (403, NotAuthorized.__name__)
+        assert caller.ask("POST", path, {"check": True}).status == 200
+
+
+def test_a_stranger_commits_nothing(tmp_path: Path) -> None:
+    with guarded(tmp_path) as site:
+        holder = site.caller("holder")
+        began = holder.ask(
+            *("POST", "/v1/transactions", {}), {"Accept": "application/json"}
+        )
+        path = f"/v1/transactions/{began.json['transactionId']}/commit"
+        body = {"publishes": [{"topic": "orders", "messages": ["a"]}]}
+        assert site.caller("writer").ask("POST", path, body).status in (403, 409)
+        assert holder.ask("POST", path, {"check": True}).status == 200
+        assert payloads(site.messaging.poll("orders")) == []

@@ -1,0 +1,128 @@
+"""What the commit of a transaction carries to a server, as parts of its body."""
+
+from base64 import b64encode
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from coordinator.interfaces import Coordinator, SubmitRows
+from txaware.http.client.calls.request_fit import request_of, type_of
+from txaware.http.client.calls.table_calls import change_fields
+from txaware.http.client.calls.transactional_calls import instance_fields
+from txaware.http.client.server_info import ServerInfo
+from txaware.http.wire import MAX_MESSAGES, encode_publish
+from txaware.interfaces import Payload
+from txaware.messages import MessageId
+from txaware.producers import ProducerIdentity
+from txaware.requests import checked_payloads
+from txaware.rows import RowChange
+
+Part = tuple[str, dict[str, Any]]
+
+
+class CarriedParts:
+    """The rows of one participant, as the commit sends them."""
+
+    def __init__(self, *parts: Part) -> None:
+        self._parts = parts
+
+    def load(self, submit: SubmitRows) -> Callable[[], None] | None:
+        """Submits the parts; the server gives their rows an order."""
+        return submit(self._parts, _tell_nobody)
+
+    def count(self) -> None:
+        """Does nothing: the server counts."""
+
+
+class Carrier:
+    """Makes the parts that the commits of a server's own coordinator carry.
+
+    Each answers None where the rows go before the commit: the server is of before, its
+    coordinator writes to another store, or they are too many.
+    """
+
+    def __init__(self, info: Callable[[], ServerInfo]) -> None:
+        self.coordinator: Coordinator | None = None
+        self._info = info
+
+    def messages(
+        self, coordinator: Coordinator, topics: Iterable[tuple[str, list[Payload]]]
+    ) -> CarriedParts | None:
+        """Returns the messages for some topics."""
+        info = self._info_for(coordinator)
+        if info is None:
+            return None
+        left_bytes, parts = info.carried_bytes, list[Part]()
+        for topic, listed in topics:
+            payloads = checked_payloads(listed, limit_bytes=info.message_bytes)
+            left_bytes -= payloads.size_bytes
+            if left_bytes < 0 or len(payloads) > MAX_MESSAGES:
+                return None
+            request = request_of(None, payloads)
+            sent = {
+                "topic": topic,
+                "contentType": type_of(request).decode("ascii"),
+                "body": b64encode(encode_publish(request)).decode("ascii"),
+            }
+            parts += (("publishes", sent),)
+        return CarriedParts(*parts)
+
+    def position(
+        self,
+        coordinator: Coordinator,
+        group: str,
+        topic: str,
+        position: MessageId | None,
+    ) -> CarriedParts | None:
+        """Returns the move of a group; None for a position is that it did not move."""
+        if self._info_for(coordinator) is None:
+            return None
+        if position is None:
+            return CarriedParts()
+        moved = {"group": group, "topic": topic, "position": str(position)}
+        return CarriedParts(("positions", moved))
+
+    def rows(
+        self,
+        coordinator: Coordinator,
+        tables: Iterable[tuple[str, Iterable[RowChange]]],
+    ) -> CarriedParts | None:
+        """Returns checked changes of tables."""
+        info = self._info_for(coordinator)
+        if info is None:
+            return None
+        left_bytes, parts = info.carried_bytes, list[Part]()
+        for table, changes in tables:
+            listed = list(changes)
+            left_bytes -= sum(len(one.key) + len(one.value or b"") for one in listed)
+            if left_bytes < 0 or len(listed) > MAX_MESSAGES:
+                return None
+            sent = [*map(change_fields, listed)]
+            parts += (("tables", {"table": table, "changes": sent}),)
+        return CarriedParts(*parts)
+
+    def producer(
+        self,
+        coordinator: Coordinator,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        key: str | None,
+    ) -> CarriedParts | None:
+        """Returns the count of a transactional id's commits, and a key of it."""
+        if self._info_for(coordinator) is None:
+            return None
+        named = {
+            "transactionalId": transactional_id,
+            "producer": instance_fields(producer),
+            "key": key,
+        }
+        return CarriedParts(("producers", named))
+
+    def _info_for(self, coordinator: Coordinator) -> ServerInfo | None:
+        if coordinator is not self.coordinator:
+            return None
+        info = self._info()
+        return info if info.carried_bytes else None
+
+
+def _tell_nobody(_: object) -> None:
+    """Does nothing: who waits for rows is told at the server."""

@@ -1,0 +1,207 @@
+"""The route of a commit: alone, or with the rows that it writes."""
+
+from base64 import b64encode
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
+
+from coordinator.participants import JoinedCargo
+from coordinator.remote.wire import fields_of, list_of, pointers_of
+from coordinator.transaction import Transaction
+from coordinator.transaction_status import OPEN, standing
+from txaware.auth import Principal
+from txaware.errors import (
+    BadRequest,
+    ProducerFenced,
+    TransactionNotInProgress,
+    TransactionTooLarge,
+)
+from txaware.http.routes.tables import CHANGES, row_change
+from txaware.http.routes.transactional_ids import INSTANCE, KEY, instance
+from txaware.http.routes.transactions import ONE, TransactionRoutes
+from txaware.http.server.exchange import Reply, Request
+from txaware.http.server.permissions import (
+    Params,
+    holder,
+    in_group,
+    on_table,
+    to_publish,
+    with_transactional_id,
+)
+from txaware.http.server.routing import Route
+from txaware.http.server.server_context import ServerContext
+from txaware.http.wire import format_of
+from txaware.http.wire.json_body import ID, Body, Field, Kind, array_of, text
+from txaware.http.wire.json_format import MESSAGES
+from txaware.http.wire.json_schema import BASE64, FULL_NAME, GROUP, TEXT
+from txaware.http.wire.json_values import Fields, from_base64
+from txaware.interfaces import CargoCounted, Payload
+from txaware.markers import producer_change
+from txaware.topics import DEFAULT_NAMESPACE, LONGEST_ID
+
+COMMIT = ONE + "/commit"
+_NAME = text(FULL_NAME)
+_GROUP = text(TEXT | {"pattern": GROUP})
+_ID = text(TEXT | {"pattern": GROUP, "maxLength": LONGEST_ID})
+_PUBLISH = Body("a publish", (Field("topic", _NAME), Field("messages", MESSAGES)))
+# The form in which the client of this project sends messages.
+_OWN_PUBLISH = Body(
+    "a publish",
+    (
+        Field("topic", text()),
+        Field("contentType", text()),
+        Field("body", Kind(from_base64, BASE64)),
+    ),
+)
+_POSITION = Body(
+    "a position", (Field("group", _GROUP), Field("topic", _NAME), Field("position", ID))
+)
+_TABLE = Body("a table", (Field("table", _NAME), Field("changes", CHANGES)))
+_PRODUCER = Body(
+    "a producer", (Field("transactionalId", _ID), Field("producer", INSTANCE), KEY)
+)
+
+
+def _read_publish(value: object, *, what: str) -> tuple[str, Iterable[Payload]]:
+    """Reads the messages for a topic: listed, or as the body of a publish."""
+    if not isinstance(value, dict) or "body" not in value:
+        listed = _PUBLISH.read(value, what=what)
+        return listed["topic"], listed["messages"]
+    sent = _OWN_PUBLISH.read(value, what=what)
+    request = format_of(sent["contentType"]).publish_request(sent["body"])
+    if request.receipts is not None or request.attempt is not None:
+        raise BadRequest("a commit publishes messages, and refers to none")
+    return sent["topic"], request.labelled
+
+
+CARRIED = Body(
+    "the body",
+    (
+        Field("publishes", array_of(Kind(_read_publish, _PUBLISH.schema)), default=[]),
+        Field("positions", array_of(_POSITION), default=[]),
+        Field("tables", array_of(_TABLE), default=[]),
+        Field("producers", array_of(_PRODUCER), default=[]),
+    ),
+)
+
+
+class CommitRoutes:
+    """Commits, and writes what comes in the same request: both or neither.
+
+    Whoever commits so needs the same rights as for a request of each part.
+    """
+
+    def __init__(self, hosted: ServerContext, transactions: TransactionRoutes) -> None:
+        self._hosted = hosted
+        self._transactions = transactions
+        self._coordinator: Any = hosted.coordinator
+        self._service = hosted.service
+        self._owners = hosted.owners
+
+    def routes(self) -> list[Route]:
+        """Returns this route."""
+        return [Route("POST", COMMIT, self._commit, holder)]
+
+    async def _commit(self, request: Request) -> Reply:
+        return await self._hosted.in_coordinator_thread(self._committed, request)
+
+    def _committed(self, request: Request) -> Reply:
+        fields = dict(fields_of(request.body))
+        sent = {name: fields.pop(name) for name in CARRIED.names if name in fields}
+        if not sent:
+            answer = self._transactions.called(request, "commit")
+            return self._transactions.passed_on(request, answer)
+        asked, pointer = CARRIED.read(sent), int(request.params["transaction"])
+        self._owners.used((pointer,), request.principal)
+        self._owners.check(pointers_of(fields, "checkpoints"), request.principal)
+        _check_rights(asked, request.principal)
+        if asked["producers"]:
+            # Of two transactions of a producer one conflicts, whoever forgets its key.
+            listed = list_of(fields, "changes")
+            fields["changes"] = [*listed, *map(_change_key, asked["producers"])]
+            fields["check"] = True
+        commit = partial(self._commit_with, asked)
+        self._transactions.coordinator.commit_by(pointer, fields, commit)
+        self._owners.ended(pointer)
+        return Reply(200)
+
+    def _commit_with(self, asked: Fields, tx: Transaction) -> None:
+        if not any(asked.values()):
+            self._coordinator.commit(tx)
+            return
+        if not self._hosted.carried_bytes:
+            raise TransactionTooLarge(
+                "commits carry nothing at this server; send that before the commit"
+            )
+        try:
+            cargoes = [*self._cargoes(asked, tx)]
+        except ProducerFenced as fenced:
+            if standing(self._coordinator, tx.transaction_id).state == OPEN:
+                raise
+            # It may have committed before, which is for a repeat to find out.
+            raise TransactionNotInProgress(str(fenced)) from fenced
+        self._coordinator.commit_with(tx, JoinedCargo(*cargoes))
+        for cargo in cargoes:
+            cargo.count()
+
+    def _cargoes(self, asked: Fields, tx: Transaction) -> Iterator[CargoCounted]:
+        """Yields them in the order of their locks; only topics have any."""
+        coordinator, service = self._coordinator, self._service
+        for each in asked["producers"]:
+            name, producer = each["transactionalId"], instance(each["producer"])
+            yield _whole(
+                service.producing.producer_cargo(
+                    coordinator, name, producer, tx, key=each["key"]
+                )
+            )
+        for each in asked["positions"]:
+            yield _whole(service.position_cargo(coordinator, tx, **each))
+        if asked["tables"]:
+            tables = [
+                (each["table"], [*map(row_change, each["changes"])])
+                for each in asked["tables"]
+            ]
+            yield _whole(self._hosted.tables.row_cargo(coordinator, tx, tables))
+        topics: dict[str, list[Payload]] = {}
+        for topic, messages in asked["publishes"]:
+            topics.setdefault(_full(topic), []).extend(messages)
+        if published := [(topic, listed) for topic, listed in topics.items() if listed]:
+            yield _whole(service.cargo(coordinator, tx, published))
+
+
+def _check_rights(asked: Fields, principal: Principal) -> None:
+    """Checks the rights that a request of each part would need."""
+    publishes, in_a_group = to_publish(transactions=True), in_group(transactions=True)
+    changes = on_table("publish")
+    for topic, _ in asked["publishes"]:
+        publishes(principal, _named("topic", topic))
+    for each in asked["positions"]:
+        named = _named("topic", each["topic"])
+        in_a_group(principal, {"group": each["group"], **named})
+    for each in asked["tables"]:
+        changes(principal, _named("table", each["table"]))
+    for each in asked["producers"]:
+        named = {"transactional_id": each["transactionalId"]}
+        with_transactional_id(principal, named)
+
+
+def _named(kind: str, name: str) -> Params:
+    """Returns what the path of a request would name."""
+    namespace, colon, rest = name.rpartition(":")
+    return {"namespace": namespace if colon else DEFAULT_NAMESPACE, kind: rest}
+
+
+def _full(topic: str) -> str:
+    return ":".join(_named("topic", topic).values())
+
+
+def _whole(cargo: CargoCounted | None) -> CargoCounted:
+    if cargo is None:
+        raise TransactionTooLarge(
+            "that is more than a commit carries here; send it before the commit"
+        )
+    return cargo
+
+
+def _change_key(producer: Fields) -> str:
+    return b64encode(producer_change(producer["transactionalId"])).decode("ascii")
