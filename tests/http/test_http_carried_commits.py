@@ -314,7 +314,7 @@ def test_a_server_that_carries_nothing_gets_everything_before(
         with (
             txaware.connect(store.url) as client,
             client.producer("p") as producer,
-            producer.transaction() as tx,
+            producer.transaction(),
         ):
             client.publisher("t").publish(b"a")
         assert calls(asked)[-2:] == ["publish", "commit"]

@@ -28,7 +28,7 @@ from txaware.http.server.permissions import (
     to_publish,
     with_transactional_id,
 )
-from txaware.http.server.routing import Route
+from txaware.http.server.routing import Route, as_it_comes
 from txaware.http.server.server_context import ServerContext
 from txaware.http.wire import format_of
 from txaware.http.wire.json_body import ID, Body, Field, Kind, array_of, text
@@ -100,7 +100,8 @@ class CommitRoutes:
 
     def routes(self) -> list[Route]:
         """Returns this route."""
-        return [Route("POST", COMMIT, self._commit, holder)]
+        begin = as_it_comes(self._commit)
+        return [Route("POST", COMMIT, self._commit, holder, begin=begin)]
 
     async def _commit(self, request: Request) -> Reply:
         return await self._hosted.in_coordinator_thread(self._committed, request)

@@ -1,7 +1,8 @@
 """Routes of transactional ids: the transactions of an instance, and its commits."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from coordinator import codec
@@ -13,7 +14,7 @@ from txaware.http.client.calls.call import encoded_transaction
 from txaware.http.routes.transactions import TransactionRoutes
 from txaware.http.server.exchange import DONE, JSON, Reply, Request, json_reply
 from txaware.http.server.permissions import with_transactional_id
-from txaware.http.server.routing import Route
+from txaware.http.server.routing import Route, as_it_comes
 from txaware.http.server.server_context import ServerContext
 from txaware.http.wire.json_body import (
     FLAG,
@@ -86,7 +87,11 @@ class TransactionalIdRoutes:
         path, allow = TRANSACTIONAL_ID, with_transactional_id
         return [
             Route("POST", path + "/commits", self._commits, allow),
-            Route("POST", path + "/begin", self._begin, allow, keyed=True),
+            Route(
+                *("POST", path + "/begin", self._begin, allow),
+                keyed=True,
+                begin=as_it_comes(self._begin),
+            ),
             Route("POST", path + "/enter", self._enter, allow, keyed=True),
             Route("POST", path + "/leave", self._leave, allow, keyed=True),
         ]
@@ -106,28 +111,30 @@ class TransactionalIdRoutes:
         answer = await self._transactions.begun(request, json.dumps(body).encode())
         if answer.status != 200:
             return self._transactions.passed_on(request, answer)
-        tx = codec.decode(answer.body)
-        entered = await self._in_thread(
-            self._entered,
-            _name(request),
-            instance(asked["producer"]),
-            tx,
-            key=asked["key"],
-            ahead=asked["ahead"],
-        )
+        tx, name = codec.decode(answer.body), _name(request)
+        producer, key = instance(asked["producer"]), asked["key"]
+        entered = None
+        if not asked["ahead"]:  # a thread would take longer
+            with self._taken_back(tx):
+                entered = self._producing.enter_at_once(name, producer, tx, key=key)
+        if entered is None:
+            entered = await self._in_thread(
+                self._entered, name, producer, tx, key=key, ahead=asked["ahead"]
+            )
         counted = read_json(to_json(entered))
         return json_reply({"transaction": encoded_transaction(tx)} | counted)
 
     def _entered(
-        self,
-        name: str,
-        producer: ProducerIdentity,
-        tx: Transaction,
-        **options: Any,
+        self, name: str, producer: ProducerIdentity, tx: Transaction, **options: Any
     ) -> Entered:
-        """Enters a transaction; ends it where that is refused, or is not known."""
-        try:
+        with self._taken_back(tx):
             return self._producing.enter_transaction(name, producer, tx, **options)
+
+    @contextmanager
+    def _taken_back(self, tx: Transaction) -> Iterator[None]:
+        """Ends a transaction where entering it is refused, or is not known."""
+        try:
+            yield
         except BaseException as error:
             if changed_nothing(error):
                 self._coordinator.abort(tx)

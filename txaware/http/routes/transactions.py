@@ -20,7 +20,7 @@ from txaware.http.server.permissions import (
     monitor,
     operator,
 )
-from txaware.http.server.routing import Route
+from txaware.http.server.routing import Route, as_it_comes
 from txaware.http.server.server_context import ServerContext
 
 ONE = ROOT + "/{transaction}"
@@ -52,7 +52,7 @@ class TransactionRoutes:
     def routes(self) -> list[Route]:
         """Returns these routes. Only operators see transactions of others."""
         return [
-            Route("POST", ROOT, self._begin, holder),
+            Route("POST", ROOT, self._begin, holder, begin=as_it_comes(self._begin)),
             self._whole("GET", "", operator, "state"),
             self._whole("GET", "/find-hanging", operator, "olderThanS"),
             self._whole("GET", "/state", monitor),

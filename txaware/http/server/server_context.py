@@ -163,7 +163,7 @@ class ServerContext:
 
     @property
     def carried_bytes(self) -> int:
-        """How many bytes of messages, or of changed rows, a commit carries.
+        """Tells how many bytes of messages, or of changed rows, a commit carries.
 
         It is so little that the rows of a commit, and its body, are within all limits.
         """

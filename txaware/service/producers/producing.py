@@ -153,6 +153,7 @@ class Producing:
     producer_commits = passed_on(
         TransactionalIds.producer_commits, to="_transactional_ids"
     )
+    enter_at_once = passed_on(TransactionalIds.enter_at_once, to="_transactional_ids")
     producer_cargo = passed_on(TransactionalIds.producer_cargo, to="_transactional_ids")
 
     def publish_once(

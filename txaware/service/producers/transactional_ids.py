@@ -156,6 +156,35 @@ class TransactionalIds:
                 holder.with_start = rows
         return Entered(commits, is_done, is_written)
 
+    def enter_at_once(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        transaction: Transaction,
+        *,
+        key: str | None = None,
+    ) -> Entered | None:
+        """Enters a transaction whose commit carries its rows, for an event loop.
+
+        Returns None, and has done nothing, where that may wait: for the disk, another
+        call for the same id, or a network.
+        """
+        holder = self._holders.get(transactional_id)
+        if (
+            self._carrier is None
+            or holder is None
+            or holder.producer_id is None
+            or transaction.is_in_progress(holder.pointer)
+            or not holder.lock.acquire(blocking=False)
+        ):
+            return None
+        try:
+            return self.enter_transaction(
+                transactional_id, producer, transaction, key=key, ahead=False
+            )
+        finally:
+            holder.lock.release()
+
     def leave_transaction(
         self, transactional_id: str, transaction: Pointer, *, key: str | None = None
     ) -> None:
