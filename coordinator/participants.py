@@ -389,13 +389,16 @@ class TrackedWrite:
         self.fate = Fate.UNWRITTEN
 
     def do(self, write: Callable[[], object]) -> None:
-        """Writes; if that raises, `undo` knows what may be left of the write."""
-        self.fate = Fate.UNKNOWN
+        """Writes; if that raises, `undo` knows what may be left of the write.
+
+        A second write that changed nothing leaves what the first one wrote.
+        """
+        before, self.fate = self.fate, Fate.UNKNOWN
         try:
             write()
         except BaseException as error:
             if changed_nothing(error):
-                self.fate = Fate.UNWRITTEN
+                self.fate = before
             raise
         self.fate = Fate.WRITTEN
 
