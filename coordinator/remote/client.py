@@ -120,12 +120,14 @@ class RemoteCoordinator:
 
         The rows of such a cargo are objects for the body of the request, with the name
         of its field. A repeat has them again, and they are written once. The keys are
-        checked with them, whatever was checked before.
+        checked with them, whatever was checked before. Without any it is a plain
+        commit, which a server of before knows, too.
         """
-        self._unchecked.add(tx.transaction_id)
 
         def submit(parts: Sequence[Any], _: Told) -> Callable[[], None]:
             fields: dict[str, Any] = {}
+            if parts:
+                self._unchecked.add(tx.transaction_id)
             for name, part in parts:
                 fields.setdefault(name, []).append(part)
             self._commit(tx, **fields)
