@@ -50,7 +50,7 @@ class Holder:
 
     `producer_id` is None until the row was read. `pointer` is the last transaction that
     it began, which saw so many `commits`, and `left` the last one that it rolled back.
-    Of `pointer` are the rows `with_start`, which a batch to come may have.
+    Of `pointer` are the rows `with_start`, by key, which a batch to come may have.
     """
 
     lock: threading.RLock = attrs.field(factory=threading.RLock)
@@ -58,7 +58,7 @@ class Holder:
     pointer: int = 0
     commits: int = 0
     left: int = 0
-    with_start: list[Write] = attrs.field(factory=list)
+    with_start: dict[bytes, bytes | None] = attrs.field(factory=dict)
 
 
 class TransactionalIds:
@@ -143,17 +143,20 @@ class TransactionalIds:
         holder = self._holder(name)
         with holder.lock:
             self._require(name, holder, producer)
-            self._advance(name, holder, tx)
-            commits = holder.commits = _number(self._before(name, COMMITS, tx))
+            commits = _number(self._before(name, COMMITS, tx))
             is_done = key is not None and bool(self._before(name, once_marker(key), tx))
+            self._advance(name, holder, tx)
+            holder.commits = commits
             is_written = ahead or self._carrier is None
             rows = _writes(name, tx.transaction_id, commits + 1, key)
             if is_done:
                 pass
             elif is_written:
                 self._writes.write(tx, rows)
+                if holder.with_start:
+                    holder.with_start.update(rows)
             elif self._writes.write_with_start(tx.transaction_id, rows):
-                holder.with_start = rows
+                holder.with_start.update(rows)
         return Entered(commits, is_done, is_written)
 
     def enter_at_once(
@@ -196,7 +199,7 @@ class TransactionalIds:
             holder.left = max(holder.left, pointer)
             with self._writes.undoing(pointer):
                 if holder.pointer == pointer and holder.with_start:
-                    self._positions.negate(holder.with_start)
+                    self._positions.negate(holder.with_start.items())
                     return
                 for place in _places(key):
                     self._positions.take_back(marker, place, pointer)
@@ -218,14 +221,17 @@ class TransactionalIds:
         """
         if coordinator is not self._carrier:
             return None
+        if key is not None:
+            checked_key(key)
         name, pointer = transactional_id, tx.transaction_id
         holder, marker = self._holder(name), producer_marker(name)
         with holder.lock:
             self._require(name, holder, producer)
             if holder.pointer != pointer:
                 self._check_begun(name, tx)
+                seen = _number(self._seen(marker, COMMITS))
                 self._advance(name, holder, tx)
-                holder.commits = _number(self._seen(marker, COMMITS))
+                holder.commits = seen
             commits = holder.commits + 1
         prefix = position_prefix(marker, COMMITS)
         writes = _writes(name, pointer, commits, key)
@@ -344,7 +350,7 @@ class TransactionalIds:
         if before not in (0, pointer) and tx.is_in_progress(before):
             self._end(before)
         if before != pointer:
-            holder.pointer, holder.with_start = pointer, []
+            holder.pointer, holder.with_start = pointer, {}
         if holder.producer_id is not None:
             self._producers.transactions[holder.producer_id] = pointer
 
