@@ -15,6 +15,7 @@ from txaware.errors import (
     ProducerFenced,
     TransactionNotInProgress,
     TransactionTooLarge,
+    TxAwareError,
 )
 from txaware.http.routes.tables import CHANGES, row_change
 from txaware.http.routes.transactional_ids import INSTANCE, KEY, instance
@@ -37,6 +38,7 @@ from txaware.http.wire.json_schema import BASE64, FULL_NAME, GROUP, TEXT
 from txaware.http.wire.json_values import Fields, from_base64
 from txaware.interfaces import CargoCounted, Payload
 from txaware.markers import producer_change
+from txaware.rows import checked_changes_of_rows
 from txaware.topics import DEFAULT_NAMESPACE, LONGEST_ID
 
 COMMIT = ONE + "/commit"
@@ -130,24 +132,35 @@ class CommitRoutes:
         if not any(asked.values()):
             self._coordinator.commit(tx)
             return
-        if not self._hosted.carried_bytes:
-            raise TransactionTooLarge(
-                "commits carry nothing at this server; send that before the commit"
-            )
         try:
             cargoes = [*self._cargoes(asked, tx)]
-        except ProducerFenced as fenced:
-            if standing(self._coordinator, tx.transaction_id).state == OPEN:
+        except TxAwareError as error:
+            if self._stays_open(tx, error):
                 raise
             # It may have committed before, which is for a repeat to find out.
-            raise TransactionNotInProgress(str(fenced)) from fenced
+            raise TransactionNotInProgress(str(error)) from error
         self._coordinator.commit_with(tx, JoinedCargo(*cargoes))
         for cargo in cargoes:
             cargo.count()
 
+    def _stays_open(self, tx: Transaction, refusal: TxAwareError) -> bool:
+        """Tells whether no request before has committed it, nor will.
+
+        One for an instance that is fenced by now may be about to: it is ended first.
+        """
+        if not isinstance(refusal, ProducerFenced):
+            return standing(self._coordinator, tx.transaction_id).state == OPEN
+        was_open: bool = self._coordinator.invalidate(tx)
+        self._owners.ended(tx.transaction_id)
+        return was_open
+
     def _cargoes(self, asked: Fields, tx: Transaction) -> Iterator[CargoCounted]:
         """Yields them in the order of their locks; only topics have any."""
         coordinator, service = self._coordinator, self._service
+        if not self._hosted.carried_bytes:
+            raise TransactionTooLarge(
+                "commits carry nothing at this server; send that before the commit"
+            )
         for each in asked["producers"]:
             name, producer = each["transactionalId"], instance(each["producer"])
             yield _whole(
@@ -158,8 +171,14 @@ class CommitRoutes:
         for each in asked["positions"]:
             yield _whole(service.position_cargo(coordinator, tx, **each))
         if asked["tables"]:
+            limit_bytes = self._hosted.settings.message_limit_bytes
             tables = [
-                (each["table"], [*map(row_change, each["changes"])])
+                (
+                    each["table"],
+                    checked_changes_of_rows(
+                        map(row_change, each["changes"]), limit_bytes=limit_bytes
+                    ),
+                )
                 for each in asked["tables"]
             ]
             yield _whole(self._hosted.tables.row_cargo(coordinator, tx, tables))

@@ -163,7 +163,9 @@ class Publishing:
         for handle, payloads in messages:
             size_bytes = payloads.size_bytes
             limit_bytes -= size_bytes
-            if limit_bytes < 0 or handle.publishing == "plain":
+            if handle.publishing == "plain":
+                raise _plain(handle.topic)
+            if limit_bytes < 0:
                 return None
             rows = partial(
                 _rows, handle.message_prefix, payloads, pointer=tx.transaction_id
@@ -268,7 +270,7 @@ class Publishing:
 
     def _check_transactional(self, topic: Topic, pointer: int) -> None:
         if topic.publishing == "plain":
-            raise BadRequest(f"topic {topic.topic} accepts no messages in transactions")
+            raise _plain(topic)
         lifetime_s = self._settings.max_transaction_lifetime_s
         if lifetime_s is None:
             return
@@ -378,3 +380,7 @@ def _range(response: PublishResponse) -> tuple[bytes, bytes]:
     except OverflowError as error:
         raise BadRequest(f"{response} names no rows") from error
     return start, end + b"\0"
+
+
+def _plain(topic: Topic) -> BadRequest:
+    return BadRequest(f"topic {topic.topic} accepts no messages in transactions")

@@ -49,7 +49,7 @@ class CoordinatorSend:
 
 
 def _status_and_body(answer: HttpAnswer) -> tuple[int, bytes]:
-    if 400 <= answer.status < 500:
+    if answer.status >= 400:
         error = error_of(answer)
         if not hasattr(errors, type(error).__name__):  # no coordinator raises it
             raise error
