@@ -1,10 +1,12 @@
 """What the commit of a transaction carries to a server, as parts of its body."""
 
+import threading
 from base64 import b64encode
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from coordinator.interfaces import Coordinator, SubmitRows
+from coordinator.transaction import Transaction
 from txaware.http.client.calls.request_fit import request_of, type_of
 from txaware.http.client.calls.table_calls import change_fields
 from txaware.http.client.calls.transactional_calls import instance_fields
@@ -17,6 +19,10 @@ from txaware.requests import checked_payloads
 from txaware.rows import RowChange
 
 Part = tuple[str, dict[str, Any]]
+# A change of a row has about so many bytes in JSON beside its key and its value.
+CHANGE_BYTES = 100
+# Of so many transactions it is known how much their commits carry already.
+REMEMBERED = 1000
 
 
 class CarriedParts:
@@ -37,34 +43,42 @@ class Carrier:
     """Makes the parts that the commits of a server's own coordinator carry.
 
     Each answers None where the rows go before the commit: the server is of before, its
-    coordinator writes to another store, or they are too many.
+    coordinator writes to another store, or they are too many. What is too many counts
+    for all parts of a commit together: they are one request.
     """
 
     def __init__(self, info: Callable[[], ServerInfo]) -> None:
         self.coordinator: Coordinator | None = None
         self._info = info
+        self._left_bytes: dict[int, int] = {}
+        self._lock = threading.Lock()
 
     def messages(
-        self, coordinator: Coordinator, topics: Iterable[tuple[str, list[Payload]]]
+        self,
+        coordinator: Coordinator,
+        tx: Transaction,
+        topics: Iterable[tuple[str, list[Payload]]],
     ) -> CarriedParts | None:
         """Returns the messages for some topics."""
         info = self._info_for(coordinator)
         if info is None:
             return None
-        left_bytes, parts = info.carried_bytes, list[Part]()
+        size_bytes, parts = 0, list[Part]()
         for topic, listed in topics:
             payloads = checked_payloads(listed, limit_bytes=info.message_bytes)
-            left_bytes -= payloads.size_bytes
-            if left_bytes < 0 or len(payloads) > MAX_MESSAGES:
+            most_bytes = info.carried_bytes - size_bytes
+            if payloads.size_bytes > most_bytes or len(payloads) > MAX_MESSAGES:
                 return None
             request = request_of(None, payloads)
+            body = encode_publish(request)
+            size_bytes += len(body)
             sent = {
                 "topic": topic,
                 "contentType": type_of(request).decode("ascii"),
-                "body": b64encode(encode_publish(request)).decode("ascii"),
+                "body": b64encode(body).decode("ascii"),
             }
             parts += (("publishes", sent),)
-        return CarriedParts(*parts)
+        return self._if_fits(tx, info, size_bytes, parts)
 
     def position(
         self,
@@ -84,21 +98,23 @@ class Carrier:
     def rows(
         self,
         coordinator: Coordinator,
+        tx: Transaction,
         tables: Iterable[tuple[str, Iterable[RowChange]]],
     ) -> CarriedParts | None:
         """Returns checked changes of tables."""
         info = self._info_for(coordinator)
         if info is None:
             return None
-        left_bytes, parts = info.carried_bytes, list[Part]()
+        size_bytes, parts = 0, list[Part]()
         for table, changes in tables:
             listed = list(changes)
-            left_bytes -= sum(len(one.key) + len(one.value or b"") for one in listed)
-            if left_bytes < 0 or len(listed) > MAX_MESSAGES:
+            size_bytes += CHANGE_BYTES * len(listed)
+            size_bytes += sum(len(one.key) + len(one.value or b"") for one in listed)
+            if size_bytes > info.carried_bytes or len(listed) > MAX_MESSAGES:
                 return None
             sent = [*map(change_fields, listed)]
             parts += (("tables", {"table": table, "changes": sent}),)
-        return CarriedParts(*parts)
+        return self._if_fits(tx, info, size_bytes, parts)
 
     def producer(
         self,
@@ -116,6 +132,19 @@ class Carrier:
             "key": key,
         }
         return CarriedParts(("producers", named))
+
+    def _if_fits(
+        self, tx: Transaction, info: ServerInfo, size_bytes: int, parts: list[Part]
+    ) -> CarriedParts | None:
+        """Returns the parts; None with those that the commit of `tx` has already."""
+        pointer = tx.transaction_id
+        with self._lock:
+            left_bytes = self._left_bytes.pop(pointer, info.carried_bytes)
+            fits = size_bytes <= left_bytes
+            self._left_bytes[pointer] = left_bytes - size_bytes if fits else left_bytes
+            if len(self._left_bytes) > REMEMBERED:
+                del self._left_bytes[next(iter(self._left_bytes))]
+        return CarriedParts(*parts) if fits else None
 
     def _info_for(self, coordinator: Coordinator) -> ServerInfo | None:
         if coordinator is not self.coordinator:

@@ -97,11 +97,11 @@ class HttpService:
     def cargo(
         self,
         coordinator: Coordinator,
-        _: Transaction,
+        tx: Transaction,
         messages: Iterable[tuple[str, list[Payload]]],
     ) -> CarriedParts | None:
         """Returns messages for the commit to carry; None where they go before it."""
-        return self.carrier.messages(coordinator, messages)
+        return self.carrier.messages(coordinator, tx, messages)
 
     def position_cargo(
         self,
@@ -158,12 +158,12 @@ class HttpTables:
     def row_cargo(
         self,
         coordinator: Coordinator,
-        _: Transaction,
+        tx: Transaction,
         tables: Iterable[tuple[str, Iterable[RowChange]]],
     ) -> CarriedParts | None:
         """Returns changes for the commit to carry; None where they go before it."""
         carrier = self._carrier
-        return None if carrier is None else carrier.rows(coordinator, tables)
+        return None if carrier is None else carrier.rows(coordinator, tx, tables)
 
 
 class HttpQueues:
