@@ -2,6 +2,7 @@
 
 import json
 import threading
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from tests.support.http_access import Answer, Caller
 from tests.support.messagings import payloads
 from txaware.config import Settings
 from txaware.errors import NotWritten, StoreCorrupted, Unavailable
+from txaware.http.wire import PublishRequest, encode_publish
 from txaware.messaging import Messaging
 from txaware.producers import ProducerIdentity
 from txaware.service.local import LocalService
@@ -180,6 +182,17 @@ def test_a_part_is_checked_as_its_own_request_is(
         each["producer"] = site.opened()
     answer = site.commits(site.begun(), **part)
     assert answer.json["error"] in ("BadRequest", "RequestTooLarge")
+
+
+def test_a_commit_publishes_no_more_messages_than_a_request_may(site: Site) -> None:
+    body = PublishRequest(None, [b""] * 130_000)
+    sent = {
+        "topic": "t",
+        "contentType": "application/vnd.txaware+avro",
+        "body": b64encode(encode_publish(body)).decode(),
+    }
+    refused = site.commits(site.begun(), publishes=[sent, sent])
+    assert (refused.status, refused.json["error"]) == (413, "RequestTooLarge")
 
 
 def test_a_repeat_is_answered_by_the_outcome_although_its_topic_is_gone(

@@ -13,6 +13,7 @@ from txaware.auth import Principal
 from txaware.errors import (
     BadRequest,
     ProducerFenced,
+    RequestTooLarge,
     TransactionNotInProgress,
     TransactionTooLarge,
     TxAwareError,
@@ -31,7 +32,7 @@ from txaware.http.server.permissions import (
 )
 from txaware.http.server.routing import Route, as_it_comes
 from txaware.http.server.server_context import ServerContext
-from txaware.http.wire import format_of
+from txaware.http.wire import MAX_MESSAGES, format_of
 from txaware.http.wire.json_body import ID, Body, Field, Kind, array_of, text
 from txaware.http.wire.json_format import MESSAGES
 from txaware.http.wire.json_schema import BASE64, FULL_NAME, GROUP, TEXT
@@ -185,6 +186,12 @@ class CommitRoutes:
         topics: dict[str, list[Payload]] = {}
         for topic, messages in asked["publishes"]:
             topics.setdefault(_full(topic), []).extend(messages)
+        messages = sum(map(len, topics.values()))
+        if messages > MAX_MESSAGES:  # empty ones take nearly nothing of a body
+            raise RequestTooLarge(
+                f"a commit with {messages} messages is above the limit of "
+                f"{MAX_MESSAGES}; send some before the commit"
+            )
         if published := [(topic, listed) for topic, listed in topics.items() if listed]:
             yield _whole(service.cargo(coordinator, tx, published))
 
