@@ -47,12 +47,12 @@ class Labels:
         if not any(labels for labels, _ in listed):
             return None
         each = [labels or cls.nothing(count) for labels, count in listed]
+        keys = [*chain.from_iterable([labels.keys for labels in each])]
         sizes = [labels.sizes for labels in each if labels.sizes is not None]
-        return cls(
-            [*chain.from_iterable([labels.keys for labels in each])],
-            [*chain.from_iterable([labels.headers for labels in each])],
-            [*chain.from_iterable(sizes)] if len(sizes) == len(each) else None,
-        )
+        if len(sizes) == len(each):
+            all_sizes = compact([*chain.from_iterable(sizes)])
+            return cls(keys, [NO_HEADERS] * len(keys), all_sizes)
+        return cls(keys, [*chain.from_iterable([labels.headers for labels in each])])
 
     def part(self, first: int, last: int) -> "Labels":
         """Returns the labels of some of the messages."""
