@@ -22,6 +22,7 @@ from tests.support.http_access import (
     guarded,
 )
 from txaware.errors import Unavailable
+from txaware.http.routes.transactions import ONE
 from txaware.http.routes.unguarded import NOT_WELL
 from txaware.http.server.hidden_paths import HiddenPaths
 from txaware.http.server.routing import KNOWN_PATHS, LONGEST_KNOWN, Route, Routes
@@ -350,6 +351,27 @@ def test_paths_that_anybody_asks_for_are_not_all_remembered() -> None:
     routes = Routes(ROUTES)
     routes.match("GET", f"/v1/namespaces/{'n' * LONGEST_KNOWN}/topics")
     assert not routes._known
+
+
+def test_a_number_of_a_path_takes_no_place_of_what_comes_again() -> None:
+    routes = Routes(ROUTES)
+    for number in (b"5", b"007", b"6", b"9" * 19):
+        path = b"/v1/transactions/%s/commit" % number
+        match, query = routes.direct(path) or pytest.fail(f"{path!r} has no lane")
+        assert (match.route.path, query) == (ONE + "/commit", b"")
+        assert match.params == {"transaction": number.decode()}
+        assert match.path == path.decode()
+        assert routes.match("POST", path.decode()) == match
+    for longer in (b"9" * 20, b"5a", b""):
+        assert routes.direct(b"/v1/transactions/%s/commit" % longer) is None
+    assert not routes._known
+    assert not routes._direct
+    for name in (b"123", b"124"):
+        (match, _) = routes.direct(b"/v1/transactional-ids/%s/begin" % name) or (
+            pytest.fail("an id may be a number")
+        )
+        assert match.params == {"transactional_id": name.decode()}
+    assert len(routes._direct) == 2
 
 
 def test_a_dot_in_a_path_is_a_dot() -> None:

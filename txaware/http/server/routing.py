@@ -2,7 +2,14 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sized,
+)
 from typing import Any
 from urllib.parse import unquote
 
@@ -28,6 +35,7 @@ _PLAIN_QUERY = re.compile(rb"[A-Za-z0-9_.=&%+~-]*")
 _NAME = re.compile(r"\\\{(\w+)\\\}")
 # These names are numbers in a path: any other text is a 404. Others are checked later.
 _NUMBERS = ("transaction", "producer")
+_NUMBERED = re.compile(rb"([a-z0-9/-]+/)([0-9]{1,19})(/[a-z-]+)")
 
 
 @attrs.frozen
@@ -128,6 +136,8 @@ class Routes:
         self._patterns = [(route, route.pattern) for route in self.table]
         self._known: dict[tuple[str, str], Match] = {}
         self._direct: dict[bytes, Match] = {}
+        # By what comes before and after the number of a path, with its name.
+        self._numbered: dict[tuple[bytes, bytes], tuple[Route, str]] = {}
         ends = {route.path.rpartition("/")[2] for route in self.table if route.begin}
         self._direct_ends = tuple(f"/{end}".encode() for end in ends)
 
@@ -149,10 +159,18 @@ class Routes:
     def _direct_match(self, path: bytes) -> Match | None:
         if not (path.endswith(self._direct_ends) and _PLAIN.fullmatch(path)):
             return None
-        match = self.match("POST", path.decode("ascii"))
+        text, numbered = path.decode("ascii"), _NUMBERED.fullmatch(path)
+        if numbered is not None:
+            known = self._numbered.get((numbered[1], numbered[3]))
+            if known is not None:
+                return Match(known[0], text, {known[1]: numbered[2].decode("ascii")})
+        match = self.match("POST", text)
         if isinstance(match, Reply) or match.route.begin is None:
             return None
-        if len(self._direct) < KNOWN_PATHS and len(path) <= LONGEST_KNOWN:
+        name = next(iter(match.params), "")
+        if numbered is not None and name in _NUMBERS:
+            self._numbered[numbered[1], numbered[3]] = match.route, name
+        elif _comes_again(match, path, self._direct):
             self._direct[path] = match
         return match
 
@@ -171,10 +189,19 @@ class Routes:
                 continue
             params = {key: unquote(text) for key, text in match.groupdict().items()}
             found = Match(route, unquote(raw_path), params)
-            if len(self._known) < KNOWN_PATHS and len(raw_path) <= LONGEST_KNOWN:
+            if _comes_again(found, raw_path, self._known):
                 self._known[method, raw_path] = found
             return found
         return _not_found(raw_path, allowed)
+
+
+def _comes_again(match: Match, path: Sized, known: Sized) -> bool:
+    """Tells whether a path is worth remembering: one with a number is not."""
+    return (
+        len(known) < KNOWN_PATHS
+        and len(path) <= LONGEST_KNOWN
+        and match.params.keys().isdisjoint(_NUMBERS)
+    )
 
 
 def _not_found(path: str, allowed: list[str]) -> Reply:
