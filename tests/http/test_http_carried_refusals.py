@@ -259,3 +259,17 @@ def test_a_commit_that_carries_nothing_is_one_that_a_server_of_before_knows() ->
         remote.can_commit(tx, [b"key"])
         remote.commit_with(tx, JoinedCargo())
     assert not {"check", "changes"} & bodies[-1].keys()
+
+
+def test_an_event_loop_enters_only_where_nothing_is_waited_for(site: Site) -> None:
+    instance = ProducerIdentity(*site.opened().values())
+    ids: Any = site.owner._service.producing._transactional_ids  # type: ignore[attr-defined]
+    start = site.client.coordinator.start_short
+    earlier = start()
+    assert ids.enter_at_once("p", instance, earlier) is not None
+    assert ids.enter_at_once("p", instance, start()) is None  # it would end the earlier
+    site.client.coordinator.invalidate(earlier)
+    ids._reads_wait = True
+    assert ids.enter_at_once("p", instance, start()) is None
+    ids._reads_wait = False
+    assert ids.enter_at_once("p", instance, start()) is not None

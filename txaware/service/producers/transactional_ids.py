@@ -93,6 +93,7 @@ class TransactionalIds:
         self._judge = judge
         self._seen = seen
         self._carrier = carrier
+        self._reads_wait = site.table.reads_wait
         self._gate = site.gate
         self._clock_ms = site.clock_ms
         self._lock = threading.Lock()
@@ -173,15 +174,14 @@ class TransactionalIds:
         call for the same id, or a network.
         """
         holder = self._holders.get(transactional_id)
-        if (
-            self._carrier is None
-            or holder is None
-            or holder.producer_id is None
-            or transaction.is_in_progress(holder.pointer)
-            or not holder.lock.acquire(blocking=False)
-        ):
+        if self._carrier is None or self._reads_wait or holder is None:
+            return None
+        if not holder.lock.acquire(blocking=False):
             return None
         try:
+            is_known = holder.producer_id and self._producers.known(holder.producer_id)
+            if not is_known or transaction.is_in_progress(holder.pointer):
+                return None
             return self.enter_transaction(
                 transactional_id, producer, transaction, key=key, ahead=False
             )
