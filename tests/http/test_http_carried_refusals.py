@@ -60,6 +60,10 @@ class Site:
         self.owner.publish("t", [b"the next batch"])
 
 
+def identity_of(instance: dict[str, int]) -> ProducerIdentity:
+    return ProducerIdentity(instance["producerId"], instance["epoch"])
+
+
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     with (
@@ -97,7 +101,7 @@ def test_a_rollback_takes_back_every_key_that_a_transaction_entered_with(
 ) -> None:
     instance, tx = site.opened(), site.client.coordinator.start_short()
     service: Any = site.client._producers
-    identity = ProducerIdentity(instance["producerId"], instance["epoch"])
+    identity = identity_of(instance)
     for key, ahead in (("a", False), ("b", False), ("c", True)):
         service.enter_transaction("p", identity, tx, key=key, ahead=ahead)
     service.leave_transaction("p", tx, key="c")
@@ -262,7 +266,7 @@ def test_a_commit_that_carries_nothing_is_one_that_a_server_of_before_knows() ->
 
 
 def test_an_event_loop_enters_only_where_nothing_is_waited_for(site: Site) -> None:
-    instance = ProducerIdentity(*site.opened().values())
+    instance = identity_of(site.opened())
     ids: Any = site.owner._service.producing._transactional_ids  # type: ignore[attr-defined]
     start = site.client.coordinator.start_short
     earlier = start()
