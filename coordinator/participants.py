@@ -115,6 +115,10 @@ class Participants:
             raise
         self._joined.append(participant)
 
+    def includes(self, participant: TransactionAware) -> bool:
+        """Tells whether a participant is listed, and so rolled back with the others."""
+        return any(participant is one for one in self._joined)
+
     def update(self, tx: Transaction) -> None:
         """Gives all participants the new write pointer."""
         for participant in self._joined:

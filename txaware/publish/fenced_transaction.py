@@ -195,6 +195,18 @@ class FencedTransaction(TransactionContext):
                 raise
         return tx
 
+    def _undo(
+        self, cause: BaseException, *, invalidate: bool = False, notes_told: bool = True
+    ) -> list[BaseException]:
+        """Undoes as any transaction, also behind an interrupt before the count joined.
+
+        What the begin wrote is then taken back by nobody.
+        """
+        unlisted = not self._participants.includes(self.count)
+        return super()._undo(
+            cause, invalidate=invalidate or unlisted, notes_told=notes_told
+        )
+
     @property
     def is_late(self) -> bool:
         """True when the time-out that it was given has passed."""
