@@ -90,7 +90,9 @@ class Payloads:
         after_s = self.expire_after_s or [None] * len(self)
         columns = (self.payloads, labels.keys, labels.headers, after_s)
         return [
-            Outgoing(payload, key, unpacked(headers) or None, seconds)
+            payload
+            if key is None and not headers and seconds is None
+            else Outgoing(payload, key, unpacked(headers) or None, seconds)
             for payload, key, headers, seconds in zip(*columns, strict=True)
         ]
 
@@ -129,6 +131,8 @@ def alike(listed: list[Payload]) -> Payloads | None:
     kind = type(listed[0]) if listed else bytes
     if kind is bytes:
         plain = cast(list[bytes], listed)
+        if len(plain) == 1:  # without a loop, as many a call has
+            return Payloads(plain, len(plain[0]))
         sizes = _exact_sizes(plain)
         return Payloads(plain, sum(sizes)) if len(sizes) == len(plain) else None
     return _all_keyed(cast(list[Outgoing], listed)) if kind is Outgoing else None

@@ -29,7 +29,7 @@ class TopicBuffer:
     @property
     def contents(self) -> Iterable[Payload]:
         """The messages; where all came in lists, as they were checked then."""
-        if sum(map(len, self._checked)) == len(self.messages):
+        if self._checked and sum(map(len, self._checked)) == len(self.messages):
             return Payloads.joined(self._checked)
         return self.messages
 
