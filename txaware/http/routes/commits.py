@@ -21,7 +21,7 @@ from txaware.errors import (
 from txaware.http.routes.tables import CHANGES, row_change
 from txaware.http.routes.transactional_ids import INSTANCE, KEY, instance
 from txaware.http.routes.transactions import ONE, TransactionRoutes
-from txaware.http.server.exchange import Reply, Request
+from txaware.http.server.exchange import DONE_IN_JSON, Reply, Request
 from txaware.http.server.permissions import (
     Params,
     holder,
@@ -127,7 +127,7 @@ class CommitRoutes:
         commit = partial(self._commit_with, asked)
         self._transactions.coordinator.commit_by(pointer, fields, commit)
         self._owners.ended(pointer)
-        return Reply(200)
+        return DONE_IN_JSON
 
     def _commit_with(self, asked: Fields, tx: Transaction) -> None:
         if not any(asked.values()):
