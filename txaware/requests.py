@@ -139,18 +139,12 @@ def alike(listed: list[Payload]) -> Payloads | None:
 
 
 def _exact_sizes(values: Iterable[Any]) -> list[int]:
-    """Returns the sizes of those values that are bytes, and of no derived type.
-
-    To check and to measure in one loop takes three quarters of the time of two.
-    """
+    """Returns the sizes of the values whose type is bytes itself, in one loop."""
     return [len(value) for value in values if value.__class__ is bytes]
 
 
 def _all_keyed(listed: list[Outgoing]) -> Payloads | None:
-    """Returns messages with a key and nothing else; None if one may be anything else.
-
-    A key must cost little more than the payload alone: these are the fewest loops.
-    """
+    """Returns messages with a key and nothing else; None if one may be anything else."""
     keys = [
         message.key
         for message in listed
