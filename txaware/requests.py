@@ -144,7 +144,7 @@ def _exact_sizes(values: Iterable[Any]) -> list[int]:
 
 
 def _all_keyed(listed: list[Outgoing]) -> Payloads | None:
-    """Returns messages with a key and nothing else; None if one may be anything else."""
+    """Returns messages that all have a key and nothing else; None for any others."""
     keys = [
         message.key
         for message in listed
