@@ -1,8 +1,9 @@
 """The route of a commit: alone, or with the rows that it writes."""
 
 from base64 import b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from coordinator.participants import JoinedCargo
@@ -37,7 +38,8 @@ from txaware.http.wire.json_body import ID, Body, Field, Kind, array_of, text
 from txaware.http.wire.json_format import MESSAGES
 from txaware.http.wire.json_schema import BASE64, FULL_NAME, GROUP, TEXT
 from txaware.http.wire.json_values import Fields, from_base64
-from txaware.interfaces import CargoCounted, Payload
+from txaware.http.wire.requests import Listed
+from txaware.interfaces import CargoCounted
 from txaware.markers import producer_change
 from txaware.rows import checked_changes_of_rows
 from txaware.topics import DEFAULT_NAMESPACE, LONGEST_ID
@@ -65,7 +67,7 @@ _PRODUCER = Body(
 )
 
 
-def _read_publish(value: object, *, what: str) -> tuple[str, Iterable[Payload]]:
+def _read_publish(value: object, *, what: str) -> tuple[str, Listed]:
     """Reads the messages for a topic: listed, or as the body of a publish."""
     if not isinstance(value, dict) or "body" not in value:
         listed = _PUBLISH.read(value, what=what)
@@ -183,16 +185,17 @@ class CommitRoutes:
                 for each in asked["tables"]
             ]
             yield _whole(self._hosted.tables.row_cargo(coordinator, tx, tables))
-        topics: dict[str, list[Payload]] = {}
-        for topic, messages in asked["publishes"]:
-            topics.setdefault(_full(topic), []).extend(messages)
+        parts: dict[str, list[Listed]] = {}
+        for topic, listed in asked["publishes"]:
+            parts.setdefault(_full(topic), []).append(listed)
+        topics = {topic: _joined(listed) for topic, listed in parts.items()}
         messages = sum(map(len, topics.values()))
         if messages > MAX_MESSAGES:  # empty ones take nearly nothing of a body
             raise RequestTooLarge(
                 f"a commit with {messages} messages is above the limit of "
                 f"{MAX_MESSAGES}; send some before the commit"
             )
-        if published := [(topic, listed) for topic, listed in topics.items() if listed]:
+        if published := [each for each in topics.items() if len(each[1])]:
             yield _whole(service.cargo(coordinator, tx, published))
 
 
@@ -220,6 +223,11 @@ def _named(kind: str, name: str) -> Params:
 
 def _full(topic: str) -> str:
     return ":".join(_named("topic", topic).values())
+
+
+def _joined(parts: list[Listed]) -> Listed:
+    """Returns the messages of parts; those of a single one as they were checked."""
+    return parts[0] if len(parts) == 1 else [*chain.from_iterable(parts)]
 
 
 def _whole(cargo: CargoCounted | None) -> CargoCounted:

@@ -1,7 +1,7 @@
 """The requests of a publish, a store and a poll, whatever the bytes they came as."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import attrs
@@ -15,6 +15,8 @@ from txaware.requests import MAX_TIME_MS, Payload, Payloads, Start
 # A message costs about 400 bytes as objects and rows, however short it is, and takes
 # one byte of a body: without a bound, a body of 10 MiB would ask for 4 GB.
 MAX_MESSAGES = 250_000
+
+Listed = list[Payload] | Payloads
 
 
 @attrs.frozen
@@ -31,7 +33,7 @@ class PublishRequest:
     labels: Labels | None = attrs.field(default=None, kw_only=True)
 
     @property
-    def labelled(self) -> Iterable[Payload]:
+    def labelled(self) -> Listed:
         """The messages with their keys and headers, as a service takes them."""
         if self.labels is None:
             return self.messages
