@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import txaware
 from coordinator import codec
 from coordinator.remote.client import RemoteCoordinator
 from tests.support.http_access import ROUTES, TRANSACTIONS, Answer, Caller
@@ -281,11 +282,14 @@ def test_only_the_page_and_ping_take_any_query() -> None:
     assert all(path == "/ping" or "." in path or path == "/" for path in lenient)
 
 
-def test_a_whole_transaction_with_curl_as_readme_has_it(tmp_path: Path) -> None:
+def test_whole_transactions_with_curl_as_the_page_has_them(tmp_path: Path) -> None:
     """Its commands one after the other; what they print is what stands below them."""
     text = PAGE.read_text()
-    (block,) = re.findall(r"^```console\n(\$ api=.*?)^```$", text, re.M | re.S)
-    with served() as store:
+    block = "".join(re.findall(r"^```console\n(.*?)^```$", text, re.M | re.S))
+    with (
+        txaware.connect(f"leveldb:{tmp_path / 'data'}") as messaging,
+        messaging.serve() as store,
+    ):
         script, printed = "set -e\n", ""
         for line in block.replace("http://127.0.0.1:11015", store.url).splitlines():
             is_command = line.startswith(("$ ", "> "))
