@@ -10,6 +10,7 @@ import attrs
 import pytest
 
 import txaware
+from coordinator.transaction import Transaction
 from tests.support.http_access import Answer, Caller, guarded
 from tests.support.http_served import served
 from tests.support.lossy_proxy import LossyProxy
@@ -227,6 +228,42 @@ def test_two_transactions_of_a_producer_conflict_also_where_no_key_is_named(
     assert [answer.status for answer in answers] == [200, 409]
     assert answers[1].json["error"] == "TransactionConflict"
     assert site.client._producers.producer_commits("p") == 1
+
+
+def test_a_count_is_that_which_a_transaction_sees(site: Site) -> None:
+    service: Any = site.client._producers
+    coordinator = site.client.coordinator
+    opened = service.open_producer("p")
+    part = {
+        "transactionalId": "p",
+        "producer": {"producerId": opened.producer_id, "epoch": opened.epoch},
+    }
+
+    def entered(tx: Transaction) -> int:
+        found = service.enter_transaction("p", opened.identity, tx, ahead=False)
+        return int(found.commits)
+
+    def commits(tx: Transaction) -> int:
+        return site.commits(tx.transaction_id, producers=[part]).status
+
+    first = coordinator.start_short()
+    assert entered(first) == 0
+    beside = coordinator.start_short()
+    assert commits(first) == 200
+    assert entered(beside) == 0  # which began before that commit
+    assert commits(beside) == 409
+    service.leave_transaction("p", beside)
+    coordinator.abort(beside)
+    for number in (1, 2, 3):
+        tx = coordinator.start_short()
+        assert entered(tx) == number
+        assert commits(tx) == 200
+    undone = coordinator.start_short()
+    assert entered(undone) == 4
+    service.leave_transaction("p", undone)
+    coordinator.abort(undone)
+    assert entered(coordinator.start_short()) == 4
+    assert service.producer_commits("p") == 4
 
 
 def test_a_topic_that_is_gone_by_then_is_the_reason(site: Site) -> None:

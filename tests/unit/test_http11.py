@@ -4,9 +4,11 @@ import httpcore
 import pytest
 
 from txaware.http.client.http11 import (
+    KNOWN_HEADS,
     MOST_BYTES_WITHOUT_BODY,
     AnswerParser,
     HttpRequest,
+    _heads,
 )
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -120,6 +122,18 @@ def test_what_is_no_answer_is_refused_before_the_connection_ends(name: str) -> N
     pieces = [data[at : at + 1000] for at in range(0, len(data), 1000)]
     with pytest.raises(httpcore.RemoteProtocolError):
         feed_all(pieces)
+
+
+def test_a_head_that_comes_again_says_the_same() -> None:
+    heads = [
+        b"%bX: %d\r\n" % (OK + LENGTH, number) for number in range(KNOWN_HEADS + 1)
+    ]
+    for head in (*heads, *heads):
+        answer = parsed(head + END + b"abc")
+        expected = {b"content-length": b"3", b"x": head.split()[-1]}
+        assert (answer.headers, answer.body()) == (expected, b"abc")
+        answer.headers[b"x"] = b"of this answer alone"
+    assert len(_heads) <= KNOWN_HEADS
 
 
 def feed_all(pieces: list[bytes]) -> None:

@@ -261,8 +261,12 @@ class LocalService:
         limit: int = 100,
         transaction: Transaction | None = None,
         isolation: str = UNCOMMITTED,
+        woken: bool = False,
     ) -> Scan:
-        """Begins one look at a topic, to be read in pieces."""
+        """Begins one look at a topic, to be read in pieces.
+
+        Who was `woken` looks at something new.
+        """
         ask = _asked(
             start=start,
             inclusive=inclusive,
@@ -270,7 +274,7 @@ class LocalService:
             transaction=transaction,
             isolation=isolation,
         )
-        return self._reading.begin(place, ask)
+        return self._reading.begin(place, ask, woken=woken)
 
     def pause_s(self, scan: Scan, last_s: float) -> float:
         """Returns how long to wait for a signal after a look that found nothing."""

@@ -19,6 +19,21 @@ _OPTIONAL_SPACE = b" \t"
 _WITHOUT_BODY = (204, 304)
 
 
+class _Head(NamedTuple):
+    """What the head of an answer says whose body has a known length."""
+
+    status: int
+    headers: dict[bytes, bytes]
+    keeps_open: bool
+    left_bytes: int
+
+
+# Servers send the same heads for a second, until their Date changes. To read one takes
+# a seventh of a small request.
+_heads: dict[bytes, _Head] = {}
+KNOWN_HEADS, LONGEST_HEAD = 64, 1024
+
+
 class HttpRequest(NamedTuple):
     """A request as it goes out, and how long each read and write of it may take."""
 
@@ -99,6 +114,11 @@ class AnswerParser:
         self._check_there_is_an_end()
 
     def _read_head(self, head: bytes) -> None:
+        known = _heads.get(head)
+        if known is not None:
+            self.status, headers, self.keeps_open, self._left_bytes = known
+            self.headers, self.has_head = {**headers}, True
+            return
         if not _FIRST_LINE.match(head):
             raise _no_answer(head)
         self._parser = httptools.HttpResponseParser(self)
@@ -106,6 +126,12 @@ class AnswerParser:
         self._parse(head)
         if not self._is_chunked:
             self._parser = None  # a circle of references else
+        if self._left_bytes is not None and len(head) <= LONGEST_HEAD:
+            if len(_heads) >= KNOWN_HEADS:
+                _heads.clear()
+            _heads[head] = _Head(
+                self.status, {**self.headers}, self.keeps_open, self._left_bytes
+            )
 
     def _parse(self, data: bytes) -> None:
         assert self._parser is not None

@@ -31,7 +31,7 @@ from txaware.http.server.permissions import (
     to_publish,
     with_transactional_id,
 )
-from txaware.http.server.routing import Route, as_it_comes
+from txaware.http.server.routing import Begun, Route, Told, in_a_task
 from txaware.http.server.server_context import ServerContext
 from txaware.http.wire import MAX_MESSAGES, format_of
 from txaware.http.wire.json_body import ID, Body, Field, Kind, array_of, text
@@ -105,11 +105,13 @@ class CommitRoutes:
 
     def routes(self) -> list[Route]:
         """Returns this route."""
-        begin = as_it_comes(self._commit)
-        return [Route("POST", COMMIT, self._commit, holder, begin=begin)]
+        handle = in_a_task(self._commit)
+        return [Route("POST", COMMIT, handle, holder, begin=self._commit)]
 
-    async def _commit(self, request: Request) -> Reply:
-        return await self._hosted.in_coordinator_thread(self._committed, request)
+    def _commit(self, request: Request, told: Told) -> Begun:
+        commit = partial(self._committed, request)
+        self._hosted.told_by_coordinator_thread(commit, told)
+        return None
 
     def _committed(self, request: Request) -> Reply:
         fields = dict(fields_of(request.body))

@@ -113,7 +113,14 @@ class PollingRoutes:
             peer=request.peer,
         )
 
-    def _begin(self, request: Request, asked: PollRequest, place: TopicHandle) -> Scan:
+    def _begin(
+        self,
+        request: Request,
+        asked: PollRequest,
+        place: TopicHandle,
+        *,
+        woken: bool = False,
+    ) -> Scan:
         request.ask_again()  # it may have waited since, and its token be gone
         return self._service.begin_poll(
             place,
@@ -122,6 +129,7 @@ class PollingRoutes:
             limit=NO_LIMIT if asked.limit is None else asked.limit,
             transaction=asked.transaction,
             isolation=asked.isolation,
+            woken=woken,
         )
 
     async def _wait(self, request: Request) -> Reply:

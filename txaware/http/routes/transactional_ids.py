@@ -14,7 +14,7 @@ from txaware.http.client.calls.call import encoded_transaction
 from txaware.http.routes.transactions import TransactionRoutes
 from txaware.http.server.exchange import DONE, JSON, Reply, Request, json_reply
 from txaware.http.server.permissions import with_transactional_id
-from txaware.http.server.routing import Route, as_it_comes
+from txaware.http.server.routing import Begun, Route, Told, in_a_task
 from txaware.http.server.server_context import ServerContext
 from txaware.http.wire.json_body import (
     FLAG,
@@ -26,6 +26,7 @@ from txaware.http.wire.json_body import (
     plain,
 )
 from txaware.http.wire.json_schema import TIMEOUT_S
+from txaware.http.wire.json_values import Fields
 from txaware.http.wire.values import read_json, to_json
 from txaware.producers import (
     MAX_EPOCH,
@@ -88,9 +89,9 @@ class TransactionalIdRoutes:
         return [
             Route("POST", path + "/commits", self._commits, allow),
             Route(
-                *("POST", path + "/begin", self._begin, allow),
+                *("POST", path + "/begin", in_a_task(self._begin), allow),
                 keyed=True,
-                begin=as_it_comes(self._begin),
+                begin=self._begin,
             ),
             Route("POST", path + "/enter", self._enter, allow, keyed=True),
             Route("POST", path + "/leave", self._leave, allow, keyed=True),
@@ -105,30 +106,46 @@ class TransactionalIdRoutes:
         )
         return json_reply({"commits": commits})
 
-    async def _begin(self, request: Request) -> Reply:
+    def _begin(self, request: Request, _: Told) -> Begun:
+        """Begins in the event loop where nothing waits: a thread would take longer."""
         asked = BEGIN.read(read_json(request.body))
-        body = {"type": "short", "timeoutS": asked["timeoutS"]}
-        answer = await self._transactions.begun(request, json.dumps(body).encode())
+        asked["producer"] = instance(asked["producer"])
+        timeout_s = asked.pop("timeoutS")
+        body = json.dumps({"type": "short", "timeoutS": timeout_s}).encode()
+        answer = self._transactions.begun_at_once(request, body)
+        if answer is None:
+            return self._begin_later(request, body, asked)
         if answer.status != 200:
             return self._transactions.passed_on(request, answer)
-        tx, name = codec.decode(answer.body), _name(request)
-        producer, key = instance(asked["producer"]), asked["key"]
-        entered = None
-        if not asked["ahead"]:  # a thread would take longer
+        tx = codec.decode(answer.body)
+        if not asked["ahead"]:
             with self._taken_back(tx):
-                entered = self._producing.enter_at_once(name, producer, tx, key=key)
-        if entered is None:
-            entered = await self._in_thread(
-                self._entered, name, producer, tx, key=key, ahead=asked["ahead"]
-            )
-        counted = read_json(to_json(entered))
-        return json_reply({"transaction": encoded_transaction(tx)} | counted)
+                entered = self._producing.enter_at_once(
+                    _name(request), asked["producer"], tx, key=asked["key"]
+                )
+            if entered is not None:
+                return _begun(tx, entered)
+        return self._enter_later(request, tx, asked)
 
-    def _entered(
-        self, name: str, producer: ProducerIdentity, tx: Transaction, **options: Any
-    ) -> Entered:
-        with self._taken_back(tx):
-            return self._producing.enter_transaction(name, producer, tx, **options)
+    async def _begin_later(self, request: Request, body: bytes, asked: Fields) -> Reply:
+        answer = await self._transactions.begun(request, body)
+        if answer.status != 200:
+            return self._transactions.passed_on(request, answer)
+        return await self._enter_later(request, codec.decode(answer.body), asked)
+
+    async def _enter_later(
+        self, request: Request, tx: Transaction, asked: Fields
+    ) -> Reply:
+        entered = await self._in_thread(
+            self._entered, _name(request), transaction=tx, **asked
+        )
+        return _begun(tx, entered)
+
+    def _entered(self, name: str, transaction: Transaction, **asked: Any) -> Entered:
+        with self._taken_back(transaction):
+            return self._producing.enter_transaction(
+                name, transaction=transaction, **asked
+            )
 
     @contextmanager
     def _taken_back(self, tx: Transaction) -> Iterator[None]:
@@ -167,6 +184,17 @@ class TransactionalIdRoutes:
             key=asked["key"],
         )
         return DONE
+
+
+def _begun(tx: Transaction, entered: Entered) -> Reply:
+    return json_reply(
+        {
+            "transaction": encoded_transaction(tx),
+            "commits": entered.commits,
+            "isDone": entered.is_done,
+            "isWritten": entered.is_written,
+        }
+    )
 
 
 def _name(request: Request) -> str:

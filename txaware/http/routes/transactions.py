@@ -20,7 +20,7 @@ from txaware.http.server.permissions import (
     monitor,
     operator,
 )
-from txaware.http.server.routing import Route, as_it_comes
+from txaware.http.server.routing import Begun, Route, Told, in_a_task
 from txaware.http.server.server_context import ServerContext
 
 ONE = ROOT + "/{transaction}"
@@ -52,7 +52,7 @@ class TransactionRoutes:
     def routes(self) -> list[Route]:
         """Returns these routes. Only operators see transactions of others."""
         return [
-            Route("POST", ROOT, self._begin, holder, begin=as_it_comes(self._begin)),
+            Route("POST", ROOT, in_a_task(self._begin), holder, begin=self._begin),
             self._whole("GET", "", operator, "state"),
             self._whole("GET", "/find-hanging", operator, "olderThanS"),
             self._whole("GET", "/state", monitor),
@@ -85,9 +85,28 @@ class TransactionRoutes:
         )
         return self.passed_on(request, answer)
 
-    async def _begin(self, request: Request) -> Reply:
-        answer = await self.begun(request, request.body)
+    def _begin(self, request: Request, _: Told) -> Begun:
+        answer = self.begun_at_once(request, request.body)
+        if answer is None:
+            return self._begin_later(request)
+        return self._of(answer, request)
+
+    async def _begin_later(self, request: Request) -> Reply:
+        return self._of(await self.begun(request, request.body), request)
+
+    def _of(self, answer: Answer, request: Request) -> Reply:
         return self._transaction(request, answer, self._default_timeout_s())
+
+    def begun_at_once(self, request: Request, body: bytes) -> Answer | None:
+        """Begins as `begun` does; None, with nothing done, where that may wait."""
+        principal, owners = request.principal, self._owners
+        if self._hosted.coordinator_may_wait() or not owners.take_place(principal):
+            return None
+        try:
+            _check_length(owners, principal, body)
+            return self._noted(request, self.coordinator.call("POST", "", body=body))
+        finally:
+            owners.give_back(principal)
 
     async def begun(self, request: Request, body: bytes) -> Answer:
         """Begins a transaction for a principal, within its limits, and notes whose."""
@@ -98,12 +117,14 @@ class TransactionRoutes:
             if not owners.take_place(principal):
                 raise owners.too_many(principal)
         try:
-            answer = await self._quickly("", body)
-            if answer.status == 200:
-                began = codec.decode(answer.body)
-                owners.began(began.transaction_id, principal, request.peer)
+            return self._noted(request, await self._quickly("", body))
         finally:
             owners.give_back(principal)
+
+    def _noted(self, request: Request, answer: Answer) -> Answer:
+        if answer.status == 200:
+            began = codec.decode(answer.body)
+            self._owners.began(began.transaction_id, request.principal, request.peer)
         return answer
 
     async def _snapshot(self, request: Request) -> Reply:

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
@@ -34,6 +33,13 @@ async def read_piece(
         await hosted.in_thread(read, scan)
 
 
+class Begin(Protocol):
+    """Begins a look at a topic; who was `woken` looks at something new."""
+
+    def __call__(self, place: TopicHandle, *, woken: bool = False) -> Scan:
+        """Returns the look, to be read in pieces."""
+
+
 @attrs.frozen
 class Look:
     """Says how to look at a topic, and how long to wait for something to be there.
@@ -43,7 +49,7 @@ class Look:
     """
 
     topic: str
-    begin: Callable[[TopicHandle], Scan]
+    begin: Begin
     read: Read
     peer: Peer
     wait_s: float = attrs.field(kw_only=True)
@@ -105,7 +111,7 @@ class LongPolls:
             return await hosted.in_coordinator_thread(
                 _begun_and_read, look.begin, look.read, place
             )
-        scan = look.begin(place)
+        scan = look.begin(place, woken=is_fresh)
         await read_piece(hosted, look.read, scan, fresh=is_fresh)
         return scan
 
@@ -139,9 +145,7 @@ async def signalled(
         peer.tell_when_gone(None)
 
 
-def _begun_and_read(
-    begin: Callable[[TopicHandle], Scan], read: Read, place: TopicHandle
-) -> Scan:
+def _begun_and_read(begin: Begin, read: Read, place: TopicHandle) -> Scan:
     scan = begin(place)
     read(scan)
     return scan

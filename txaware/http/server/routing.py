@@ -86,11 +86,6 @@ def in_a_task(begin: Begin) -> Handle:
     return handle
 
 
-def as_it_comes(handle: Callable[[Request], Coroutine[Any, Any, Answer]]) -> Begin:
-    """Returns the `begin` of a route that always has a task, without ASGI around it."""
-    return lambda request, _: handle(request)
-
-
 class Outcome:
     """The one that is told an outcome, and has it in its `future`."""
 

@@ -198,9 +198,29 @@ class ServerContext:
         self, act: Callable[..., T], *args: Any, **named: Any
     ) -> T:
         """Has a thread ask the coordinator: if it hangs, no plain call waits."""
+        return await _in(self._coordinator_threads, partial(act, *args, **named))
+
+    def told_by_coordinator_thread(
+        self, act: Callable[[], T], told: Callable[[T | Exception], None]
+    ) -> None:
+        """Has a thread ask the coordinator, and the event loop told what came of it.
+
+        That is two turns of the loop less than to await it.
+        """
+
+        def ask() -> None:
+            try:
+                outcome: T | Exception = act()
+            except Exception as error:
+                outcome = error
+            self.outcomes.tell(lambda _: told(outcome), None)
+
+        self._coordinator_threads.submit(ask)
+
+    @property
+    def _coordinator_threads(self) -> ThreadPoolExecutor:
         is_elsewhere = self.coordinator_here is None
-        pool = self.threads.coordinator if is_elsewhere else self.threads.rows
-        return await _in(pool, partial(act, *args, **named))
+        return self.threads.coordinator if is_elsewhere else self.threads.rows
 
     async def in_slow_thread(
         self, act: Callable[..., T], *args: Any, **named: Any

@@ -49,14 +49,16 @@ class Holder:
     """The instance that holds a transactional id, and its transactions.
 
     `producer_id` is None until the row was read. `pointer` is the last transaction that
-    it began, which saw so many `commits`, and `left` the last one that it rolled back.
-    Of `pointer` are the rows `with_start`, by key, which a batch to come may have.
+    it began, which saw so many `commits` and `counts` itself, and `left` the last one
+    that it rolled back. Of `pointer` are the rows `with_start`, by key, which a batch
+    to come may have.
     """
 
     lock: threading.RLock = attrs.field(factory=threading.RLock)
     producer_id: int | None = None
     pointer: int = 0
     commits: int = 0
+    counts: bool = False
     left: int = 0
     with_start: dict[bytes, bytes | None] = attrs.field(factory=dict)
 
@@ -144,10 +146,10 @@ class TransactionalIds:
         holder = self._holder(name)
         with holder.lock:
             self._require(name, holder, producer)
-            commits = _number(self._before(name, COMMITS, tx))
+            commits = self._commits_before(name, holder, tx)
             is_done = key is not None and bool(self._before(name, once_marker(key), tx))
             self._advance(name, holder, tx)
-            holder.commits = commits
+            holder.commits, holder.counts = commits, not is_done
             is_written = ahead or self._carrier is None
             rows = _writes(name, tx.transaction_id, commits + 1, key)
             if is_done:
@@ -197,6 +199,7 @@ class TransactionalIds:
         marker = producer_marker(transactional_id)
         with holder.lock:
             holder.left = max(holder.left, pointer)
+            self._retention.saved(position_prefix(marker, COMMITS))
             with self._writes.undoing(pointer):
                 if holder.pointer == pointer and holder.with_start:
                     self._positions.negate(holder.with_start.items())
@@ -232,6 +235,7 @@ class TransactionalIds:
                 seen = _number(self._seen(marker, COMMITS))
                 self._advance(name, holder, tx)
                 holder.commits = seen
+            holder.counts = True
             commits = holder.commits + 1
         prefix = position_prefix(marker, COMMITS)
         writes = _writes(name, pointer, commits, key)
@@ -353,6 +357,21 @@ class TransactionalIds:
             holder.pointer, holder.with_start = pointer, {}
         if holder.producer_id is not None:
             self._producers.transactions[holder.producer_id] = pointer
+
+    def _commits_before(self, name: str, holder: Holder, tx: Transaction) -> int:
+        """Returns how many commits a transaction sees.
+
+        It is one more than the last one of this process saw, if that has committed: all
+        transactions of an id conflict.
+        """
+        last = holder.pointer
+        if (
+            holder.counts
+            and holder.left < last < tx.transaction_id
+            and self._judge(tx).verdict(last) == DELIVER
+        ):
+            return holder.commits + 1
+        return _number(self._before(name, COMMITS, tx))
 
     def _before(self, name: str, place: TopicName, tx: Transaction) -> MessageId | None:
         """Returns what a transaction sees, but for its own row: a call may come again.
