@@ -4,6 +4,7 @@ import json
 import re
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +62,16 @@ class Described:
 
 
 @pytest.fixture
-def described(tmp_path: Path) -> Iterator[Described]:
+def described() -> Iterator[Described]:
+    with described_at("memory:") as found:
+        yield found
+
+
+@contextmanager
+def described_at(data: str) -> Iterator[Described]:
+    """A server of that data, what it describes, and a token for all of it."""
     token, tokens = new_token(), Tokens(Path("no file"))
     tokens.admit(token, Principal(name="ann", rules=(EVERYTHING,)))
-    data = f"leveldb:{tmp_path / 'data'}"
     with txaware.connect(data, settings=SETTINGS) as messaging:
         assert messaging._parts.served is not None
         with HttpServer(messaging._parts.served, Access(tokens=tokens)) as server:
@@ -118,7 +125,12 @@ def test_every_schema_that_is_named_is_there_and_each_is_used(
     assert named == set(document["components"]["schemas"])
 
 
-def test_the_examples_work(described: Described) -> None:
+def test_the_examples_work(tmp_path: Path) -> None:
+    with described_at(f"leveldb:{tmp_path / 'data'}") as described:
+        examples_work(described)
+
+
+def examples_work(described: Described) -> None:
     tx = described.messaging.coordinator.start_short()
     with described.messaging.transaction() as prepared:
         prepared.prepare("order-8")

@@ -28,7 +28,7 @@ class Killed(BaseException):
 @contextmanager
 def dying_before_commit() -> Iterator[None]:
     calls: list[tuple[Any, str]] = [
-        *((RemoteCoordinator, call) for call in ("commit", "abort", "invalidate")),
+        *((RemoteCoordinator, call) for call in ("_commit", "abort", "invalidate")),
         (Outbox, "rollback"),
     ]
     with ExitStack() as stack, suppress(Killed):

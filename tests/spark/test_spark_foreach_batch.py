@@ -157,7 +157,7 @@ def test_readers_do_not_wait_for_a_driver_that_died_before_its_commit(
         raise Killed
 
     with monkeypatch.context() as patched:
-        for call in ("commit", "abort", "invalidate"):
+        for call in ("_commit", "abort", "invalidate"):
             patched.setattr(RemoteCoordinator, call, died)
         patched.setattr(Outbox, "rollback", died)
         with pytest.raises(Killed):

@@ -167,13 +167,13 @@ def test_readers_do_not_wait_for_a_run_that_stopped_before_its_commit(
     old, new = by_hand.stored("t", "a"), by_hand.stored("t", "a")
     stopped, goes_on = threading.Event(), threading.Event()
     refused: list[TxAwareError] = []
-    commit = RemoteCoordinator.commit
+    commit = RemoteCoordinator._commit
 
-    def commit_late(coordinator: RemoteCoordinator, tx: Any) -> None:
+    def commit_late(coordinator: RemoteCoordinator, tx: Any, **fields: Any) -> None:
         if threading.current_thread() is zombie:
             stopped.set()
             assert goes_on.wait(PATIENCE_S)
-        commit(coordinator, tx)
+        commit(coordinator, tx, **fields)
 
     def run_old() -> None:
         try:
@@ -181,7 +181,7 @@ def test_readers_do_not_wait_for_a_run_that_stopped_before_its_commit(
         except TxAwareError as error:
             refused.append(error)
 
-    monkeypatch.setattr(RemoteCoordinator, "commit", commit_late)
+    monkeypatch.setattr(RemoteCoordinator, "_commit", commit_late)
     zombie = threading.Thread(target=run_old)
     zombie.start()
     assert stopped.wait(PATIENCE_S)

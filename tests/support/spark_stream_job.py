@@ -44,8 +44,8 @@ STEPS: dict[str, tuple[type, str, bool]] = {
     "when a task has stored": (Storing, "store", True),
     "when all tasks have stored": (RemoteCoordinator, "can_commit", False),
     "before the publish": (TransactionPublisher, "commit_tx", False),
-    "after the publish": (RemoteCoordinator, "commit", False),
-    "after the coordinator's commit": (RemoteCoordinator, "commit", True),
+    "after the publish": (RemoteCoordinator, "_commit", False),
+    "after the coordinator's commit": (RemoteCoordinator, "_commit", True),
 }
 
 

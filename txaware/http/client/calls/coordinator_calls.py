@@ -17,7 +17,7 @@ _HARMLESS = re.compile(
 # A commit that is marked as a repeat, which is answered truly however often it comes.
 # What it carries comes behind, and may be large.
 _REPEAT = re.compile(
-    rb'\{"type": "[a-z]+", "checkpoints": \[[0-9, ]*\], "repeat": true[,}]'
+    rb'\{"type": ?"[a-z]+", ?("checkpoints": ?\[[0-9, ]*\], ?)?"repeat": ?true[,}]'
 )
 # These answer a transaction, which travels as bytes.
 _TRANSACTIONS = (ROOT, ROOT + "/snapshot")
