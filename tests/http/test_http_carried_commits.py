@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import attrs
 import pytest
@@ -18,6 +19,7 @@ from tests.support.messagings import payloads
 from txaware.config import Settings
 from txaware.errors import (
     NotAuthorized,
+    NotWritten,
     ProducerFenced,
     TopicNotFound,
     TransactionConflict,
@@ -26,6 +28,7 @@ from txaware.errors import (
 )
 from txaware.http.client import Transport
 from txaware.messaging import Messaging
+from txaware.service.write.transaction_writes import TransactionWrites
 
 Request = tuple[str, str, bytes]
 PUBLISHES = {"publishes": [{"topic": "t", "messages": [{"utf8": "a"}]}]}
@@ -264,6 +267,28 @@ def test_a_count_is_that_which_a_transaction_sees(site: Site) -> None:
     coordinator.abort(undone)
     assert entered(coordinator.start_short()) == 4
     assert service.producer_commits("p") == 4
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+def test_what_ended_otherwise_does_not_count(
+    site: Site, monkeypatch: pytest.MonkeyPatch, *, ahead: bool
+) -> None:
+    """Its pointer may look committed: nobody remembers that it was invalid, or what."""
+    service: Any = site.client._producers
+    identity = service.open_producer("p").identity
+    owner: Any = site.owner._producers
+    coordinator = site.owner.coordinator
+    lost = coordinator.start_short()
+    write = "write" if ahead else "write_with_start"
+    with monkeypatch.context() as patched:
+        full = NotWritten("the disk is full")
+        patched.setattr(TransactionWrites, write, Mock(side_effect=full))
+        with pytest.raises(NotWritten):
+            owner.enter_transaction("p", identity, lost, ahead=ahead)
+    coordinator.abort(lost)
+    later = coordinator.start_short()
+    entered = owner.enter_transaction("p", identity, later, ahead=ahead)
+    assert entered.commits == 0
 
 
 def test_a_topic_that_is_gone_by_then_is_the_reason(site: Site) -> None:

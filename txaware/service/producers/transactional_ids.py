@@ -49,16 +49,16 @@ class Holder:
     """The instance that holds a transactional id, and its transactions.
 
     `producer_id` is None until the row was read. `pointer` is the last transaction that
-    it began, which saw so many `commits` and `counts` itself, and `left` the last one
-    that it rolled back. Of `pointer` are the rows `with_start`, by key, which a batch
-    to come may have.
+    it began, which saw so many `commits`, `committed` the last one that is known to
+    have committed, and `left` the last one that it rolled back. Of `pointer` are the
+    rows `with_start`, by key, which a batch to come may have.
     """
 
     lock: threading.RLock = attrs.field(factory=threading.RLock)
     producer_id: int | None = None
     pointer: int = 0
     commits: int = 0
-    counts: bool = False
+    committed: int = 0
     left: int = 0
     with_start: dict[bytes, bytes | None] = attrs.field(factory=dict)
 
@@ -149,7 +149,7 @@ class TransactionalIds:
             commits = self._commits_before(name, holder, tx)
             is_done = key is not None and bool(self._before(name, once_marker(key), tx))
             self._advance(name, holder, tx)
-            holder.commits, holder.counts = commits, not is_done
+            holder.commits = commits
             is_written = ahead or self._carrier is None
             rows = _writes(name, tx.transaction_id, commits + 1, key)
             if is_done:
@@ -235,12 +235,16 @@ class TransactionalIds:
                 seen = _number(self._seen(marker, COMMITS))
                 self._advance(name, holder, tx)
                 holder.commits = seen
-            holder.counts = True
             commits = holder.commits + 1
         prefix = position_prefix(marker, COMMITS)
         writes = _writes(name, pointer, commits, key)
-        # Now and then rows are removed that nobody reads any more.
-        return RowCargo(writes, lambda: self._retention.saved(prefix))
+
+        def count() -> None:
+            holder.committed = max(holder.committed, pointer)
+            # Now and then rows are removed that nobody reads any more.
+            self._retention.saved(prefix)
+
+        return RowCargo(writes, count)
 
     def producer_commits(
         self, transactional_id: str, producer: ProducerIdentity | None = None
@@ -361,15 +365,12 @@ class TransactionalIds:
     def _commits_before(self, name: str, holder: Holder, tx: Transaction) -> int:
         """Returns how many commits a transaction sees.
 
-        It is one more than the last one of this process saw, if that has committed: all
-        transactions of an id conflict.
+        It is one more than the last one of this process saw, if it sees that this has
+        committed: all transactions of an id conflict.
         """
         last = holder.pointer
-        if (
-            holder.counts
-            and holder.left < last < tx.transaction_id
-            and self._judge(tx).verdict(last) == DELIVER
-        ):
+        is_known = 0 < holder.committed == last < tx.transaction_id
+        if is_known and self._judge(tx).verdict(last) == DELIVER:
             return holder.commits + 1
         return _number(self._before(name, COMMITS, tx))
 
