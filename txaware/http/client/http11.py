@@ -20,7 +20,7 @@ _WITHOUT_BODY = (204, 304)
 
 
 class _Head(NamedTuple):
-    """What the head of an answer says whose body has a known length."""
+    """Holds what a head says of an answer whose body has a known length."""
 
     status: int
     headers: dict[bytes, bytes]
