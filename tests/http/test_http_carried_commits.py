@@ -12,7 +12,8 @@ import pytest
 
 import txaware
 from coordinator.transaction import Transaction
-from tests.support.http_access import Answer, Caller, guarded
+from tests.support.commit_site import Asked, CommitSite, commit_site
+from tests.support.http_access import Caller, guarded
 from tests.support.http_served import served
 from tests.support.lossy_proxy import LossyProxy
 from tests.support.messagings import payloads
@@ -27,40 +28,15 @@ from txaware.errors import (
     TxAwareError,
 )
 from txaware.http.client import Transport
-from txaware.messaging import Messaging
 from txaware.service.write.transaction_writes import TransactionWrites
 
-Request = tuple[str, str, bytes]
 PUBLISHES = {"publishes": [{"topic": "t", "messages": [{"utf8": "a"}]}]}
 
 
-@attrs.frozen
-class Site:
-    """A store, its server, and a client with what it asked."""
-
-    owner: Messaging
-    url: str
-    client: Messaging
-    asked: list[Request]
-
-    def committed(self, topic: str = "t") -> list[bytes]:
-        """What everybody sees; nothing is in its way."""
-        page = self.owner.poll(topic, isolation="committed")
-        assert page.blocked_by is None
-        return payloads(page)
-
-    def commits(self, pointer: int, **fields: Any) -> Answer:
-        """One commit, as another client sends it."""
-        caller = Caller(self.url, None)
-        answer = caller.ask("POST", f"/v1/transactions/{pointer}/commit", fields)
-        caller.close()
-        return answer
-
-
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
     """All requests of clients in this process."""
-    found: list[Request] = []
+    found: list[Asked] = []
     perform = Transport.perform
 
     def noted(self: Transport, call: Any) -> Any:
@@ -72,22 +48,16 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
 
 
 @pytest.fixture
-def site(tmp_path: Path, asked: list[Request]) -> Iterator[Site]:
-    with (
-        txaware.connect(f"leveldb:{tmp_path / 'data'}") as owner,
-        owner.serve() as server,
-    ):
-        for topic in ("t", "u"):
-            owner.create_topic(topic)
-        with txaware.connect(server.url) as client:
-            yield Site(owner, server.url, client, asked)
+def site(tmp_path: Path, asked: list[Asked]) -> Iterator[CommitSite]:
+    with commit_site(tmp_path) as found:
+        yield attrs.evolve(found, asked=asked)
 
 
-def calls(asked: list[Request]) -> list[str]:
+def calls(asked: list[Asked]) -> list[str]:
     return [path.rpartition("/")[2] for _, path, _ in asked]
 
 
-def test_a_transaction_is_a_begin_and_a_commit(site: Site) -> None:
+def test_a_transaction_is_a_begin_and_a_commit(site: CommitSite) -> None:
     client = site.client
     client.publish("t", [b"in"])
     client.create_queue("mail")
@@ -126,7 +96,7 @@ def test_a_transaction_is_a_begin_and_a_commit(site: Site) -> None:
     assert site.owner.check().is_clean
 
 
-def test_a_commit_that_comes_twice_writes_once(site: Site) -> None:
+def test_a_commit_that_comes_twice_writes_once(site: CommitSite) -> None:
     with site.client.producer("p") as producer:
         with producer.transaction() as tx:
             site.client.publisher("t").publish(b"once")
@@ -148,7 +118,7 @@ def test_a_commit_that_comes_twice_writes_once(site: Site) -> None:
 
 @pytest.mark.parametrize("arrives", [True, False])
 def test_a_lost_answer_is_asked_for_again(
-    site: Site, monkeypatch: pytest.MonkeyPatch, *, arrives: bool
+    site: CommitSite, monkeypatch: pytest.MonkeyPatch, *, arrives: bool
 ) -> None:
     coordinator: Any = site.client.coordinator
     send, lost = coordinator._send, list[bytes]()
@@ -172,7 +142,9 @@ def test_a_lost_answer_is_asked_for_again(
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_what_a_bad_network_does_to_commits_is_known(site: Site, seed: int) -> None:
+def test_what_a_bad_network_does_to_commits_is_known(
+    site: CommitSite, seed: int
+) -> None:
     table = site.owner.table("numbers")
     committed: list[bytes] = []
     unknown: list[bytes] = []
@@ -203,7 +175,7 @@ def test_what_a_bad_network_does_to_commits_is_known(site: Site, seed: int) -> N
     assert len(committed) > 30
 
 
-def test_a_conflict_writes_nothing(site: Site) -> None:
+def test_a_conflict_writes_nothing(site: CommitSite) -> None:
     table = site.client.table("accounts")
 
     def lose() -> None:
@@ -221,7 +193,7 @@ def test_a_conflict_writes_nothing(site: Site) -> None:
 
 
 def test_two_transactions_of_a_producer_conflict_also_where_no_key_is_named(
-    site: Site,
+    site: CommitSite,
 ) -> None:
     opened = site.client._producers.open_producer("p")
     instance = {"producerId": opened.producer_id, "epoch": opened.epoch}
@@ -233,7 +205,7 @@ def test_two_transactions_of_a_producer_conflict_also_where_no_key_is_named(
     assert site.client._producers.producer_commits("p") == 1
 
 
-def test_a_count_is_that_which_a_transaction_sees(site: Site) -> None:
+def test_a_count_is_that_which_a_transaction_sees(site: CommitSite) -> None:
     service: Any = site.client._producers
     coordinator = site.client.coordinator
     opened = service.open_producer("p")
@@ -271,7 +243,7 @@ def test_a_count_is_that_which_a_transaction_sees(site: Site) -> None:
 
 @pytest.mark.parametrize("ahead", [True, False])
 def test_what_ended_otherwise_does_not_count(
-    site: Site, monkeypatch: pytest.MonkeyPatch, *, ahead: bool
+    site: CommitSite, monkeypatch: pytest.MonkeyPatch, *, ahead: bool
 ) -> None:
     """Its pointer may look committed: nobody remembers that it was invalid, or what."""
     service: Any = site.client._producers
@@ -291,7 +263,7 @@ def test_what_ended_otherwise_does_not_count(
     assert entered.commits == 0
 
 
-def test_a_topic_that_is_gone_by_then_is_the_reason(site: Site) -> None:
+def test_a_topic_that_is_gone_by_then_is_the_reason(site: CommitSite) -> None:
     def lose() -> None:
         with site.client.transaction():
             site.client.publisher("t").publish(b"a")
@@ -304,7 +276,7 @@ def test_a_topic_that_is_gone_by_then_is_the_reason(site: Site) -> None:
     assert not site.owner.coordinator.snapshot().in_progress
 
 
-def test_a_fenced_instance_writes_nothing(site: Site) -> None:
+def test_a_fenced_instance_writes_nothing(site: CommitSite) -> None:
     with txaware.connect(site.url) as other:
         older, newer = site.client.producer("p"), None
         older.begin()
@@ -321,7 +293,7 @@ def test_a_fenced_instance_writes_nothing(site: Site) -> None:
     assert site.committed() == [b"newer"]
 
 
-def test_what_is_rolled_back_does_not_count(site: Site) -> None:
+def test_what_is_rolled_back_does_not_count(site: CommitSite) -> None:
     with site.client.producer("p") as producer:
         for number in range(3):
             producer.begin()
@@ -337,7 +309,7 @@ def test_what_is_rolled_back_does_not_count(site: Site) -> None:
 
 
 def test_after_a_crash_a_newer_instance_settles_what_was_begun(
-    site: Site, tmp_path: Path
+    site: CommitSite, tmp_path: Path
 ) -> None:
     older = site.client.producer("p")
     older.begin(timeout_s=600)
@@ -352,7 +324,7 @@ def test_after_a_crash_a_newer_instance_settles_what_was_begun(
     older.abort()
 
 
-def test_more_than_a_commit_carries_goes_before_it(site: Site) -> None:
+def test_more_than_a_commit_carries_goes_before_it(site: CommitSite) -> None:
     table = site.client.table("accounts")
     with site.client.producer("p") as producer:
         with producer.transaction():
@@ -369,7 +341,7 @@ def test_more_than_a_commit_carries_goes_before_it(site: Site) -> None:
 
 
 def test_a_server_that_carries_nothing_gets_everything_before(
-    asked: list[Request],
+    asked: list[Asked],
 ) -> None:
     with served() as store:
         store.messaging.create_topic("t")
@@ -428,7 +400,7 @@ def raw(body: bytes = b"", kind: str = "application/vnd.txaware+avro") -> Any:
     ],
 )
 def test_a_wrong_body_is_one_sentence_and_writes_nothing(
-    site: Site, fields: dict[str, Any], words: str
+    site: CommitSite, fields: dict[str, Any], words: str
 ) -> None:
     tx = site.client.coordinator.start_short()
     answer = site.commits(tx.transaction_id, **fields)

@@ -7,19 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 
 import txaware
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.participants import JoinedCargo
 from coordinator.remote.client import CoordinatorRoutes, RemoteCoordinator
-from tests.support.http_access import Answer, Caller
+from tests.support.commit_site import CommitSite, commit_site
+from tests.support.http_access import Answer
 from tests.support.messagings import payloads
 from txaware.config import Settings
 from txaware.errors import NotWritten, StoreCorrupted, Unavailable
 from txaware.http.wire import PublishRequest, encode_publish
-from txaware.messaging import Messaging
 from txaware.producers import ProducerIdentity
 from txaware.service.local import LocalService
 from txaware.service.producers.transactional_ids import TransactionalIds
@@ -27,57 +26,18 @@ from txaware.service.producers.transactional_ids import TransactionalIds
 LARGE = bytes(300_000)
 
 
-@attrs.frozen
-class Site:
-    """A store, its server, and a client."""
-
-    owner: Messaging
-    url: str
-    client: Messaging
-
-    def asks(self, path: str, **fields: Any) -> Answer:
-        """One request, as another client sends it."""
-        caller = Caller(self.url, None)
-        answer = caller.ask("POST", path, fields)
-        caller.close()
-        return answer
-
-    def commits(self, pointer: int, **fields: Any) -> Answer:
-        """One commit, as another client sends it."""
-        return self.asks(f"/v1/transactions/{pointer}/commit", **fields)
-
-    def begun(self) -> int:
-        """Begins a transaction that is nobody's."""
-        return self.client.coordinator.start_short().transaction_id
-
-    def opened(self) -> dict[str, int]:
-        """A new instance of "p", as a body names it."""
-        found = self.client._producers.open_producer("p")
-        return {"producerId": found.producer_id, "epoch": found.epoch}
-
-    def next_batch(self) -> None:
-        """Has everything that waits for a batch go to disk."""
-        self.owner.publish("t", [b"the next batch"])
-
-
 def identity_of(instance: dict[str, int]) -> ProducerIdentity:
     return ProducerIdentity(instance["producerId"], instance["epoch"])
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with (
-        txaware.connect(f"leveldb:{tmp_path / 'data'}") as owner,
-        owner.serve() as server,
-    ):
-        for topic in ("t", "u"):
-            owner.create_topic(topic)
-        with txaware.connect(server.url) as client:
-            yield Site(owner, server.url, client)
+def site(tmp_path: Path) -> Iterator[CommitSite]:
+    with commit_site(tmp_path) as found:
+        yield found
 
 
 def test_what_a_begin_wrote_is_undone_where_the_commit_could_write_nothing(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: CommitSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     enter = TransactionalIds.enter_transaction
 
@@ -97,7 +57,7 @@ def test_what_a_begin_wrote_is_undone_where_the_commit_could_write_nothing(
 
 
 def test_a_rollback_takes_back_every_key_that_a_transaction_entered_with(
-    site: Site,
+    site: CommitSite,
 ) -> None:
     instance, tx = site.opened(), site.client.coordinator.start_short()
     service: Any = site.client._producers
@@ -111,7 +71,7 @@ def test_a_rollback_takes_back_every_key_that_a_transaction_entered_with(
 
 
 def test_who_is_fenced_while_an_earlier_request_commits_stays_fenced(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: CommitSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     part = {"transactionalId": "p", "producer": site.opened()}
     fields = {"producers": [part], "publishes": [{"topic": "t", "messages": ["a"]}]}
@@ -180,7 +140,7 @@ def test_a_count_that_could_not_be_read_is_read_again(
     ],
 )
 def test_a_part_is_checked_as_its_own_request_is(
-    site: Site, part: dict[str, list[dict[str, Any]]]
+    site: CommitSite, part: dict[str, list[dict[str, Any]]]
 ) -> None:
     for each in part.get("producers", []):
         each["producer"] = site.opened()
@@ -188,7 +148,9 @@ def test_a_part_is_checked_as_its_own_request_is(
     assert answer.json["error"] in ("BadRequest", "RequestTooLarge")
 
 
-def test_a_commit_publishes_no_more_messages_than_a_request_may(site: Site) -> None:
+def test_a_commit_publishes_no_more_messages_than_a_request_may(
+    site: CommitSite,
+) -> None:
     body = PublishRequest(None, [b""] * 130_000)
     sent = {
         "topic": "t",
@@ -200,7 +162,7 @@ def test_a_commit_publishes_no_more_messages_than_a_request_may(site: Site) -> N
 
 
 def test_a_repeat_is_answered_by_the_outcome_although_its_topic_is_gone(
-    site: Site,
+    site: CommitSite,
 ) -> None:
     pointer = site.begun()
     fields = {"publishes": [{"topic": "u", "messages": ["a"]}], "repeat": True}
@@ -211,7 +173,7 @@ def test_a_repeat_is_answered_by_the_outcome_although_its_topic_is_gone(
 
 
 def test_what_is_wrong_is_said_as_it_is_without_a_server(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: CommitSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.owner.create_topic("plain", properties={"publishing": "plain"})
     publishes = [{"topic": "plain", "messages": ["a"]}]
@@ -265,7 +227,9 @@ def test_a_commit_that_carries_nothing_is_one_that_a_server_of_before_knows() ->
     assert not {"check", "changes"} & bodies[-1].keys()
 
 
-def test_an_event_loop_enters_only_where_nothing_is_waited_for(site: Site) -> None:
+def test_an_event_loop_enters_only_where_nothing_is_waited_for(
+    site: CommitSite,
+) -> None:
     instance = identity_of(site.opened())
     ids: Any = site.owner._service.producing._transactional_ids  # type: ignore[attr-defined]
     start = site.client.coordinator.start_short
