@@ -261,14 +261,18 @@ class CoordinatorRoutes:
         self._end(tx, fields, self._coordinator.commit)
         return Answer(200)
 
+    @property
+    def commit_fields(self) -> tuple[str, ...]:
+        """The fields that every commit may have."""
+        return self._single["commit"]["POST"].known
+
     def commit_by(
         self, pointer: int, fields: Fields, commit: Callable[[Transaction], None]
     ) -> None:
         """Answers a commit that `commit` makes; raises where it is refused.
 
-        `fields` are those that every commit has.
+        `fields` are some of the `commit_fields`.
         """
-        check_known(fields, self._single["commit"]["POST"].known)
         self._end(_named(pointer, fields), fields, commit)
 
     def _end(

@@ -397,6 +397,10 @@ def raw(body: bytes = b"", kind: str = "application/vnd.txaware+avro") -> Any:
         ({**PUBLISHES, "changes": ["YQ=="]}, "check is true"),
         ({**PUBLISHES, "what": 1}, "has a field 'what'"),
         ({"changes": ["YQ=="]}, "check is true"),
+        (
+            {"publish": []},
+            "none of type, checkpoints, check, changes, repeat, publishes,",
+        ),
     ],
 )
 def test_a_wrong_body_is_one_sentence_and_writes_nothing(

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 from coordinator.participants import JoinedCargo
-from coordinator.remote.wire import fields_of, list_of, pointers_of
+from coordinator.remote.wire import check_known, fields_of, list_of, pointers_of
 from coordinator.transaction import Transaction
 from coordinator.transaction_status import OPEN, standing
 from txaware.auth import Principal
@@ -115,6 +115,8 @@ class CommitRoutes:
 
     def _committed(self, request: Request) -> Reply:
         fields = dict(fields_of(request.body))
+        known = (*self._transactions.coordinator.commit_fields, *CARRIED.names)
+        check_known(fields, known)
         sent = {name: fields.pop(name) for name in CARRIED.names if name in fields}
         if not sent:
             answer = self._transactions.called(request, "commit")
