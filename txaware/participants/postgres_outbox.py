@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from txaware.errors import TransactionOutcomeUnknown, Unavailable
 from txaware.messages import MessageId
 from txaware.messaging import Messaging
+from txaware.participants.database_tables import prepared_postgres
 from txaware.participants.deciding_database import DecidingDatabase
 from txaware.participants.outbox_relay import OutboxRelay
 from txaware.participants.outbox_row import TOKEN_BYTES, Batch, Columns
@@ -20,19 +21,6 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 MOST_ROWS = 10_000
-SCHEMA = """
-SELECT pg_advisory_xact_lock(8387236824);
-CREATE TABLE IF NOT EXISTS txaware_outbox (
-    id bigserial PRIMARY KEY, topic text NOT NULL, payload bytea NOT NULL, "key" bytea,
-    headers bytea, expire_after_s double precision, token bytea NOT NULL);
-CREATE TABLE IF NOT EXISTS txaware_inbox (
-    consumer_group text, topic text, position bytea,
-    PRIMARY KEY (consumer_group, topic));
-CREATE TABLE IF NOT EXISTS txaware_state (
-    one integer PRIMARY KEY CHECK (one = 1), outbox_id text NOT NULL, reads bigint);
-INSERT INTO txaware_state VALUES (1, replace(gen_random_uuid()::text, '-', ''), 0)
-    ON CONFLICT DO NOTHING;
-"""
 INSERT = """INSERT INTO txaware_outbox
     (topic, payload, "key", headers, expire_after_s, token)
     VALUES (%s, %s, %s, %s, %s, %s)"""
@@ -53,7 +41,7 @@ class PostgresOutbox:
 
     def __init__(self, link: PostgresLink) -> None:
         self._link = link
-        self.outbox_id = link.run(_prepare)
+        self.outbox_id = link.run(prepared_postgres)
 
     def has_rows(self) -> bool:
         """Tells whether a row is there, carried over or not."""
@@ -162,13 +150,6 @@ class DecidingPostgres(DecidingDatabase):
 
     def _insert(self, columns: Columns) -> None:
         self.connection.execute(INSERT, columns)
-
-
-def _prepare(link: "Connection[Any]") -> str:
-    with link.transaction():
-        link.execute(SCHEMA)
-    found = link.execute("SELECT outbox_id FROM txaware_state").fetchone()
-    return str(found and found[0])
 
 
 def _id_of(cursor: Any) -> MessageId | None:

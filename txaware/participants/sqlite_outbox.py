@@ -3,26 +3,16 @@
 import sqlite3
 import struct
 import threading
-import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from txaware.errors import BadRequest, Unavailable
 from txaware.messages import MessageId
+from txaware.participants.database_tables import prepared_sqlite
 from txaware.participants.outbox_row import TOKEN_BYTES, Batch
 
 WAIT_S = 5.0
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS txaware_outbox (
-    id INTEGER PRIMARY KEY, topic TEXT NOT NULL, payload BLOB NOT NULL, "key" BLOB,
-    headers BLOB, expire_after_s REAL, token BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS txaware_inbox (
-    consumer_group TEXT, topic TEXT, position BLOB NOT NULL,
-    PRIMARY KEY (consumer_group, topic));
-CREATE TABLE IF NOT EXISTS txaware_state (
-    one INTEGER PRIMARY KEY CHECK (one = 1), outbox_id TEXT NOT NULL, reads INTEGER);
-"""
 INSERT = """INSERT INTO txaware_outbox
     (topic, payload, "key", headers, expire_after_s, token) VALUES (?, ?, ?, ?, ?, ?)"""
 POSITION = "SELECT position FROM txaware_inbox WHERE consumer_group = ? AND topic = ?"
@@ -49,7 +39,7 @@ class SqliteOutbox:
                 # A row that was carried over must not come back by a power cut; FULL
                 # does not sync that the rollback journal is gone.
                 self._connection.execute("PRAGMA synchronous = EXTRA")
-                self.outbox_id = self._prepare()
+                self.outbox_id = prepared_sqlite(self._connection)
             except BaseException:
                 self._connection.close()
                 raise
@@ -112,14 +102,6 @@ class SqliteOutbox:
                 raise Unavailable(f"SQLite cannot use {self.path}: {error}") from error
             except sqlite3.DatabaseError as error:
                 raise BadRequest(f"SQLite cannot read {self.path}: {error}") from error
-
-    def _prepare(self) -> str:
-        self._connection.executescript(SCHEMA)
-        self._connection.execute(
-            "INSERT OR IGNORE INTO txaware_state VALUES (1, ?, 0)", (uuid.uuid4().hex,)
-        )
-        found = self._connection.execute("SELECT outbox_id FROM txaware_state")
-        return str(found.fetchone()[0])
 
     def _remove(self, carried: bytes) -> None:
         if not carried:

@@ -1,0 +1,137 @@
+"""Makes the tables of ours in a user's database; those of earlier versions grow."""
+
+import sqlite3
+import uuid
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+# A message or an item, without its place: what both tables of an outbox have.
+_ROW = {
+    "topic": "{text} NOT NULL",
+    "payload": "{bytes} NOT NULL",
+    '"key"': "{bytes}",
+    "headers": "{bytes}",
+    "expire_after_s": "{seconds}",
+    "token": "{bytes} NOT NULL",
+    "written_ms": "{integer}",
+    "pusher": "{text}",
+    "delay_s": "{seconds}",
+    "priority": "{integer}",
+}
+# The tables, each with its columns. A column that a later version adds has no NOT NULL.
+TABLES: Mapping[str, Mapping[str, str]] = {
+    "txaware_outbox": {"id": "{place} PRIMARY KEY", **_ROW},
+    "txaware_set_aside": {
+        "id": "{place} PRIMARY KEY",
+        **_ROW,
+        "reason": "{text} NOT NULL",
+        "since_ms": "{integer} NOT NULL",
+    },
+    "txaware_inbox": {
+        "consumer_group": "{text}",
+        "topic": "{text}",
+        "position": "{bytes}",
+        "PRIMARY KEY": "(consumer_group, topic)",
+    },
+    "txaware_state": {
+        "one": "{integer} PRIMARY KEY CHECK (one = 1)",
+        "outbox_id": "{text} NOT NULL",
+        "reads": "{integer}",
+    },
+}
+_SQLITE = {
+    "place": "INTEGER",
+    "text": "TEXT",
+    "bytes": "BLOB",
+    "seconds": "REAL",
+    "integer": "INTEGER",
+}
+_POSTGRES = {
+    "place": "bigserial",
+    "text": "text",
+    "bytes": "bytea",
+    "seconds": "double precision",
+    "integer": "bigint",
+}
+_ID = "SELECT outbox_id FROM txaware_state"
+_COLUMNS = """SELECT attname FROM pg_attribute
+    WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"""
+# Two programs that begin at the same time make the tables one after the other.
+_ALONE = "SELECT pg_advisory_xact_lock(8387236824)"
+
+
+def prepared_sqlite(connection: sqlite3.Connection) -> str:
+    """Makes or changes the tables that need it; returns the id of the outbox.
+
+    A file that has them all is only read.
+    """
+
+    def columns(table: str) -> set[str]:
+        return {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+
+    if not _missing(columns, _SQLITE):
+        found = connection.execute(_ID).fetchone()
+        if found is not None:
+            return str(found[0])
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for statement in _missing(columns, _SQLITE):
+            connection.execute(statement)
+        connection.execute(
+            "INSERT OR IGNORE INTO txaware_state VALUES (1, ?, 0)", (uuid.uuid4().hex,)
+        )
+        found = connection.execute(_ID).fetchone()
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return str(found[0])
+
+
+def prepared_postgres(link: "Connection[Any]") -> str:
+    """Makes or changes the tables that need it; returns the id of the outbox.
+
+    Where all are there they are only read: a change would wait for whoever uses them.
+    """
+
+    def columns(table: str) -> set[str]:
+        return {name for (name,) in link.execute(_COLUMNS, (table,))}
+
+    if not _missing(columns, _POSTGRES):
+        found = link.execute(_ID).fetchone()
+        if found is not None:
+            return str(found[0])
+    with link.transaction():
+        link.execute(_ALONE)
+        for statement in _missing(columns, _POSTGRES):
+            link.execute(statement)
+        link.execute(
+            "INSERT INTO txaware_state VALUES (1, %s, 0) ON CONFLICT DO NOTHING",
+            (uuid.uuid4().hex,),
+        )
+        found = link.execute(_ID).fetchone()
+    return str(found and found[0])
+
+
+def _missing(
+    columns_of: Callable[[str], set[str]], types: Mapping[str, str]
+) -> list[str]:
+    """Returns the statements that make what is not there."""
+    statements = []
+    for table, declared in TABLES.items():
+        made = {name: kind.format(**types) for name, kind in declared.items()}
+        there = columns_of(table)
+        if not there:
+            columns = ", ".join(f"{name} {kind}" for name, kind in made.items())
+            statements.append(f"CREATE TABLE {table} ({columns})")
+            continue
+        statements += [
+            f"ALTER TABLE {table} ADD COLUMN {name} {kind}"
+            for name, kind in made.items()
+            if name.strip('"') not in there and name != "PRIMARY KEY"
+        ]
+    return statements
