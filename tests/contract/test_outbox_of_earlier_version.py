@@ -1,4 +1,4 @@
-"""An outbox whose tables an earlier version made: it grows, and its rows are carried."""
+"""An outbox of tables that an earlier version made grows, and its rows are carried."""
 
 import sqlite3
 import struct
@@ -32,7 +32,9 @@ CREATE TABLE txaware_state (
     one integer PRIMARY KEY CHECK (one = 1), outbox_id text NOT NULL, reads bigint);
 INSERT INTO txaware_state VALUES (1, '{ID}', 0);
 """
-INSERT = "INSERT INTO txaware_outbox (id, topic, payload, token) VALUES ({}, {}, {}, {})"
+INSERT = (
+    "INSERT INTO txaware_outbox (id, topic, payload, token) VALUES ({}, {}, {}, {})"
+)
 ROWS = [(1, b"1", b"token--1"), (2, b"2", b"token--2"), (3, b"3", b"token--3")]
 
 

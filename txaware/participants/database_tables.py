@@ -1,4 +1,4 @@
-"""Makes the tables of ours in a user's database; those of earlier versions grow."""
+"""Makes the tables of ours in a user's database; older ones get what they lack."""
 
 import sqlite3
 import uuid
