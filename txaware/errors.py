@@ -19,6 +19,7 @@ TxAwareError
 ├── ProducerNotFound    the store knows no such producer: look at the list
 ├── OutOfOrderSequence  messages before these are missing: open a new producer
 ├── QueueFull           the asynchronous publisher has too much waiting: slow down
+├── NotApplied          a committed file cannot be put in place: mend it, or skip it
 └── StoreCorrupted      the data on disk is not what was written: run check, restore
 """
 
@@ -130,6 +131,13 @@ class OutOfOrderSequence(TxAwareError):
     changed_nothing = True
 
 
+class NotApplied(TxAwareError):
+    """Files of a committed transaction wait for a cause that has to be mended.
+
+    The message names the intent, and what ends it.
+    """
+
+
 class StoreCorrupted(TxAwareError):
     """The data on disk is not what was written; `txaware check` says what is wrong."""
 
@@ -152,6 +160,7 @@ __all__ = [
     "MalformedTransaction",
     "MissingExtra",
     "MisusedTransaction",
+    "NotApplied",
     "NotAuthenticated",
     "NotAuthorized",
     "NotWritten",

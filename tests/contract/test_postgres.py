@@ -436,8 +436,8 @@ def test_the_command_line_recovers_and_carries_over(
     done = run(*recover, postgres_server.url, obj=messaging)
     assert done.stdout == "0 transactions still open\n"
     assert orders(opened) == ["ann", "late"]
-    assert "no address of a PostgreSQL" in error_of(
-        *recover, "shop.db", code=2, obj=messaging
+    assert "a PostgreSQL skips nothing" in error_of(
+        *recover, postgres_server.url, "--skip", code=2, obj=messaging
     )
 
 

@@ -364,6 +364,11 @@ def test_files_change_with_its_commit(site: Site) -> None:
             tx.prepare("order-7")
         assert files.read("a") is None
         assert files.smallest_pointer() == tx.transaction.transaction_id
+        with (
+            pytest.raises(TransactionConflict, match="in the way of 'a', which"),
+            messaging.transaction(),
+        ):
+            files.write("a/below", b"never")
         messaging.commit_prepared("order-7")
         assert files.read("a") == b"new"
         assert files.smallest_pointer() is None

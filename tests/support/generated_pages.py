@@ -21,6 +21,7 @@ KIB, MIB = 1 << 10, 1 << 20
 LOCAL = {
     "MissingExtra",
     "MisusedTransaction",
+    "NotApplied",
     "ParticipantFailed",
     "PublisherClosed",
     "QueueFull",

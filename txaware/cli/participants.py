@@ -1,35 +1,50 @@
-"""`txaware participants`: ends what a crash left prepared in databases of users."""
+"""`txaware participants`: ends what a crash left in databases and files of users."""
 
 import click
 
 from txaware.cli.session import Session, pass_session
 from txaware.cli.show import counted
-from txaware.participants.databases import recover as recover_in
+from txaware.participants import databases
 
 
-@click.group(short_help="End what a crash left prepared in a PostgreSQL.")
+@click.group(short_help="End what a crash left in a PostgreSQL or in files.")
 def participants() -> None:
-    """End what a crash left prepared in a PostgreSQL.
+    """End what a crash left in a PostgreSQL or in files.
 
     \b
-    Example:
+    Examples:
       txaware participants recover postgresql://shop@localhost/shop
+      txaware participants recover ./invoices
     """
 
 
 @participants.command()
-@click.argument("database")
+@click.argument("place")
+@click.option(
+    "--skip",
+    is_flag=True,
+    help="Give up the files that cannot be put in place, and those of transactions "
+    "whose outcome nobody knows.",
+)
 @pass_session
-def recover(session: Session, *, database: str) -> None:
-    """End what is prepared in a DATABASE as its transactions ended.
+def recover(session: Session, *, place: str, skip: bool) -> None:
+    """End what is left in a PLACE as its transactions ended.
 
-    DATABASE is the address of a PostgreSQL (postgresql://...). Programs do this by
-    themselves at their first use; what is still open then is waiting for its end.
+    PLACE is the address of a PostgreSQL (postgresql://...), or a directory that
+    participants.files has opened. Programs do this by themselves at their first use;
+    what is still open then is waiting for its end.
+
+    With --skip, what cannot be done in files is given up. What was to be written is not
+    lost: the file that the answer names says which files beside it that is.
 
     \b
-    Example:
+    Examples:
       txaware participants recover postgresql://shop@localhost/shop
+      txaware participants recover ./invoices --skip
     """
     with session.open() as messaging:
-        still_open = recover_in(messaging, database)
+        if skip:
+            for put_by in databases.skip(messaging, place):
+                click.echo(f"skipped: what was to be done is in {put_by}")
+        still_open = databases.recover(messaging, place)
     click.echo(f"{counted(len(still_open), 'transaction')} still open")

@@ -1,9 +1,11 @@
-"""The databases that participants work with, by the addresses that people type."""
+"""The databases and files of participants, by the addresses that people type."""
 
 from pathlib import Path
 
 from txaware.errors import BadRequest
 from txaware.messaging import Messaging
+from txaware.participants.file_places import PLACE
+from txaware.participants.files import Files
 from txaware.participants.outbox_row import OutboxRows
 from txaware.participants.postgres_link import PostgresLink
 from txaware.participants.postgres_outbox import PostgresOutbox
@@ -20,18 +22,38 @@ def open_outbox(database: str) -> OutboxRows:
     return SqliteOutbox(database)
 
 
-def recover(messaging: Messaging, database: str) -> list[int]:
-    """Ends what crashes left prepared in a PostgreSQL; returns what is still open."""
-    if not is_postgres(database):
-        raise BadRequest(
-            f"{database} is no address of a PostgreSQL (postgresql://HOST/DATABASE), "
-            f"and nothing else is left prepared"
-        )
-    prepared = PreparedTransactions(messaging, PostgresLink(database))
+def recover(messaging: Messaging, place: str) -> list[int]:
+    """Ends what crashes left in a database or in files; returns what is still open."""
+    if not is_postgres(place):
+        with _open_files(messaging, place) as files:
+            return files.recover()
+    prepared = PreparedTransactions(messaging, PostgresLink(place))
     try:
         return prepared.recover()
     finally:
         prepared.close()
+
+
+def skip(messaging: Messaging, place: str) -> list[str]:
+    """Gives up what cannot be done in files; returns where that is put by."""
+    if is_postgres(place):
+        raise BadRequest(
+            "a PostgreSQL skips nothing: end what is prepared there by COMMIT PREPARED "
+            "or ROLLBACK PREPARED"
+        )
+    with _open_files(messaging, place) as files:
+        return files.skip()
+
+
+def _open_files(messaging: Messaging, place: str) -> Files:
+    """Opens a directory of files, whose program has registered it as a keeper."""
+    directory = Path(place).absolute()
+    if not (directory / PLACE).is_dir():
+        raise BadRequest(
+            f"{place} is neither the address of a PostgreSQL (postgresql://HOST/"
+            f"DATABASE) nor a directory that participants.files has opened"
+        )
+    return Files(messaging.coordinator, directory)
 
 
 def is_postgres(database: str) -> bool:

@@ -2,11 +2,10 @@
 
 import logging
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
-from pathlib import Path
 
 from coordinator.transaction import Transaction
-from txaware.errors import BadRequest
-from txaware.participants.file_intents import Changes, FileIntents
+from txaware.participants.file_intents import FileIntents
+from txaware.participants.file_places import Changes, FilePlaces
 
 log = logging.getLogger(__name__)
 
@@ -15,8 +14,8 @@ class FileChanges:
     """A participant that writes files aside, and has them renamed after the commit.
 
     By transaction, `opened` has these objects, and `pending` their changes from just
-    before those are on disk until they are done or dropped. `apply` does the changes of
-    a transaction that has committed.
+    before those are on disk until they are done or dropped. `claim` puts them there, or
+    refuses. `apply` does the changes of a transaction that has committed.
     """
 
     def __init__(
@@ -24,15 +23,19 @@ class FileChanges:
         intents: FileIntents,
         name: str,
         *,
+        places: FilePlaces,
         opened: MutableMapping[int, "FileChanges"],
         pending: dict[int, Changes],
+        claim: Callable[[int, Changes], None],
         apply: Callable[[int], None],
     ) -> None:
         self.transaction_aware_name = name
         self.changes: dict[str, str | None] = {}
         self._intents = intents
+        self._places = places
         self._opened = opened
         self._pending = pending
+        self._claim = claim
         self._apply = apply
         self._id = 0
 
@@ -46,6 +49,7 @@ class FileChanges:
 
     def write(self, name: str, pieces: Iterable[bytes]) -> None:
         """Writes a file aside."""
+        self._places.require(name, writes=True)
         aside = self._intents.new_aside()
         path = self._intents.path_of(aside)
         try:
@@ -59,6 +63,7 @@ class FileChanges:
 
     def delete(self, name: str) -> None:
         """Has a file removed."""
+        self._places.require(name, writes=False)
         self._change(name, None)
 
     def read(self, name: str) -> bytes | None:
@@ -76,8 +81,7 @@ class FileChanges:
     def commit_tx(self) -> bool:
         """Writes the intent; returns True when it and all files are on disk."""
         if self.changes:
-            self._check()
-            self._pending[self._id] = dict(self.changes)
+            self._claim(self._id, dict(self.changes))
             self._intents.save(self._id, self.changes)
         return True
 
@@ -104,16 +108,3 @@ class FileChanges:
         self.changes[name] = aside
         if before is not None:
             self._intents.path_of(before).unlink(missing_ok=True)
-
-    def _check(self) -> None:
-        """Refuses what could not be renamed once it has committed."""
-        written = {name for name, aside in self.changes.items() if aside is not None}
-        for name in self.changes:
-            target = self._intents.directory / name
-            if target.is_dir():
-                raise BadRequest(f"{target} is a directory, and no file")
-            above = [one for one in Path(name).parents if one.name]
-            for one in above:
-                place = self._intents.directory / one
-                if one.as_posix() in written or (place.exists() and not place.is_dir()):
-                    raise BadRequest(f"{place} is a file, so nothing can be below it")

@@ -8,19 +8,16 @@ files are removed.
 import json
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from coordinator.directory_lock import DirectoryLock
 from coordinator.durable_names import make_directory, sync_directory
 from txaware.errors import StoreCorrupted
+from txaware.participants.file_places import PLACE, Changes
 
-PLACE = ".txaware"
-ASIDE, INTENT, PART = "new-", ".intent", ".part"
-
-# By name of the file: what waits for it in `.txaware`; None where it is removed.
-Changes = Mapping[str, str | None]
+ASIDE, INTENT, PART, SKIPPED = "new-", ".intent", ".part", ".skipped"
 
 
 class FileIntents:
@@ -43,18 +40,16 @@ class FileIntents:
         """Reads all intents, in the order of their transactions."""
         found = {int(path.stem): path for path in self._place.glob(f"*{INTENT}")}
         for transaction_id in sorted(found):
-            path = found[transaction_id]
-            try:
-                changes: Changes = dict(json.loads(path.read_bytes())["changes"])
-            except (ValueError, LookupError, TypeError) as error:
-                raise StoreCorrupted(f"{path} cannot be read: {error}") from error
-            yield transaction_id, changes
+            yield transaction_id, _read(found[transaction_id])
 
     def save(self, transaction_id: int, changes: Changes) -> None:
         """Writes an intent; it is on disk then, and so is all that it names."""
         for aside in changes.values():
             if aside is not None:
                 _sync_file(self.path_of(aside))
+        self._write(transaction_id, changes)
+
+    def _write(self, transaction_id: int, changes: Changes) -> None:
         path = self._path(transaction_id)
         part = path.with_suffix(PART)
         with part.open("wb") as file:
@@ -64,19 +59,46 @@ class FileIntents:
         os.replace(part, path)
         sync_directory(self._place)
 
-    def apply(self, transaction_id: int, changes: Changes) -> None:
-        """Does what an intent says, and removes it; what was done before stays so."""
+    def apply(self, transaction_id: int, changes: Changes) -> dict[str, OSError]:
+        """Does what an intent says, and removes it; what was done before stays so.
+
+        Returns what cannot be done, with its reason. The intent then names only that,
+        so that nothing is done a second time over what others have done meanwhile.
+        """
+        failed: dict[str, OSError] = {}
         for name, aside in changes.items():
-            target = self.directory / name
-            if aside is None:
-                target.unlink(missing_ok=True)
-            elif self.path_of(aside).exists():  # else it was moved before a crash
-                make_directory(target.parent, mode=0o777)
-                os.replace(self.path_of(aside), target)
-        for parent in {(self.directory / name).parent for name in changes}:
-            if parent.exists():
-                sync_directory(parent)
-        self._remove(transaction_id)
+            try:
+                self._put(self.directory / name, aside)
+            except OSError as error:
+                failed[name] = error
+        try:
+            for parent in {(self.directory / name).parent for name in changes}:
+                if parent.is_dir():
+                    sync_directory(parent)
+            if not failed:
+                self._remove(transaction_id)
+            elif len(failed) < len(changes):
+                self._write(transaction_id, {name: changes[name] for name in failed})
+        except OSError as error:  # the intent still names all
+            return dict.fromkeys(changes, error)
+        return failed
+
+    def _put(self, target: Path, aside: str | None) -> None:
+        if aside is None:
+            # Where a directory is, or a file above it, there is no file to remove.
+            with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                target.unlink()
+        elif self.path_of(aside).exists():  # else it was moved before a crash
+            make_directory(target.parent, mode=0o777)
+            os.replace(self.path_of(aside), target)
+
+    def skip(self, transaction_id: int) -> Path:
+        """Puts an intent by, with all that waits for it; returns where it is now."""
+        path = self._path(transaction_id)
+        skipped = path.with_suffix(SKIPPED)
+        os.replace(path, skipped)
+        sync_directory(self._place)
+        return skipped
 
     def drop(self, transaction_id: int, changes: Changes) -> None:
         """Removes an intent, and then what waited for it."""
@@ -87,7 +109,9 @@ class FileIntents:
 
     def sweep(self) -> None:
         """Removes what waits for no intent: its transaction has never committed."""
-        named = {aside for _, changes in self.all() for aside in changes.values()}
+        skipped = [_read(path) for path in self._place.glob(f"*{SKIPPED}")]
+        waiting = [changes for _, changes in self.all()]
+        named = {aside for one in (*skipped, *waiting) for aside in one.values()}
         for path in self._place.iterdir():
             left = path.name.startswith(ASIDE) and path.name not in named
             if left or path.suffix == PART:
@@ -108,6 +132,13 @@ class FileIntents:
         with suppress(FileNotFoundError):
             self._path(transaction_id).unlink()
             sync_directory(self._place)
+
+
+def _read(path: Path) -> Changes:
+    try:
+        return dict(json.loads(path.read_bytes())["changes"])
+    except (ValueError, LookupError, TypeError) as error:
+        raise StoreCorrupted(f"{path} cannot be read: {error}") from error
 
 
 def _sync_file(path: Path) -> None:

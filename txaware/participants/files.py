@@ -1,6 +1,6 @@
 """Files of a directory that change together with the messages, or not at all."""
 
-import os
+import logging
 import threading
 from collections.abc import Iterable
 from pathlib import Path, PurePath
@@ -12,17 +12,22 @@ from coordinator.fork_guard import guard
 from coordinator.interfaces import Coordinator
 from coordinator.joining import JoinsByItself
 from coordinator.outcome import Outcome
+from coordinator.participants import raise_first
 from txaware.errors import (
     BadRequest,
     MisusedTransaction,
+    NotApplied,
+    TransactionConflict,
     TransactionOutcomeUnknown,
+    TransactionRefused,
     Unavailable,
 )
 from txaware.messaging import Messaging
 from txaware.participants.file_changes import FileChanges
-from txaware.participants.file_intents import PLACE, Changes, FileIntents
+from txaware.participants.file_intents import FileIntents
+from txaware.participants.file_places import Changes, FilePlaces
 
-LONGEST_PART_BYTES = 255
+log = logging.getLogger(__name__)
 
 
 def files(
@@ -32,12 +37,16 @@ def files(
 
     It is registered as a keeper under `name`, by default one with its path, so that the
     outcome of what a crash leaves there is not forgotten. One process at a time has it
-    open; `close` gives it back.
+    open; `close` gives it back. Committed files that cannot be put in place are told to
+    the log, and wait until `recover` or `skip` ends them; all others can be used.
     """
     opened = Files(messaging.coordinator, Path(directory).absolute(), name=name)
     try:
         messaging.register_keeper(opened)
-        opened.recover()
+        try:
+            opened.recover()
+        except NotApplied as error:
+            log.error("%s", "; ".join([str(error), *getattr(error, "__notes__", [])]))
     except BaseException:
         opened.close()
         raise
@@ -49,7 +58,8 @@ class Files(JoinsByItself):
 
     A file is written aside, renamed once the transaction has committed, and is then
     there whole. Other programs just read the files. Two transactions that change one
-    file at the same time conflict. Any number of threads may share it.
+    file at the same time conflict, and two of which one changes a file and the other
+    one a file above or below it. Any number of threads may share it.
     """
 
     def __init__(
@@ -59,6 +69,7 @@ class Files(JoinsByItself):
         self.transaction_aware_name = name or f"files {directory}"
         self._coordinator = coordinator
         self._intents = FileIntents(directory)
+        self._places = FilePlaces(directory)
         self._lock = threading.RLock()
         self._closed = False
         self._pending: dict[int, Changes] = {}
@@ -76,18 +87,18 @@ class Files(JoinsByItself):
         if isinstance(data, str):
             raise BadRequest("a file is written in bytes, and this is a str")
         pieces = [data] if isinstance(data, bytes) else data
-        self._changes("write").write(_checked_name(name), pieces)
+        self._changes("write").write(self._places.checked_name(name), pieces)
 
     def delete(self, name: str | PurePath) -> None:
         """Removes a file; one that is not there stays so."""
-        self._changes("delete").delete(_checked_name(name))
+        self._changes("delete").delete(self._places.checked_name(name))
 
     def read(self, name: str | PurePath) -> bytes | None:
         """Returns a file as the open transaction wrote it, or as it is; None without.
 
         A file has no versions: what others have committed meanwhile is seen.
         """
-        checked = _checked_name(name)
+        checked = self._places.checked_name(name)
         context = current_transaction(self._coordinator)
         own = None if context is None else context.snapshot_for("read").transaction_id
         with self._lock:
@@ -99,16 +110,45 @@ class Files(JoinsByItself):
                 return (self.directory / checked).read_bytes()
             except FileNotFoundError:
                 return None
+            except (IsADirectoryError, NotADirectoryError):
+                self._places.require(checked, writes=False)
+                raise
 
     def recover(self) -> list[int]:
         """Ends what a crash, or an unknown outcome, left; returns what is still open.
 
         It does so by itself when it is opened. Raises `TransactionOutcomeUnknown` where
-        nobody can tell any more whether a transaction committed.
+        nobody can tell any more whether a transaction committed, and `NotApplied` where
+        committed files cannot be put in place; all others have ended then.
         """
+        return self._end_all(put_by=None)
+
+    def skip(self) -> list[str]:
+        """Ends what `recover` cannot, without doing it; returns where it is put by.
+
+        Each is a file that names what was to be done with which files. What was to be
+        written lies beside it, until that file is removed and the directory is opened.
+        """
+        put_by: list[str] = []
+        self._end_all(put_by=put_by)
+        return put_by
+
+    def _end_all(self, *, put_by: list[str] | None) -> list[int]:
+        unknown: list[BaseException] = []
+        waiting: list[BaseException] = []
         with self._lock:
             for pointer in sorted(self._pending):
-                self._end(pointer)
+                try:
+                    self._end(pointer)
+                except (NotApplied, TransactionOutcomeUnknown) as error:
+                    if put_by is not None:
+                        put_by.append(str(self._intents.skip(pointer)))
+                        self._pending.pop(pointer, None)
+                        continue
+                    rest = waiting if isinstance(error, NotApplied) else unknown
+                    rest.append(error)
+            if unknown or waiting:
+                raise_first([*unknown, *waiting], "all others have ended")
             return sorted(self._pending)
 
     def smallest_pointer(self) -> int | None:
@@ -144,20 +184,91 @@ class Files(JoinsByItself):
         return FileChanges(
             self._intents,
             self.transaction_aware_name,
+            places=self._places,
             opened=self._open,
             pending=self._pending,
+            claim=self._claim,
             apply=self._apply,
+        )
+
+    def _claim(self, pointer: int, changes: Changes) -> None:
+        """Notes what a transaction is about to do, if nothing is in its way.
+
+        What was in its way when it began to write was refused then, so what is in its
+        way now has come meanwhile.
+        """
+        with self._lock:
+            self._places.require_apart(changes)
+            for other in sorted(self._pending):
+                if other != pointer:
+                    self._require_way(other, changes)
+            try:
+                for name, aside in changes.items():
+                    self._places.require(name, writes=aside is not None)
+            except BadRequest as error:
+                raise TransactionConflict(
+                    f"somebody else changed what is there since transaction {pointer} "
+                    f"began: {error}"
+                ) from error
+            self._pending[pointer] = changes
+
+    def _require_way(self, other: int, changes: Changes) -> None:
+        """Refuses changes that an intent of another transaction is in the way of."""
+        others = self._pending.get(other, {})
+        clash = next(self._places.clashes(changes, others), None)
+        if clash is None and changes.keys().isdisjoint(others):
+            return
+        outcome = self._coordinator.outcome(other)
+        if outcome is Outcome.COMMITTED:
+            try:
+                self._do(other)
+            except NotApplied as error:
+                if self._is_held_up(changes, self._pending.get(other, {})):
+                    raise TransactionRefused(
+                        f"other files are in the way: {error}"
+                    ) from error
+        elif clash is not None and outcome is not Outcome.ROLLED_BACK:
+            raise TransactionConflict(
+                f"{clash[0]!r} is in the way of {clash[1]!r}, which transaction "
+                f"{other} changes, and that has not ended"
+            )
+
+    def _is_held_up(self, changes: Changes, left: Changes) -> bool:
+        """Tells whether changes wait for what is left of others.
+
+        They may remove what is in the way of those.
+        """
+        clashing = [name for name, _ in self._places.clashes(changes, left)]
+        return not changes.keys().isdisjoint(left) or any(
+            changes[name] is not None for name in clashing
         )
 
     def _apply(self, pointer: int) -> None:
         """Does the changes of a transaction that has committed, after older ones."""
         with self._lock:
-            changes = self._pending.get(pointer)
-            if changes is None:
-                return  # a reader, or a later transaction, has done it
-            self._settle(changes, but=pointer, before=pointer)
-            self._intents.apply(pointer, changes)
+            if pointer in self._pending:  # else a reader, or a later one, has done it
+                self._do(pointer)
+
+    def _do(self, pointer: int) -> None:
+        """Does what one has committed, after all older ones of the same files.
+
+        Those who change one file commit in the order in which they began.
+        """
+        changes = self._pending[pointer]
+        self._settle(changes, but=pointer, before=pointer)
+        failed = self._intents.apply(pointer, changes)
+        if not failed:
             self._pending.pop(pointer, None)
+            return
+        self._pending[pointer] = {name: changes[name] for name in failed}
+        name, why = next(iter(failed.items()))
+        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+        raise NotApplied(
+            f"transaction {pointer} has committed, and its file {name!r}{more} cannot "
+            f"be put in place: {why.strerror}. Mend that, and it is done at the next "
+            f"use; or give it up by txaware participants recover {self.directory} "
+            f"--skip. {self._intents.path_text(pointer)} says what was to be done"
+        ) from why
 
     def _settle(
         self,
@@ -166,20 +277,19 @@ class Files(JoinsByItself):
         but: int | None,
         before: int | None = None,
     ) -> None:
-        """Does what has committed and is not done yet, as far as it is of these files.
-
-        Those who change one file commit in the order in which they began.
-        """
+        """Does what has committed and is not done yet, where it is of these files."""
         asked = set(names)
         for pointer in sorted(self._pending):
             if before is not None and pointer >= before:
                 return
-            changes = self._pending.get(pointer, {})
-            if pointer == but or asked.isdisjoint(changes):
+            if pointer == but or asked.isdisjoint(self._pending.get(pointer, {})):
                 continue
             if self._coordinator.outcome(pointer) is Outcome.COMMITTED:
-                self._intents.apply(pointer, changes)
-                self._pending.pop(pointer, None)
+                try:
+                    self._do(pointer)
+                except NotApplied:
+                    if not asked.isdisjoint(self._pending[pointer]):
+                        raise
 
     def _end(self, pointer: int) -> None:
         outcome = self._coordinator.outcome(pointer)
@@ -190,30 +300,11 @@ class Files(JoinsByItself):
             raise TransactionOutcomeUnknown(
                 f"nobody knows any more whether transaction {pointer} has committed: "
                 f"look at {self._intents.path_text(pointer)}, which says what it was "
-                f"about to do; do that or not, and remove it. Nothing was changed"
+                f"about to do; do that or not, and remove it, or give it up by txaware "
+                f"participants recover {self.directory} --skip. Nothing was changed"
             )
         if outcome is Outcome.COMMITTED:
-            self._intents.apply(pointer, changes)
+            self._do(pointer)
         elif outcome is Outcome.ROLLED_BACK:
             self._intents.drop(pointer, changes)
-        else:
-            return
-        self._pending.pop(pointer, None)
-
-
-def _checked_name(name: object) -> str:
-    """Returns the path of a file below the directory; `BadRequest` for any other."""
-    if not isinstance(name, str | PurePath):
-        raise BadRequest(f"a file is named by a str or a path, not {name!r:.100}")
-    path = PurePath(name)
-    wrong = (
-        not path.parts
-        or path.is_absolute()
-        or ".." in path.parts
-        or path.parts[0] == PLACE
-        or "\0" in str(path)
-        or any(len(os.fsencode(part)) > LONGEST_PART_BYTES for part in path.parts)
-    )
-    if wrong:
-        raise BadRequest(f"{str(name)!r:.300} is no name of a file below the directory")
-    return path.as_posix()
+            self._pending.pop(pointer, None)
