@@ -1,6 +1,6 @@
 """The two sides of a commit: who decides it, and who takes part in it."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Protocol, Self
 
 from coordinator.errors import Unavailable
@@ -132,6 +132,7 @@ Told = Callable[[Unavailable | None], Callable[[], object] | None]
 # Hands rows to a commit, with what is told its end. Returns a function that waits for
 # it; None where the rows cannot go now.
 SubmitRows = Callable[[Sequence[Any], Told], Callable[[], None] | None]
+Loading = Generator[tuple[Sequence[Any], Told], bool, None]
 
 
 class Cargo(Protocol):
@@ -141,11 +142,12 @@ class Cargo(Protocol):
     not written leaves nothing to undo.
     """
 
-    def load(self, submit: SubmitRows) -> Callable[[], None] | None:
-        """Calls `submit` with the rows, under the locks that give them their order.
+    def loading(self) -> Loading:
+        """Yields the rows and what is told their end, under the locks they need.
 
-        Returns what `submit` returned. After None or an error the rows are dropped, and
-        `load` may be called again.
+        Sent True it lets go of the locks: the rows are submitted. Sent False it drops
+        the rows as well, and may be called again. Closed in between, by an interrupt,
+        it finds out later which of the two happened.
         """
 
 

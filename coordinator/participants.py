@@ -6,23 +6,17 @@ Checks whether an object can take part, and makes each call of `TransactionAware
 import enum
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
+from coordinator.cargo import joined
 from coordinator.errors import (
     BadRequest,
     MisusedTransaction,
     ParticipantFailed,
-    Unavailable,
     changed_nothing,
 )
-from coordinator.interfaces import (
-    Cargo,
-    Coordinator,
-    SubmitRows,
-    Told,
-    TransactionAware,
-)
+from coordinator.interfaces import Cargo, Coordinator, TransactionAware
 from coordinator.transaction import Transaction
 
 # The number of arguments of each call.
@@ -96,6 +90,7 @@ class Participants:
 
     def __init__(self) -> None:
         self._joined: list[TransactionAware] = []
+        self._ids: set[int] = set()  # of the first ones, as many as it has
         # The places where `roll_back` and `announce` go on after an interrupt.
         self._to_roll_back: Iterator[TransactionAware] | None = None
         self._to_tell: Iterator[TransactionAware] | None = None
@@ -103,9 +98,8 @@ class Participants:
 
     def add(self, participant: TransactionAware, tx: Transaction) -> None:
         """Starts a participant and then lists it, unless it is listed already."""
-        for one in self._joined:
-            if participant is one:
-                return
+        if self._joined and self.includes(participant):
+            return
         if type(participant) not in _complete:
             checked_participant(participant)
         try:
@@ -117,7 +111,9 @@ class Participants:
 
     def includes(self, participant: TransactionAware) -> bool:
         """Tells whether a participant is listed, and so rolled back with the others."""
-        return any(participant is one for one in self._joined)
+        ids = self._ids
+        ids.update(map(id, self._joined[len(ids) :]))
+        return id(participant) in ids
 
     def update(self, tx: Transaction) -> None:
         """Gives all participants the new write pointer."""
@@ -256,75 +252,19 @@ def take_cargo(
     to_flush: list[TransactionAware], coordinator: Coordinator, tx: Transaction
 ) -> Cargo | None:
     """Takes off the list the last participants whose rows the commit can carry."""
-    cargo: Cargo | None = None
+    cargoes: list[Cargo] = []
     while to_flush:
         participant: Any = to_flush[-1]
         try:
-            more = participant.commit_cargo(coordinator)
+            cargo = participant.commit_cargo(coordinator)
         except BaseException as error:
             _name(error, participant, "commit_cargo", tx)
             raise
-        if more is None:
+        if cargo is None:
             break
         del to_flush[-1]
-        cargo = more if cargo is None else JoinedCargo(more, cargo)
-    return cargo
-
-
-# Made once: the types of a function within another one are made at each call.
-Loaded = Callable[[], None] | None
-Wake = Callable[[], object]
-SomeRows = Sequence[Any]
-Away = Unavailable | None
-
-
-class JoinedCargo:
-    """Several cargoes that one commit carries, loaded one inside the other."""
-
-    def __init__(self, *cargoes: Cargo) -> None:
-        self._cargoes = cargoes
-
-    def load(self, submit: SubmitRows) -> Loaded:
-        """Submits the rows of all in one piece; tells all of them how it ended."""
-        return self._load_from(0, (), (), submit)
-
-    def _load_from(
-        self,
-        at: int,
-        rows: Sequence[Any],
-        listeners: Sequence[Told],
-        submit: SubmitRows,
-    ) -> Loaded:
-        if at == len(self._cargoes):
-            return submit(rows, _tell_all(listeners))
-
-        def add(more: SomeRows, told: Told) -> Loaded:
-            return self._load_from(at + 1, [*rows, *more], [*listeners, told], submit)
-
-        return self._cargoes[at].load(add)
-
-
-def empty_cargo(coordinator: Coordinator) -> Cargo | None:
-    """Returns the cargo of a participant that has nothing to write at the commit.
-
-    Returns None for a coordinator whose commits carry nothing.
-    """
-    return JoinedCargo() if hasattr(type(coordinator), "commit_with") else None
-
-
-def _tell_all(listeners: Sequence[Told]) -> Told:
-    """Returns a listener that tells each of the given ones, and then wakes for all."""
-
-    def tell(error: Away) -> Wake:
-        wakes = [wake for listen in listeners if (wake := listen(error)) is not None]
-
-        def wake_all() -> None:
-            for wake in wakes:
-                wake()
-
-        return wake_all
-
-    return tell
+        cargoes += (cargo,)
+    return joined(cargoes[::-1]) if cargoes else None
 
 
 def flushes_last(participant: TransactionAware) -> bool:

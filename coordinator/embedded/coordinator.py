@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import attrs
 
+from coordinator.cargo import load
 from coordinator.embedded.commit_log import CommitLog, Wait
 from coordinator.embedded.file_journal import FileJournal
 from coordinator.embedded.history import outcome_records
@@ -164,7 +165,7 @@ class EmbeddedCoordinator(TwoPhaseCommit):
         """Commits as `commit` does, and writes the cargo with it: both or neither."""
         entry: OpenTransaction | None = None
         try:
-            while (wait := cargo.load(partial(self._submit_with, tx))) is None:
+            while (wait := load(cargo, partial(self._submit_with, tx))) is None:
                 self._tidy_if_due()  # no lock of the rows is held while this waits
                 with self._lock:
                     entry = self._require(tx.transaction_id)

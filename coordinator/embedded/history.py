@@ -1,7 +1,7 @@
 """The sum of a journal's records: everything that a restart needs to know."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -46,7 +46,7 @@ class History:
         self.highest = 0
         self.reserved = 0
         self.open: dict[int, Started] = {}
-        self.checkpoints: dict[int, tuple[int, ...]] = {}
+        self.checkpoints: dict[int, dict[int, None]] = {}
         self.prepared: dict[int, Prepared] = {}
         self.invalid: dict[int, int] = {}
         self.unseen: dict[int, tuple[bytes, ...]] = {}
@@ -122,13 +122,12 @@ class History:
         self._mention(record.transaction_id)
 
     def _checkpointed(self, record: Checkpointed) -> None:
-        earlier = self.checkpoints.get(record.transaction_id, ())
-        if record.pointer not in earlier:  # an interrupted record may come again
-            self.checkpoints[record.transaction_id] = (*earlier, record.pointer)
+        # An interrupted record may come again, and counts once.
+        self.checkpoints.setdefault(record.transaction_id, {})[record.pointer] = None
         self._mention(record.pointer)
 
     def _committed(self, record: Committed) -> None:
-        checkpoints: tuple[int, ...] = ()
+        checkpoints: Iterable[int] = ()
         if self.checkpoints:
             checkpoints = self.checkpoints.get(record.transaction_id, ())
         self._end(record.transaction_id)

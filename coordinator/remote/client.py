@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 import attrs
 
 from coordinator import codec, errors
+from coordinator.cargo import load
 from coordinator.errors import (
     BadRequest,
     NotWritten,
@@ -133,7 +134,7 @@ class RemoteCoordinator:
             self._commit(tx, **fields)
             return _waited
 
-        cargo.load(submit)
+        load(cargo, submit)
 
     def _commit(self, tx: Transaction, **fields: Any) -> None:
         transaction_id = tx.transaction_id

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, TextIO
 
+from coordinator.cargo import JoinedCargo
 from coordinator.embedded.coordinator import EmbeddedCoordinator
 from coordinator.interfaces import Cargo
-from coordinator.participants import JoinedCargo
 from coordinator.resolve_outcome import settle
 from coordinator.transaction import Transaction
 from tests.support.checker import FAIL, NEVER, OK, UNKNOWN, Moved, Poll, Publish
@@ -226,7 +226,7 @@ class Client:
             )
             if messages is None or position is None:
                 return None
-            return JoinedCargo(position, messages)
+            return JoinedCargo([position, messages])
 
         self.transact(
             sent,

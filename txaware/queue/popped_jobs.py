@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from coordinator.cargo import empty_cargo
 from coordinator.context import TransactionContext
 from coordinator.interfaces import Cargo, Coordinator
-from coordinator.participants import empty_cargo
 from coordinator.transaction import Transaction, TransactionType
 from txaware.errors import (
     MisusedTransaction,

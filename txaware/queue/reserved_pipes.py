@@ -2,8 +2,8 @@
 
 from typing import Any, Protocol
 
+from coordinator.cargo import empty_cargo
 from coordinator.interfaces import Cargo, Coordinator
-from coordinator.participants import empty_cargo
 from coordinator.transaction import Transaction
 from txaware.errors import MisusedTransaction
 from txaware.queue_service import QueueService

@@ -5,7 +5,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from coordinator.interfaces import Coordinator, SubmitRows
+from coordinator.interfaces import Coordinator, Loading
 from coordinator.transaction import Transaction
 from txaware.http.client.calls.request_fit import request_of, type_of
 from txaware.http.client.calls.table_calls import change_fields
@@ -31,9 +31,9 @@ class CarriedParts:
     def __init__(self, *parts: Part) -> None:
         self._parts = parts
 
-    def load(self, submit: SubmitRows) -> Callable[[], None] | None:
-        """Submits the parts; the server gives their rows an order."""
-        return submit(self._parts, _tell_nobody)
+    def loading(self) -> Loading:
+        """Yields the parts; the server gives their rows an order."""
+        yield self._parts, _tell_nobody
 
     def count(self) -> None:
         """Does nothing: the server counts."""

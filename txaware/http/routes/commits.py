@@ -6,7 +6,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from coordinator.participants import JoinedCargo
+from coordinator.cargo import joined
 from coordinator.remote.wire import check_known, fields_of, list_of, pointers_of
 from coordinator.transaction import Transaction
 from coordinator.transaction_status import OPEN, standing
@@ -146,7 +146,10 @@ class CommitRoutes:
                 raise
             # It may have committed before, which is for a repeat to find out.
             raise TransactionNotInProgress(str(error)) from error
-        self._coordinator.commit_with(tx, JoinedCargo(*cargoes))
+        if not cargoes:  # publishes without messages
+            self._coordinator.commit(tx)
+            return
+        self._coordinator.commit_with(tx, joined(cargoes))
         for cargo in cargoes:
             cargo.count()
 

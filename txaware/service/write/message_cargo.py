@@ -3,9 +3,8 @@
 import time
 from collections.abc import Sequence
 
-from coordinator.embedded.commit_log import Wait
-from coordinator.interfaces import SubmitRows
-from coordinator.participants import JoinedCargo
+from coordinator.cargo import JoinedCargo
+from coordinator.interfaces import Loading
 from txaware.service.topic_handles import TopicHandle
 from txaware.service.wakeups import Endings
 from txaware.service.write.topic_writer import Rows
@@ -31,12 +30,10 @@ class TopicCargo:
         self._endings = endings
         self._began_s = 0.0
 
-    def load(self, submit: SubmitRows) -> Wait | None:
-        """Submits the rows under the lock of the topic."""
+    def loading(self) -> Loading:
+        """Yields the rows, under the lock of the topic."""
         self._began_s = time.perf_counter()
-        return self.handle.writer.carry(
-            self._messages, self._rows, submit, self._expect
-        )
+        return self.handle.writer.loading(self._messages, self._rows, self._expect)
 
     def _expect(self) -> None:
         """Has the readers of the topic told when the commit is decided after all."""
@@ -56,7 +53,7 @@ class TopicsCargo(JoinedCargo):
 
     def __init__(self, topics: Sequence[TopicCargo]) -> None:
         self._topics = sorted(topics, key=lambda topic: topic.handle.message_prefix)
-        super().__init__(*self._topics)
+        super().__init__(self._topics)
 
     def count(self) -> None:
         """Counts the messages, once they are committed."""

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from coordinator.embedded.commit_log import Wait
-from coordinator.interfaces import SubmitRows
+from coordinator.interfaces import Loading
 from txaware.errors import Unavailable
 from txaware.interfaces import OrderedTable, Write
 from txaware.messages import MessageId
@@ -25,9 +24,9 @@ class RowCargo:
         self._writes = writes
         self._then = then
 
-    def load(self, submit: SubmitRows) -> Wait | None:
-        """Submits the rows; the order of such rows does not matter."""
-        return submit(self._writes, _nothing)
+    def loading(self) -> Loading:
+        """Yields the rows, whose order does not matter."""
+        yield self._writes, _nothing
 
     def count(self) -> None:
         """Notes that the rows are visible."""

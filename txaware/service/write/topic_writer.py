@@ -8,7 +8,7 @@ from functools import partial
 
 from coordinator.embedded.batch import Then
 from coordinator.embedded.commit_log import Wait
-from coordinator.interfaces import SubmitRows
+from coordinator.interfaces import Loading
 from txaware.errors import Unavailable
 from txaware.interfaces import OrderedTable, Write
 from txaware.keys import MAX_SEQUENCE, row_key
@@ -116,14 +116,8 @@ class TopicWriter:
             self.signal.tell()
         return keys[0], keys[-1]
 
-    def carry(
-        self,
-        count: int,
-        rows: Rows,
-        submit: SubmitRows,
-        unsure: Callable[[], object],
-    ) -> Wait | None:
-        """Submits message rows with their commit; returns what `submit` returns.
+    def loading(self, count: int, rows: Rows, unsure: Callable[[], object]) -> Loading:
+        """Yields message rows that a commit carries, as `Cargo` says.
 
         `unsure` is called if the batch fails: the commit may still be found on disk.
         """
@@ -132,14 +126,9 @@ class TopicWriter:
                 keys = self._keys(self._messages, count)
                 writes = rows(keys)
                 self._in_flight.append(keys[0])
-                try:
-                    wait = submit(writes, partial(self._carried, unsure))
-                except Exception:
+                is_submitted = yield writes, partial(self._carried, unsure)
+                if not is_submitted:
                     self._in_flight.pop()
-                    raise
-                if wait is None:
-                    self._in_flight.pop()
-                return wait
         except Exception:
             raise
         except BaseException:
