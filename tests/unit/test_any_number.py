@@ -148,7 +148,7 @@ def test_a_transaction_has_any_number_of_functions_for_its_end(store: Store) -> 
 
 def test_a_journal_has_any_number_of_checkpoints() -> None:
     history, added = History(), History()
-    history.apply(Started(1, False, True, False))
+    history.apply(Started(1, 0))
     for pointer in range(2, MANY + 2):
         history.apply(Checkpointed(1, pointer))
         history.apply(Checkpointed(1, pointer))  # an interrupt has it written twice
