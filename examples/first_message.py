@@ -24,8 +24,7 @@ import txaware
 
 def main(url: str) -> None:
     with txaware.connect(url) as messaging:
-        if "orders" not in messaging.topics():
-            messaging.create_topic("orders")
+        messaging.create_topic("orders", exist_ok=True)
         earlier = messaging.consumer("orders")
         print(f"orders from before: {show(earlier.poll(10_000))}")
 

@@ -14,6 +14,7 @@ TxAwareError
 ├── KeeperNotFound      there is none of that name to forget
 ├── PlanForgotten       a clean-up in pieces is over, or too old: plan it anew
 ├── QueueNotFound       create the queue first
+├── QueueExists         use it as it is, or update it
 ├── LeaseLost           somebody else has the job, or had it: drop the work
 ├── ProducerFenced      also TransactionRefused: a newer one took over, or it expired
 ├── ProducerNotFound    the store knows no such producer: look at the list
@@ -80,6 +81,12 @@ class PublisherClosed(MisusedTransaction):
 
 class QueueNotFound(TxAwareError):
     """There is no queue of that name; create it first."""
+
+    changed_nothing = True
+
+
+class QueueExists(TxAwareError):
+    """A queue of that name exists already, and is unchanged."""
 
     changed_nothing = True
 
@@ -172,6 +179,7 @@ __all__ = [
     "ProducerFenced",
     "ProducerNotFound",
     "PublisherClosed",
+    "QueueExists",
     "QueueFull",
     "QueueNotFound",
     "RequestTooLarge",

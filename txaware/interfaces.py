@@ -58,8 +58,13 @@ class MessagingService(Protocol):
         *,
         ttl_s: int | str | None = None,
         properties: Mapping[str, str] | None = None,
+        exist_ok: bool = False,
     ) -> Topic:
-        """Creates a topic, or the next generation of one that was deleted."""
+        """Creates a topic, or the next generation of one that was deleted.
+
+        One that exists is `TopicExists`. With `exist_ok` it is returned if it is as was
+        named, and else the error says what differs; what was not named may differ.
+        """
 
     def update_topic(
         self,

@@ -1,13 +1,14 @@
 """The port of work queues, for programs that push and pop."""
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Protocol, Unpack
 
 from coordinator.transaction import Transaction
 from txaware.queues import (
     Order,
     Popped,
     QueueDescriptor,
+    QueueSettings,
     QueueStats,
     Waiting,
 )
@@ -34,8 +35,21 @@ class QueueService(Protocol):
         max_push_time_of_pipe_s: float = 600,
         max_pop_width: int = 100,
         ttl_s: int | None = None,
+        exist_ok: bool = False,
     ) -> QueueDescriptor:
-        """Creates a queue; one that exists is returned as it is."""
+        """Creates a queue.
+
+        One that exists is `QueueExists`. With `exist_ok` it is returned if it is as was
+        named, and else the error says what differs; what was not named may differ.
+        """
+
+    def update_queue(
+        self, name: str, **settings: Unpack[QueueSettings]
+    ) -> QueueDescriptor:
+        """Changes the settings that are named and leaves the rest.
+
+        The order stays as it was made. Jobs in work keep the lease that they have.
+        """
 
     def queue_descriptor(self, name: str) -> QueueDescriptor:
         """Returns the settings of a queue."""

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self, TypedDict, cast
 
 import attrs
 
-from txaware.errors import BadRequest
+from txaware.errors import BadRequest, QueueExists
 from txaware.topics import (
     MAX_TTL_S,
     QueueName,
@@ -15,6 +15,7 @@ from txaware.topics import (
     TopicName,
     checked_ttl_s,
     data_prefix,
+    differences,
 )
 
 Order = Literal["mostly", "strict", "key"]
@@ -63,7 +64,7 @@ def is_queue(name: TopicName) -> bool:
 
 @attrs.frozen
 class QueueDescriptor:
-    """The settings of a queue, as they were when it was created.
+    """The settings of a queue, as it was created, or last updated.
 
     An item that is neither committed nor rolled back within `lease_s` comes again.
     After `max_deliveries` it goes to `dead_letter_queue`. `order` is `mostly` (items of
@@ -92,6 +93,33 @@ class QueueDescriptor:
     def dead_letters(self) -> str:
         """The queue that takes what was delivered too often."""
         return self.dead_letter_queue or f"{self.name}-dead"
+
+    def agreeing(self, named: Mapping[str, Any]) -> Self:
+        """Returns the queue if it is as was named; else `QueueExists` says how it is.
+
+        `named` are settings that are checked; those that it lacks may be any.
+        """
+        triples = ((key, getattr(self, key), value) for key, value in named.items())
+        if differs := differences(triples):
+            raise QueueExists(
+                f"queue {self.name} exists already, and its {differs}; update_queue "
+                f"changes it"
+            )
+        return self
+
+    def changed(self, options: Mapping[str, Any]) -> Self:
+        """Returns the queue with the settings that are named; else a `BadRequest`.
+
+        Its order stays: items that wait lie in pipes that were filled for it.
+        """
+        wanted = described(self.name, options, verb="update_queue")
+        named = {key: getattr(wanted, key) for key in options}
+        if named.get("order", self.order) != self.order:
+            raise BadRequest(
+                f"queue {self.name} keeps its order {self.order}: create another queue "
+                f"with order {wanted.order}, or delete this one first"
+            )
+        return attrs.evolve(self, **named)
 
     @classmethod
     def of(cls, topic: Topic) -> Self:
@@ -131,18 +159,29 @@ class QueueDescriptor:
         return Topic(row_name(self.name), self.generation, MAX_TTL_S, kept)
 
 
+class QueueSettings(TypedDict, total=False):
+    """The settings of a queue that an update may name; see `QueueDescriptor`."""
+
+    lease_s: float
+    max_deliveries: int | None
+    dead_letter_queue: str | None
+    order: Order
+    max_pushes_per_pipe: int
+    max_push_time_of_pipe_s: float
+    max_pop_width: int
+    ttl_s: int | None
+
+
 # What a queue is created with; it is paused once it is there.
-SETTINGS = tuple(
-    field.name
-    for field in attrs.fields(QueueDescriptor)
-    if field.name not in ("name", "generation", "is_paused")
-)
+SETTINGS = tuple(QueueSettings.__annotations__)
 
 
-def described(name: str, options: Mapping[str, Any]) -> QueueDescriptor:
+def described(
+    name: str, options: Mapping[str, Any], *, verb: str = "create_queue"
+) -> QueueDescriptor:
     """Returns a queue as the caller describes it; else a `BadRequest`."""
     if unknown := options.keys() - {*SETTINGS}:
-        raise TypeError(f"create_queue() has no option {', '.join(sorted(unknown))}")
+        raise TypeError(f"{verb}() has no option {', '.join(sorted(unknown))}")
     made = QueueDescriptor(str(QueueName.parse(name)), 1, **options)
     for option, most in (
         ("lease_s", MAX_LEASE_S),

@@ -97,6 +97,13 @@ class Payloads:
         ]
 
 
+def checked_flag(name: str, flag: object) -> bool:
+    """Returns True or False; raises `BadRequest` for anything that only seems so."""
+    if not isinstance(flag, bool):
+        raise BadRequest(f"{name} is True or False, not {flag!r:.100}")
+    return flag
+
+
 def checked_payloads(messages: Iterable[Payload], *, limit_bytes: int) -> Payloads:
     """Returns bytes and `Outgoing` as payloads; anything else is a `BadRequest`.
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import attrs
 
-from txaware.errors import BadRequest
+from txaware.errors import BadRequest, TopicExists
 
 DEFAULT_NAMESPACE = "default"
 DEFAULT_TTL_S = 604_800
@@ -174,6 +174,25 @@ class Topic:
             properties={k: v for k, v in merged.items() if v is not None},
         )
 
+    def agreeing(self, ttl_s: int | None, properties: Mapping[str, str]) -> Self:
+        """Returns the topic if it is as was named; else `TopicExists` says how it is.
+
+        `properties` are those that were named; a topic may have more.
+        """
+        kept = {"publishing": "any", **self.properties}
+        named: list[tuple[str, object, object]] = [
+            (f"its property {key}", kept.get(key), value)
+            for key, value in properties.items()
+        ]
+        if ttl_s is not None:
+            named.insert(0, ("its ttl_s", self.ttl_s, ttl_s))
+        if differs := differences(named):
+            raise TopicExists(
+                f"topic {self.topic} exists already, and {differs}; update_topic "
+                f"changes it"
+            )
+        return self
+
     def to_bytes(self) -> bytes:
         """Encodes the topic for its table; a negative generation is a deleted topic."""
         kept = {**self.properties, "ttl": str(self.ttl_s)}
@@ -186,6 +205,15 @@ class Topic:
         kept: dict[str, str] = json.loads(data)
         generation, ttl_s = int(kept.pop("generation")), int(kept.pop("ttl"))
         return cls(topic, generation, ttl_s, MappingProxyType(kept))
+
+
+def differences(named: Iterable[tuple[str, object, object]]) -> str:
+    """Says what is not as was named, of names with what there is and what was named."""
+    return " and ".join(
+        f"{name} is {found!r}, not {wanted!r:.100}"
+        for name, found, wanted in named
+        if found != wanted
+    )
 
 
 def data_prefix(topic: TopicName, generation: int) -> bytes:

@@ -51,12 +51,22 @@ def test_queues_are_listed_with_how_they_stand() -> None:
     assert "lease 5m, order mostly, after 3 deliveries to ns:late-dead" in text
 
 
-def test_a_queue_that_is_there_stays_as_it_is_and_is_told() -> None:
-    again = run("queue", "create", "mail", "--lease", "30s")
-    other = run("queue", "create", "mail", "--lease", "5m")
-    assert again.stdout == other.stdout == "queue mail: lease 30s, order mostly\n"
-    assert again.stderr == ""
-    assert other.stderr == "(queue mail was there before, and stays as it was)\n"
+def test_a_queue_that_is_there_is_taken_as_it_is_or_updated() -> None:
+    create = ("queue", "create", "mail")
+    assert "queue mail exists already" in error_of(*create)
+    text = "queue mail: lease 30s, order mostly\n"
+    assert run(*create, "--exist-ok", "--lease", "30s").stdout == text
+    other = error_of(*create, "--exist-ok", "--lease", "5m")
+    assert "its lease_s is 30.0, not 300.0" in other
+    update = ("queue", "update", "mail")
+    changed = run(*update, "--lease", "5m", "--max-deliveries", "3").stdout
+    assert changed == (
+        "queue mail: lease 5m, order mostly, after 3 deliveries to mail-dead\n"
+    )
+    [told] = run_json(*update, "--remove", "max-deliveries")
+    assert (told["lease_s"], told["max_deliveries"]) == (300, None)
+    assert run(*create, "--exist-ok", "--lease", "5m").stdout.startswith("queue mail")
+    assert "nothing to change" in error_of(*update, code=2)
 
 
 def test_the_figures_of_a_queue_say_who_has_its_jobs() -> None:

@@ -61,6 +61,16 @@ def test_a_topic_is_created_listed_updated_and_deleted() -> None:
     }
 
 
+def test_a_topic_that_exists_is_taken_as_it_is_where_that_is_said() -> None:
+    create = ("topic", "create", "orders")
+    text = run(*create, "--exist-ok", "--ttl", "7d").stdout
+    assert text == "there is topic orders, ttl 7d\n"
+    assert "topic orders exists already" in error_of(*create)
+    assert run(*create, "--exist-ok").stdout == text
+    said = error_of(*create, "--exist-ok", "--ttl", "1h", "--property", "a=b")
+    assert "its ttl_s is 604800, not 3600 and its property a is None, not 'b'" in said
+
+
 def test_a_namespace_is_an_option_or_part_of_the_name() -> None:
     run("topic", "create", "a", "--namespace", "shop")
     run("topic", "create", "shop:b")

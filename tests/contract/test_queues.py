@@ -3,9 +3,11 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
+import attrs
 import pytest
 
 from tests.support.concurrency import until
@@ -15,6 +17,7 @@ from txaware.errors import (
     BadRequest,
     LeaseLost,
     PublisherClosed,
+    QueueExists,
     QueueNotFound,
     TopicNotFound,
     Unavailable,
@@ -266,10 +269,112 @@ def test_a_truncated_queue_is_empty_and_its_counts_are_zero(site: Site) -> None:
 def test_a_queue_that_exists_keeps_its_settings(site: Site) -> None:
     """Scenario 127."""
     first = site.messaging.create_queue("mail", lease_s=5, order="strict")
-    again = site.messaging.create_queue("mail", lease_s=7)
-    assert again == first
-    assert (again.lease_s, again.order) == (5, "strict")
+    for named in ({}, {"lease_s": 5, "order": "strict"}, {"lease_s": 7}):
+        with pytest.raises(QueueExists, match=r"^queue mail exists already$"):
+            site.messaging.create_queue("mail", **named)
     assert site.messaging.queue("mail").descriptor == first
+
+
+def test_a_queue_that_exists_may_be_named_as_far_as_it_is_known(site: Site) -> None:
+    create = partial(site.messaging.create_queue, "mail", exist_ok=True)
+    first = create(lease_s=5, order="strict", dead_letter_queue="dead")
+    site.messaging.queue("mail").push(b"a")
+    for named in (
+        {},
+        {"lease_s": 5},
+        {"order": "strict", "max_deliveries": None},
+        {"dead_letter_queue": "default:dead", "ttl_s": None},
+    ):
+        assert create(**named) == first
+    site.messaging.queue("mail").pause()
+    assert create().is_paused
+    assert waiting(site.messaging.queue("mail")) == [b"a"]
+
+
+@pytest.mark.parametrize(
+    ("named", "differs"),
+    [
+        ({"lease_s": 30}, "its lease_s is 5.0, not 30.0;"),
+        (
+            {"max_deliveries": 5, "order": "key", "lease_s": 5},
+            "its max_deliveries is None, not 5 and order is 'strict', not 'key';",
+        ),
+        (
+            {"dead_letter_queue": None},
+            "its dead_letter_queue is 'dead', not None; update_queue changes it$",
+        ),
+    ],
+    ids=repr,
+)
+def test_a_queue_that_is_not_as_named_says_what_differs(
+    site: Site, named: Any, differs: str
+) -> None:
+    create: Any = partial(site.messaging.create_queue, "mail")
+    first = create(lease_s=5, order="strict", dead_letter_queue="dead")
+    with pytest.raises(QueueExists, match=f"^queue mail exists already, and {differs}"):
+        create(exist_ok=True, **named)
+    assert site.messaging.queue("mail").descriptor == first
+
+
+def test_an_update_of_a_queue_changes_what_is_named(site: Site) -> None:
+    messaging = site.messaging
+    made = messaging.create_queue("mail", lease_s=5, max_deliveries=2)
+    queue = messaging.queue("mail")
+    queue.push_all(numbered(3))
+    job = popped(queue)
+    changed = messaging.update_queue("mail", lease_s=60, max_pushes_per_pipe=1)
+    assert changed == attrs.evolve(made, lease_s=60.0, max_pushes_per_pipe=1)
+    assert messaging.update_queue("mail") == queue.descriptor == changed
+    assert (job.lease_until, popped(queue).lease_until) == (
+        job.pushed_at + timedelta(seconds=5),
+        job.pushed_at + timedelta(seconds=60),
+    )
+    queue.push(b"x")
+    queue.push(b"y")
+    assert queue.stats().pipes == 3
+    queue.pause()
+    assert messaging.update_queue("mail", max_deliveries=None).is_paused
+
+
+def test_an_item_that_was_delivered_as_often_as_an_update_allows_is_a_dead_letter(
+    site: Site,
+) -> None:
+    queue = made(site.messaging)
+    queue.push(b"a")
+    popped(queue).rollback()
+    job = popped(queue)
+    site.messaging.update_queue("mail", max_deliveries=1, dead_letter_queue="lost")
+    job.rollback()
+    assert queue.pop() is None
+    assert waiting(site.messaging.queue("lost")) == [b"a"]
+
+
+def test_an_update_that_makes_no_sense_changes_nothing(site: Site) -> None:
+    messaging: Any = site.messaging
+    first = messaging.create_queue("mail", max_deliveries=3)
+    messaging.create_queue("mail-dead", max_deliveries=3, dead_letter_queue="last")
+    for named, said in (
+        ({"lease_s": 0}, "lease_s is above 0"),
+        ({"order": "fifo"}, "order is one of"),
+        ({"order": "key"}, "queue mail keeps its order mostly"),
+        ({"max_deliveries": 0}, "max_deliveries is a whole number"),
+        ({"dead_letter_queue": "mail"}, "cannot be its own dead-letter queue"),
+    ):
+        with pytest.raises(BadRequest, match=said):
+            messaging.update_queue("mail", **named)
+    with pytest.raises(BadRequest, match="dead letters would go round"):
+        messaging.update_queue("mail-dead", dead_letter_queue="mail")
+    with pytest.raises(TypeError, match=r"update_queue\(\) has no option is_paused$"):
+        messaging.update_queue("mail", is_paused=True)
+    with pytest.raises(QueueNotFound):
+        messaging.update_queue("absent", lease_s=5)
+    assert messaging.update_queue("mail", order="mostly") == first
+
+
+def test_an_updated_queue_is_there_after_a_crash(lasting: Site) -> None:
+    lasting.messaging.create_queue("mail")
+    changed = lasting.messaging.update_queue("mail", max_deliveries=7)
+    assert lasting.crash().queue("mail").descriptor == changed
 
 
 def test_leases_follow_the_clock_of_the_store(site: Site) -> None:
@@ -475,7 +580,7 @@ def test_dead_letters_do_not_go_round(site: Site) -> None:
             create("c", dead_letter_queue=last)
     assert site.messaging.queues() == ["a", "b"]
     site.messaging.create_queue("c", dead_letter_queue="a")  # it keeps what it has
-    assert create("a", dead_letter_queue="b").dead_letters == "b"
+    assert create("a", dead_letter_queue="b", exist_ok=True).dead_letters == "b"
 
 
 @pytest.mark.parametrize("name", ["", "a b", ".mail", "a:b:c", "mäil", None, 5])

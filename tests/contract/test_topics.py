@@ -37,6 +37,77 @@ def test_a_topic_is_created_once(topics: Messaging) -> None:
         topics.create_topic("t1")
 
 
+def test_a_topic_that_exists_may_be_named_as_far_as_it_is_known(
+    topics: Messaging,
+) -> None:
+    made = topics.create_topic("t1", exist_ok=True)
+    assert (made.generation, made.ttl_s) == (1, WEEK_S)
+    topics.update_topic("t1", ttl_s=60, properties={"owner": "ann"})
+    topics.publish("t1", [b"a"])
+    for named in (
+        {},
+        {"ttl_s": "60"},
+        {"properties": {"owner": "ann"}},
+        {"ttl_s": 60, "properties": {"publishing": "any"}},
+    ):
+        found = topics.create_topic("t1", exist_ok=True, **named)
+        assert found == topics.topic("t1")
+    assert payloads(topics.poll("t1")) == [b"a"]
+
+
+@pytest.mark.parametrize(
+    ("named", "differs"),
+    [
+        ({"ttl_s": 5}, "its ttl_s is 60, not 5;"),
+        ({"properties": {"owner": "bob"}}, "its property owner is 'ann', not 'bob';"),
+        (
+            {"ttl_s": 5, "properties": {"publishing": "plain", "of": "x"}},
+            "its ttl_s is 60, not 5 and its property publishing is 'any', not 'plain' "
+            "and its property of is None, not 'x';",
+        ),
+    ],
+    ids=repr,
+)
+def test_a_topic_that_is_not_as_named_says_what_differs(
+    topics: Messaging, named: Any, differs: str
+) -> None:
+    made = topics.create_topic("t1", ttl_s=60, properties={"owner": "ann"})
+    with pytest.raises(TopicExists, match=f"topic t1 exists already, and {differs}"):
+        topics.create_topic("t1", exist_ok=True, **named)
+    assert topics.topic("t1") == made
+
+
+def test_many_who_create_a_topic_at_once_and_may_find_it_get_the_same(
+    topics: Messaging,
+) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        made = [
+            pool.submit(topics.create_topic, "t1", ttl_s=60, exist_ok=True)
+            for _ in range(40)
+        ]
+        assert {one.result().generation for one in made} == {1}
+
+
+def test_a_topic_that_was_deleted_is_made_anew_where_it_may_exist(
+    topics: Messaging,
+) -> None:
+    topics.create_topic("t1", ttl_s=60)
+    topics.delete_topic("t1")
+    made = topics.create_topic("t1", ttl_s=5, exist_ok=True)
+    assert (made.generation, made.ttl_s) == (2, 5)
+
+
+@pytest.mark.parametrize("flag", [1, "yes", None])
+def test_whether_a_topic_may_exist_is_true_or_false(
+    topics: Messaging, flag: Any
+) -> None:
+    with pytest.raises(BadRequest, match="exist_ok is True or False, not "):
+        topics.create_topic("t1", exist_ok=flag)
+    with pytest.raises(BadRequest, match="exist_ok is True or False, not "):
+        topics.create_queue("t1", exist_ok=flag)
+    assert topics.topics() == topics.queues() == []
+
+
 def test_every_call_on_an_absent_topic_says_that_there_is_none(
     topics: Messaging,
 ) -> None:

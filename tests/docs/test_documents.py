@@ -35,6 +35,23 @@ def test_the_blocks_of_a_document_run_in_order(
     request: pytest.FixtureRequest,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    check_blocks(name, tmp_path, request)
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/tutorial.md"])
+def test_a_first_program_prints_the_same_in_each_run(
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        check_blocks(name, tmp_path, request)
+
+
+def check_blocks(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """Runs the blocks of Python in the working directory, beside their output."""
     names: dict[str, object] = {"__name__": "__main__"}
     printed = ""
     blocks = BLOCK.findall((ROOT / name).read_text())

@@ -24,6 +24,7 @@ from txaware.errors import (
     MisusedTransaction,
     ParticipantFailed,
     RequestTooLarge,
+    TopicExists,
     TopicNotFound,
     TransactionConflict,
     Unavailable,
@@ -62,6 +63,9 @@ async def test_the_verbs_are_awaited(store: ServedStore) -> None:
     async with connect_async(store.url) as messaging:
         created = await messaging.create_topic("n:u", ttl_s=5, properties={"a": "b"})
         assert created == await messaging.topic("n:u")
+        assert created == await messaging.create_topic("n:u", ttl_s=5, exist_ok=True)
+        with pytest.raises(TopicExists, match="its ttl_s is 5, not 6"):
+            await messaging.create_topic("n:u", ttl_s=6, exist_ok=True)
         updated = await messaging.update_topic("n:u", ttl_s=6)
         assert (updated.ttl_s, updated.properties) == (6, {"a": "b"})
         assert await messaging.topics("n") == ["u"]

@@ -17,6 +17,7 @@ from txaware.errors import (
     LeaseLost,
     MisusedTransaction,
     PublisherClosed,
+    QueueExists,
     QueueNotFound,
 )
 
@@ -132,6 +133,11 @@ async def test_the_verbs_of_a_queue_are_awaited(store: ServedStore) -> None:
     async with connect_async(store.url) as messaging:
         made = await messaging.create_queue("dead", order="strict")
         assert (await messaging.queues(), made.order) == (["dead", "mail"], "strict")
+        assert await messaging.create_queue("dead", order="strict", exist_ok=True)
+        with pytest.raises(QueueExists, match="its order is 'strict', not 'key'"):
+            await messaging.create_queue("dead", order="key", exist_ok=True)
+        made = await messaging.update_queue("dead", lease_s=60)
+        assert (made.lease_s, made.order) == (60, "strict")
         queue = await messaging.queue("dead")
         assert await queue.descriptor() == made
         async with queue.pusher() as pusher:

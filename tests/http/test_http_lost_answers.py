@@ -14,7 +14,13 @@ from coordinator.remote.client import RemoteCoordinator
 from tests.support.http_served import ServedStore, served
 from tests.support.lossy_proxy import LossyProxy
 from txaware.errors import Unavailable
-from txaware.http.client import CoordinatorSend, HttpService, Link, Transport
+from txaware.http.client import (
+    CoordinatorSend,
+    HttpQueues,
+    HttpService,
+    Link,
+    Transport,
+)
 from txaware.http.client.aio.async_messaging import connect_async
 from txaware.interfaces import Isolation
 from txaware.publish import Publisher
@@ -82,6 +88,22 @@ def test_threads_that_share_connections_lose_nothing(
     assert not failures
     assert set(counted(store).values()) == {1}
     assert len(counted(store)) == 320
+    transport.close()
+
+
+def test_what_is_created_although_its_answer_was_lost_is_no_refusal(
+    store: ServedStore, proxy: LossyProxy
+) -> None:
+    transport = client(proxy)
+    service, queues = HttpService(transport), HttpQueues(transport)
+    service.info()
+    for number in range(ROUNDS // 3):
+        service.create_topic(f"t{number}")
+        queues.create_queue(f"q{number}", exist_ok=number % 2 == 0)
+        queues.update_queue(f"q{number}", lease_s=60)
+    assert proxy.lost > 10
+    assert len(store.messaging.topics()) == ROUNDS // 3 + 1
+    assert len(store.messaging.queues()) == ROUNDS // 3
     transport.close()
 
 

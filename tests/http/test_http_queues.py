@@ -301,6 +301,35 @@ def test_nobody_ends_the_jobs_of_another_ones_transaction(guard: Guarded) -> Non
     assert refused.status == 403
 
 
+def test_a_queue_that_exists_is_refused_unless_it_may(caller: Caller) -> None:
+    may = MAIL + "?existOk=true"
+    for path, body, status in (
+        (MAIL, {}, 409),
+        (MAIL, {"leaseS": 30}, 409),
+        (may, {"leaseS": 30, "maxDeliveries": None}, 200),
+        (may, {"leaseS": 5}, 409),
+        (MAIL + "?existOk=yes", {}, 400),
+    ):
+        answer = caller.ask("PUT", path, body)
+        assert answer.status == status, (path, body)
+    changed = caller.ask("PATCH", MAIL, {"leaseS": 5}).json
+    assert (changed["leaseS"], changed["maxPopWidth"]) == (5, 100)
+    for wrong in ({"order": "key"}, {"isPaused": True}, "", []):
+        assert caller.ask("PATCH", MAIL, wrong).status == 400, wrong
+    assert caller.ask("PATCH", MAIL + "2", {"leaseS": 5}).status == 404
+    assert caller.ask("PUT", may, {"leaseS": 5}).json == changed
+
+
+def test_an_update_needs_the_rights_of_a_create(guard: Guarded) -> None:
+    for name, body, status in (
+        ("pusher", {"leaseS": 5}, 403),
+        ("manager", {"leaseS": 5}, 200),
+        ("manager", {"deadLetterQueue": "secret"}, 403),
+        ("manager", {"deadLetterQueue": None}, 200),
+    ):
+        assert guard.caller(name).ask("PATCH", MAIL, body).status == status, name
+
+
 def test_dead_letters_go_where_the_caller_may_push(guard: Guarded) -> None:
     caller = guard.caller("manager")
     other = {"deadLetterQueue": "secret"}

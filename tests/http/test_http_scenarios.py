@@ -51,6 +51,22 @@ def test_01_a_topic_is_created_once(client: Client) -> None:
     assert json.loads(again.body)["error"] == "TopicExists"
 
 
+def test_a_topic_may_exist_where_the_query_says_so(client: Client) -> None:
+    asks = [
+        ("t1?existOk=true", b'{"ttl": 60}', 200, ""),
+        ("t1?existOk=true", b"", 200, ""),
+        ("t1?existOk=true", b'{"ttl": "60"}', 200, ""),
+        ("t1?existOk=true", b'{"ttl": 5}', 409, "its ttl_s is 60, not 5"),
+        ("t1?existOk=false", b'{"ttl": 60}', 409, "t1 exists already"),
+        ("t2?existOk=1", b"", 400, "existOk is true or false, not '1'"),
+        ("t2?exist_ok=true", b"", 400, "no such field in the query: exist_ok"),
+    ]
+    for path, body, status, said in asks:
+        answer = client.ask("PUT", path, body)
+        assert answer.status == status, path
+        assert said in answer.body.decode()
+
+
 def test_02_an_absent_topic_is_404(client: Client) -> None:
     asks = [client.ask("GET", "no"), client.ask("DELETE", "no")]
     asks.append(client.ask("PUT", "no/properties", b"{}"))

@@ -61,6 +61,7 @@ NEEDS = {
     ("POST", R + "/take-back"): frozenset({"keeper"}),
     ("GET", NS + "/queues"): EVERYBODY,
     ("PUT", Q): MANAGER,
+    ("PATCH", Q): MANAGER,
     ("GET", Q): SEES_MAIL,
     ("DELETE", Q): MANAGER,
     ("GET", Q + "/stats"): SEES_MAIL,

@@ -18,6 +18,7 @@ from txaware.cli.show import (
 )
 from txaware.cli.values import (
     duration,
+    exist_ok_option,
     full_name,
     is_sure,
     json_option,
@@ -220,6 +221,7 @@ topic.add_command(peek)
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @ttl_option
 @property_option
+@exist_ok_option
 @namespace_option
 @json_option
 @pass_session
@@ -229,6 +231,7 @@ def create(
     names: tuple[str, ...],
     ttl: float | None,
     properties: tuple[tuple[str, str], ...],
+    exist_ok: bool,
     namespace: str,
     as_json: bool,
 ) -> None:
@@ -239,14 +242,19 @@ def create(
     \b
     Example:
       txaware topic create orders payments --ttl 7d
+      txaware topic create orders --exist-ok
       txaware topic create audit --property publishing=transactional
     """
     with session.open(create=True) as messaging:
         for name in names:
             created = messaging.create_topic(
-                full_name(name, namespace), ttl_s=_ttl(ttl), properties=dict(properties)
+                full_name(name, namespace),
+                ttl_s=_ttl(ttl),
+                properties=dict(properties),
+                exist_ok=exist_ok,
             )
-            _echo_done("created", created, as_json=as_json)
+            done = "there is" if exist_ok else "created"
+            _echo_done(done, created, as_json=as_json)
 
 
 @topic.command("list")

@@ -71,6 +71,11 @@ namespace_option = click.option(
     default=DEFAULT_NAMESPACE,
     show_default=True,
 )
+exist_ok_option = click.option(
+    "--exist-ok",
+    is_flag=True,
+    help="Take one that exists, if it is as the options say.",
+)
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="One JSON object a line."

@@ -188,6 +188,7 @@ class QueueVerbs:
         self._queue_service = queues
 
     create_queue = passed_on(QueueService.create_queue, to="_queue_service")
+    update_queue = passed_on(QueueService.update_queue, to="_queue_service")
     queues = passed_on(QueueService.queues, to="_queue_service")
     delete_queue = passed_on(QueueService.delete_queue, to="_queue_service")
 

@@ -1,12 +1,13 @@
 """The messaging service in this process: checks arguments, and calls the steps."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 
 from coordinator.embedded.batch import Then
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import Transaction
-from txaware.errors import BadRequest
+from txaware.errors import BadRequest, TopicExists, TopicNotFound
 from txaware.interfaces import COMMITTED, UNCOMMITTED
 from txaware.keys import position_prefix
 from txaware.messages import Bounds, MessageId, Page, PublishResponse, Receipt
@@ -19,6 +20,7 @@ from txaware.requests import (
     Start,
     check_plain,
     checked_attempt,
+    checked_flag,
     checked_isolation,
     checked_limit,
     checked_payloads,
@@ -83,10 +85,19 @@ class LocalService:
         *,
         ttl_s: int | str | None = None,
         properties: Mapping[str, str] | None = None,
+        exist_ok: bool = False,
     ) -> Topic:
         """Creates a topic, or the next generation of one that was deleted."""
         described = self._places.described(topic, ttl_s, properties)
-        return self._places.topics.create(described)
+        if not checked_flag("exist_ok", exist_ok):
+            return self._places.topics.create(described)
+        named_ttl_s = None if ttl_s is None else described.ttl_s
+        while True:  # until nobody else creates or deletes it in between
+            with suppress(TopicNotFound):
+                found = self._places.topics.get(described.topic)
+                return found.agreeing(named_ttl_s, described.properties)
+            with suppress(TopicExists):
+                return self._places.topics.create(described)
 
     def update_topic(
         self,
@@ -436,8 +447,7 @@ def _asked(
     isolation: str,
 ) -> Ask:
     checked_snapshot(transaction)
-    if not isinstance(inclusive, bool):
-        raise BadRequest(f"inclusive is True or False, not {inclusive!r}")
+    checked_flag("inclusive", inclusive)
     return Ask(
         checked_start(start),
         inclusive,

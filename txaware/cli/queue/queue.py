@@ -1,6 +1,7 @@
 """`txaware queue`: work queues on the command line."""
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -22,6 +23,7 @@ from txaware.cli.show import (
 )
 from txaware.cli.values import (
     duration,
+    exist_ok_option,
     full_name,
     is_sure,
     json_option,
@@ -37,10 +39,12 @@ from txaware.queues import (
     ORDERS,
     QueueDescriptor,
     Waiting,
-    described,
 )
 
+Command = Callable[..., Any]
+
 name_argument = click.argument("name", metavar="QUEUE")
+_REMOVED = {"max-deliveries": "max_deliveries", "dead-letters": "dead_letter_queue"}
 
 
 @click.group(short_help="Create, fill, empty, watch and repair work queues.")
@@ -61,65 +65,125 @@ queue.add_command(stats)
 queue.add_command(watch)
 
 
+def _setting_options(*, shows_defaults: bool) -> Callable[[Command], Command]:
+    """Gives a command the options that name settings of a queue."""
+
+    def usual(default: object) -> str:
+        return f"  [{default}]" if shows_defaults else ""
+
+    options = [
+        click.option(
+            "--lease",
+            "lease_s",
+            type=duration,
+            help=f"After this time without a commit a job comes again.{usual('30s')}",
+        ),
+        click.option(
+            "--max-deliveries",
+            type=click.IntRange(min=1),
+            help=f"After so many an item goes to the dead letters.{usual('never')}",
+        ),
+        click.option(
+            "--dead-letters",
+            "dead_letter_queue",
+            metavar="QUEUE",
+            help=f"The queue for dead letters.{usual('QUEUE-dead')}",
+        ),
+        click.option(
+            "--max-pushes-per-pipe",
+            type=click.IntRange(min=1),
+            help=f"A pusher begins another pipe after so many items."
+            f"{usual(MAX_PUSHES)}",
+        ),
+        click.option(
+            "--max-push-time-of-pipe",
+            "max_push_time_of_pipe_s",
+            type=duration,
+            help=f"A pusher begins another pipe after this time.{usual('10m')}",
+        ),
+        click.option(
+            "--max-pop-width",
+            type=click.IntRange(min=1),
+            help=f"Pops take turns over so many pipes.{usual(MAX_POP_WIDTH)}",
+        ),
+    ]
+
+    def decorated(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorated
+
+
 @queue.command()
-@click.argument("name", metavar="QUEUE")
-@click.option(
-    "--lease",
-    "lease_s",
-    type=duration,
-    help="After this time without a commit a job comes again.  [30s]",
-)
-@click.option(
-    "--max-deliveries",
-    type=click.IntRange(min=1),
-    help="After so many an item goes to the dead letters.  [never]",
-)
-@click.option(
-    "--dead-letters",
-    "dead_letter_queue",
-    metavar="QUEUE",
-    help="The queue for dead letters.  [QUEUE-dead]",
-)
+@name_argument
+@_setting_options(shows_defaults=True)
 @click.option(
     "--order",
     type=click.Choice(ORDERS),
     help="mostly: items of one pusher in order; strict: all of them; key: those of one "
     "key, one after the other.  [mostly]",
 )
-@click.option(
-    "--max-pushes-per-pipe",
-    type=click.IntRange(min=1),
-    help=f"A pusher begins another pipe after so many items.  [{MAX_PUSHES}]",
-)
-@click.option(
-    "--max-push-time-of-pipe",
-    "max_push_time_of_pipe_s",
-    type=duration,
-    help="A pusher begins another pipe after this time.  [10m]",
-)
-@click.option(
-    "--max-pop-width",
-    type=click.IntRange(min=1),
-    help=f"Pops take turns over so many pipes.  [{MAX_POP_WIDTH}]",
-)
+@exist_ok_option
 @json_option
 @pass_session
-def create(session: Session, /, *, name: str, as_json: bool, **options: Any) -> None:
+def create(
+    session: Session, /, *, name: str, exist_ok: bool, as_json: bool, **options: Any
+) -> None:
     """Create a queue, and the data directory where there is none.
-
-    One that exists stays as it is, and the command says so.
 
     \b
     Example:
       txaware queue create mail --lease 5m --max-deliveries 5
-      txaware queue create payments --order key
+      txaware queue create payments --order key --exist-ok
     """
-    named = {option: value for option, value in options.items() if value is not None}
     with session.open(create=True) as messaging:
-        made = messaging.create_queue(name, **named)
-    wanted = described(name, named)
-    if any(getattr(made, option) != getattr(wanted, option) for option in named):
-        note(f"queue {name} was there before, and stays as it was")
+        made = messaging.create_queue(name, exist_ok=exist_ok, **_said(options))
+    _echo_settings(made, as_json=as_json)
+
+
+@queue.command()
+@name_argument
+@_setting_options(shows_defaults=False)
+@click.option(
+    "--remove",
+    "removed",
+    type=click.Choice(["max-deliveries", "dead-letters"]),
+    multiple=True,
+    help="A setting to take away. May be repeated.",
+)
+@json_option
+@pass_session
+def update(
+    session: Session,
+    /,
+    *,
+    name: str,
+    removed: tuple[str, ...],
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Change settings of a queue; what is not named stays, and so does the order.
+
+    \b
+    Example:
+      txaware queue update mail --lease 10m
+      txaware queue update mail --remove max-deliveries
+    """
+    named: Any = dict.fromkeys(_REMOVED[one] for one in removed) | _said(options)
+    if not named:
+        raise click.UsageError("nothing to change; see txaware queue update --help")
+    with session.open() as messaging:
+        changed = messaging.update_queue(name, **named)
+    _echo_settings(changed, as_json=as_json)
+
+
+def _said(options: dict[str, Any]) -> dict[str, Any]:
+    return {option: value for option, value in options.items() if value is not None}
+
+
+def _echo_settings(made: QueueDescriptor, *, as_json: bool) -> None:
     if as_json:
         echo_json(attrs.asdict(made))
     else:

@@ -177,6 +177,7 @@ class HttpQueues:
         self._calls = QueueCalls(transport.link)
 
     create_queue = blocking(QueueService.create_queue, QueueCalls.create_queue)
+    update_queue = blocking(QueueService.update_queue, QueueCalls.update_queue)
     queue_descriptor = blocking(
         QueueService.queue_descriptor, QueueCalls.queue_descriptor
     )

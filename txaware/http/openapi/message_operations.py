@@ -139,10 +139,12 @@ _NAMES = json_of(ref("Names"))
 
 TOPIC_OPERATIONS: dict[tuple[str, str], Operation] = {
     ("PUT", TOPIC): Operation(
-        summary="Creates a topic.",
+        summary="Creates a topic. With `existOk` it may exist where it is as the body "
+        "says; what the body leaves out may differ.",
         tag=TOPICS_TAG,
         body=json_of(ref("Properties"), example=_EXAMPLE),
         needs_body=False,
+        query={"existOk": FLAG},
         refuses=(409,),
     ),
     ("GET", TOPIC): Operation(

@@ -11,8 +11,8 @@ from txaware.http.routes.queue_jobs import (
     RELEASE,
     ROLLBACK,
 )
-from txaware.http.routes.queues import CREATE, QUEUE, QUEUES, REDRIVE
-from txaware.http.wire.json_schema import TEXT, array, fields, ref, whole
+from txaware.http.routes.queues import QUEUE, QUEUES, REDRIVE, SETTINGS
+from txaware.http.wire.json_schema import FLAG, TEXT, array, fields, ref, whole
 from txaware.queues import MAX_DELAY_S, MAX_PRIORITY, MOST_POPPED
 
 _TAG = "queues"
@@ -26,10 +26,19 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         answer=json_of(array(TEXT)),
     ),
     ("PUT", QUEUE): Operation(
-        summary="Creates a queue; one that exists is answered as it is.",
+        summary="Creates a queue. With `existOk` one that exists is answered where "
+        "it is as the body says; what the body leaves out may differ.",
         tag=_TAG,
-        body=json_of(CREATE.schema, example={"leaseS": 30, "maxDeliveries": 5}),
+        body=json_of(SETTINGS.schema, example={"leaseS": 30, "maxDeliveries": 5}),
         needs_body=False,
+        query={"existOk": FLAG},
+        answer=_SETTINGS,
+        refuses=(409,),
+    ),
+    ("PATCH", QUEUE): Operation(
+        summary="Changes what is named and leaves the rest; the order stays.",
+        tag=_TAG,
+        body=json_of(SETTINGS.schema, example={"leaseS": 60, "maxDeliveries": None}),
         answer=_SETTINGS,
     ),
     ("GET", QUEUE): Operation(

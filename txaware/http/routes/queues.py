@@ -11,6 +11,7 @@ from txaware.http.server.exchange import (
     JSON,
     Reply,
     Request,
+    exists_ok,
     json_reply,
     whole_number,
 )
@@ -49,7 +50,7 @@ _SETTINGS = {
     "max_pop_width": _COUNT,
     "ttl_s": plain(1, MAX_TTL_S).or_null(),
 }
-CREATE = Body(
+SETTINGS = Body(
     "the body",
     tuple(
         Field(camel(name), kind, default=LEFT_OUT) for name, kind in _SETTINGS.items()
@@ -70,7 +71,8 @@ class QueueRoutes:
         manages = on_queue("manage")
         return [
             Route("GET", QUEUES, self._names, to_list),
-            Route("PUT", QUEUE, self._create, manages, keyed=True),
+            Route("PUT", QUEUE, self._create, manages, keyed=True, query=("existOk",)),
+            Route("PATCH", QUEUE, self._update, manages, keyed=True),
             Route("GET", QUEUE, self._describe, to_see_queue),
             Route("DELETE", QUEUE, self._delete, manages, keyed=True),
             Route("GET", QUEUE + "/stats", self._stats, to_see_queue),
@@ -102,14 +104,21 @@ class QueueRoutes:
 
     async def _create(self, request: Request) -> Reply:
         """Creates a queue; its dead letters go where the caller may push."""
-        sent = CREATE.read(read_json(request.body or b"{}"))
-        options = {name: sent[camel(name)] for name in _SETTINGS if camel(name) in sent}
-        letters = options.get("dead_letter_queue")
-        if letters is not None:
-            request.principal.require_queue("push", QueueName.parse(letters))
-        return await self._told(
-            request, partial(self._queues.create_queue, queue_named(request), **options)
+        create = partial(
+            self._queues.create_queue,
+            queue_named(request),
+            exist_ok=exists_ok(request.query()),
+            **_settings(request, request.body or b"{}"),
         )
+        return await self._told(request, create)
+
+    async def _update(self, request: Request) -> Reply:
+        """Changes what is named; dead letters go where the caller may push, too."""
+        if not request.body:
+            raise BadRequest("the body is a JSON object of what to change")
+        settings = _settings(request, request.body)
+        update = partial(self._queues.update_queue, queue_named(request), **settings)
+        return await self._told(request, update)
 
     async def _describe(self, request: Request) -> Reply:
         return await self._told(
@@ -155,6 +164,16 @@ class QueueRoutes:
             may_push=lambda name: principal.may_on_queue("push", QueueName.parse(name)),
         )
         return json_reply({"moved": moved})
+
+
+def _settings(request: Request, body: bytes) -> dict[str, Any]:
+    """Returns the settings that are named, where the caller may name them."""
+    sent = SETTINGS.read(read_json(body))
+    settings = {name: sent[camel(name)] for name in _SETTINGS if camel(name) in sent}
+    letters = settings.get("dead_letter_queue")
+    if letters is not None:
+        request.principal.require_queue("push", QueueName.parse(letters))
+    return settings
 
 
 def queue_named(request: Request) -> str:

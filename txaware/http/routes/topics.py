@@ -7,7 +7,14 @@ from typing import Any
 
 from coordinator.remote.wire import shown
 from txaware.errors import BadRequest
-from txaware.http.server.exchange import DONE, JSON, Reply, Request, json_reply
+from txaware.http.server.exchange import (
+    DONE,
+    JSON,
+    Reply,
+    Request,
+    exists_ok,
+    json_reply,
+)
 from txaware.http.server.permissions import on_topic, to_list, to_see
 from txaware.http.server.routing import Route
 from txaware.http.server.server_context import ServerContext
@@ -97,7 +104,14 @@ class TopicRoutes:
     def routes(self) -> list[Route]:
         """Returns these routes, by method and path."""
         return [
-            Route("PUT", TOPIC, self._create, on_topic("admin"), keyed=True),
+            Route(
+                "PUT",
+                TOPIC,
+                self._create,
+                on_topic("admin"),
+                keyed=True,
+                query=("existOk",),
+            ),
             Route("GET", TOPIC, self._describe, to_see),
             Route("DELETE", TOPIC, self._delete, on_topic("admin"), keyed=True),
             Route(
@@ -125,6 +139,7 @@ class TopicRoutes:
             request.topic,
             ttl_s=ttl_s,
             properties=properties,
+            exist_ok=exists_ok(request.query()),
         )
         return DONE
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import attrs
 
@@ -15,8 +15,8 @@ from txaware.errors import (
     BadRequest,
     LeaseLost,
     MisusedTransaction,
+    QueueExists,
     QueueNotFound,
-    TopicExists,
     TopicNotFound,
     Unavailable,
 )
@@ -27,6 +27,7 @@ from txaware.queues import (
     PipeName,
     Popped,
     QueueDescriptor,
+    QueueSettings,
     QueueStats,
     Waiting,
     checked_count,
@@ -42,6 +43,7 @@ from txaware.requests import (
     Payload,
     Payloads,
     Pointer,
+    checked_flag,
     checked_payloads,
     checked_pointer,
     checked_snapshot,
@@ -85,16 +87,45 @@ class LocalQueues:
         self._handles.pipes = self._pipe
 
     @whole
-    def create_queue(self, name: str, **options: Any) -> QueueDescriptor:
-        """Creates a queue; one that exists is returned as it is."""
+    def create_queue(
+        self, name: str, *, exist_ok: bool = False, **options: Any
+    ) -> QueueDescriptor:
+        """Creates a queue; one that exists is returned only with `exist_ok`."""
         wanted = described(name, options)
-        with suppress(QueueNotFound):
-            return self.queue_descriptor(name)
-        check_way(wanted, self.queue_descriptor)
-        keep_earlier_versions_away(self._site.table)
-        with suppress(TopicExists):  # by another thread, just now
-            self._topics.create(wanted.topic())
-        return self.queue_descriptor(name)
+        checked_flag("exist_ok", exist_ok)
+        with self._lock:
+            if not self._is_there(name):
+                check_way(wanted, self.queue_descriptor)
+                keep_earlier_versions_away(self._site.table)
+                return QueueDescriptor.of(self._topics.create(wanted.topic()))
+            found = self.queue_descriptor(name)
+        if not exist_ok:
+            raise QueueExists(f"queue {found.name} exists already")
+        return found.agreeing({key: getattr(wanted, key) for key in options})
+
+    def _is_there(self, name: str) -> bool:
+        try:
+            self.queue_descriptor(name)
+        except QueueNotFound:
+            return False
+        return True
+
+    @whole
+    def update_queue(
+        self, name: str, **settings: Unpack[QueueSettings]
+    ) -> QueueDescriptor:
+        """Changes the settings that are named and leaves the rest."""
+        with self._lock:
+            made = self.queue_descriptor(name).changed(settings)
+            check_way(made, self.queue_descriptor)
+            self._topics.update(row_name(name), lambda _: made.topic())
+            queue = self._queues.get(made.name)
+            if queue is not None:
+                with queue.state.lock:
+                    queue.state.descriptor = made
+        if queue is not None:
+            queue.state.signal.tell()
+        return made
 
     def queue_descriptor(self, name: str) -> QueueDescriptor:
         """Returns the settings of a queue."""
@@ -441,7 +472,7 @@ class LocalQueues:
                 dying, queue.state.dying = queue.state.dying, []
             target = queue.state.descriptor.dead_letters
             try:
-                self.create_queue(target)
+                self.create_queue(target, exist_ok=True)
                 while dying:
                     bury(queue, dying[-1], self._queue(target))
                     dying.pop()

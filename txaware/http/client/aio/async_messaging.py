@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
-from typing import Any, Self, overload
+from typing import Any, Self, Unpack, overload
 
 from coordinator.context import TransactionContext
 from coordinator.fork_guard import guard
@@ -62,7 +62,7 @@ from txaware.publish.transactional_producer import TransactionalProducer
 from txaware.queue import Queue, Worker
 from txaware.queue.queue import Access
 from txaware.queue_service import QueueService
-from txaware.queues import Popped, QueueDescriptor
+from txaware.queues import Popped, QueueDescriptor, QueueSettings
 from txaware.requests import Payload, Pointer
 from txaware.signatures import signed_as
 from txaware.tables import Table
@@ -174,6 +174,14 @@ class AsyncMessaging(AsyncService):
     async def create_queue(self, name: str, **options: Any) -> QueueDescriptor:
         return await self._transport.run(
             self._queue_calls.create_queue(name, **options)
+        )
+
+    @signed_as(QueueService.update_queue)
+    async def update_queue(
+        self, name: str, **settings: Unpack[QueueSettings]
+    ) -> QueueDescriptor:
+        return await self._transport.run(
+            self._queue_calls.update_queue(name, **settings)
         )
 
     async def queues(self, namespace: str = "default") -> list[str]:

@@ -5,7 +5,6 @@ from urllib.parse import urlencode
 
 from coordinator import codec
 from coordinator.transaction import Transaction
-from txaware.errors import BadRequest
 from txaware.http.client.calls.call import (
     Call,
     Paths,
@@ -33,6 +32,7 @@ from txaware.reports import (
 from txaware.requests import (
     Start,
     check_range,
+    checked_flag,
     checked_limit,
     checked_piece,
     checked_pieces,
@@ -164,9 +164,7 @@ class AdminCalls:
 
     def prune(self, *, exclusive: bool = False) -> Call[Pruned]:
         """Asks to prune; it counts what it removes, too."""
-        if not isinstance(exclusive, bool):
-            raise BadRequest(f"exclusive is True or False, not {exclusive!r}")
-        body = json_body(exclusive=exclusive)
+        body = json_body(exclusive=checked_flag("exclusive", exclusive))
         return Call(
             "POST",
             "/v1/admin/prune",

@@ -3,12 +3,13 @@
 import math
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 from urllib.parse import quote_plus
 
 from coordinator.transaction import Transaction
 from txaware.errors import BadRequest
 from txaware.http.client.calls.call import (
+    EXIST_OK,
     Call,
     Repeat,
     Steps,
@@ -26,9 +27,9 @@ from txaware.http.wire.values import camel
 from txaware.queues import (
     MAX_LEASE_S,
     MOST_POPPED,
-    SETTINGS,
     Popped,
     QueueDescriptor,
+    QueueSettings,
     QueueStats,
     Waiting,
     checked_count,
@@ -40,6 +41,7 @@ from txaware.queues import (
 from txaware.requests import (
     Payload,
     Pointer,
+    checked_flag,
     checked_payloads,
     checked_pointer,
     checked_snapshot,
@@ -57,16 +59,32 @@ _until_ms = reading_field("leaseUntilMs", int)
 class QueueCalls(ServerCalls):
     """All verbs of a `QueueService`."""
 
-    def create_queue(self, name: str, **options: Any) -> Steps[QueueDescriptor]:
-        """Creates a queue; one that exists is answered as it is."""
-        wanted = described(name, options)
-        settings = {camel(key): getattr(wanted, key) for key in SETTINGS}
-        body = json_body(**settings)
+    def create_queue(
+        self, name: str, *, exist_ok: bool = False, **options: Any
+    ) -> Steps[QueueDescriptor]:
+        """Creates a queue; one that exists is answered only with `exist_ok`."""
+        body = _named(described(name, options), options)
+        path = _path(name) + (EXIST_OK if checked_flag("exist_ok", exist_ok) else "")
         yield from self.info()
-        found: QueueDescriptor = yield Call(
-            "PUT", _path(name), _settings, body, repeat=Repeat.KEYED
+        made: QueueDescriptor = yield Call(
+            "PUT", path, _settings, body, repeat=Repeat.KEYED
         )
-        return found
+        return made
+
+    def update_queue(
+        self, name: str, **settings: Unpack[QueueSettings]
+    ) -> Steps[QueueDescriptor]:
+        """Changes a queue.
+
+        It is keyed, so that a first try that comes late undoes no later update.
+        """
+        path = _path(name)
+        body = _named(described(name, settings, verb="update_queue"), settings)
+        yield from self.info()
+        changed: QueueDescriptor = yield Call(
+            "PATCH", path, _settings, body, repeat=Repeat.KEYED
+        )
+        return changed
 
     def queue_descriptor(self, name: str) -> Steps[QueueDescriptor]:
         """Asks for the settings of a queue."""
@@ -249,6 +267,11 @@ class QueueCalls(ServerCalls):
         path, body = f"{_path(name)}/{verb}", json_body(**fields)
         yield from self.info()
         yield Call("POST", path, done, body, repeat=Repeat.KEYED)
+
+
+def _named(wanted: QueueDescriptor, named: Iterable[str]) -> bytes:
+    """Returns the settings that were named, as they are once they are checked."""
+    return json_body(**{camel(key): getattr(wanted, key) for key in named})
 
 
 def _path(name: str) -> str:

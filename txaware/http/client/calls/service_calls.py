@@ -64,6 +64,7 @@ from txaware.requests import (
     Start,
     check_plain,
     checked_attempt,
+    checked_flag,
     checked_isolation,
     checked_limit,
     checked_payloads,
@@ -261,7 +262,7 @@ class ServiceCalls(ProducerCalls):
         checked_snapshot(transaction)
         checked = (
             checked_start(start),
-            _checked_inclusive(inclusive),
+            checked_flag("inclusive", inclusive),
             checked_limit(limit),
             transaction,
             checked_isolation(isolation),
@@ -290,7 +291,7 @@ class ServiceCalls(ProducerCalls):
         checked_snapshot(transaction)
         body = _poll_body(
             checked_start(start),
-            _checked_inclusive(inclusive),
+            checked_flag("inclusive", inclusive),
             checked_limit(limit),
             transaction,
             UNCOMMITTED,
@@ -314,7 +315,7 @@ class ServiceCalls(ProducerCalls):
         until_s = self._link.clock_s() + checked_wait_s(timeout_s)
         fields = {
             "startFrom": start_field(checked_start(start)),
-            "inclusive": _checked_inclusive(inclusive),
+            "inclusive": checked_flag("inclusive", inclusive),
             "isolation": checked_isolation(isolation),
         }
         while True:
@@ -397,12 +398,6 @@ def _poll_body(
         )
     except (struct.error, OverflowError) as error:
         raise BadRequest(f"the transaction has odd numbers: {error}") from error
-
-
-def _checked_inclusive(inclusive: object) -> bool:
-    if not isinstance(inclusive, bool):
-        raise BadRequest(f"inclusive is True or False, not {inclusive!r}")
-    return inclusive
 
 
 def _checked_wait(wait_s: object, transaction: Transaction | None) -> float:

@@ -5,6 +5,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from txaware.http.client.calls.call import (
+    EXIST_OK,
     Call,
     HttpAnswer,
     Repeat,
@@ -19,7 +20,7 @@ from txaware.http.client.calls.server_calls import ServerCalls
 from txaware.http.wire.values import topic_from_json
 from txaware.interfaces import UNCOMMITTED, Isolation, Start
 from txaware.messages import Bounds
-from txaware.requests import checked_isolation, checked_start
+from txaware.requests import checked_flag, checked_isolation, checked_start
 from txaware.topics import (
     Topic,
     TopicName,
@@ -42,9 +43,12 @@ class TopicCalls(ServerCalls):
         *,
         ttl_s: int | str | None = None,
         properties: Mapping[str, str] | None = None,
+        exist_ok: bool = False,
     ) -> Steps[Topic]:
         """Creates a topic, and then asks how it stands."""
         path, checked = self._paths.topic(topic), checked_properties(properties)
+        if checked_flag("exist_ok", exist_ok):
+            path += EXIST_OK
         body = _body(None if ttl_s is None else checked_ttl_s(ttl_s), checked)
         yield from self.info()
         yield Call("PUT", path, done, body, repeat=Repeat.KEYED)
