@@ -1,14 +1,14 @@
 """The port of work queues, for programs that push and pop."""
 
 from collections.abc import Iterable
-from typing import Protocol, Unpack
+from typing import Protocol
 
 from coordinator.transaction import Transaction
 from txaware.queues import (
+    KEPT,
     Order,
     Popped,
     QueueDescriptor,
-    QueueSettings,
     QueueStats,
     Waiting,
 )
@@ -44,7 +44,17 @@ class QueueService(Protocol):
         """
 
     def update_queue(
-        self, name: str, **settings: Unpack[QueueSettings]
+        self,
+        name: str,
+        *,
+        lease_s: float = KEPT,
+        max_deliveries: int | None = KEPT,
+        dead_letter_queue: str | None = KEPT,
+        order: Order = KEPT,
+        max_pushes_per_pipe: int = KEPT,
+        max_push_time_of_pipe_s: float = KEPT,
+        max_pop_width: int = KEPT,
+        ttl_s: int | None = KEPT,
     ) -> QueueDescriptor:
         """Changes the settings that are named and leaves the rest.
 

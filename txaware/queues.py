@@ -159,21 +159,22 @@ class QueueDescriptor:
         return Topic(row_name(self.name), self.generation, MAX_TTL_S, kept)
 
 
-class QueueSettings(TypedDict, total=False):
-    """The settings of a queue that an update may name; see `QueueDescriptor`."""
-
-    lease_s: float
-    max_deliveries: int | None
-    dead_letter_queue: str | None
-    order: Order
-    max_pushes_per_pipe: int
-    max_push_time_of_pipe_s: float
-    max_pop_width: int
-    ttl_s: int | None
-
-
 # What a queue is created with; it is paused once it is there.
-SETTINGS = tuple(QueueSettings.__annotations__)
+SETTINGS = tuple(
+    field.name
+    for field in attrs.fields(QueueDescriptor)
+    if field.name not in ("name", "generation", "is_paused")
+)
+
+
+class _Kept:
+    """The value of a setting that an update does not name."""
+
+    def __repr__(self) -> str:
+        return "KEPT"
+
+
+KEPT: Any = _Kept()
 
 
 def described(

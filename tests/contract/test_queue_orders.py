@@ -293,7 +293,7 @@ def test_a_letter_that_cannot_be_written_now_is_written_later(
     queue.push(b"poison")
     job, queues = popped(queue), queue._access.queues
 
-    def away(name: str) -> None:
+    def away(name: str, **_: bool) -> None:
         raise Unavailable(f"{name} cannot be created now")
 
     with monkeypatch.context() as lost:

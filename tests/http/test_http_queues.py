@@ -314,6 +314,7 @@ def test_a_queue_that_exists_is_refused_unless_it_may(caller: Caller) -> None:
         assert answer.status == status, (path, body)
     changed = caller.ask("PATCH", MAIL, {"leaseS": 5}).json
     assert (changed["leaseS"], changed["maxPopWidth"]) == (5, 100)
+    wrong: object
     for wrong in ({"order": "key"}, {"isPaused": True}, "", []):
         assert caller.ask("PATCH", MAIL, wrong).status == 400, wrong
     assert caller.ask("PATCH", MAIL + "2", {"leaseS": 5}).status == 404

@@ -21,6 +21,7 @@ NO = {
     "ProducerFenced",
     "ProducerNotFound",
     "PublisherClosed",
+    "QueueExists",
     "QueueFull",
     "QueueNotFound",
     "RequestTooLarge",

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Unpack
+from typing import Any
 
 import attrs
 
@@ -27,7 +27,6 @@ from txaware.queues import (
     PipeName,
     Popped,
     QueueDescriptor,
-    QueueSettings,
     QueueStats,
     Waiting,
     checked_count,
@@ -111,9 +110,7 @@ class LocalQueues:
         return True
 
     @whole
-    def update_queue(
-        self, name: str, **settings: Unpack[QueueSettings]
-    ) -> QueueDescriptor:
+    def update_queue(self, name: str, **settings: Any) -> QueueDescriptor:
         """Changes the settings that are named and leaves the rest."""
         with self._lock:
             made = self.queue_descriptor(name).changed(settings)

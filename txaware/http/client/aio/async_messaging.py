@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
-from typing import Any, Self, Unpack, overload
+from typing import Any, Self, overload
 
 from coordinator.context import TransactionContext
 from coordinator.fork_guard import guard
@@ -62,7 +62,7 @@ from txaware.publish.transactional_producer import TransactionalProducer
 from txaware.queue import Queue, Worker
 from txaware.queue.queue import Access
 from txaware.queue_service import QueueService
-from txaware.queues import Popped, QueueDescriptor, QueueSettings
+from txaware.queues import Popped, QueueDescriptor
 from txaware.requests import Payload, Pointer
 from txaware.signatures import signed_as
 from txaware.tables import Table
@@ -177,9 +177,7 @@ class AsyncMessaging(AsyncService):
         )
 
     @signed_as(QueueService.update_queue)
-    async def update_queue(
-        self, name: str, **settings: Unpack[QueueSettings]
-    ) -> QueueDescriptor:
+    async def update_queue(self, name: str, **settings: Any) -> QueueDescriptor:
         return await self._transport.run(
             self._queue_calls.update_queue(name, **settings)
         )

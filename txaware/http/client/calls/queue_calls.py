@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 from functools import partial
-from typing import Any, Unpack
+from typing import Any
 from urllib.parse import quote_plus
 
 from coordinator.transaction import Transaction
@@ -29,7 +29,6 @@ from txaware.queues import (
     MOST_POPPED,
     Popped,
     QueueDescriptor,
-    QueueSettings,
     QueueStats,
     Waiting,
     checked_count,
@@ -71,9 +70,7 @@ class QueueCalls(ServerCalls):
         )
         return made
 
-    def update_queue(
-        self, name: str, **settings: Unpack[QueueSettings]
-    ) -> Steps[QueueDescriptor]:
+    def update_queue(self, name: str, **settings: Any) -> Steps[QueueDescriptor]:
         """Changes a queue.
 
         It is keyed, so that a first try that comes late undoes no later update.
