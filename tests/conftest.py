@@ -31,6 +31,7 @@ pytest_plugins = [
     "tests.support.interrupts",
     "tests.support.leftovers",
     "tests.support.messagings",
+    "tests.support.outboxes",
     "tests.support.postgres",
     "tests.support.queues",
     "tests.support.tephra_fixtures",

@@ -1,5 +1,6 @@
 """`txaware outbox`: the relay as a process of its own."""
 
+import json
 import sqlite3
 from pathlib import Path
 
@@ -8,8 +9,11 @@ import pytest
 import txaware
 from tests.support.cli_runs import error_of, run
 from tests.support.messagings import committed
-from txaware import participants
+from tests.support.queues import taken
+from txaware import Outgoing, participants
 from txaware.participants import sqlite_outbox
+
+LIST = ("outbox", "list", "shop.db")
 
 
 @pytest.fixture(autouse=True)
@@ -57,3 +61,69 @@ def test_a_wrong_address_of_postgres_is_one_sentence(verb: tuple[str, str]) -> N
     assert "PostgreSQL refuses: invalid percent-encoded token" in error_of(
         *verb, "postgresql://%zz", code=2
     )
+
+
+@pytest.fixture
+def left() -> None:
+    """Messages for a topic and items for a queue that are not there any more."""
+    connection = sqlite3.connect("shop.db")
+    with txaware.connect("leveldb:./data") as messaging:
+        messaging.create_queue("mail")
+        shop = participants.sqlite(messaging, connection, relay=False)
+        with messaging.transaction(shop):
+            for number in (b"1", b"2"):
+                messaging.publisher("t").publish(Outgoing(number, key=b"ann"))
+                messaging.queue("mail").push(number)
+        messaging.delete_topic("t")
+        messaging.delete_queue("mail")
+    connection.close()
+    assert run("outbox", "relay", "shop.db").stdout == "carried over 0 messages\n"
+
+
+@pytest.mark.usefixtures("left")
+def test_what_is_set_aside_is_listed_and_shown() -> None:
+    listed = run("outbox", "list", "shop.db").stdout.splitlines()
+    assert listed[0].split() == ["KIND", "NAME", "COUNT", "SINCE", "REASON"]
+    assert [line.split()[:3] for line in listed[1:]] == [
+        ["topic", "t", "2"],
+        ["queue", "mail", "2"],
+    ]
+    found = [json.loads(line) for line in run(*LIST, "--json").stdout.splitlines()]
+    assert [one["count"] for one in found] == [2, 2]
+    assert (found[0]["topic"], found[1]["queue"]) == ("t", "mail")
+    assert run("outbox", "show", "shop.db", "t").stdout == "[ann] 1\n[ann] 2\n"
+    shown = run("outbox", "show", "shop.db", "mail", "--json", "--limit", "1").stdout
+    assert json.loads(shown)["payload"] == "1"
+    assert error_of("outbox", "show", "shop.db", "away", code=2) == (
+        "nothing is set aside for away; it is for topic t, queue mail"
+    )
+
+
+@pytest.mark.usefixtures("left")
+def test_what_is_set_aside_is_retried_sent_elsewhere_and_discarded() -> None:
+    assert "topic t" in error_of("outbox", "retry", "shop.db", "t", code=1)
+    run("topic", "create", "t")
+    run("queue", "create", "other")
+    assert run("outbox", "retry", "shop.db", "t").stdout == (
+        "carried over 2 messages to t\n"
+    )
+    send = ("outbox", "send", "shop.db", "mail", "--to")
+    assert "away" in error_of(*send, "away", code=1)
+    assert run(*send, "other").stdout == "carried over 2 messages to other\n"
+    with txaware.connect("leveldb:./data") as messaging:
+        assert committed(messaging) == [b"1", b"2"]
+        assert taken(messaging.queue("other")) == [b"1", b"2"]
+
+
+@pytest.mark.usefixtures("left")
+def test_discard_asks_for_yes() -> None:
+    discard = ("outbox", "discard", "shop.db", "t")
+    said = error_of(*discard, code=2)
+    assert "this removes 2 messages for t for good: say --yes" in said
+    assert run(*discard, "--yes").stdout == "removed 2 messages for t\n"
+    assert [line.split()[1] for line in run(*LIST).stdout.splitlines()] == [
+        "NAME",
+        "mail",
+    ]
+    run("outbox", "discard", "shop.db", "mail", "--queue", "--yes")
+    assert "nothing is set aside" in run(*LIST).stderr

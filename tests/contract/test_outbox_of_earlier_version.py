@@ -6,10 +6,11 @@ from pathlib import Path
 
 from tests.support.messagings import committed
 from tests.support.postgres import PostgresServer
+from tests.support.queues import taken
 from txaware import participants
 from txaware.messaging import Messaging
 
-ID = "a" * 32
+ID, OTHER_ID = "a" * 32, "b" * 32
 SQLITE = f"""
 CREATE TABLE txaware_outbox (
     id INTEGER PRIMARY KEY, topic TEXT NOT NULL, payload BLOB NOT NULL, "key" BLOB,
@@ -54,6 +55,32 @@ def test_a_file_of_an_earlier_version_goes_on_where_its_relay_stopped(
     assert shop.relay() == 2
     connection.close()
     assert committed(messaging) == [b"3", b"4"]
+
+
+def test_what_an_earlier_version_took_for_messages_to_pipes_become_items(
+    messaging: Messaging, tmp_path: Path, postgres_server: PostgresServer
+) -> None:
+    queues = {"default:.jobs2.1.179": "jobs2", "ns:.a-1.12.3": "ns:a-1"}
+    for queue in queues.values():
+        messaging.create_queue(queue)
+    connection = sqlite3.connect(tmp_path / "shop.db")
+    connection.executescript(SQLITE)
+    with postgres_server.connect() as other:
+        other.execute(POSTGRES.replace(ID, OTHER_ID))
+        for place, pipe in enumerate(queues, start=1):
+            row = (place, pipe, pipe.encode(), b"token--1")
+            connection.execute(INSERT.format(*"????"), row)
+            other.execute(INSERT.format(*["%s"] * 4), row)
+        connection.commit()
+        other.commit()
+        for shop in (
+            participants.sqlite(messaging, connection, relay=False),
+            participants.postgres(messaging, other, outbox=True, relay=False),
+        ):
+            assert shop.relay() == 2
+    connection.close()
+    for pipe, queue in queues.items():
+        assert taken(messaging.queue(queue)) == [pipe.encode()] * 2
 
 
 def test_a_postgres_of_an_earlier_version_goes_on_where_its_relay_stopped(

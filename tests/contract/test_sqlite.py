@@ -387,11 +387,11 @@ def test_a_relay_that_meets_another_leaves_the_batch_to_it(
 ) -> None:
     order(messaging, shop, "ann")
 
-    def refuse(batch: object) -> None:
+    def refuse(chosen: object) -> None:
         monkeypatch.undo()
         raise TransactionConflict("another one was faster")
 
-    monkeypatch.setattr(shop._relay, "_publish", refuse)
+    monkeypatch.setattr(shop._relay, "_carried", refuse)
     assert shop.relay() == 1
     assert committed(messaging) == [b"ann"]
 

@@ -41,11 +41,11 @@ TWINS: list[tuple[type, type]] = [
     (Job, AsyncJob),
 ]
 # `wait` asks the first, and a pop the last ones; a producer calls others in its thread,
-# the loop of a worker blocks, and Spark's driver has what is stored pushed.
+# the loops of a worker and a relay block, and Spark's driver has what is stored pushed.
 NOT_AWAITED_OF: dict[type, set[str]] = {
     Consumer: {"may_go_on", "save_in"},
     Publisher: {"publish_in"},
-    Queue: {"worker", "options", "jobs", "reserve", "push_stored"},
+    Queue: {"worker", "options", "jobs", "reserve", "push_stored", "pusher_of"},
     Popper: {"options", "jobs"},
     Pusher: {"push_stored"},
 }
@@ -54,9 +54,11 @@ NOT_AWAITED = {
     "async_publisher": "a task of the program's own publishes in the background",
     "at_most_once_publisher": "as above; its errors are passed over by the program",
     "backup": "writes a file, which blocks",
+    "clock_ms": "is for participants, as `kept_once`",
     "coordinator": "its calls block, and `transaction` makes them in threads",
     "direct_publisher": "`publish` of the messaging publishes at once",
     "kept_once": "is for participants, whose calls block",
+    "message_limit_bytes": "is for participants, as `kept_once`",
     "persist_stored": "is for who hands transactions to others, as Spark's driver",
     "process": "is a loop with a function that blocks",
     "reach": "is for processes beside an owner of data; here there is an address",

@@ -1,33 +1,65 @@
-"""`txaware outbox`: carries messages over from databases of users."""
+"""`txaware outbox`: carries messages over from databases, and what is set aside."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import click
 
 from txaware.cli.session import Session, pass_session
-from txaware.cli.show import counted
+from txaware.cli.show import (
+    counted,
+    echo_columns,
+    echo_json,
+    labels_json,
+    labels_text,
+    note,
+    payload_text,
+)
 from txaware.cli.stop import stopped_by_signal
-from txaware.cli.values import interval
+from txaware.cli.values import interval, is_sure, json_option, limit_option, yes_option
+from txaware.messages import text_or_base64
+from txaware.participants.database_outbox import DatabaseOutbox
 from txaware.participants.databases import open_outbox
 from txaware.participants.outbox_relay import OutboxRelay
+from txaware.participants.outbox_row import SetAside
+
+database_argument = click.argument("database")
+topic_argument = click.argument("topic", metavar="TOPIC")
+
+
+def queue_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the option that says what a name is of."""
+    return click.option(
+        "--queue/--topic",
+        "is_queue",
+        default=None,
+        help="Which of both has that name, where both are set aside.",
+    )(function)
 
 
 @click.group(short_help="Carry messages over from a database's outbox.")
 def outbox() -> None:
-    """Carry messages over from the outbox of a database.
+    """Carry messages and items over from the outbox of a DATABASE.
+
+    DATABASE is a file of SQLite, or the address of a PostgreSQL (postgresql://...).
+    What cannot be carried over, as its topic or queue is not there, is set aside there.
 
     \b
     Example:
       txaware outbox relay shop.db
+      txaware outbox list shop.db
     """
 
 
 @outbox.command()
-@click.argument("database")
+@database_argument
 @click.option("--every", type=interval, help="Go on until Ctrl-C, this often: 1s.")
 @pass_session
 def relay(session: Session, *, database: str, every: float | None) -> None:
     """Carry over what waits in a DATABASE, each message once and in order.
 
-    DATABASE is a file of SQLite, or the address of a PostgreSQL (postgresql://...).
     A program with a participant does this by itself, in the background; both may work
     on one outbox.
 
@@ -47,3 +79,159 @@ def relay(session: Session, *, database: str, every: float | None) -> None:
                     return
         finally:
             work.close()
+
+
+@outbox.command("list")
+@database_argument
+@json_option
+def list_(*, database: str, as_json: bool) -> None:
+    """List the topics and queues for which messages are set aside, and why.
+
+    \b
+    Example:
+      txaware outbox list shop.db
+    """
+    with _looked_at(database) as found:
+        entries, waiting = found.set_aside(), found.waiting()
+    if as_json:
+        for one in entries:
+            echo_json(_entry_json(one))
+        return
+    rows = [
+        (
+            "queue" if one.is_queue else "topic",
+            *(one.topic, one.count, _since(one), payload_text(one.reason.encode())),
+        )
+        for one in entries
+    ]
+    header = ("KIND", "NAME", "COUNT", "SINCE", "REASON")
+    echo_columns(header, rows, empty="nothing is set aside")
+    note(f"{counted(waiting, 'message')} waiting")
+
+
+@outbox.command()
+@database_argument
+@topic_argument
+@queue_option
+@limit_option("messages", 100)
+@json_option
+def show(
+    *, database: str, topic: str, is_queue: bool | None, limit: int, as_json: bool
+) -> None:
+    """Show what is set aside for a TOPIC or a queue, in its order.
+
+    \b
+    Example:
+      txaware outbox show shop.db orders --limit 10
+    """
+    with _looked_at(database) as found:
+        messages = found.messages(topic, queue=is_queue, limit=limit)
+    for one in messages:
+        if as_json:
+            labels = labels_json(one.key, one.headers)
+            payload = text_or_base64(one.payload)
+            echo_json({"payload": payload, **labels, "reason": one.reason})
+        else:
+            labels_shown = labels_text(one.key, one.headers)
+            click.echo(
+                " ".join(filter(None, [labels_shown, payload_text(one.payload)]))
+            )
+
+
+@outbox.command()
+@database_argument
+@topic_argument
+@queue_option
+@pass_session
+def retry(
+    session: Session, *, database: str, topic: str, is_queue: bool | None
+) -> None:
+    """Carry over, in order, what is set aside for a TOPIC or a queue.
+
+    \b
+    Example:
+      txaware topic create orders
+      txaware outbox retry shop.db orders
+    """
+    with _carrying(session, database) as found:
+        count = found.retry(topic, queue=is_queue)
+    click.echo(f"carried over {counted(count, 'message')} to {topic}")
+
+
+@outbox.command()
+@database_argument
+@topic_argument
+@click.option("--to", "target", required=True, metavar="TOPIC", help="Where it goes.")
+@queue_option
+@pass_session
+def send(
+    session: Session, *, database: str, topic: str, target: str, is_queue: bool | None
+) -> None:
+    """Carry over what is set aside for a TOPIC to another one; of a queue to a queue.
+
+    \b
+    Example:
+      txaware outbox send shop.db orders --to orders-2
+    """
+    with _carrying(session, database) as found:
+        count = found.send(topic, to=target, queue=is_queue)
+    click.echo(f"carried over {counted(count, 'message')} to {target}")
+
+
+@outbox.command()
+@database_argument
+@topic_argument
+@queue_option
+@yes_option
+def discard(*, database: str, topic: str, is_queue: bool | None, yes: bool) -> None:
+    """Remove what is set aside for a TOPIC or a queue, for good.
+
+    Asks first, on a terminal; elsewhere --yes has to be said.
+
+    \b
+    Example:
+      txaware outbox discard shop.db orders --yes
+    """
+    with _looked_at(database) as found:
+        count = found.entry(topic, queue=is_queue).count
+        what = f"{counted(count, 'message')} for {topic}"
+        if not yes and not sys.stdin.isatty():
+            raise click.UsageError(f"this removes {what} for good: say --yes")
+        if is_sure(f"Remove {what}, which nobody gets then?", yes=yes):
+            count = found.discard(topic, queue=is_queue)
+            click.echo(f"removed {counted(count, 'message')} for {topic}")
+
+
+@contextmanager
+def _looked_at(database: str) -> Iterator[DatabaseOutbox]:
+    """Opens the outbox of a database; no messages go anywhere."""
+    rows = open_outbox(database)
+    try:
+        yield DatabaseOutbox(rows)
+    finally:
+        rows.close()
+
+
+@contextmanager
+def _carrying(session: Session, database: str) -> Iterator[DatabaseOutbox]:
+    """Opens the outbox of a database, and a relay of it."""
+    with session.open() as messaging:
+        work = OutboxRelay(messaging, open_outbox(database))
+        try:
+            yield DatabaseOutbox(work.rows, work)
+        finally:
+            work.close()
+
+
+def _since(one: SetAside) -> str:
+    return one.since.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _entry_json(one: SetAside) -> dict[str, object]:
+    kind = "queue" if one.is_queue else "topic"
+    return {
+        kind: one.topic,
+        "count": one.count,
+        "since": _since(one),
+        "reason": one.reason,
+    }

@@ -9,6 +9,7 @@ from weakref import WeakSet
 
 from coordinator.callbacks import check_function
 from coordinator.interfaces import TransactionAware
+from txaware.clock import ClockMs
 from txaware.consume import Subscriber, subscribe
 from txaware.consume.start_places import StartAt
 from txaware.consume.subscribe_options import TIMEOUT_S
@@ -69,6 +70,16 @@ class LoopVerbs:
         It is for participants, which have their relay or recovery in the background.
         """
         return self._kept_once.get(key, make)
+
+    @property
+    def clock_ms(self) -> ClockMs:
+        """The clock, in ms since 1970, for participants."""
+        return self._parts.clock_ms
+
+    @property
+    def message_limit_bytes(self) -> int:
+        """The size of the largest message, for participants."""
+        return self._parts.settings.message_limit_bytes
 
     @abstractmethod
     def _transactional(self, transactional_id: str) -> TransactionalProducer:

@@ -42,6 +42,15 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "reads": "{integer}",
     },
 }
+# An earlier version took what was pushed to a queue for a message to one of its pipes,
+# which nobody could carry over: `default:.jobs.1.17`, now `.jobs`.
+_ITEMS = (
+    """UPDATE txaware_outbox SET topic =
+    rtrim(rtrim(rtrim(rtrim(topic, '0123456789'), '.'), '0123456789'), '.')
+    WHERE topic LIKE '%:.%.%.%'""",
+    """UPDATE txaware_outbox SET topic = substr(topic, 9)
+    WHERE topic LIKE 'default:.%'""",
+)
 _SQLITE = {
     "place": "INTEGER",
     "text": "TEXT",
@@ -120,7 +129,7 @@ def prepared_postgres(link: "Connection[Any]") -> str:
 def _missing(
     columns_of: Callable[[str], set[str]], types: Mapping[str, str]
 ) -> list[str]:
-    """Returns the statements that make what is not there."""
+    """Returns the statements that make or change what an earlier version had not."""
     statements = []
     for table, declared in TABLES.items():
         made = {name: kind.format(**types) for name, kind in declared.items()}
@@ -129,9 +138,14 @@ def _missing(
             columns = ", ".join(f"{name} {kind}" for name, kind in made.items())
             statements.append(f"CREATE TABLE {table} ({columns})")
             continue
-        statements += [
-            f"ALTER TABLE {table} ADD COLUMN {name} {kind}"
-            for name, kind in made.items()
+        lacking = [
+            name
+            for name in made
             if name.strip('"') not in there and name != "PRIMARY KEY"
         ]
+        statements += [
+            f"ALTER TABLE {table} ADD COLUMN {name} {made[name]}" for name in lacking
+        ]
+        if "pusher" in lacking:
+            statements += _ITEMS
     return statements

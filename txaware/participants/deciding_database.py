@@ -1,6 +1,6 @@
 """A database whose own commit decides a block: with its rows go messages and places."""
 
-from collections.abc import Callable
+from functools import cached_property
 from typing import Any, NoReturn
 
 from coordinator.context import current_transaction
@@ -10,16 +10,25 @@ from txaware.errors import MisusedTransaction
 from txaware.interfaces import Payload
 from txaware.messages import MessageId
 from txaware.messaging import Messaging
+from txaware.participants.database_outbox import DatabaseOutbox
 from txaware.participants.inbox import Inbox
 from txaware.participants.outbox_relay import OutboxRelay
-from txaware.participants.outbox_row import Columns, OutboxRows, columns_of
+from txaware.participants.outbox_row import (
+    Columns,
+    OutboxRows,
+    columns_of,
+    columns_of_item,
+    new_token,
+)
+from txaware.publish import TakesItems
+from txaware.queues import PushOptions
 
 
 class DecidingDatabase:
     """A participant over a connection of the user's, which decides its block.
 
-    What is published in the block are rows of an outbox, in the transaction of the
-    database. A relay carries them over after the commit.
+    What is published and pushed in the block are rows of an outbox, in the transaction
+    of the database. A relay carries them over after the commit.
     """
 
     decides = True
@@ -35,6 +44,7 @@ class DecidingDatabase:
         self._relay = relay
         self._tx: Transaction | None = None
         self._context: object = None
+        self._token = b""
 
     def consumer(
         self, topic: str, *, group: str, start: StartAt = None, inclusive: bool = True
@@ -46,6 +56,11 @@ class DecidingDatabase:
         return Inbox(
             self.messaging, self, topic, group=group, start=start, inclusive=inclusive
         )
+
+    @cached_property
+    def outbox(self) -> DatabaseOutbox:
+        """What waits in the outbox, and what could not be carried over."""
+        return DatabaseOutbox(self._relay.rows, self._relay)
 
     def relay(self) -> int:
         """Carries over now what has committed; returns how many messages these were."""
@@ -69,7 +84,8 @@ class DecidingDatabase:
                 f"{self.transaction_aware_name} is for blocks of the messaging that it "
                 f"was opened with: with messaging.transaction(...): ..."
             )
-        context.publish_by(OutboxPublisher(self.transaction_aware_name, self._publish))
+        self._token = new_token()
+        context.publish_by(OutboxPublisher(self))
         self._context = context
 
     def update_tx(self, tx: Transaction) -> None:
@@ -117,8 +133,15 @@ class DecidingDatabase:
         """Moves a group, with the block."""
         raise NotImplementedError
 
-    def _publish(self, topic: str, message: Payload) -> None:
-        self._insert(columns_of(topic, message))
+    def publish(self, topic: str, message: Payload) -> None:
+        """Writes a checked message to the outbox, with the block."""
+        now_ms = self.messaging.clock_ms()
+        self._insert(columns_of(topic, message, token=self._token, now_ms=now_ms))
+
+    def push(self, queue: str, item: Payload, options: PushOptions) -> None:
+        """Writes a checked item to the outbox, with the block."""
+        now_ms, token = self.messaging.clock_ms(), self._token
+        self._insert(columns_of_item(queue, item, options, token=token, now_ms=now_ms))
 
     def _leave(self) -> None:
         self._tx = self._context = None
@@ -136,29 +159,33 @@ class DecidingDatabase:
         raise NotImplementedError
 
     def _insert(self, columns: Columns) -> None:
-        """Writes a message to the outbox."""
+        """Writes a row to the outbox."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.transaction_aware_name}>"
 
 
-class OutboxPublisher:
+class OutboxPublisher(TakesItems):
     """Takes what is published in a block, in place of a `TransactionPublisher`.
 
     Each message is a row of the database's own transaction at once: so it is undone
     with that, and with a savepoint in it.
     """
 
-    def __init__(self, name: str, insert: Callable[[str, Payload], None]) -> None:
-        self.transaction_aware_name = name
-        self._insert = insert
+    def __init__(self, database: DecidingDatabase) -> None:
+        self.transaction_aware_name = database.transaction_aware_name
+        self._database = database
 
     def publish(
         self, topic: str, message: Payload, *, size_bytes: int, limit_bytes: int
     ) -> None:
         """Writes a checked message; its size is that of a row of the database."""
-        self._insert(topic, message)
+        self._database.publish(topic, message)
+
+    def push(self, queue: str, item: Payload, options: PushOptions) -> None:
+        """Writes a checked item."""
+        self._database.push(queue, item, options)
 
     def publish_stored(self, topic: str, receipts: object) -> NoReturn:
         """Refuses: what others stored is not in the database."""

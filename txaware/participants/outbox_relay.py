@@ -1,14 +1,35 @@
-"""Carries messages over from a user's database, each once and in their order."""
+"""Carries messages and items over from a user's database, each once and in order."""
 
 import logging
 import threading
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Generic, TypeVar
 
+import attrs
+
 from coordinator.fork_guard import guard
-from txaware.errors import TransactionConflict
+from txaware.errors import (
+    BadRequest,
+    NotAuthenticated,
+    NotAuthorized,
+    QueueNotFound,
+    TopicNotFound,
+    TransactionConflict,
+    TxAwareError,
+)
 from txaware.messaging import Messaging
 from txaware.participants.background_work import BackgroundWork
-from txaware.participants.outbox_row import Batch, OutboxRows
+from txaware.participants.outbox_load import OutboxLoad
+from txaware.participants.outbox_progress import Mark, Progress, Refused, mark_of
+from txaware.participants.outbox_row import (
+    Batch,
+    Destination,
+    OutboxRows,
+    Row,
+    payload_of,
+)
+from txaware.publish.publisher import checked_size_bytes
 
 log = logging.getLogger(__name__)
 
@@ -18,22 +39,45 @@ Rows = TypeVar("Rows", bound=OutboxRows, covariant=True)
 PROGRESS = "txaware:participants"
 # What a batch costs is mostly syncs, of both sides.
 BATCH_ROWS = 40_000
+# What can never be carried over as it is: it is set aside.
+REFUSALS = (TopicNotFound, QueueNotFound, BadRequest, NotAuthorized)
+
+
+@attrs.frozen
+class Chosen:
+    """The rows of a batch to carry over, and those to set aside."""
+
+    rows: Sequence[Row] = ()
+    refused: Sequence[Refused] = ()
+    is_whole: bool = False
+
+
+@attrs.frozen
+class Attempt:
+    """One transaction of a relay: how many it carried over of what, or why none."""
+
+    chosen: Chosen
+    count: int = 0
+    refusal: TxAwareError | None = None
 
 
 class OutboxRelay(Generic[Rows]):
     """The relay of one outbox, in a thread of its own once it has been started.
 
-    One transaction publishes a batch, and writes in a row of the store which rows these
-    were. Before the next batch they are removed from the outbox. So a crash at any
-    moment neither loses a message nor doubles one, and any number of relays may work on
-    one outbox: two at once conflict.
+    One transaction publishes and pushes a batch, and writes in a row of the store which
+    rows these were. Before the next batch they are removed from the outbox. So a crash
+    at any moment neither loses a message nor doubles one, and any number of relays may
+    work on one outbox: two at once conflict.
+
+    What can never be carried over is written in that row as well, and set aside with
+    the removal.
     """
 
     def __init__(
         self, messaging: Messaging, rows: Rows, *, batch_rows: int = BATCH_ROWS
     ) -> None:
         self.rows = rows
-        self._messaging = messaging
+        self.messaging = messaging
         self._progress = messaging.table(PROGRESS)
         self._key = f"outbox:{rows.outbox_id}".encode()
         self._batch_rows = batch_rows
@@ -47,8 +91,18 @@ class OutboxRelay(Generic[Rows]):
         count = 0
         with self._lock:
             while not self._is_closed and self.rows.has_rows():
-                count += self._carry_batch()
+                try:
+                    count += self._carry_batch()
+                except TransactionConflict as error:
+                    log.debug("another relay works on %r: %s", self, error)
         return count
+
+    def require(self, to: Destination) -> None:
+        """Raises why nothing can be carried over to a topic or queue, if so."""
+        if to.is_queue:
+            self.messaging.queue(to.name).descriptor  # noqa: B018  # which is asked for
+        elif self.messaging.topic(to.name).publishing == "plain":
+            raise BadRequest(f"{to} takes no messages of transactions")
 
     def start(self) -> None:
         """Works in the background from now on; a second call does nothing."""
@@ -75,18 +129,143 @@ class OutboxRelay(Generic[Rows]):
         return f"<OutboxRelay of {self.rows!r}>"
 
     def _carry_batch(self) -> int:
-        try:
-            with self._messaging.transaction():
-                carried = self._progress.get(self._key) or b""
-                batch = self.rows.take(carried, limit=self._batch_rows)
-                if batch.rows:
-                    self._publish(batch)
-        except TransactionConflict as error:
-            log.debug("another relay works on %r: %s", self, error)
-            return 0
-        return len(batch.rows)
+        """Carries a batch over: whole, or without what is known to be refused.
 
-    def _publish(self, batch: Batch) -> None:
-        for topic, messages in batch.messages.items():
-            self._messaging.publisher(topic).publish_all(messages)
-        self._progress.put(self._key, self.rows.marks(batch))
+        Where neither is taken, the topics and queues go one by one, so that it shows
+        which of them is refused.
+        """
+        attempt = self._attempt(_everything)
+        if attempt.refusal is not None:
+            attempt = self._attempt(self._examined)
+        if attempt.refusal is None:
+            return attempt.count
+        topics: dict[str, int] = {}
+        for row in attempt.chosen.rows:
+            topics[row.topic] = topics.get(row.topic, 0) + 1
+        return sum([self._carry_apart(*one) for one in topics.items()])
+
+    def _carry_apart(self, topic: str, most: int) -> int:
+        """Carries over what is there for one topic, up to so many rows.
+
+        What is refused alone is set aside; of a bad request that may be any of its
+        rows, and of all other refusals it is all of them.
+        """
+        carried, size = 0, most
+        while most > 0:
+            attempt = self._attempt(partial(_first_of, topic, size))
+            rows, refusal = attempt.chosen.rows, attempt.refusal
+            if not rows:
+                break  # another relay took them
+            if refusal is not None and isinstance(refusal, BadRequest) and rows[1:]:
+                size = len(rows) // 2
+                continue
+            if refusal is not None:
+                marks = {mark_of(row) for row in rows}
+                refuse = partial(self._refused, topic, marks, str(refusal))
+                attempt = self._attempt(refuse)
+                if attempt.refusal is not None:  # it is not about what it carries
+                    raise attempt.refusal
+            carried += attempt.count
+            most -= len(rows)
+            size = most
+        return carried
+
+    def _attempt(self, choose: Callable[[Batch], Chosen]) -> Attempt:
+        """Carries over, in a transaction, what is chosen of the next batch."""
+        chosen = None
+        try:
+            with self.messaging.transaction():
+                progress = self._progress.get(self._key) or b""
+                batch = self.rows.take(progress, limit=self._batch_rows)
+                self._tell(batch)
+                chosen = choose(batch)
+                return self._carried(chosen)
+        except REFUSALS as error:
+            if chosen is None or isinstance(error, NotAuthenticated):
+                raise  # it is not about what is carried
+            log.debug("%r cannot carry over all at once: %s", self, error)
+            return Attempt(chosen, refusal=error)
+
+    def _carried(self, chosen: Chosen) -> Attempt:
+        if not chosen.rows and not chosen.refused:
+            return Attempt(chosen)
+        load = OutboxLoad(chosen.rows, now_ms=self.messaging.clock_ms())
+        load.publish(self.messaging, pusher=f"outbox {self.rows.outbox_id}")
+        progress = Progress.of(
+            chosen.rows,
+            chosen.refused,
+            is_piece=chosen.is_whole and self.rows.tells_pieces,
+        )
+        self._progress.put(self._key, progress.to_bytes())
+        return Attempt(chosen, load.count)
+
+    def _tell(self, batch: Batch) -> None:
+        for one in batch.newly:
+            log.warning(
+                "%s: what is for %s is set aside, and the rest goes on: %s; "
+                "txaware outbox list shows it",
+                self.rows.name,
+                one.destination,
+                one.reason,
+            )
+
+    def _examined(self, batch: Batch) -> Chosen:
+        """Chooses all but what is sure to be refused."""
+        reasons: dict[str, str | None] = {}
+        rows: list[Row] = []
+        refused: dict[tuple[str, str], list[Mark]] = {}
+        now_ms = self.messaging.clock_ms()
+        for row in batch.rows:
+            topic = row.topic
+            if topic not in reasons:
+                reasons[topic] = self._refusal_of(topic)
+            reason = reasons[topic] or self._refusal_of_row(row, now_ms)
+            if reason is None:
+                rows.append(row)
+            else:
+                refused.setdefault((topic, reason), []).append(mark_of(row))
+        return Chosen(
+            rows,
+            [
+                Refused(topic, marks, reason, now_ms)
+                for (topic, reason), marks in refused.items()
+            ],
+        )
+
+    def _refusal_of(self, topic: str) -> str | None:
+        """Returns why nothing can be carried over to a topic or queue, if so."""
+        try:
+            self.require(Destination.of(topic))
+        except NotAuthenticated:
+            raise
+        except REFUSALS as error:
+            return str(error)
+        return None
+
+    def _refusal_of_row(self, row: Row, now_ms: int) -> str | None:
+        try:
+            payload = payload_of(row, now_ms=now_ms)
+            if payload is not None:
+                checked_size_bytes(payload, self.messaging.message_limit_bytes)
+        except BadRequest as error:
+            return str(error)
+        return None
+
+    def _refused(
+        self, topic: str, marks: Collection[Mark], reason: str, batch: Batch
+    ) -> Chosen:
+        """Chooses rows to be set aside, as far as they are there."""
+        there = [mark for row in batch.rows if (mark := mark_of(row)) in marks]
+        if not there:
+            return Chosen()
+        now_ms = self.messaging.clock_ms()
+        return Chosen(refused=[Refused(topic, there, reason, now_ms)])
+
+
+def _everything(batch: Batch) -> Chosen:
+    return Chosen(batch.rows, is_whole=True)
+
+
+def _first_of(topic: str, most: int, batch: Batch) -> Chosen:
+    """Chooses the first rows for one topic."""
+    return Chosen([row for row in batch.rows if row.topic == topic][:most])

@@ -1,88 +1,226 @@
-"""A message as a row in the outbox of a user's database, and the port of such a one."""
+"""A message or an item as a row in a user's database, and the port of its outbox."""
 
 import os
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple, Protocol
 
 import attrs
 
+from txaware.errors import BadRequest
 from txaware.interfaces import Payload
 from txaware.labels import packed, unpacked
 from txaware.messages import MessageId, Outgoing
-from txaware.publish.publisher import OVERHEAD_BYTES
+from txaware.queues import MARK, PushOptions, row_name
+from txaware.topics import DEFAULT_NAMESPACE, QueueName
 
 TOKEN_BYTES = 8
-# A batch stays below the buffer of a transaction.
+# A batch stays below the buffer of a transaction, unless one block is larger.
 MOST_BYTES = 6 << 20
+# A block is carried over in one piece up to these bounds.
+WHOLE_BYTES, WHOLE_ROWS = 64 << 20, 100_000
 
-# Topic, payload, key, headers, the seconds after which it expires, and a token: two
-# rows may have had one place in an outbox after each other.
-Columns = tuple[str, bytes, bytes | None, bytes | None, float | None, bytes]
-# The place of a row, and its columns.
-Row = tuple[int, str, bytes, bytes | None, bytes | None, float | None, bytes]
+COLUMNS = """topic, payload, "key", headers, expire_after_s, token, written_ms, pusher,
+    delay_s, priority"""
+# Two rows may have had one place in an outbox after each other, never with one token.
+Columns = tuple[
+    *tuple[str, bytes, bytes | None, bytes | None, float | None],
+    *tuple[bytes, int | None, str | None, float | None, int | None],
+]
 
 
-def columns_of(topic: str, message: Payload) -> Columns:
-    """Returns the columns of a checked message, with a new token."""
-    token = os.urandom(TOKEN_BYTES)
+class Row(NamedTuple):
+    """A row of an outbox: its place, and the columns of a message or an item.
+
+    A `topic` with a dot before its name is the queue of that name, which no earlier
+    version takes for a topic. All rows of a block have one token. An expiry and a delay
+    count from the time when the row was written; rows of earlier versions have none.
+    """
+
+    place: int
+    topic: str
+    payload: bytes
+    key: bytes | None
+    headers: bytes | None
+    expire_after_s: float | None
+    token: bytes
+    written_ms: int | None
+    pusher: str | None
+    delay_s: float | None
+    priority: int | None
+
+
+def new_token() -> bytes:
+    """Returns a token for the rows of a block, which no other block has."""
+    return os.urandom(TOKEN_BYTES)
+
+
+def columns_of(topic: str, message: Payload, *, token: bytes, now_ms: int) -> Columns:
+    """Returns the columns of a checked message."""
+    return topic, *_content(message), token, now_ms, None, None, None
+
+
+def columns_of_item(
+    queue: str, item: Payload, options: PushOptions, *, token: bytes, now_ms: int
+) -> Columns:
+    """Returns the columns of a checked item; a pusher without a name is ""."""
+    topic, delay_s = str(row_name(queue)), options["delay_s"] or None
+    pusher, priority = options["pusher"], options["priority"]
+    return topic, *_content(item), token, now_ms, pusher, delay_s, priority
+
+
+def _content(
+    message: Payload,
+) -> tuple[bytes, bytes | None, bytes | None, float | None]:
     if not isinstance(message, Outgoing):
-        return topic, bytes(message), None, None, None, token
+        return bytes(message), None, None, None
     headers = packed(message.headers) if message.headers else None
     key = None if message.key is None else bytes(message.key)
-    expire_after_s = message.expire_after_s
-    return topic, bytes(message.payload), key, headers, expire_after_s, token
+    return bytes(message.payload), key, headers, message.expire_after_s
+
+
+@attrs.frozen
+class Destination:
+    """The topic or the queue that a row is for."""
+
+    name: str
+    is_queue: bool
+
+    @classmethod
+    def of(cls, topic: str) -> "Destination":
+        """Reads a row's column `topic`."""
+        namespace, _, name = topic.rpartition(":")
+        if not name.startswith(MARK):
+            return cls(topic, is_queue=False)
+        within = f"{namespace}:" if namespace else ""
+        try:
+            queue = str(QueueName.parse(within + name.removeprefix(MARK)))
+        except BadRequest:  # whoever pushes to it says so
+            queue = within + name.removeprefix(MARK)
+        return cls(queue, is_queue=True)
+
+    @property
+    def column(self) -> str:
+        """The column `topic` of its rows."""
+        if self.is_queue:
+            return str(row_name(self.name))
+        return self.name.removeprefix(f"{DEFAULT_NAMESPACE}:")
+
+    def __str__(self) -> str:
+        return f"{'queue' if self.is_queue else 'topic'} {self.name}"
+
+
+def payload_of(row: Row, *, now_ms: int) -> Payload | None:
+    """Returns the message or the item of a row; None for one that has expired."""
+    key, headers, expire_after_s = row.key, row.headers, row.expire_after_s
+    if key is None and headers is None and expire_after_s is None:
+        return row.payload
+    named = None if headers is None else unpacked(headers)
+    if expire_after_s is not None and row.written_ms is not None:
+        left_s = expire_after_s - (now_ms - row.written_ms) / 1000
+        if left_s <= 0:
+            return None
+        expire_after_s = min(expire_after_s, left_s)
+    return Outgoing(row.payload, key, named, expire_after_s)
+
+
+@attrs.frozen
+class SetAside:
+    """The rows for one topic or queue that could not be carried over, all together.
+
+    `topic` is the name of either. The `reason`, as it was told `since`, is that of the
+    first of them.
+    """
+
+    topic: str
+    is_queue: bool
+    reason: str
+    since: datetime
+    count: int
+
+    @property
+    def destination(self) -> Destination:
+        """That topic or queue."""
+        return Destination(self.topic, self.is_queue)
+
+
+@attrs.frozen
+class SetAsideMessage:
+    """One message or item that could not be carried over, and why."""
+
+    payload: bytes
+    key: bytes | None
+    headers: Mapping[str, bytes]
+    reason: str
+    since: datetime
 
 
 @attrs.define
 class Batch:
-    """Messages for the relay by topic, in order; `rows` has each place and token."""
+    """Rows for the relay in their order, and how many wait behind them.
 
-    messages: dict[str, list[Payload]] = attrs.field(factory=dict)
-    rows: list[tuple[int, bytes]] = attrs.field(factory=list)
-    size_bytes: int = 0
+    `newly` tells of topics and queues of which rows were set aside just now, where none
+    had been before.
+    """
 
-    @classmethod
-    def of(cls, found: Iterable[Row]) -> "Batch":
-        """Takes rows in their order, until they are enough for one batch."""
-        batch = cls()
-        for place, topic, payload, key, headers, expire_after_s, token in found:
-            message: Payload = payload
-            if key is not None or headers is not None or expire_after_s is not None:
-                named = None if headers is None else unpacked(headers)
-                message = Outgoing(payload, key, named, expire_after_s)
-            if topic in batch.messages:
-                batch.messages[topic].append(message)
-            else:
-                batch.messages[topic] = [message]
-            batch.rows.append((place, token))
-            batch.size_bytes += len(payload) + OVERHEAD_BYTES
-            if batch.size_bytes >= MOST_BYTES:
-                break
-        return batch
+    rows: Sequence[Row] = ()
+    rest: int = 0
+    newly: Sequence[SetAside] = ()
 
 
 class OutboxRows(Protocol):
     """The outbox and inbox tables of a database, over a connection of their own.
 
-    The relay calls from one thread at a time; `position` may come from another one.
+    The relay calls from one thread at a time; all but `take` may come from others.
     """
 
     @property
     def outbox_id(self) -> str:
         """The id of this outbox, which no other has."""
 
+    @property
+    def name(self) -> str:
+        """The name of the database, for its people."""
+
+    @property
+    def tells_pieces(self) -> bool:
+        """True where the ends of a batch tell all of its rows."""
+
     def has_rows(self) -> bool:
         """Tells whether a row is there, carried over or not."""
 
-    def take(self, carried: bytes, *, limit: int) -> Batch:
-        """Removes the batch of which `carried` are the marks; returns the next one.
+    def take(self, progress: bytes, *, limit: int) -> Batch:
+        """Removes what a relay carried over last, or sets it aside; returns the next.
 
-        When it returns, the removal is on disk, and so is all that it returns. A batch
-        that is not there any more, or rows of others in its places, stay as they are.
+        `progress` is what that relay wrote down. When this returns, all that is on
+        disk, and so is what it returns. Rows that are not there any more, or rows of
+        others in their places, stay as they are. A block is not cut, unless it is
+        larger than a batch may be.
         """
 
-    def marks(self, batch: Batch) -> bytes:
-        """Returns bytes by which `take` knows a batch again."""
+    def waiting(self) -> int:
+        """Returns how many rows wait, those carried over a moment ago included."""
+
+    def set_aside_count(self) -> int:
+        """Returns how many rows are set aside; some seconds old at most."""
+
+    def set_aside(self) -> list[SetAside]:
+        """Returns what is set aside, by topic and queue; the oldest first."""
+
+    def set_aside_messages(
+        self, destination: Destination, *, limit: int
+    ) -> list[SetAsideMessage]:
+        """Returns the first rows that are set aside for a topic or queue."""
+
+    def put_back(self, destination: Destination, *, to: str | None = None) -> int:
+        """Has all that is set aside for a topic or queue wait again, in its order.
+
+        It waits for another one where the column `topic` of that is named. Returns how
+        many rows these are.
+        """
+
+    def discard(self, destination: Destination) -> int:
+        """Removes what is set aside for a topic or queue; returns how many rows."""
 
     def position(self, group: str, topic: str) -> MessageId | None:
         """Returns how far an inbox has come, as it is committed."""

@@ -1,46 +1,73 @@
 """PostgreSQL that decides its block: its outbox and inbox, and the participant."""
 
-import struct
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from txaware.errors import TransactionOutcomeUnknown, Unavailable
 from txaware.messages import MessageId
 from txaware.messaging import Messaging
+from txaware.participants import set_aside_rows
 from txaware.participants.database_tables import prepared_postgres
 from txaware.participants.deciding_database import DecidingDatabase
+from txaware.participants.outbox_progress import Progress
 from txaware.participants.outbox_relay import OutboxRelay
-from txaware.participants.outbox_row import TOKEN_BYTES, Batch, Columns
+from txaware.participants.outbox_row import (
+    COLUMNS,
+    MOST_BYTES,
+    WHOLE_BYTES,
+    WHOLE_ROWS,
+    Batch,
+    Columns,
+    Destination,
+    Row,
+    SetAside,
+    SetAsideMessage,
+)
 from txaware.participants.postgres_block import (
     mark_begin,
     require_idle,
     require_marked,
 )
 from txaware.participants.postgres_link import PostgresLink, driver, name_of
+from txaware.participants.set_aside_rows import CountedLately, Execute
+from txaware.publish.publisher import OVERHEAD_BYTES
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
 MOST_ROWS = 10_000
-INSERT = """INSERT INTO txaware_outbox
-    (topic, payload, "key", headers, expire_after_s, token)
-    VALUES (%s, %s, %s, %s, %s, %s)"""
+INSERT = f"""INSERT INTO txaware_outbox ({COLUMNS})
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"""
 POSITION = "SELECT position FROM txaware_inbox WHERE consumer_group = %s AND topic = %s"
 # A row to lock, for members of a group that begin at the same time.
 ENTER = "INSERT INTO txaware_inbox VALUES (%s, %s, NULL) ON CONFLICT DO NOTHING"
 SAVE = "UPDATE txaware_inbox SET position = %s WHERE consumer_group = %s AND topic = %s"
-_READ = """SELECT id, topic, payload, "key", headers, expire_after_s, token
-    FROM txaware_outbox ORDER BY id LIMIT %s"""
+_SIZES = """SELECT id, token, octet_length(payload) FROM txaware_outbox
+    ORDER BY id LIMIT %s"""
+_SIZES_OF_BLOCK = """SELECT id, token, octet_length(payload) FROM txaware_outbox
+    WHERE token = %s ORDER BY id LIMIT %s"""
+_LONGER = """SELECT DISTINCT token FROM txaware_outbox
+    WHERE id > %s AND token = ANY(%s)"""
+_READ = f"SELECT id, {COLUMNS} FROM txaware_outbox WHERE id = ANY(%s) ORDER BY id"
 _DELETE = """DELETE FROM txaware_outbox AS row
     USING unnest(%s::bigint[], %s::bytea[]) AS carried (id, token)
     WHERE row.id = carried.id AND row.token = carried.token"""
-_MARK = struct.Struct(f">q{TOKEN_BYTES}s")
+# Nobody sets rows aside while others are put back or removed: they would be lost.
+_LOCK = "LOCK TABLE txaware_set_aside IN SHARE ROW EXCLUSIVE MODE"
+# The place of a row, its token, and the bytes of its payload.
+Size = tuple[int, bytes, int]
 
 
 class PostgresOutbox:
     """The tables of one database; they are made if they are not there."""
 
+    # Transactions commit in another order than they draw the places of their rows.
+    tells_pieces = False
+
     def __init__(self, link: PostgresLink) -> None:
         self._link = link
+        self._count = CountedLately()
+        self.name = link.name
         self.outbox_id = link.run(prepared_postgres)
 
     def has_rows(self) -> bool:
@@ -48,31 +75,76 @@ class PostgresOutbox:
         ask = "SELECT 1 FROM txaware_outbox LIMIT 1"
         return self._link.run(lambda link: link.execute(ask).fetchone()) is not None
 
-    def take(self, carried: bytes, *, limit: int) -> Batch:
-        """Removes the batch of which `carried` are the marks; returns the next one.
+    def take(self, progress: bytes, *, limit: int) -> Batch:
+        """Removes what a relay carried over last, or sets it aside; returns the next.
 
         Its commit writes something in any case, and is synced: so what others have
         committed before, perhaps without a sync, is on disk as well.
         """
-        marks = list(_MARK.iter_unpack(carried))
+        last = Progress.read(progress, tells_pieces=False)
 
         def work(link: "Connection[Any]") -> Batch:
             with link.transaction():
                 link.execute("SET LOCAL synchronous_commit = on")
                 link.execute("UPDATE txaware_state SET reads = reads + 1")
-                if marks:
-                    columns = [[mark[at] for mark in marks] for at in (0, 1)]
+                if last.carried:
+                    columns = [[mark[at] for mark in last.carried] for at in (0, 1)]
                     link.execute(_DELETE, columns)
-                return Batch.of(link.execute(_READ, (min(limit, MOST_ROWS),)))
+                execute = _executing(link)
+                newly = set_aside_rows.set_aside_refused(execute, last.refused)
+                places, is_all = _whole_blocks(link, min(limit, MOST_ROWS))
+                rows = [*map(Row._make, link.execute(_READ, (places,)))]
+                rest = 0 if is_all else set_aside_rows.waiting(execute) - len(rows)
+                return Batch(rows, rest, newly)
 
+        if last.refused:
+            self._count.forget()
         return self._link.run(work)
 
-    def marks(self, batch: Batch) -> bytes:
-        """Returns bytes by which `take` knows a batch again: each of its rows.
+    def waiting(self) -> int:
+        """Returns how many rows wait, those carried over a moment ago included."""
+        return self._link.run(lambda link: set_aside_rows.waiting(_executing(link)))
 
-        Transactions commit in another order than they draw the places of their rows.
-        """
-        return b"".join([_MARK.pack(*row) for row in batch.rows])
+    def set_aside_count(self) -> int:
+        """Returns how many rows are set aside; some seconds old at most."""
+        count = set_aside_rows.set_aside_count
+        return self._link.run(
+            lambda link: self._count.get(lambda: count(_executing(link)))
+        )
+
+    def set_aside(self) -> list[SetAside]:
+        """Returns what is set aside, by topic and queue; the oldest first."""
+        return self._link.run(lambda link: set_aside_rows.entries(_executing(link)))
+
+    def set_aside_messages(
+        self, destination: Destination, *, limit: int
+    ) -> list[SetAsideMessage]:
+        """Returns the first rows that are set aside for a topic or queue."""
+        topic, messages = destination.column, set_aside_rows.messages
+        return self._link.run(
+            lambda link: messages(_executing(link), topic, limit=limit)
+        )
+
+    def put_back(self, destination: Destination, *, to: str | None = None) -> int:
+        """Has all that is set aside for a topic or queue wait again, in its order."""
+        topic, put_back = destination.column, set_aside_rows.put_back
+        return self._changed(lambda execute: put_back(execute, topic, to=to or topic))
+
+    def discard(self, destination: Destination) -> int:
+        """Removes what is set aside for a topic or queue; returns how many rows."""
+        topic, discard = destination.column, set_aside_rows.discard
+        return self._changed(lambda execute: discard(execute, topic))
+
+    def _changed(self, change: Callable[[Execute], int]) -> int:
+        """Changes what is set aside, while nobody adds to it."""
+
+        def work(link: "Connection[Any]") -> int:
+            with link.transaction():
+                link.execute(_LOCK)
+                return change(_executing(link))
+
+        self._count.forget()
+        return self._link.run(work)
 
     def position(self, group: str, topic: str) -> MessageId | None:
         """Returns how far an inbox has come, as it is committed."""
@@ -150,6 +222,44 @@ class DecidingPostgres(DecidingDatabase):
 
     def _insert(self, columns: Columns) -> None:
         self.connection.execute(INSERT, columns)
+
+
+def _executing(link: "Connection[Any]") -> Execute:
+    """Returns what runs statements whose values are `?` over a connection."""
+    return lambda sql, values: link.execute(sql.replace("?", "%s"), values)
+
+
+def _whole_blocks(link: "Connection[Any]", limit: int) -> tuple[list[int], bool]:
+    """Returns the places of the first rows of whole blocks, and whether these are all.
+
+    Rows of one block may have those of others between them. A block that does not fit
+    is left to the next batch; if nothing else fits, the first one is taken as a whole,
+    or as much of it as one batch may ever be.
+    """
+    sizes: list[Size] = link.execute(_SIZES, (limit + 1,)).fetchall()
+    count = min(limit, _fitting(sizes, MOST_BYTES))
+    if count == len(sizes):
+        return [place for place, *_ in sizes], True
+    taken = sizes[:count]
+    tokens = list({bytes(token) for _, token, _ in taken})
+    found = link.execute(_LONGER, (taken[-1][0], tokens))
+    longer = {bytes(token) for (token,) in found}
+    whole = [place for place, token, _ in taken if bytes(token) not in longer]
+    if whole:
+        return whole, False
+    asked = (taken[0][1], WHOLE_ROWS)
+    block: list[Size] = link.execute(_SIZES_OF_BLOCK, asked).fetchall()
+    return [place for place, *_ in block[: _fitting(block, WHOLE_BYTES)]], False
+
+
+def _fitting(sizes: Sequence[Size], most_bytes: int) -> int:
+    """Returns how many of some rows stay below so many bytes; at least one."""
+    size_bytes = 0
+    for at, (_, _, payload_bytes) in enumerate(sizes):
+        size_bytes += payload_bytes + OVERHEAD_BYTES
+        if size_bytes > most_bytes:
+            return max(1, at)
+    return len(sizes)
 
 
 def _id_of(cursor: Any) -> MessageId | None:

@@ -1,35 +1,49 @@
 """The outbox and inbox tables in a file of SQLite, over a connection of the relay's."""
 
 import sqlite3
-import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from txaware.errors import BadRequest, Unavailable
 from txaware.messages import MessageId
+from txaware.participants import set_aside_rows
 from txaware.participants.database_tables import prepared_sqlite
-from txaware.participants.outbox_row import TOKEN_BYTES, Batch
+from txaware.participants.outbox_progress import Progress
+from txaware.participants.outbox_row import (
+    COLUMNS,
+    MOST_BYTES,
+    WHOLE_BYTES,
+    WHOLE_ROWS,
+    Batch,
+    Destination,
+    Row,
+    SetAside,
+    SetAsideMessage,
+)
+from txaware.participants.set_aside_rows import CountedLately, Execute
+from txaware.publish.publisher import OVERHEAD_BYTES
 
 WAIT_S = 5.0
-INSERT = """INSERT INTO txaware_outbox
-    (topic, payload, "key", headers, expire_after_s, token) VALUES (?, ?, ?, ?, ?, ?)"""
+INSERT = f"""INSERT INTO txaware_outbox ({COLUMNS})
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 POSITION = "SELECT position FROM txaware_inbox WHERE consumer_group = ? AND topic = ?"
 SAVE = "INSERT OR REPLACE INTO txaware_inbox VALUES (?, ?, ?)"
-_READ = """SELECT id, topic, payload, "key", headers, expire_after_s, token
-    FROM txaware_outbox ORDER BY id LIMIT ?"""
+_READ = f"SELECT id, {COLUMNS} FROM txaware_outbox ORDER BY id"
 _IS_THERE = "SELECT count(*) FROM txaware_outbox WHERE (id, token) IN ((?, ?), (?, ?))"
-_DELETE = "DELETE FROM txaware_outbox WHERE id BETWEEN ? AND ?"
-# The places and tokens of the first and the last row of a batch.
-_MARKS = struct.Struct(f">q{TOKEN_BYTES}sq{TOKEN_BYTES}s")
+_REMOVE_PIECE = "DELETE FROM txaware_outbox WHERE id BETWEEN ? AND ?"
+_REMOVE = "DELETE FROM txaware_outbox WHERE id = ? AND token = ?"
 
 
 class SqliteOutbox:
     """The tables of one file; they are made if they are not there."""
 
+    tells_pieces = True
+
     def __init__(self, path: str | Path) -> None:
         self.path = str(path)
+        self._count = CountedLately()
         self._lock = threading.Lock()
         with self._used():
             self._connection = sqlite3.connect(
@@ -50,33 +64,65 @@ class SqliteOutbox:
             found = self._connection.execute("SELECT 1 FROM txaware_outbox LIMIT 1")
             return found.fetchone() is not None
 
-    def take(self, carried: bytes, *, limit: int) -> Batch:
-        """Removes the batch of which `carried` are the marks; returns the next one.
+    @property
+    def name(self) -> str:
+        """The name of the file, for its people."""
+        return f"sqlite {self.path}"
+
+    def take(self, progress: bytes, *, limit: int) -> Batch:
+        """Removes what a relay carried over last, or sets it aside; returns the next.
 
         Its commit writes something in any case: so what others have committed before,
         perhaps without a sync, is on disk as well.
         """
+        last = Progress.read(progress, tells_pieces=True)
+        with self._used(), self._transaction() as execute:
+            execute("UPDATE txaware_state SET reads = reads + 1", ())
+            self._remove(last)
+            newly = set_aside_rows.set_aside_refused(execute, last.refused)
+            with closing(execute(_READ, ())) as found:
+                rows, is_all = _cut(map(Row._make, found), limit)
+            rest = 0 if is_all else set_aside_rows.waiting(execute) - len(rows)
+        if last.refused:
+            self._count.forget()
+        return Batch(rows, rest, newly)
+
+    def waiting(self) -> int:
+        """Returns how many rows wait, those carried over a moment ago included."""
         with self._used():
-            connection = self._connection
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                connection.execute("UPDATE txaware_state SET reads = reads + 1")
-                self._remove(carried)
-                with closing(connection.execute(_READ, (limit,))) as found:
-                    batch = Batch.of(found)
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
-        return batch
+            return set_aside_rows.waiting(self._connection.execute)
 
-    def marks(self, batch: Batch) -> bytes:
-        """Returns bytes by which `take` knows a batch again: its ends tell it.
+    def set_aside_count(self) -> int:
+        """Returns how many rows are set aside; some seconds old at most."""
+        with self._used():
+            count = set_aside_rows.set_aside_count
+            return self._count.get(lambda: count(self._connection.execute))
 
-        One writer at a time adds rows, and a batch is removed in one piece.
-        """
-        return _MARKS.pack(*batch.rows[0], *batch.rows[-1])
+    def set_aside(self) -> list[SetAside]:
+        """Returns what is set aside, by topic and queue; the oldest first."""
+        with self._used():
+            return set_aside_rows.entries(self._connection.execute)
+
+    def set_aside_messages(
+        self, destination: Destination, *, limit: int
+    ) -> list[SetAsideMessage]:
+        """Returns the first rows that are set aside for a topic or queue."""
+        with self._used():
+            execute = self._connection.execute
+            return set_aside_rows.messages(execute, destination.column, limit=limit)
+
+    def put_back(self, destination: Destination, *, to: str | None = None) -> int:
+        """Has all that is set aside for a topic or queue wait again, in its order."""
+        self._count.forget()
+        with self._used(), self._transaction() as execute:
+            topic = destination.column
+            return set_aside_rows.put_back(execute, topic, to=to or topic)
+
+    def discard(self, destination: Destination) -> int:
+        """Removes what is set aside for a topic or queue; returns how many rows."""
+        self._count.forget()
+        with self._used(), self._transaction() as execute:
+            return set_aside_rows.discard(execute, destination.column)
 
     def position(self, group: str, topic: str) -> MessageId | None:
         """Returns how far an inbox has come, as it is committed."""
@@ -103,11 +149,50 @@ class SqliteOutbox:
             except sqlite3.DatabaseError as error:
                 raise BadRequest(f"SQLite cannot read {self.path}: {error}") from error
 
-    def _remove(self, carried: bytes) -> None:
-        if not carried:
+    @contextmanager
+    def _transaction(self) -> Iterator[Execute]:
+        """Surrounds changes, which commit together."""
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection.execute
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+    def _remove(self, last: Progress) -> None:
+        """Removes what was carried over.
+
+        One writer at a time adds rows, and a piece is removed at once, so that its ends
+        tell of it.
+        """
+        if not last.is_piece:
+            self._connection.executemany(_REMOVE, last.carried)
             return
-        first, first_token, last, last_token = _MARKS.unpack(carried)
-        ends = (first, first_token, last, last_token)
-        [count] = self._connection.execute(_IS_THERE, ends).fetchone()
-        if count == len({first, last}):
-            self._connection.execute(_DELETE, (first, last))
+        first, end = last.carried[0], last.carried[-1]
+        [count] = self._connection.execute(_IS_THERE, (*first, *end)).fetchone()
+        if count == len({first, end}):
+            self._connection.execute(_REMOVE_PIECE, (first[0], end[0]))
+
+
+def _cut(found: Iterable[Row], limit: int) -> tuple[list[Row], bool]:
+    """Returns the first rows, up to the end of a block, and whether these are all.
+
+    A block that does not fit is left to the next batch; if it is the first one, it is
+    taken as a whole, or as much of it as one batch may ever be.
+    """
+    rows: list[Row] = []
+    size_bytes = block_at = 0
+    for row in found:
+        if rows and row.token != rows[-1].token:
+            block_at = len(rows)
+        size_bytes += len(row.payload) + OVERHEAD_BYTES
+        rows.append(row)
+        is_full = len(rows) > limit or size_bytes > MOST_BYTES
+        if is_full and block_at:
+            return rows[:block_at], False
+        if is_full and (len(rows) > WHOLE_ROWS or size_bytes > WHOLE_BYTES):
+            return rows[: max(1, len(rows) - 1)], False
+    return rows, True

@@ -1,7 +1,7 @@
 """Publishers: with a transaction, at once, and in the background."""
 
 from txaware.publish.background_publishers import AsyncPublisher, AtMostOncePublisher
-from txaware.publish.outbox import TransactionPublisher
+from txaware.publish.outbox import TakesItems, TransactionPublisher
 from txaware.publish.producer import Producer
 from txaware.publish.publisher import (
     DirectPublisher,
@@ -20,6 +20,7 @@ __all__ = [
     "KnownTopics",
     "Producer",
     "Publisher",
+    "TakesItems",
     "TransactionPublisher",
     "WrittenByHand",
     "publisher_key",

@@ -1,6 +1,7 @@
 """The messages of a transaction: an outbox for each topic, flushed last of all."""
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 
 from coordinator.interfaces import Coordinator
@@ -13,6 +14,7 @@ from txaware.errors import (
 )
 from txaware.interfaces import CargoCounted, MessagingService, Payload
 from txaware.messages import PublishResponse, Receipt
+from txaware.queues import PushOptions
 from txaware.requests import Payloads
 
 
@@ -173,6 +175,17 @@ class Outbox:
             self.in_doubt = not changed_nothing(error)
             raise
         self.in_doubt = False
+
+
+class TakesItems(ABC):
+    """What stands in for a `TransactionPublisher`, and takes items of queues as such.
+
+    To others items are messages to a pipe, which they are told of before.
+    """
+
+    @abstractmethod
+    def push(self, queue: str, item: Payload, options: PushOptions) -> None:
+        """Takes a checked item, with checked options."""
 
 
 class TransactionPublisher:

@@ -17,7 +17,7 @@ from coordinator.participants import checked_participant
 from txaware.errors import BadRequest, MisusedTransaction, PublisherClosed
 from txaware.interfaces import MessagingService, Payload
 from txaware.messages import Outgoing, Receipt
-from txaware.publish import TransactionPublisher, publisher_key
+from txaware.publish import TakesItems, TransactionPublisher, publisher_key
 from txaware.publish.publisher import checked_many, checked_size_bytes
 from txaware.queue.handling import Handling
 from txaware.queue.job import Job
@@ -32,6 +32,7 @@ from txaware.queues import (
     QueueStats,
     Waiting,
     checked_count,
+    checked_push,
     pipe_of,
 )
 from txaware.requests import Pointer
@@ -100,7 +101,7 @@ class Pusher:
         self._access = access
         self._name = name
         self._free = FreePushers()
-        self._is_closed = False
+        self._is_closed = self._is_known = False
         guard(self)
 
     def push(
@@ -165,6 +166,9 @@ class Pusher:
         """Pushes with a transaction: its messages go to a pipe like to a topic."""
         access = self._access
         joined = context.joined(publisher_key(access.service), self._publisher)
+        if isinstance(joined, TakesItems):
+            self._push_by(joined, payloads, options)
+            return
         kept = context.joined(
             (ReservedPipes, id(access.queues)), lambda: ReservedPipes(access.queues)
         )
@@ -176,6 +180,17 @@ class Pusher:
                 size_bytes=size_bytes,
                 limit_bytes=access.buffer_limit_bytes,
             )
+
+    def _push_by(
+        self, taker: TakesItems, payloads: list[Payload], options: dict[str, Any]
+    ) -> None:
+        """Has somebody take the items who pushes them later, to a queue that exists."""
+        checked = checked_push(self._name or "", **options)
+        if not self._is_known:
+            self._access.queues.queue_descriptor(self.queue)
+            self._is_known = True
+        for payload in payloads:
+            taker.push(self.queue, payload, checked)
 
     def push_stored(
         self, context: TransactionContext, receipts: Iterable[Receipt]
@@ -355,6 +370,10 @@ class Queue(Popper):
     def pusher(self) -> Pusher:
         """Returns a pusher with pipes of its own, to be closed at its end."""
         return Pusher(self._access, self.queue, FreePushers().take())
+
+    def pusher_of(self, name: str) -> Pusher:
+        """Returns the pusher of a name that lasts, for who pushes what others left."""
+        return Pusher(self._access, self.queue, name)
 
     def popper(self, *, name: str | None = None, owns_pipe: bool = False) -> Popper:
         """Returns a popper with a name of its own, or with a pipe of its own."""

@@ -1,0 +1,105 @@
+"""The outbox of a database, for the program and for the people who look after it."""
+
+from txaware.errors import BadRequest, MisusedTransaction, TxAwareError
+from txaware.participants.outbox_relay import OutboxRelay
+from txaware.participants.outbox_row import (
+    Destination,
+    OutboxRows,
+    SetAside,
+    SetAsideMessage,
+)
+from txaware.queues import checked_count
+from txaware.topics import DEFAULT_NAMESPACE, QueueName, TopicName
+
+
+class NothingSetAside(BadRequest):
+    """Nothing is set aside for that topic or queue; the message says for which."""
+
+
+class SetAsideAgain(TxAwareError):
+    """Some of what was tried again was refused again; the message says why."""
+
+
+class DatabaseOutbox:
+    """What waits in an outbox, and what is set aside: it could not be carried over.
+
+    A topic or queue that is made again takes what was set aside for it by `retry`, and
+    never by itself. `queue` tells whether a name is that of a queue; by default it is
+    of what something is set aside for, and of the topic where that holds for both.
+    """
+
+    def __init__(
+        self, rows: OutboxRows, relay: OutboxRelay[OutboxRows] | None = None
+    ) -> None:
+        self._rows = rows
+        self._relay = relay
+
+    def waiting(self) -> int:
+        """Returns how many messages and items wait; none of them is set aside."""
+        return self._rows.waiting()
+
+    def set_aside(self) -> list[SetAside]:
+        """Returns what is set aside, an entry for each topic and queue."""
+        return self._rows.set_aside()
+
+    def entry(self, topic: str, *, queue: bool | None = None) -> SetAside:
+        """Returns what is set aside for a topic or queue; raises where nothing is."""
+        name = topic.removeprefix(f"{DEFAULT_NAMESPACE}:")
+        entries = self.set_aside()
+        for one in sorted(entries, key=lambda one: one.is_queue):
+            if one.topic == name and queue in (None, one.is_queue):
+                return one
+        others = ", ".join([str(one.destination) for one in entries]) or "nobody"
+        kind = {None: "", True: "queue ", False: "topic "}[queue]
+        raise NothingSetAside(
+            f"nothing is set aside for {kind}{topic}; it is for {others}"
+        )
+
+    def messages(
+        self, topic: str, *, queue: bool | None = None, limit: int = 100
+    ) -> list[SetAsideMessage]:
+        """Returns the first ones that are set aside for a topic or queue."""
+        found = self.entry(topic, queue=queue).destination
+        return self._rows.set_aside_messages(found, limit=checked_count("limit", limit))
+
+    def retry(self, topic: str, *, queue: bool | None = None) -> int:
+        """Carries over, in order, what is set aside for a topic or queue.
+
+        Returns how many. Where the topic is not there, all stays as it is.
+        """
+        found = self.entry(topic, queue=queue)
+        return self._carried(found, found.destination)
+
+    def send(self, topic: str, *, to: str, queue: bool | None = None) -> int:
+        """Carries over, in order, to another topic; of a queue to another queue.
+
+        Returns how many. Where that one is not there, all stays as it is.
+        """
+        found = self.entry(topic, queue=queue)
+        name: TopicName | QueueName
+        name = QueueName.parse(to) if found.is_queue else TopicName.parse(to)
+        return self._carried(found, Destination(str(name), found.is_queue))
+
+    def discard(self, topic: str, *, queue: bool | None = None) -> int:
+        """Removes what is set aside for a topic or queue; returns how many messages."""
+        return self._rows.discard(self.entry(topic, queue=queue).destination)
+
+    def _carried(self, found: SetAside, to: Destination) -> int:
+        relay = self._relay
+        if relay is None:
+            raise MisusedTransaction("an outbox without a relay carries nothing over")
+        relay.require(to)
+        before = self._count_of(to) if found.destination != to else 0
+        count = self._rows.put_back(found.destination, to=to.column)
+        relay.carry_over()
+        again = self._count_of(to) - before
+        if again > 0:
+            reason = self.entry(to.name, queue=to.is_queue).reason
+            raise SetAsideAgain(
+                f"{again} of {count} messages for {to} are set aside again: {reason}"
+            )
+        return count
+
+    def _count_of(self, to: Destination) -> int:
+        found = [one.count for one in self.set_aside() if one.destination == to]
+        return sum(found)
