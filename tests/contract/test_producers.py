@@ -22,6 +22,7 @@ from txaware.store.producer_table import (
     ProducerTable,
     SequenceState,
     StoredRequest,
+    producer_key,
     state_write,
 )
 from txaware.topics import TopicName
@@ -150,8 +151,7 @@ def test_another_epoch_is_refused_and_a_new_one_begins_at_0(
     later = ProducerIdentity(old.producer_id, old.epoch + 1)
     with pytest.raises(ProducerFenced, match="is at epoch 0"):
         publish_once(messaging, later, 0, b"nobody gave this epoch out")
-    service = site.embedded._parts.served.service.producing  # type: ignore[union-attr]
-    raised = service.ids.raise_epoch(old.producer_id)
+    raised = site.producing.ids.raise_epoch(old.producer_id)
     assert raised is not None
     assert raised.epoch == 1
     with pytest.raises(ProducerFenced, match="is at epoch 1"):
@@ -171,7 +171,7 @@ def test_sequences_go_on_at_0_after_the_greatest(
     name = TopicName.parse("t")
     write = state_write(producer.producer_id, name, SequenceState(0, (last,)))
     site.table.submit([write])()
-    service = site.embedded._parts.served.service.producing  # type: ignore[union-attr]
+    service = site.producing
     service._sequences._lines.clear()
     identity = producer.identity
     over = publish_once(messaging, identity, SEQUENCES - 1, b"b", b"c")
@@ -271,6 +271,52 @@ def test_a_producer_that_was_not_used_for_a_week_expires(
         with pytest.raises(ProducerFenced, match="was not used for too long"):
             producer.publish("t", [b"c"], sequence)
     assert ProducerTable(site.table).value(producer.producer_id, TopicName("t")) is None
+
+
+@pytest.mark.in_process
+def test_a_producer_is_forgotten_after_its_publish_that_is_under_way(
+    site: Site,
+    messaging: Messaging,
+    producer: Producer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    producing = site.producing
+    admitted, go_on = threading.Event(), threading.Event()
+    plain, enter_first = producing._publishing.plain, producing._sequences.enter_first
+
+    def plain_late(*arguments: Any, **options: Any) -> Any:
+        admitted.set()
+        assert go_on.wait(30)
+        return plain(*arguments, **options)
+
+    def enter_now(*arguments: Any) -> None:
+        go_on.set()
+        enter_first(*arguments)
+
+    monkeypatch.setattr(producing._publishing, "plain", plain_late)
+    thread = threading.Thread(target=producer.publish, args=("t", [b"a"]))
+    thread.start()
+    assert admitted.wait(30)
+    monkeypatch.setattr(producing._sequences, "enter_first", enter_now)
+    messaging.forget_producer(producer.producer_id)
+    go_on.set()  # a removal that does not wait for it has missed its row
+    thread.join()
+    assert messaging.check().is_clean
+    assert (payloads(messaging), messaging.producers()) == ([b"a"], [])
+    with pytest.raises(ProducerFenced):
+        producer.publish("t", [b"b"])
+
+
+def test_a_clean_up_removes_sequences_whose_producer_is_gone(
+    site: Site, messaging: Messaging, producer: Producer
+) -> None:
+    """As earlier versions left them."""
+    producer.publish("t", [b"a"])
+    site.table.submit([(producer_key(producer.producer_id), None)])()
+    site.producing.ids._known.clear()
+    assert "there is no producer" in str(messaging.check().problems[0])
+    messaging.clean_up()
+    assert messaging.check().is_clean
 
 
 def test_a_forgotten_producer_is_refused(

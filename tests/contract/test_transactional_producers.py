@@ -10,7 +10,7 @@ import pytest
 from coordinator.context import Status
 from tests.support.consume_setting import run_in_thread
 from tests.support.doubles import Recorder
-from tests.support.messagings import Site, committed, payloads, publish
+from tests.support.messagings import DAY_S, Site, committed, payloads, publish
 from txaware.errors import (
     BadRequest,
     MisusedTransaction,
@@ -23,7 +23,7 @@ from txaware.errors import (
 )
 from txaware.messages import Outgoing
 from txaware.messaging import Messaging
-from txaware.producers import ProducerIdentity
+from txaware.producers import MAX_EPOCH, ProducerIdentity
 from txaware.publish.producer_states import REFUSALS, State
 from txaware.publish.transactional_producer import TransactionalProducer
 from txaware.service.producers import producer_ids
@@ -88,7 +88,8 @@ def test_other_ids_are_not_fenced(messaging: Messaging) -> None:
 def test_after_the_greatest_epoch_an_id_goes_on_with_another_producer(
     messaging: Messaging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(producer_ids, "MAX_EPOCH", 1)
+    """The greatest itself is nobody's: it fences the one before."""
+    monkeypatch.setattr(producer_ids, "MAX_EPOCH", 2)
     instances = [messaging.producer("p") for _ in range(2)]
     commit_one(instances[1])
     instances[1].begin()
@@ -99,8 +100,72 @@ def test_after_the_greatest_epoch_an_id_goes_on_with_another_producer(
         instances[1].commit()
     with pytest.raises(ProducerFenced, match="has taken over"):
         commit_one(instances[0])
+    for old in instances:
+        identity = ProducerIdentity(old.producer_id, old.epoch)
+        with pytest.raises(ProducerFenced):
+            messaging._parts.producers.publish_once(
+                "t", [b"z"], producer=identity, sequence=0
+            )
+    assert [one.producer_id for one in messaging.producers()] == [newest.producer_id]
     commit_one(newest)
     assert newest.commits == 2
+
+
+def test_an_instance_with_the_greatest_epoch_is_fenced(
+    site: Site, messaging: Messaging
+) -> None:
+    """Earlier versions gave it to an instance."""
+    first = messaging.producer("p")
+    ids = site.producing.ids
+    ids._change(attrs.evolve(ids.find(first.producer_id), epoch=MAX_EPOCH))
+    newest = messaging.producer("p")
+    old = ProducerIdentity(first.producer_id, MAX_EPOCH)
+    with pytest.raises(ProducerFenced):
+        messaging._parts.producers.publish_once("t", [b"z"], producer=old, sequence=0)
+    commit_one(newest)
+    assert committed(messaging) == [b"m"]
+
+
+@pytest.mark.parametrize("by", ["forgetting", "expiry"])
+def test_the_commits_of_an_id_that_was_forgotten_count_from_0(
+    site: Site, messaging: Messaging, by: str
+) -> None:
+    """In the process that counted the ones before, too."""
+    first = messaging.producer("loader")
+    for _ in range(2):
+        commit_one(first)
+    if by == "forgetting":
+        messaging.forget_producer(first.producer_id)
+    else:
+        site.clock.now_ms += 366 * DAY_S * 1000
+        assert messaging.clean_up().producers == 1
+    assert messaging.producers() == []
+    again = messaging.producer("loader")
+    seen = [again.commits]
+    for _ in range(2):
+        commit_one(again)
+        seen.append(again.commits)
+    assert seen == [0, 1, 2]
+
+
+def test_an_id_that_begins_a_transaction_as_it_expires_is_kept(
+    site: Site, messaging: Messaging
+) -> None:
+    producer = messaging.producer("loader")
+    commit_one(producer)
+    site.clock.now_ms += 366 * DAY_S * 1000
+    removal = site.producing._removal
+    remove = removal._remove_unless_used
+    with pytest.MonkeyPatch.context() as patch:
+
+        def remove_late(*arguments: Any) -> Any:
+            commit_one(producer)
+            return remove(*arguments)
+
+        patch.setattr(removal, "_remove_unless_used", remove_late)
+        assert messaging.clean_up().producers == 0
+    assert producer.commits == 2
+    assert messaging.producer("loader").commits == 2
 
 
 def test_what_an_older_instance_left_open_has_ended_when_a_newer_one_is_opened(

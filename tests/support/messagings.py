@@ -67,6 +67,12 @@ class Site:
         """The rows, for what no call answers."""
         return table_of(self.embedded)
 
+    @property
+    def producing(self) -> Any:
+        """The producers in the process that owns the data."""
+        parts: Any = self.embedded._parts
+        return parts.served.service.producing
+
     def open(self, **settings: Any) -> Messaging:
         """Closes it, and opens it again with these settings; memory begins anew."""
         self.close()

@@ -14,6 +14,7 @@ from txaware.service.keepers import Keepers
 from txaware.service.producers.producer_ids import ProducerIds
 from txaware.service.producers.removal import ProducerRemoval
 from txaware.service.producers.sequences import Sequences
+from txaware.service.producers.transactional_holders import Holders
 from txaware.service.read.scan_cache import ScanCache
 from txaware.service.retention.position_retention import PositionRetention
 from txaware.service.retention.table_retention import TableRetention
@@ -73,6 +74,7 @@ def _producer_removal(site: "StoreContext") -> ProducerRemoval:
         site.table,
         site.producer_ids,
         site.sequences,
+        site.transactional_holders,
         site.clock_ms,
         expiry_s=site.settings.producer_expiry_s,
         transactional_expiry_s=site.settings.transactional_id_expiry_s,
@@ -132,6 +134,7 @@ class StoreContext:
     sequences: Sequences = attrs.field(
         default=attrs.Factory(_sequences, takes_self=True)
     )
+    transactional_holders: Holders = attrs.field(factory=Holders)
     producer_removal: ProducerRemoval = attrs.field(
         default=attrs.Factory(_producer_removal, takes_self=True)
     )

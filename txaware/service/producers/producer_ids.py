@@ -3,7 +3,8 @@
 import secrets
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 import attrs
 
@@ -18,6 +19,9 @@ from txaware.store.producer_table import (
     producer_key,
     producer_write,
 )
+
+# Returns a context that yields what removes the rows of a producer beside its own.
+RowsBeside = Callable[[], AbstractContextManager[Sequence[Write] | None]]
 
 # So many are kept read; the others are read again when they publish.
 REMEMBERED = 50_000
@@ -155,14 +159,16 @@ class ProducerIds:
         """Fences all that a producer did before; durable when it returns.
 
         None where its epochs are used up, or it is not known: it takes a new id then.
+        The greatest epoch is nobody's, so that it fences the one before.
         """
         with self._lock:
             row = self.find(producer_id)
             if row is None or row.epoch >= MAX_EPOCH:
                 return None
-            return self._change(
+            row = self._change(
                 attrs.evolve(row, epoch=row.epoch + 1, opened_ms=self._clock_ms())
             )
+            return row if row.epoch < MAX_EPOCH else None
 
     def end(self, producer_id: int) -> None:
         """Ends a producer: it publishes nothing more, also after a restart."""
@@ -171,15 +177,24 @@ class ProducerIds:
             if row is not None and not row.has_ended:
                 self._change(attrs.evolve(row, has_ended=True))
 
-    def forget(self, row: ProducerRow, more: Sequence[Write] = ()) -> None:
-        """Removes a producer's row, and what else is given."""
-        with self._lock:
+    def forget(self, row: ProducerRow, rows_beside: RowsBeside) -> bool:
+        """Removes a producer's row and those beside it; tells whether it did.
+
+        `rows_beside` has it publish nothing meanwhile. It yields what removes the other
+        rows, or None if the producer stays.
+        """
+        # The lock comes after: a publish that is waited for may take it.
+        with rows_beside() as more, self._lock:
+            if more is None:
+                return False
             self._table.submit([(producer_key(row.producer_id), None), *more])()
             self._known.pop(row.producer_id, None)
+            self.transactions.pop(row.producer_id, None)
             if self._owned is not None:
                 self._owned[row.owner] -= 1
                 if row.transactional_id is not None:
                     self._named[row.transactional_id] -= 1
+            return True
 
     @property
     def count(self) -> int | None:

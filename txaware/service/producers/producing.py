@@ -223,6 +223,9 @@ class Producing:
             return None
         try:
             before = turn.value(self._sequences.rows, key.producer_id, key.topic)
+            if before is None or self.ids.known(producer.producer_id) is not row:
+                turn.leave()  # it may have to wait for its producer's removal
+                return None
             try:
                 ids = repeated(before, producer, sequence, request.count)
             except (OutOfOrderSequence, ProducerFenced):
@@ -285,9 +288,11 @@ class Producing:
     def forget_producer(self, producer_id: int) -> None:
         """Forgets a producer; what it publishes later is refused."""
         row = self._row(producer_id)
-        if row.transactional_id is not None:
-            self._transactional_ids.fence(row)
-        self._removal.remove(row)
+        if row.transactional_id is None:
+            self._removal.remove(row)
+            return
+        with self._transactional_ids.fenced(row):
+            self._removal.remove(row)
 
     def _row(self, producer_id: int) -> ProducerRow:
         row = self.ids.find(checked_producer_id(producer_id))
@@ -318,11 +323,13 @@ class Producing:
 
     def _publish(self, request: Request, caller: Principal | None) -> list[MessageId]:
         producer, key = request.producer, request.key
-        turn = Turn()
+        turn, first = Turn(), Turn()
         try:
             self._sequences.enter(key, turn)
-            request = self._admitted(request, caller)
             before = turn.value(self._sequences.rows, key.producer_id, key.topic)
+            if before is None:
+                self._sequences.enter_first(key.producer_id, first)
+            request = self._admitted(request, caller)
             if request.is_alone and before is not None:
                 self._check_same(request, before)
             ids = repeated(before, producer, request.base, request.count)
@@ -335,15 +342,17 @@ class Producing:
                 request.place,
                 request.payloads,
                 also=written.rows,
-                then=partial(self._ended, request, written, turn),
+                then=partial(self._ended, request, written, turn, first),
             )
             return written.ids()
         except Exception:
+            first.leave()
             turn.leave(sure=False)
             if request.opens is not None:
                 self.ids.failed()
             raise
         except BaseException:
+            first.interrupted()
             turn.interrupted()
             raise
 
@@ -382,7 +391,7 @@ class Producing:
         self, request: Request, written: Written, turn: Turn, then: Then
     ) -> list[MessageId]:
         def ended(error: Unavailable | None) -> None:
-            self._ended(request, written, turn, error)
+            self._ended(request, written, turn, Turn(), error)
             then(error)
 
         self._publishing.plain_soon(
@@ -395,10 +404,12 @@ class Producing:
         request: Request,
         written: Written,
         turn: Turn,
+        first: Turn,
         error: Unavailable | None,
     ) -> None:
         if request.opens is not None and error is None:
             self.ids.opened(request.opens)
+        first.leave()
         if written.value is not None:
             turn.ended(written.value, error)
 

@@ -190,19 +190,32 @@ class SequenceKey(NamedTuple):
 
 
 class Sequences:
-    """The lines of all producers in all topics; the least recent are read again."""
+    """The lines of all producers in all topics; the least recent are read again.
+
+    A producer has one more, by its id, for its first request in a topic that is new to
+    it.
+    """
 
     def __init__(self, table: OrderedTable) -> None:
         self.rows = ProducerTable(table)
         self._table = table
         self._lock = threading.Lock()
-        self._lines: OrderedDict[SequenceKey, SequenceLine] = OrderedDict()
+        self._lines: OrderedDict[SequenceKey | int, SequenceLine] = OrderedDict()
 
     def enter(self, key: SequenceKey, turn: Turn) -> None:
         """Waits for the turn of a request of a producer in a topic."""
         if not self.enter_at_once(key, turn):
             with self.using(key) as line:
                 line.enter(self._table, turn)
+
+    def enter_first(self, producer_id: int, turn: Turn) -> None:
+        """Waits for the turn of a producer's first request in a topic.
+
+        It makes a row that is not in the table yet, so whoever removes all rows of a
+        producer has this turn as well. It is entered after the turn in the topic.
+        """
+        with self.using(producer_id) as line:
+            line.enter(self._table, turn)
 
     def enter_at_once(self, key: SequenceKey, turn: Turn) -> bool:
         """Takes the turn of a request, unless it has to wait, or to be read for."""
@@ -214,12 +227,13 @@ class Sequences:
             return line.enter_at_once(turn)
 
     @contextmanager
-    def using(self, key: SequenceKey) -> Iterator[SequenceLine]:
-        """Yields the line of a producer in a topic, one for all its users."""
+    def using(self, key: SequenceKey | int) -> Iterator[SequenceLine]:
+        """Yields the line of a producer, mostly in a topic, one for all its users."""
         with self._lock:
             line = self._lines.get(key)
             if line is None:
-                line = self._lines[key] = SequenceLine(sequence_key(*key))
+                row_key = b"" if isinstance(key, int) else sequence_key(*key)
+                line = self._lines[key] = SequenceLine(row_key)
                 self._forget_oldest()
             line.users += 1
             self._lines.move_to_end(key)

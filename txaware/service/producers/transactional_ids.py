@@ -1,11 +1,8 @@
 """Transactional ids: fences older instances, and counts the commits of each id."""
 
-import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import NoReturn
-
-import attrs
 
 from coordinator.interfaces import Coordinator
 from coordinator.transaction import POINTERS_PER_MS, Transaction, TransactionType
@@ -28,6 +25,7 @@ from txaware.producers import (
     checked_key,
 )
 from txaware.requests import Pointer, checked_pointer
+from txaware.service.producers.transactional_holders import Holder
 from txaware.service.retention.position_retention import PositionRetention
 from txaware.service.store_context import StoreContext
 from txaware.service.visibility import DELIVER, Visibility
@@ -35,32 +33,13 @@ from txaware.service.write.positions import Positions, RowCargo
 from txaware.store.position_table import PositionTable, position_write
 from txaware.store.producer_table import ProducerRow
 from txaware.store.transactional_id_table import TransactionalIdTable
-from txaware.topics import TopicName, checked_transactional_id
+from txaware.topics import TopicName
 
 # Clocks of a coordinator elsewhere and of this process differ by less.
 AHEAD_MS = 3_600_000
 
 # Returns a position as a fresh snapshot sees it.
 Seen = Callable[[str, TopicName], MessageId | None]
-
-
-@attrs.define
-class Holder:
-    """The instance that holds a transactional id, and its transactions.
-
-    `producer_id` is None until the row was read. `pointer` is the last transaction that
-    it began, which saw so many `commits`, `committed` the last one that is known to
-    have committed, and `left` the last one that it rolled back. Of `pointer` are the
-    rows `with_start`, by key, which a batch to come may have.
-    """
-
-    lock: threading.RLock = attrs.field(factory=threading.RLock)
-    producer_id: int | None = None
-    pointer: int = 0
-    commits: int = 0
-    committed: int = 0
-    left: int = 0
-    with_start: dict[bytes, bytes | None] = attrs.field(factory=dict)
 
 
 class TransactionalIds:
@@ -98,8 +77,8 @@ class TransactionalIds:
         self._reads_wait = site.table.reads_wait
         self._gate = site.gate
         self._clock_ms = site.clock_ms
-        self._lock = threading.Lock()
-        self._holders: dict[str, Holder] = {}
+        self._holders = site.transactional_holders
+        self._removal = site.producer_removal
         self.counters = ProducerCounters()
 
     def open(self, name: str, owner: str | None = None) -> ProducerOpened:
@@ -107,21 +86,23 @@ class TransactionalIds:
 
         An id that is new counts for the principal `owner`.
         """
-        holder = self._holder(name)
+        holder = self._holders.of(name)
         with holder.lock:
             row = self._raise_epoch(name, holder, owner)
             self._settle(name, holder)
         commits = self.producer_commits(name)
         return ProducerOpened(row.producer_id, row.epoch, commits)
 
-    def fence(self, row: ProducerRow) -> None:
-        """Ends all instances of an id, before its producer is removed."""
+    @contextmanager
+    def fenced(self, row: ProducerRow) -> Iterator[None]:
+        """Ends all instances of an id; none begins while its producer is removed."""
         name = row.transactional_id or ""
-        holder = self._holder(name)
+        holder = self._holders.of(name)
         with holder.lock:
             if self._ids.get(name) == row.producer_id:
                 self._producers.raise_epoch(row.producer_id)
                 self._settle(name, holder)
+            yield
 
     def enter_transaction(
         self,
@@ -143,7 +124,7 @@ class TransactionalIds:
         self._check_begun(name, tx)
         if key is not None:
             checked_key(key)
-        holder = self._holder(name)
+        holder = self._holders.of(name)
         with holder.lock:
             self._require(name, holder, producer)
             commits = self._commits_before(name, holder, tx)
@@ -175,7 +156,7 @@ class TransactionalIds:
         Returns None, and has done nothing, where that may wait: for the disk, another
         call for the same id, or a network.
         """
-        holder = self._holders.get(transactional_id)
+        holder = self._holders.known(transactional_id)
         if self._carrier is None or self._reads_wait or holder is None:
             return None
         if not holder.lock.acquire(blocking=False):
@@ -194,7 +175,10 @@ class TransactionalIds:
         self, transactional_id: str, transaction: Pointer, *, key: str | None = None
     ) -> None:
         """Takes back what `enter_transaction` wrote, for a rollback."""
-        pointer, holder = checked_pointer(transaction), self._holder(transactional_id)
+        pointer, holder = (
+            checked_pointer(transaction),
+            self._holders.of(transactional_id),
+        )
         self._require_begun(transactional_id, pointer)
         marker = producer_marker(transactional_id)
         with holder.lock:
@@ -227,7 +211,7 @@ class TransactionalIds:
         if key is not None:
             checked_key(key)
         name, pointer = transactional_id, tx.transaction_id
-        holder, marker = self._holder(name), producer_marker(name)
+        holder, marker = self._holders.of(name), producer_marker(name)
         with holder.lock:
             self._require(name, holder, producer)
             if holder.pointer != pointer:
@@ -253,19 +237,11 @@ class TransactionalIds:
 
         Raises `ProducerFenced` if `producer` is named, and is not the newest instance.
         """
-        holder = self._holder(transactional_id)
+        holder = self._holders.of(transactional_id)
         if producer is not None:
             with holder.lock:
                 self._require(transactional_id, holder, producer)
         return _number(self._seen(producer_marker(transactional_id), COMMITS))
-
-    def _holder(self, name: str) -> Holder:
-        found = self._holders.get(name) if isinstance(name, str) else None
-        if found is not None:
-            return found
-        checked_transactional_id(name)
-        with self._lock:
-            return self._holders.setdefault(name, Holder())
 
     def _raise_epoch(self, name: str, holder: Holder, owner: str | None) -> ProducerRow:
         # Until it is known how this ended, only the row says who has the id.
@@ -277,8 +253,16 @@ class TransactionalIds:
                 row = self._producers.adopt(name, owner)
                 if not self._ids.replace(name, old, row.producer_id):
                     continue
+                holder.forgotten = holder.pointer
+                self._remove(old)
             holder.producer_id = row.producer_id
             return row
+
+    def _remove(self, producer_id: int | None) -> None:
+        """Removes the producer that had an id before; the id has another one now."""
+        row = None if producer_id is None else self._producers.find(producer_id)
+        if row is not None:
+            self._removal.remove(row)
 
     def _settle(self, name: str, holder: Holder) -> None:
         """Ends what older instances left open; returns once nobody can commit it.
@@ -369,7 +353,7 @@ class TransactionalIds:
         committed: all transactions of an id conflict.
         """
         last = holder.pointer
-        is_known = 0 < holder.committed == last < tx.transaction_id
+        is_known = holder.forgotten < holder.committed == last < tx.transaction_id
         if is_known and self._judge(tx).verdict(last) == DELIVER:
             return holder.commits + 1
         return _number(self._before(name, COMMITS, tx))
