@@ -62,6 +62,16 @@ def checked_value(value: object, *, limit_bytes: int) -> bytes:
     return value
 
 
+def check_row_size(change: RowChange, *, limit_bytes: int) -> None:
+    """Raises `RequestTooLarge` for a row that fits into no request to a server."""
+    size_bytes = len(change.key) + len(change.value or b"")
+    if size_bytes > limit_bytes:
+        raise RequestTooLarge(
+            f"a row of {size_bytes} bytes, with its key, is above the {limit_bytes} "
+            f"bytes that a request to the server may have; see request_limit_bytes"
+        )
+
+
 def checked_expire_after_s(after_s: object) -> float | None:
     """Returns the seconds after which a row is gone; None for never."""
     if after_s is None:

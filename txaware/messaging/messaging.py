@@ -229,6 +229,7 @@ class Messaging(Verbs, PreparedVerbs, QueueVerbs, OperatorVerbs, LoopVerbs):
             conflicts=conflicts,
             shares_journal=self._parts.shares_journal,
             value_limit_bytes=self._parts.settings.message_limit_bytes,
+            request_bytes=self._parts.largest_row_bytes,
         )
 
     def tables(self, namespace: str = "default") -> list[str]:

@@ -65,6 +65,7 @@ class Parts:
     close: Callable[[], None]
     served: Served | None = None
     largest_buffer_bytes: int | None = None
+    largest_row_bytes: int | None = None
     reach: Reach | None = None
     begins: BeginsTransactions | None = None
 
@@ -130,6 +131,7 @@ def open_remote(
         coordinator is None and info.shares_journal,
         close,
         largest_buffer_bytes=limited.buffer_limit_bytes,
+        largest_row_bytes=info.largest_row_bytes,
         reach=reach,
         begins=service if coordinator is None else None,
     )

@@ -39,12 +39,16 @@ class TableService(Protocol):
         Their keys begin with `prefix`, and lie from `start` on and before `stop`.
         """
 
+    def cut_rows(self, changes: Iterable[RowChange]) -> list[list[RowChange]]:
+        """Returns changes in as few pieces as `save_rows` takes, in their order."""
+
     def save_rows(
         self, table: str, changes: Iterable[RowChange], *, transaction: Pointer
     ) -> None:
         """Writes changes that become visible with the commit of the transaction.
 
-        The coordinator is told the keys by whoever holds the transaction.
+        They are one piece of `cut_rows`, and are written whole or not at all. The
+        coordinator is told the keys by whoever holds the transaction.
         """
 
     def take_back_rows(

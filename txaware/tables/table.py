@@ -14,6 +14,7 @@ from txaware.errors import BadRequest
 from txaware.rows import (
     KeyRange,
     RowChange,
+    check_row_size,
     checked_expire_after_s,
     checked_key,
     checked_range,
@@ -49,6 +50,7 @@ class Table(JoinsByItself):
         conflicts: Conflicts = "row",
         shares_journal: bool = False,
         value_limit_bytes: int,
+        request_bytes: int | None = None,
     ) -> None:
         if conflicts not in ("row", "none"):
             raise BadRequest(f'conflicts are "row" or "none", not {conflicts!r:.100}')
@@ -62,6 +64,8 @@ class Table(JoinsByItself):
         self._conflicts: Conflicts = conflicts
         self._shares_journal = shares_journal
         self._value_limit_bytes = value_limit_bytes
+        # What one request carries; None where there are no requests.
+        self._request_bytes = request_bytes
         self._key = ("table", id(service), self.name, conflicts)
         # The commit may carry the rows of a service in this process.
         self._carry: Carry | None = getattr(service, "row_cargo", None)
@@ -157,6 +161,8 @@ class Table(JoinsByItself):
             start = page.next
 
     def _change(self, change: RowChange) -> None:
+        if self._request_bytes is not None:
+            check_row_size(change, limit_bytes=self._request_bytes)
         context = current_transaction(self._coordinator)
         if context is not None:
             self._joined(context).change(change)
@@ -174,6 +180,7 @@ class Table(JoinsByItself):
             conflicts=self._conflicts,
             shares_journal=self._shares_journal,
             carry=self._carry,
+            request_bytes=self._request_bytes,
         )
 
     def _read(self, value: bytes | None) -> Any:

@@ -9,12 +9,15 @@ import attrs
 from coordinator.interfaces import Coordinator
 from coordinator.participants import TrackedWrite
 from coordinator.transaction import Transaction, TransactionType, VisibilityLevel
-from txaware.errors import MisusedTransaction
+from txaware.errors import MisusedTransaction, RequestTooLarge
 from txaware.interfaces import CargoCounted
 from txaware.rows import KeyRange, RowChange
 from txaware.tables.interfaces import TableService
 
 Conflicts = Literal["row", "none"]
+
+# What a key takes in the request of its commit beside itself and its table's name.
+_BESIDE_KEY = 16
 
 Carry = Callable[..., CargoCounted | None]
 
@@ -32,9 +35,9 @@ class TableChanges:
     """The participant that writes one table's changes with the commit.
 
     It holds them in memory, so that reads in its transaction see them, and nobody else
-    does. They are written in one piece. A change of a row conflicts with any other
-    transaction that changed it meanwhile, unless `conflicts` is `"none"`: then the
-    change of the later transaction counts.
+    does. They are written in as few pieces as the service takes. A change of a row
+    conflicts with any other transaction that changed it meanwhile, unless `conflicts`
+    is `"none"`: then the change of the later transaction counts.
     """
 
     def __init__(
@@ -45,6 +48,7 @@ class TableChanges:
         conflicts: Conflicts,
         shares_journal: bool,
         carry: Carry | None = None,
+        request_bytes: int | None = None,
     ) -> None:
         self.shares_journal = shares_journal
         self.transaction_aware_name = f"table {table}"
@@ -52,6 +56,8 @@ class TableChanges:
         self._table = table
         self._conflicts = conflicts
         self._carry = carry
+        self._request_bytes = request_bytes if conflicts == "row" else None
+        self._named_bytes = 0
         self._tx: Transaction | None = None
         self._held: dict[bytes, HeldChange] = {}
         # In the order of their coming, so that neighbours lie together in memory.
@@ -60,13 +66,27 @@ class TableChanges:
         self._cargo: CargoCounted | None = None
 
     def change(self, change: RowChange) -> None:
-        """Holds a checked change of a row for the commit."""
+        """Holds a checked change of a row for the commit, if that can name it."""
         pointer = self._transaction.write_pointer
         held = self._held.get(change.key)
+        if held is None and self._request_bytes is not None:
+            self._name(change.key, self._request_bytes)
         if held is not None and held.pointer == pointer:
             held = held.before
         self._held[change.key] = HeldChange(change, pointer, held)
         self._unwritten[change.key] = None
+
+    def _name(self, key: bytes, limit_bytes: int) -> None:
+        """Counts a key among those that the commit names in one request."""
+        size_bytes = (len(self._table) + len(key)) * 4 // 3 + _BESIDE_KEY
+        if self._named_bytes + size_bytes > limit_bytes:
+            raise RequestTooLarge(
+                f"the keys of more than {len(self._held)} changed rows are above the "
+                f"{limit_bytes} bytes of the request that commits them: change fewer "
+                f"rows in a transaction, or use a table that was opened with "
+                f'conflicts="none"'
+            )
+        self._named_bytes += size_bytes
 
     def seen(self, key: bytes) -> RowChange | None:
         """Returns the change of a row that its own transaction sees, if any."""
@@ -123,12 +143,13 @@ class TableChanges:
         Rows carry the first pointer, whatever checkpoints follow: the last change of a
         row counts.
         """
-        changes = list(self._changes())
-        if changes:
+        if not self._unwritten:
+            return True
+        for piece in self._service.cut_rows(self._changes()):
             write = TrackedWrite()
-            self._writes.append((write, [change.key for change in changes]))
-            write.do(lambda: self._save(changes))
-            self._unwritten.clear()
+            self._writes.append((write, [change.key for change in piece]))
+            write.do(partial(self._save, piece))
+        self._unwritten.clear()
         return True
 
     def post_tx_commit(self) -> None:

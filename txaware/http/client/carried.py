@@ -8,7 +8,7 @@ from typing import Any
 from coordinator.interfaces import Coordinator, Loading
 from coordinator.transaction import Transaction
 from txaware.http.client.calls.request_fit import request_of, type_of
-from txaware.http.client.calls.table_calls import change_fields
+from txaware.http.client.calls.table_calls import change_fields, json_bytes
 from txaware.http.client.calls.transactional_calls import instance_fields
 from txaware.http.client.server_info import ServerInfo
 from txaware.http.wire import MAX_MESSAGES, encode_publish
@@ -19,8 +19,6 @@ from txaware.requests import checked_payloads
 from txaware.rows import RowChange
 
 Part = tuple[str, dict[str, Any]]
-# A change of a row has about so many bytes in JSON beside its key and its value.
-CHANGE_BYTES = 100
 # Of so many transactions it is known how much their commits carry already.
 REMEMBERED = 1000
 
@@ -108,8 +106,7 @@ class Carrier:
         size_bytes, parts = 0, list[Part]()
         for table, changes in tables:
             listed = list(changes)
-            size_bytes += CHANGE_BYTES * len(listed)
-            size_bytes += sum(len(one.key) + len(one.value or b"") for one in listed)
+            size_bytes += sum(map(json_bytes, listed))
             if size_bytes > info.carried_bytes or len(listed) > MAX_MESSAGES:
                 return None
             sent = [*map(change_fields, listed)]

@@ -6,6 +6,7 @@ import attrs
 
 from txaware.errors import BadRequest
 from txaware.http.client.calls.call import Call, reading
+from txaware.http.wire.row_changes import BESIDE_ROW_BYTES
 from txaware.http.wire.values import read_json
 
 MIB = 1 << 20
@@ -55,6 +56,11 @@ class ServerInfo:
     def largest_message_bytes(self) -> int:
         """The size of a single message that still fits into a request."""
         return max(1, min(self.message_bytes, self.request_bytes - ENVELOPE_BYTES))
+
+    @property
+    def largest_row_bytes(self) -> int:
+        """The size of a row, with its key, that still fits into a request."""
+        return max(1, self.request_bytes - BESIDE_ROW_BYTES)
 
 
 # The rest of a request with one message beside its payload, a bit more for receipts.

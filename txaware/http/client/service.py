@@ -146,12 +146,13 @@ class HttpTables:
 
     def __init__(self, transport: Transport, carrier: Carrier | None = None) -> None:
         self._transport = transport
-        self._calls = TableCalls()
+        self._calls = TableCalls(transport.link)
         self._carrier = carrier
 
     tables = blocking(TableService.tables, TableCalls.tables)
     get_row = blocking(TableService.get_row, TableCalls.get_row)
     scan_rows = blocking(TableService.scan_rows, TableCalls.scan_rows)
+    cut_rows = blocking(TableService.cut_rows, TableCalls.cut_rows)
     save_rows = blocking(TableService.save_rows, TableCalls.save_rows)
     take_back_rows = blocking(TableService.take_back_rows, TableCalls.take_back_rows)
 

@@ -1,10 +1,9 @@
 """The bodies and answers of the routes of messages."""
 
-from txaware.http.openapi.operation import Content, Operation, json_of
+from txaware.http.openapi.operation import Content, Operation, in_avro, json_of
 from txaware.http.routes.groups import POSITION
 from txaware.http.routes.topics import TOPIC, TOPICS
 from txaware.http.wire.json_schema import (
-    BYTES,
     FLAG,
     HEX_ID,
     any_of,
@@ -30,11 +29,9 @@ _RESPONSE = {
 def in_all_formats(json: Content, *, body: str, own: str | None = None) -> Content:
     """Adds all Avro types; `own` is the name in txaware's types, if another."""
     names = {AVRO_TYPE: body, **dict.fromkeys(OWN_TYPES, own or body)}
-    return json | {kind: {"schema": _avro(kind, name)} for kind, name in names.items()}
-
-
-def _avro(media_type: str, body: str) -> dict[str, str]:
-    return BYTES | {"description": f"{body} of {media_type}; see /v1/schemas."}
+    return json | {
+        kind: {"schema": in_avro(kind, name)} for kind, name in names.items()
+    }
 
 
 _PUBLISH = in_all_formats(
@@ -59,7 +56,7 @@ _STORE = in_all_formats(
 )
 _RECEIPT: Content = {
     **json_of(ref("Receipt")),
-    **{kind: {"schema": _avro(kind, "Receipt")} for kind in OWN_TYPES},
+    **{kind: {"schema": in_avro(kind, "Receipt")} for kind in OWN_TYPES},
 }
 _POLL = in_all_formats(
     json_of(

@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 
 from txaware.http.server.exchange import JSON
-from txaware.http.wire.json_schema import Schema
+from txaware.http.wire.json_schema import BYTES, Schema
 
 Content = dict[str, Any]
 
@@ -37,3 +37,8 @@ def json_of(schema: Schema, *, example: Any = None) -> Content:
     if example is not None:
         content["example"] = example
     return {JSON: content}
+
+
+def in_avro(media_type: str, body: str) -> dict[str, Any]:
+    """Describes a body whose schema the server publishes by itself."""
+    return BYTES | {"description": f"{body} of {media_type}; see /v1/schemas."}

@@ -1,8 +1,9 @@
 """What is described of the routes of tables."""
 
-from txaware.http.openapi.operation import Operation, json_of
+from txaware.http.openapi.operation import Operation, in_avro, json_of
 from txaware.http.routes.tables import GET, SAVE, SCAN, TABLE, TABLES, TAKE_BACK
 from txaware.http.wire.json_schema import BASE64, TEXT, array, fields, or_null
+from txaware.http.wire.schemas import OWN_TYPE
 
 _TAG = "tables"
 _ROW = array(BASE64, minItems=2, maxItems=2)
@@ -29,7 +30,8 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", TABLE + "/save"): Operation(
         summary="Changes rows with the commit of a transaction; null deletes.",
         tag=_TAG,
-        body=json_of(SAVE.schema, example={"transaction": 5, "changes": [_SET_ANN]}),
+        body=json_of(SAVE.schema, example={"transaction": 5, "changes": [_SET_ANN]})
+        | {OWN_TYPE: {"schema": in_avro(OWN_TYPE, "RowChanges")}},
         refuses=(409,),
     ),
     ("POST", TABLE + "/take-back"): Operation(

@@ -19,6 +19,8 @@ from txaware.http.wire.json_body import (
 )
 from txaware.http.wire.json_schema import BASE64
 from txaware.http.wire.json_values import Fields, from_base64, load, to_base64
+from txaware.http.wire.row_changes import expire_after_s, read_changes
+from txaware.http.wire.schemas import OWN_TYPE
 from txaware.requests import MAX_TIME_MS
 from txaware.rows import RowChange
 
@@ -98,20 +100,25 @@ class TableRoutes:
         return await self._hosted.in_thread(look, **asked)
 
     async def _save(self, request: Request) -> Reply:
-        asked = SAVE.read(load(request.body))
-        changes = [*map(row_change, asked["changes"])]
-        return await self._write(self._tables.save_rows, request, asked, changes)
+        if request.content_type == OWN_TYPE:
+            pointer, changes = read_changes(request.body)
+        else:
+            asked = SAVE.read(load(request.body))
+            pointer, changes = (
+                asked["transaction"],
+                [*map(row_change, asked["changes"])],
+            )
+        return await self._write(self._tables.save_rows, request, pointer, changes)
 
     async def _take_back(self, request: Request) -> Reply:
         asked = TAKE_BACK.read(load(request.body))
         return await self._write(
-            self._tables.take_back_rows, request, asked, asked["keys"]
+            self._tables.take_back_rows, request, asked["transaction"], asked["keys"]
         )
 
     async def _write(
-        self, write: Any, request: Request, asked: Fields, rows: list[Any]
+        self, write: Any, request: Request, pointer: int, rows: list[Any]
     ) -> Reply:
-        pointer = asked["transaction"]
         self._hosted.owners.used((pointer,), request.principal)
         await self._hosted.in_thread(
             write, _name(request), rows, transaction=Transaction(pointer, 0)
@@ -121,9 +128,8 @@ class TableRoutes:
 
 def row_change(fields: Fields) -> RowChange:
     """Returns one of `CHANGES` as a table takes it."""
-    after_ms = fields["expireAfterMs"]
     return RowChange(
-        fields["key"], fields["value"], None if after_ms is None else after_ms / 1000
+        fields["key"], fields["value"], expire_after_s(fields["expireAfterMs"])
     )
 
 

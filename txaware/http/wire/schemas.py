@@ -76,6 +76,18 @@ _SCHEMAS: dict[str, dict[str, Schema]] = {
             "PollRequest", **_POLL, isolation="string", waitMs="long"
         ),
         "PollResponse": _record("PollResponse", messages=_MESSAGES, **_PAGE_END),
+        "RowChanges": _record(
+            "RowChanges",
+            transaction="long",
+            changes=_array(
+                _record(
+                    "RowChange",
+                    key="bytes",
+                    value=["null", "bytes"],
+                    expireAfterMs=["null", "long"],
+                )
+            ),
+        ),
     },
 }
 

@@ -141,6 +141,7 @@ class AsyncMessaging(AsyncService):
             conflicts=conflicts,
             shares_journal=info.shares_journal,
             value_limit_bytes=within_limits(Settings(), info).message_limit_bytes,
+            request_bytes=info.largest_row_bytes,
         )
         return AsyncTable(table, self._coordinator, self._workers)
 
@@ -192,7 +193,9 @@ class AsyncMessaging(AsyncService):
 
     async def tables(self, namespace: str = "default") -> list[str]:
         """Returns the names of a namespace's tables that have rows, in order."""
-        return await self._transport.run(TableCalls().tables(namespace))
+        return await self._transport.run(
+            TableCalls(self._transport.link).tables(namespace)
+        )
 
     @overload
     def producer(self) -> AsyncProducer: ...

@@ -1,10 +1,11 @@
 """The verbs about users' tables as calls: pure, for a transport that waits."""
 
 from base64 import b64decode, b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from coordinator.transaction import Transaction
+from txaware.errors import RequestTooLarge
 from txaware.http.client.calls.call import (
     Call,
     Repeat,
@@ -16,6 +17,10 @@ from txaware.http.client.calls.call import (
     reading_field,
     reading_json,
 )
+from txaware.http.client.calls.server_calls import ServerCalls
+from txaware.http.wire import MAX_MESSAGES
+from txaware.http.wire.row_changes import encode_changes, expire_after_ms
+from txaware.http.wire.schemas import OWN_TYPE
 from txaware.http.wire.values import read_json
 from txaware.interfaces import Pointer
 from txaware.requests import checked_pointer
@@ -31,7 +36,38 @@ from txaware.topics import TableName, checked_namespace
 _names = reading_json(list[str])
 
 
-class TableCalls:
+# A change of a row has about so many bytes in JSON beside its key and its value.
+CHANGE_BYTES = 100
+# What is no change in a body of JSON.
+_BESIDE_BYTES = 100
+
+
+def json_bytes(change: RowChange) -> int:
+    """Returns the most bytes that a change has in JSON."""
+    size_bytes = len(change.key) + len(change.value or b"")
+    return CHANGE_BYTES + size_bytes + size_bytes // 3
+
+
+def _pieces(
+    changes: Iterable[RowChange], limit_bytes: int
+) -> Iterator[list[RowChange]]:
+    """Yields changes in pieces below a limit, unless for a single large one."""
+    piece, room_bytes = list[RowChange](), limit_bytes
+    for change in changes:
+        size_bytes = json_bytes(change)
+        if piece and (size_bytes > room_bytes or len(piece) == _MOST_ROWS):
+            yield piece
+            piece, room_bytes = [], limit_bytes
+        piece.append(change)
+        room_bytes -= size_bytes
+    if piece:
+        yield piece
+
+
+_MOST_ROWS = MAX_MESSAGES // 2
+
+
+class TableCalls(ServerCalls):
     """Verbs that yield their calls."""
 
     def tables(self, namespace: str = "default") -> Steps[list[str]]:
@@ -75,14 +111,33 @@ class TableCalls:
     ) -> Steps[None]:
         """Writes changes that become visible with the commit of the transaction.
 
-        A repeat writes the same versions again.
+        A repeat writes the same versions again. They go in one request, all or none:
+        more than that takes are refused, and `cut_rows` makes several calls of them.
         """
-        pointer = checked_pointer(transaction)
-        body = json_body(
-            transaction=pointer,
-            changes=[*map(change_fields, changes)],
-        )
-        yield Call("POST", _path(table) + "/save", done, body, repeat=Repeat.KEYED)
+        pointer, listed = checked_pointer(transaction), list(changes)
+        info = yield from self.info()
+        kind = b"application/json"
+        if _BESIDE_BYTES + sum(map(json_bytes, listed)) <= info.request_bytes:
+            body = json_body(transaction=pointer, changes=[*map(change_fields, listed)])
+        else:
+            kind = OWN_TYPE.encode()
+            body = encode_changes(pointer, listed)
+        if len(body) > info.request_bytes or len(listed) > MAX_MESSAGES:
+            raise RequestTooLarge(
+                f"{len(listed)} changes of rows in a request of {len(body)} bytes are "
+                f"above the limit of {MAX_MESSAGES} changes and {info.request_bytes} "
+                f"bytes; cut_rows() makes several of them"
+            )
+        path = _path(table) + "/save"
+        yield Call("POST", path, done, body, kind, repeat=Repeat.KEYED)
+
+    def cut_rows(self, changes: Iterable[RowChange]) -> Steps[list[list[RowChange]]]:
+        """Returns changes in pieces that each fit into a request.
+
+        They have half of what the server takes at most, as those of messages.
+        """
+        info = yield from self.info()
+        return [*_pieces(changes, info.request_bytes // 2)]
 
     def take_back_rows(
         self, table: str, keys: Iterable[bytes], *, transaction: Pointer
@@ -100,7 +155,7 @@ def change_fields(change: RowChange) -> dict[str, Any]:
     return {
         "key": _text(change.key),
         "value": _text_or_none(change.value),
-        "expireAfterMs": _ms(change.expire_after_s),
+        "expireAfterMs": expire_after_ms(change),
     }
 
 
@@ -115,10 +170,6 @@ def _text(data: bytes) -> str:
 
 def _text_or_none(data: bytes | None) -> str | None:
     return None if data is None else _text(data)
-
-
-def _ms(after_s: float | None) -> int | None:
-    return None if after_s is None else max(1, int(after_s * 1000))
 
 
 def _bytes(text: Any) -> bytes:
